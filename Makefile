@@ -1,0 +1,69 @@
+# Every target sets up what it needs first; `make` alone prints this list.
+PYTHON ?= python3.11
+BIN := .venv/bin
+# Compiled modules halve Airflow's start; an empty value means "do write them".
+export PYTHONDONTWRITEBYTECODE :=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run up down test lint lock clean python
+
+help:
+	@sed -n 's/^## \{0,1\}//p' Makefile
+
+## Tidemark: Kafka topics into lakes, exactly once. Needs Python 3.11 and Java 17 or 21.
+##
+## See it
+##   make run     bring 336,776 flights from Kafka through Airflow and Spark into a lake, kill one slice, count
+##   make up      the same, and leave Airflow's page open
+##   make down    stop what `make up` left running
+##
+## Work on it
+##   make setup   the virtual environment and the jars, nothing more (name another Python with PYTHON=..)
+##   make test    every test, on real services
+##   make lint    ruff and mypy, as CI does
+##   make lock    resolve Python packages and jars anew (after a change of requirements/*.in or jars/ivy.xml)
+##
+## Start over
+##   make clean   remove all state: .venv, .tidemark and caches of tools
+
+python:
+	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
+	  echo "Python 3.11 is needed, and there is no $(PYTHON)" >&2; \
+	  echo "  install it (Debian: apt-get install python3.11 python3.11-venv), or name it: make PYTHON=/path/to/python3.11" >&2; \
+	  exit 2; }
+
+setup: python
+	@"$(PYTHON)" -m sandbox.preflight
+	@"$(PYTHON)" -m sandbox.set_up
+
+run: python
+	@"$(PYTHON)" -m sandbox.preflight run
+	@"$(PYTHON)" -m sandbox.set_up
+	@$(BIN)/python -m sandbox run
+
+up: python
+	@"$(PYTHON)" -m sandbox.preflight run
+	@"$(PYTHON)" -m sandbox.set_up
+	@$(BIN)/python -m sandbox up
+
+down:
+	@if [ -x $(BIN)/python ]; then $(BIN)/python -m sandbox down; else echo "nothing is running"; fi
+
+test: setup
+	@$(BIN)/python -m pytest
+
+lint: setup
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+lock: setup
+	@cd requirements && for name in tidemark installer; do \
+	  ../.tidemark/tools/bin/uv pip compile --quiet --no-header --python-version 3.11 --universal --generate-hashes \
+	    --no-emit-index-url $$name.in -o $$name.lock || exit 1; done
+	@$(BIN)/python -m sandbox lock-jars
+
+clean: down
+	@if [ -x $(BIN)/python ]; then $(BIN)/python -m sandbox clean; fi
+	@rm -rf .tidemark .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis include/tidemark.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,135 @@
+"""The story of a run: ``plan >> process (one mapped task per manifest) >> close``.
+
+``plan`` cuts the chains and records manifests, ``process`` has Spark stage each and publishes it, ``close`` asks the
+database whether all of the run is published. A retry, a clear, a backfill run the same three.
+"""
+
+from datetime import UTC, datetime, time
+from typing import Any
+
+from airflow.sdk import DAG, Asset, Param, get_current_context, task
+
+from tidemark.airflow.lookup import opened, spark_master
+from tidemark.airflow.process import ProcessManifestOperator
+from tidemark.airflow.verdict import airflow_verdict
+from tidemark.errors import TidemarkError
+from tidemark.model import RunKind
+from tidemark.pipeline import Pipeline
+from tidemark.planning import Tick
+
+PARAMS = {
+    "plan_until": Param(
+        None, type=["null", "string"], format="date-time", title="Plan until",
+        description="Read up to this moment instead of the run's own date.",
+    ),
+    "replay": Param(
+        [], type=["array", "boolean"], items={"type": "integer"}, title="Replay these manifests",
+        description="Process these manifests once more; their new output replaces the published one. "
+        "true in a backfill's conf: those that cover its interval.",
+    ),
+    "retry_unfinished": Param(
+        False, type="boolean", title="Retry what is unfinished",
+        description="Plan nothing new; finish what is planned, failed or abandoned.",
+    ),
+}  # fmt: skip
+
+
+def asset_of(pipeline: Pipeline) -> Asset:
+    """What the pipeline makes, for DAGs that wait for it."""
+    return Asset(name=f"tidemark_{pipeline.name}", uri=f"tidemark://pipeline/{pipeline.name}")
+
+
+def build_dag(pipeline: Pipeline) -> DAG:
+    """The DAG of one pipeline file; needs no I/O, so parsing stays quick."""
+    asset = asset_of(pipeline)
+    with DAG(
+        dag_id=pipeline.name,
+        description=pipeline.description,
+        schedule=pipeline.schedule,
+        start_date=datetime.combine(pipeline.start_date, time(), UTC),
+        catchup=pipeline.catchup,
+        max_active_runs=pipeline.max_active_runs,
+        params=PARAMS,
+        tags=["tidemark"],
+        default_args={"retries": pipeline.retries, "retry_delay": pipeline.retry_delay},
+        doc_md=f"Topics {', '.join(pipeline.source.kafka.topics)}. {pipeline.description}",
+    ) as dag:
+
+        @task
+        def plan() -> list[int]:
+            return plan_run(pipeline)
+
+        @task(trigger_rule="none_failed", outlets=[asset])
+        def close(planned: list[int], *, outlet_events: Any = None) -> None:
+            event = close_run(pipeline, planned)
+            outlet_events[asset].extra = event
+
+        planned: Any = plan()
+        process = ProcessManifestOperator.partial(
+            task_id="process", pipeline=pipeline, map_index_template="manifest {{ task.manifest_id }}"
+        ).expand(manifest_id=planned)
+        process >> close(planned)
+    return dag
+
+
+def tick_of(context: Any) -> Tick:
+    """The tick of a DAG run: its cut is the form's, else the interval's end, else the logical date, else none."""
+    run = context["dag_run"]
+    kind = {"scheduled": RunKind.SCHEDULED, "backfill": RunKind.BACKFILL}.get(str(run.run_type.value), RunKind.MANUAL)
+    until = context["params"].get("plan_until")
+    cut = datetime.fromisoformat(until) if until else run.data_interval_end or run.logical_date
+    return Tick.at(cut, kind) if cut else Tick(run.run_id, kind, None)
+
+
+def plan_run(pipeline: Pipeline) -> list[int]:
+    """Manifest ids to process: the run's plan, or what the trigger form asked for instead."""
+    context: Any = get_current_context()
+    params = context["params"]
+    with airflow_verdict(), opened(pipeline, context) as lifecycle:
+        spark_master("spark_default")
+        if isinstance(params.get("replay"), list) and params["replay"]:
+            return [lifecycle.replayable(manifest=one)[0].id for one in params["replay"]]
+        if params.get("retry_unfinished"):
+            return [one.id for one in lifecycle.unfinished()]
+        run = lifecycle.plan(tick_of(context))
+        if params.get("replay"):
+            return list(run.manifests or run.covered_by)
+        for note in run.notes:
+            print(note)
+        print(f"run {run.run_key}: manifests {list(run.manifests)}, covered by {list(run.covered_by)}")
+        return list(run.manifests)
+
+
+def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any]:
+    """Fail unless everything the run stands for is published; returns what the asset event carries."""
+    context: Any = get_current_context()
+    params = context["params"]
+    with airflow_verdict(), opened(pipeline, context) as lifecycle:
+        if params.get("replay") or params.get("retry_unfinished"):
+            return {"manifests": [one.id for one in lifecycle.require_done(planned)]}
+        closing = lifecycle.close(tick_of(context).run_key)
+        cut = tick_of(context).cut_at
+        return {
+            "run_key": closing.run_key,
+            "cut": cut.isoformat() if cut else None,
+            "reached": closing.reached,
+            "manifests": list(closing.manifests),
+            "covered_by": list(closing.covered_by),
+            "read": closing.counts.read,
+            "written": closing.counts.written,
+            "dead_lettered": closing.counts.dead_lettered,
+            "hours": sorted(closing.hours),
+        }
+
+
+def broken_dag(name: str, error: TidemarkError) -> DAG:
+    """A DAG in the place of a pipeline file that cannot be read: it says why, and fails when run."""
+    with DAG(dag_id=name, schedule=None, tags=["tidemark", "broken"], doc_md=f"```\n{error}\n```") as dag:
+
+        @task(task_id="read_pipeline_file", retries=0)
+        def read_pipeline_file() -> None:
+            with airflow_verdict():
+                raise error
+
+        read_pipeline_file()
+    return dag

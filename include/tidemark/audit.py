@@ -1,0 +1,181 @@
+"""Compares what the database says with what the lake holds; every difference is one line with its manifest."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+import pyarrow.parquet as pq
+from pyarrow import ArrowException, fs
+
+from tidemark.digest import row_digest
+from tidemark.layout import OWNER, RECORDS, STAGING, ObjectName, RecordName
+from tidemark.lifecycle import Lifecycle
+from tidemark.model import Manifest, ManifestState, PublishedObject
+from tidemark.sinks.files import FilesSink
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is not as recorded; ``manifest`` is None when it belongs to none."""
+
+    manifest: int | None
+    what: str
+    next_step: str
+
+    def __str__(self) -> str:
+        where = f"manifest {self.manifest}: " if self.manifest is not None else ""
+        return f"{where}{self.what}; next: {self.next_step}"
+
+
+def audit(lifecycle: Lifecycle, *, deep: bool = False) -> Iterator[Difference]:
+    """Every difference between chain, manifests, publications and objects; ``deep`` reads all rows back."""
+    name = lifecycle.pipeline.name
+    manifests = lifecycle.database.manifests(name)
+    for row in lifecycle.database.broken_chains(name):
+        yield Difference(
+            None,
+            f"no range of {row['topic']}-{row['partition']} ends at {row['start_offset']}, where another starts",
+            "the chain constraint was removed from the database; restore it",
+        )
+    for manifest in manifests:
+        yield from _equations(manifest)
+    for sink in lifecycle.sinks:
+        yield from _files(lifecycle, sink, manifests, deep=deep)
+
+
+def _equations(manifest: Manifest) -> Iterator[Difference]:
+    if manifest.state is ManifestState.DONE and not manifest.publications:
+        yield Difference(manifest.id, "is done without a publication", f"tidemark replay --manifest {manifest.id}")
+    span = sum(one.span for one in manifest.ranges)
+    for one in manifest.publications:
+        counts = one.counts
+        went = counts.written + counts.dead_lettered + counts.filtered + counts.deduplicated
+        if counts.read + counts.invisible != span or counts.read != went:
+            yield Difference(
+                manifest.id,
+                f"counts of sink {one.sink} do not add up to its {span:,} offsets: {counts}",
+                f"tidemark replay --manifest {manifest.id}",
+            )
+
+
+def _files(lifecycle: Lifecycle, sink: FilesSink, manifests: list[Manifest], *, deep: bool) -> Iterator[Difference]:
+    found = dict(sink.store.list())
+    expected: set[str] = set()
+    by_manifest: dict[int, list[PublishedObject]] = {}
+    for manifest_id, _, one in lifecycle.database.published_objects(lifecycle.pipeline.name):
+        if one.sink == sink.name:
+            expected.add(one.path)
+            by_manifest.setdefault(manifest_id, []).append(one)
+            yield from _object(sink, manifest_id, one, found.get(one.path), deep=deep)
+    for manifest in manifests:
+        yield from _record(lifecycle, sink, manifest)
+        if deep and manifest.published(sink.name):
+            yield from _offsets(sink, manifest, by_manifest.get(manifest.id, []))
+    own = {manifest.id: manifest for manifest in manifests}
+    yield from (_stray(key, own) for key in sorted(found.keys() - expected) if _is_stray(key, own))
+
+
+def _object(
+    sink: FilesSink, manifest: int, one: PublishedObject, size: int | None, *, deep: bool
+) -> Iterator[Difference]:
+    mend = f"tidemark replay {sink.pipeline} --manifest {manifest}"
+    if size is None:
+        yield Difference(manifest, f"{one.path} is missing ({one.rows:,} rows)", mend)
+        return
+    if size != one.bytes:
+        yield Difference(manifest, f"{one.path} has {size:,} bytes instead of {one.bytes:,}", mend)
+        return
+    try:
+        with _open(sink, one.path) as file:
+            rows = pq.read_metadata(file).num_rows
+        digest = str(row_digest(pq.read_table(_open(sink, one.path)))) if deep else one.digest
+    except (ArrowException, OSError) as unreadable:
+        yield Difference(manifest, f"{one.path} cannot be read: {str(unreadable)[:120]}", mend)
+        return
+    if rows != one.rows:
+        yield Difference(manifest, f"{one.path} has {rows:,} rows instead of {one.rows:,}", mend)
+    elif digest != one.digest:
+        yield Difference(manifest, f"{one.path} holds other rows than were written (digest {digest})", mend)
+
+
+def _open(sink: FilesSink, path: str) -> fs.FileSystem:
+    return fs.LocalFileSystem().open_input_file(f"{sink.root}/{path}")
+
+
+def _offsets(sink: FilesSink, manifest: Manifest, objects: list[PublishedObject]) -> Iterator[Difference]:
+    """The offsets in the files, as a set, against the manifest's ranges: nothing twice, nothing from outside."""
+    seen: Counter[tuple[str, int, int]] = Counter()
+    for one in objects:
+        try:
+            table = pq.read_table(_open(sink, one.path), columns=["_topic", "_partition", "_offset"])
+        except (ArrowException, OSError):
+            continue  # said already
+        seen.update(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
+    twice = [place for place, times in seen.items() if times > 1]
+    spans = {(one.at.topic, one.at.partition): range(one.start, one.end) for one in manifest.ranges}
+    outside = [place for place in seen if place[2] not in spans.get(place[:2], range(0))]
+    mend = f"tidemark replay {sink.pipeline} --manifest {manifest.id}"
+    if twice:
+        yield Difference(manifest.id, f"{len(twice):,} records twice, first {_place(twice[0])}", mend)
+    if outside:
+        yield Difference(manifest.id, f"{len(outside):,} records of other ranges, first {_place(outside[0])}", mend)
+    counts = manifest.publications[0].counts
+    kept = counts.written + counts.dead_lettered
+    if len(seen) != kept:
+        yield Difference(manifest.id, f"{len(seen):,} records where {kept:,} were published", mend)
+
+
+def _place(place: tuple[str, int, int]) -> str:
+    return f"{place[0]}-{place[1]} offset {place[2]}"
+
+
+def _record(lifecycle: Lifecycle, sink: FilesSink, manifest: Manifest) -> Iterator[Difference]:
+    publication = manifest.published(sink.name)
+    if publication is None:
+        return
+    receipt = lifecycle.database.receipt(manifest.id, publication.attempt)
+    mend = f"tidemark replay {sink.pipeline} --manifest {manifest.id}"
+    if receipt is None or receipt.digest(sink.name) != publication.digest:
+        yield Difference(manifest.id, f"the receipt of attempt {publication.attempt} is not what was published", mend)
+    elif not sink.has_record(receipt):
+        name = RecordName(sink.pipeline, manifest.id, publication.attempt)
+        yield Difference(manifest.id, f"the record {name} is missing or says something else", mend)
+
+
+def _is_stray(key: str, own: dict[int, Manifest]) -> bool:
+    """Whether a key that is not published should not be there: readers would count it, or a record names it."""
+    if key == OWNER or key.startswith(f"{STAGING}/"):
+        return False
+    record = RecordName.parse(key)
+    if record is not None:
+        manifest = own.get(record.manifest)
+        return (
+            manifest is not None
+            and not _is_at_work(manifest, record.attempt)
+            and not any(one.attempt == record.attempt for one in manifest.publications)
+        )
+    if key.startswith(f"{RECORDS}/") or PurePosixPath(key).name.startswith((".", "_")):
+        return False
+    name = ObjectName.parse(key)
+    if name is None:
+        return True
+    manifest = own.get(name.manifest)
+    return manifest is not None and not _is_at_work(manifest, name.attempt)
+
+
+def _is_at_work(manifest: Manifest, attempt: int) -> bool:
+    return manifest.alive and manifest.attempt == attempt
+
+
+def _stray(key: str, own: dict[int, Manifest]) -> Difference:
+    name = ObjectName.parse(key)
+    record = RecordName.parse(key)
+    manifest = own.get(name.manifest if name else record.manifest if record else -1)
+    if manifest is None:
+        return Difference(None, f"{key} belongs to no manifest", "remove it, or move it out of the lake")
+    if manifest.state is not ManifestState.DONE:
+        return Difference(
+            manifest.id, f"{key} was left by an attempt that is not published", f"tidemark retry {manifest.pipeline}"
+        )
+    return Difference(manifest.id, f"{key} is not part of what was published", "remove it, or move it out of the lake")

@@ -1,0 +1,318 @@
+"""The command line ``tidemark``: the same verbs as Airflow's tasks, by the same functions.
+
+Exit status: 0 done, 1 work failed or a difference was found, 2 wrong use. Results go to standard output (as JSON with
+``--json``), progress and errors to standard error.
+"""
+
+import getpass
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from tidemark import __version__, presenting
+from tidemark.audit import audit as find_differences
+from tidemark.configuration import find, load_each, load_or_error
+from tidemark.connections import kafka_connection
+from tidemark.errors import TidemarkError
+from tidemark.lifecycle import Lifecycle, Stage
+from tidemark.manifest.database import ManifestDatabase
+from tidemark.manifest.migrate import migrate as create_tables
+from tidemark.model import Manifest, ManifestState, Order, Receipt, RunKind
+from tidemark.pipeline import Pipeline, json_schema
+from tidemark.planning import PlannedRun, Tick
+from tidemark.settings import Settings
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class _Group(click.Group):
+    """Prints our errors as the two lines they are, without a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TidemarkError as error:
+            presenting.error(error)
+            ctx.exit(error.exit_code)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        near = presenting.nearest(args[0], self.list_commands(ctx))
+        if near and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"no such command {args[0]!r}; did you mean {near!r}?")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tidemark")
+@click.option(
+    "--pipelines", type=click.Path(path_type=Path), help="Folder of pipeline files (default: $TIDEMARK_PIPELINES)."
+)
+@click.pass_context
+def main(context: click.Context, pipelines: Path | None) -> None:
+    """Copies Kafka topics into lakes in recorded batches, exactly once.
+
+    TIDEMARK_DB names the manifest database (postgresql://user:password@host:port/database).
+    """
+    settings = Settings.from_environment()
+    context.obj = replace(settings, pipelines=pipelines) if pipelines else settings
+
+
+def _json(command: Command) -> Command:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def _master(command: Command) -> Command:
+    return click.option("--master", default="local[*]", show_default=True, help="Spark master to work on.")(command)
+
+
+pipeline_argument = click.argument("pipeline")
+
+
+@contextmanager
+def _opened(settings: Settings, name: str) -> Iterator[Lifecycle]:
+    pipeline = find(settings.pipelines, name)
+    connection = kafka_connection(pipeline)
+    with _database(settings) as database:
+        yield Lifecycle(pipeline, database, connection)
+
+
+def _database(settings: Settings) -> ManifestDatabase:
+    return ManifestDatabase(settings.database(), f"cli {getpass.getuser()}")
+
+
+def in_this_process(settings: Settings, master: str) -> Stage:
+    """Stages in a Spark session of this process, opened when the first order comes."""
+
+    def stage(order: Order) -> Receipt:
+        from tidemark.spark.job import stage as stage_order  # Spark takes 1 s to import and 8 s to start
+        from tidemark.spark.session import open_session
+
+        return stage_order(open_session(master, settings.spark_jars), order)
+
+    return stage
+
+
+def _tick(until: datetime | None, run_key: str | None) -> Tick:
+    now = datetime.now(UTC)
+    cut = until and (until if until.tzinfo else until.replace(tzinfo=UTC)).astimezone(UTC)
+    if cut is not None and run_key is None:
+        return Tick.at(cut, RunKind.MANUAL)
+    return Tick(run_key or f"manual__{now.isoformat()}", RunKind.MANUAL, cut)
+
+
+_TIMES = click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d"])
+until_option = click.option("--until", type=_TIMES, help="Read up to this moment (UTC unless it says otherwise).")
+run_key_option = click.option("--run-key", help="Name of the run; planning a name again changes nothing.")
+
+
+@main.command()
+@pipeline_argument
+@until_option
+@run_key_option
+@click.option("--dry-run", is_flag=True, help="Show the ranges that would be planned; store nothing.")
+@_json
+@click.pass_obj
+def plan(
+    settings: Settings, pipeline: str, until: datetime | None, run_key: str | None, dry_run: bool, as_json: bool
+) -> None:
+    """Record the next ranges of a pipeline as manifests."""
+    with _opened(settings, pipeline) as lifecycle:
+        run = lifecycle.plan(_tick(until, run_key), dry_run=dry_run)
+        presenting.planned(run, as_json)
+
+
+@main.command()
+@pipeline_argument
+@until_option
+@run_key_option
+@_master
+@_json
+@click.pass_obj
+def run(
+    settings: Settings, pipeline: str, until: datetime | None, run_key: str | None, master: str, as_json: bool
+) -> None:
+    """Plan, process and close one run, without Airflow."""
+    with _opened(settings, pipeline) as lifecycle:
+        planned = lifecycle.plan(_tick(until, run_key))
+        presenting.notes(planned)
+        todo = lifecycle.database.manifests(ids=planned.manifests)
+        _process(settings, lifecycle, todo, master)
+        _print_closing(lifecycle, planned, as_json)
+
+
+def _print_closing(lifecycle: Lifecycle, planned: PlannedRun, as_json: bool) -> None:
+    closing = lifecycle.close(planned.run_key)
+    presenting.closed(closing, _views(lifecycle, list(closing.manifests)), as_json)
+
+
+def _views(lifecycle: Lifecycle, ids: list[int]) -> list[dict[str, Any]]:
+    return presenting.manifest_views(lifecycle.database, lifecycle.pipeline.name, ids=ids)
+
+
+def _process(
+    settings: Settings, lifecycle: Lifecycle, manifests: list[Manifest], master: str, *, replay: bool = False
+) -> None:
+    """Process each; one that fails does not stop the others, the first error is raised at the end."""
+    stage = in_this_process(settings, master)
+    errors: list[TidemarkError] = []
+    for number, manifest in enumerate(manifests, 1):
+        presenting.working(manifest, number, len(manifests))
+        try:
+            presenting.worked(lifecycle.process(manifest.id, stage, replay=replay))
+        except TidemarkError as error:
+            presenting.error(error)
+            errors.append(error)
+    if errors:
+        raise errors[0] if len(manifests) == 1 else _several(lifecycle, errors, len(manifests))
+
+
+def _several(lifecycle: Lifecycle, errors: list[TidemarkError], of: int) -> TidemarkError:
+    return TidemarkError(
+        f"{len(errors)} of {of} manifests failed",
+        next_step=f"mend what the messages above say, then: tidemark retry {lifecycle.pipeline.name}",
+        pipeline=lifecycle.pipeline.name,
+    )
+
+
+@main.command()
+@pipeline_argument
+@click.option("--manifest", type=int, help="Only this one; also releases a blocked one.")
+@_master
+@_json
+@click.pass_obj
+def retry(settings: Settings, pipeline: str, manifest: int | None, master: str, as_json: bool) -> None:
+    """Finish whatever is planned, failed or abandoned, and not at work."""
+    with _opened(settings, pipeline) as lifecycle:
+        todo = lifecycle.unfinished(manifest)
+        _process(settings, lifecycle, todo, master)
+        lifecycle.sweep()
+        presenting.finished(_views(lifecycle, [one.id for one in todo]), as_json, nothing="nothing is unfinished")
+
+
+@main.command()
+@pipeline_argument
+@click.option("--manifest", type=int, help="The manifest to do once more.")
+@click.option("--run-key", help="All manifests of this run.")
+@click.option("--take-over", is_flag=True, help="Also those an attempt is working on; it is fenced.")
+@_master
+@_json
+@click.pass_obj
+def replay(
+    settings: Settings,
+    pipeline: str,
+    manifest: int | None,
+    run_key: str | None,
+    take_over: bool,
+    master: str,
+    as_json: bool,
+) -> None:
+    """Do a past manifest or run once more; its output replaces the published one."""
+    if (manifest is None) == (run_key is None):
+        raise click.UsageError("name either --manifest ID or --run-key KEY")
+    with _opened(settings, pipeline) as lifecycle:
+        found = lifecycle.replayable(manifest=manifest, run_key=run_key)
+        busy = [one for one in found if one.alive and not take_over]
+        for one in busy:
+            presenting.note(f"manifest {one.id} is left out: attempt {one.attempt} is at work (see --take-over)")
+        todo = [one for one in found if one not in busy]
+        _process(settings, lifecycle, todo, master, replay=True)
+        presenting.finished(_views(lifecycle, [one.id for one in todo]), as_json, nothing="nothing to replay")
+
+
+@main.command()
+@click.argument("pipeline", required=False)
+@click.option("--state", type=click.Choice([one.value for one in ManifestState]), help="Only those in this state.")
+@_json
+@click.pass_obj
+def manifests(settings: Settings, pipeline: str | None, state: str | None, as_json: bool) -> None:
+    """List manifests with their ranges, states and counts."""
+    with _database(settings) as database:
+        states = [ManifestState(state)] if state else None
+        views = presenting.manifest_views(database, pipeline, states=states)
+        presenting.finished(views, as_json, nothing="there are no manifests")
+
+
+@main.command()
+@click.argument("manifest", type=int)
+@_json
+@click.pass_obj
+def show(settings: Settings, manifest: int, as_json: bool) -> None:
+    """Show one manifest: its ranges, attempts, output and history."""
+    with _database(settings) as database:
+        presenting.shown(database, database.manifest(manifest), as_json)
+
+
+@main.command()
+@pipeline_argument
+@click.option("--dead-letters", is_flag=True, help="List the dead letters instead of the data.")
+@_json
+@click.pass_obj
+def objects(settings: Settings, pipeline: str, dead_letters: bool, as_json: bool) -> None:
+    """Print exactly the published paths: the exact reader."""
+    with _database(settings) as database:
+        presenting.objects(database, find(settings.pipelines, pipeline), dead_letters=dead_letters, as_json=as_json)
+
+
+@main.command()
+@pipeline_argument
+@_json
+@click.pass_obj
+def lag(settings: Settings, pipeline: str, as_json: bool) -> None:
+    """Compare each chain's end with Kafka's last stable offset."""
+    with _opened(settings, pipeline) as lifecycle:
+        presenting.lag(lifecycle.lag(), as_json)
+
+
+@main.command()
+@pipeline_argument
+@click.option("--deep", is_flag=True, help="Read every row back and compare offsets and digests.")
+@_json
+@click.pass_context
+def audit(context: click.Context, pipeline: str, deep: bool, as_json: bool) -> None:
+    """Compare chain, manifests, publications and files; exit 1 on any difference."""
+    with _opened(context.obj, pipeline) as lifecycle:
+        differences = list(find_differences(lifecycle, deep=deep))
+        presenting.audited(lifecycle, differences, as_json)
+    context.exit(1 if differences else 0)
+
+
+@main.command()
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@_json
+@click.pass_context
+def validate(context: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
+    """Check pipeline files (all of the folder without arguments); exit 2 when one is wrong."""
+    found = [(file, load_or_error(file)) for file in files] if files else load_each(context.obj.pipelines)
+    presenting.validated(found, as_json)
+    context.exit(2 if any(not isinstance(one, Pipeline) for _, one in found) else 0)
+
+
+@main.command()
+@_json
+def schema(as_json: bool) -> None:
+    """Print the JSON Schema of pipeline files, for editors."""
+    del as_json  # it is JSON either way
+    click.echo(json.dumps(json_schema(), indent=2))
+
+
+@main.command()
+@_json
+@click.pass_obj
+def migrate(settings: Settings, as_json: bool) -> None:
+    """Create Tidemark's tables; safe to repeat."""
+    created = create_tables(settings.database())
+    with _database(settings) as database:
+        presenting.migrated(created, database.id(), as_json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,228 @@
+"""What a JSON value may be, and how a list of such values becomes an Arrow column.
+
+Every shape answers two questions. ``column`` turns many values into an array at once, fast, and raises ``Misfit`` when
+any of them is wrong. ``why`` says of one value what is wrong with it, or None. They agree: ``column`` raises exactly
+when ``why`` has something to say about some value (a property test compares them).
+
+Nothing is coerced. An integer is written without fraction or exponent (1.0 is a number); a number may be an integer.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.event_time import INSTANT, instants
+
+
+class Misfit(Exception):
+    """Some value does not have the shape; a signal between ``column`` and its caller, never seen by a user."""
+
+
+class Absent:
+    """The type of ``ABSENT``, which stands for a property that a record does not have."""
+
+
+ABSENT = Absent()
+_DATE = r"^\d{4}-\d\d-\d\d$"
+_NONE = type(None)
+_CANNOT_BUILD = (pa.ArrowException, ValueError, ArithmeticError)
+_JSON_NAMES = {
+    str: "string", int: "integer", float: "number", Decimal: "number", bool: "boolean", dict: "object", list: "array",
+    _NONE: "null",
+}  # fmt: skip
+
+
+def json_name(value: object) -> str:
+    """The name JSON has for the type of a parsed value."""
+    return _JSON_NAMES[type(value)]
+
+
+class Shape(ABC):
+    """What a value that is there and not null may be; nulls are the business of what holds the shape."""
+
+    @property
+    @abstractmethod
+    def arrow(self) -> pa.DataType: ...
+
+    @abstractmethod
+    def column(self, values: list[Any]) -> pa.Array:
+        """An array of all values, null for None; raises ``Misfit``."""
+
+    @abstractmethod
+    def why(self, value: Any, path: str) -> str | None:
+        """What is wrong with a value that is not None; ``path`` is how a reason names it."""
+
+
+class Scalar(Shape):
+    """A value without parts: the Python types it may be parsed as, and how such values are built into an array."""
+
+    expected: ClassVar[str]
+    types: ClassVar[frozenset[type]]
+
+    @property
+    @abstractmethod
+    def beyond(self) -> str:
+        """What is wrong with a value of the right type that cannot be stored."""
+
+    def column(self, values: list[Any]) -> pa.Array:
+        if not set(map(type, values)) <= self.types | {_NONE}:
+            raise Misfit
+        try:
+            return self._built(values)
+        except _CANNOT_BUILD as error:
+            raise Misfit from error
+
+    def why(self, value: Any, path: str) -> str | None:
+        if type(value) not in self.types:
+            return f"{path}: expected {self.expected}, found {json_name(value)}"
+        try:
+            self._built([value])
+        except (*_CANNOT_BUILD, Misfit):
+            return f"{path}: {self.beyond}"
+        return None
+
+    def _built(self, values: list[Any]) -> pa.Array:
+        """An array of values of the right Python types; raises one of ``_CANNOT_BUILD`` or ``Misfit``."""
+        return pa.array(values, self.arrow)
+
+
+@dataclass(frozen=True)
+class Boolean(Scalar):
+    expected = "boolean"
+    types = frozenset({bool})
+    beyond = "not a boolean"
+    arrow = pa.bool_()
+
+
+@dataclass(frozen=True)
+class Integer(Scalar):
+    """A signed integer of 8, 16, 32 or 64 bits."""
+
+    bits: int = 64
+    expected = "integer"
+    types = frozenset({int})
+
+    @property
+    def beyond(self) -> str:
+        return f"outside the range of a {self.bits}-bit integer"
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[self.bits]
+
+
+@dataclass(frozen=True)
+class Number(Scalar):
+    """A float of 32 or 64 bits: the nearest one to what is written, which must not be infinite."""
+
+    bits: int = 64
+    expected = "number"
+    types = frozenset({int, float, Decimal})
+
+    @property
+    def beyond(self) -> str:
+        return f"outside the range of a {self.bits}-bit float"
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return pa.float32() if self.bits == 32 else pa.float64()
+
+    def _built(self, values: list[Any]) -> pa.Array:
+        if not set(map(type, values)) <= {float, _NONE}:
+            values = [None if value is None else float(value) for value in values]
+        built = pa.array(values, pa.float64()).cast(self.arrow)
+        if pc.all(pc.is_finite(built)).as_py() is False:
+            raise Misfit
+        return built
+
+
+@dataclass(frozen=True)
+class Text(Scalar):
+    expected = "string"
+    types = frozenset({str})
+    beyond = "holds a lone surrogate, which is not a character"
+    arrow = pa.string()
+
+
+@dataclass(frozen=True)
+class Day(Scalar):
+    """A ``date`` of RFC 3339, of the years 1 to 9999."""
+
+    expected = "date string"
+    types = frozenset({str})
+    beyond = "not a date (YYYY-MM-DD)"
+    arrow = pa.date32()
+
+    def _built(self, values: list[Any]) -> pa.Array:
+        text = pa.array(values, pa.string())
+        fits = pc.and_(pc.match_substring_regex(text, _DATE), pc.invert(pc.starts_with(text, "0000")))
+        if pc.all(fits).as_py() is False:
+            raise Misfit
+        return text.cast(self.arrow)
+
+
+@dataclass(frozen=True)
+class Instant(Scalar):
+    """A ``date-time`` of RFC 3339; with a ``zone`` its offset may be missing and means local time there."""
+
+    zone: str | None = None
+    expected = "date-time string"
+    types = frozenset({str})
+    arrow = INSTANT
+
+    @property
+    def beyond(self) -> str:
+        return "not an RFC 3339 date-time" + (" with a zone" if self.zone is None else "")
+
+    def _built(self, values: list[Any]) -> pa.Array:
+        text = pa.array(values, pa.string())
+        built = instants(text, self.zone)
+        if built.null_count > text.null_count:
+            raise Misfit
+        return built
+
+
+@dataclass(frozen=True)
+class Exact(Scalar):
+    """A decimal; digits that would be lost are an error, zeros at the end of the fraction are not digits."""
+
+    precision: int
+    scale: int
+    expected = "number"
+    types = frozenset({int, Decimal})
+
+    @property
+    def beyond(self) -> str:
+        return f"does not fit DECIMAL({self.precision},{self.scale})"
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return pa.decimal128(self.precision, self.scale)
+
+
+@dataclass(frozen=True)
+class OneOf(Shape):
+    """A scalar shape of which only some values are allowed."""
+
+    shape: Shape
+    allowed: frozenset[Any]
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return self.shape.arrow
+
+    def column(self, values: list[Any]) -> pa.Array:
+        built = self.shape.column(values)
+        if not set(values) <= self.allowed | {None}:
+            raise Misfit
+        return built
+
+    def why(self, value: Any, path: str) -> str | None:
+        wrong = self.shape.why(value, path)
+        if wrong is None and value not in self.allowed:
+            return f"{path}: not one of the {len(self.allowed)} values the schema allows"
+        return wrong

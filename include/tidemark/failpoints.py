@@ -1,0 +1,119 @@
+"""Named places where a test may kill the process that reaches them.
+
+``TIDEMARK_FAILPOINT=publish.mid:kill9`` acts on the whole process group that reaches ``publish.mid``; ``stop`` sends
+SIGSTOP, ``raise`` raises, ``hang:SECONDS`` waits. ``publish.mid:kill9@3`` acts at the third pass, ``@always`` at each.
+Unless ``@always`` is given it acts once per state folder (``TIDEMARK_HOME``): the first process to get there claims a
+file, so that the retry and the other mapped tasks live. Unset, a pass costs one dictionary look-up.
+"""
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemark.errors import ConfigurationError, WorkFailed
+
+VARIABLE = "TIDEMARK_FAILPOINT"
+
+FAILPOINTS = (
+    "plan.before_commit",
+    "plan.after_commit",
+    "attempt.started",
+    "read.before",
+    "stage.mid",
+    "stage.done",
+    "publish.receipt",
+    "publish.mid",
+    "publish.before_record",
+    "publish.before_mark",
+    "publish.marked",
+    "publish.cleaned",
+)
+_GRAMMAR = re.compile(r"(?P<name>[a-z_.]+):(?P<action>kill9|stop|raise|hang:[0-9.]+)(?:@(?P<passes>[0-9]+|always))?")
+_passes: dict[str, int] = {}
+
+
+@dataclass(frozen=True)
+class _Armed:
+    name: str
+    action: str
+    at_pass: int
+    always: bool
+
+
+def _armed() -> _Armed | None:
+    text = os.environ.get(VARIABLE)
+    if not text:
+        return None
+    match = _GRAMMAR.fullmatch(text)
+    if match is None or match["name"] not in FAILPOINTS:
+        raise ConfigurationError(
+            f"{VARIABLE}={text} names no failpoint and action",
+            next_step=f"write NAME:kill9|stop|raise|hang:SECONDS with NAME one of {', '.join(FAILPOINTS)}",
+        )
+    passes = match["passes"]
+    always = passes == "always"
+    return _Armed(match["name"], match["action"], 1 if always or passes is None else int(passes), always)
+
+
+def _claimed(armed: _Armed) -> bool:
+    if armed.always:
+        return True
+    folder = Path(os.environ.get("TIDEMARK_HOME", "."), "_failpoints")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        (folder / f"{armed.name}-{armed.action.replace(':', '-')}").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def failpoint(name: str) -> None:
+    """Die, stop, raise or wait here if the environment says so; ``WorkFailed`` for the action ``raise``."""
+    if VARIABLE not in os.environ:
+        return
+    armed = _armed()
+    if armed is None or armed.name != name:
+        return
+    _passes[name] = _passes.get(name, 0) + 1
+    if _passes[name] < armed.at_pass or not _claimed(armed):
+        return
+    match armed.action:
+        case "kill9":
+            os.killpg(os.getpgid(0), signal.SIGKILL)
+            time.sleep(60)
+        case "stop":
+            os.killpg(os.getpgid(0), signal.SIGSTOP)
+        case "raise":
+            raise WorkFailed(f"failpoint {name} raised", next_step=f"unset {VARIABLE}")
+        case hang:
+            time.sleep(float(hang.removeprefix("hang:")))
+
+
+@contextmanager
+def watching(name: str, reached: Callable[[], bool]) -> Iterator[None]:
+    """Hit a failpoint from the side as soon as ``reached`` says so, while the block runs; no thread when not armed."""
+    armed = _armed()
+    if armed is None or armed.name != name:
+        yield
+        return
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.02):
+            if reached():
+                failpoint(name)
+                return
+
+    watcher = threading.Thread(target=watch, name=f"failpoint-{name}", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()

@@ -1,0 +1,243 @@
+"""The one door to Kafka: what is there, where it starts and ends, at ``read_committed``."""
+
+import difflib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+
+from tidemark.errors import AccessDenied, DataLost, NotFound, TidemarkError, TopicChanged, Unavailable
+from tidemark.offsets import Range, TopicPartition
+
+TIMEOUT_S = 10.0
+T = TypeVar("T")
+_SILENT = logging.getLogger("tidemark.kafka.client")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+@dataclass(frozen=True)
+class Watermarks:
+    """Of one partition: the first offset kept, the last stable offset, the high watermark (all exclusive ends but
+    the first)."""
+
+    log_start: int
+    last_stable: int
+    log_end: int
+
+
+class KafkaCluster:
+    """A broker as an administrator sees it; every call answers within 10 s or raises ``Unavailable``."""
+
+    def __init__(self, bootstrap_servers: str, config: Mapping[str, str]) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._config = dict(config)
+        self._last_error = ""
+        settings: dict[str, Any] = {**config, "bootstrap.servers": bootstrap_servers, "error_cb": self._remember}
+        self._admin = AdminClient(settings, logger=_SILENT)
+
+    def _remember(self, error: KafkaError) -> None:
+        self._last_error = error.str()
+
+    def _results(self, futures: Mapping[Any, Future[T]]) -> dict[Any, T | KafkaError]:
+        """Every future's result, or its error when it is about one topic only."""
+        results: dict[Any, T | KafkaError] = {}
+        for key, future in futures.items():
+            try:
+                results[key] = future.result()
+            except KafkaException as failed:
+                error = failed.args[0]
+                if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    results[key] = error
+                else:
+                    raise self._translate(error) from failed
+        return results
+
+    def _translate(self, error: KafkaError) -> TidemarkError:
+        self._admin.poll(0)
+        if error.code() in (
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+            KafkaError.GROUP_AUTHORIZATION_FAILED,
+            KafkaError._AUTHENTICATION,
+            KafkaError.SASL_AUTHENTICATION_FAILED,
+        ):
+            return AccessDenied(
+                f"Kafka refuses this client: {error.str()}",
+                next_step="check the user, the password and the ACLs of the Kafka connection",
+                bootstrap_servers=self.bootstrap_servers,
+            )
+        detail = f"{error.str()}; {self._last_error}" if self._last_error else error.str()
+        return Unavailable(
+            f"Kafka does not answer within {TIMEOUT_S:.0f} s ({detail})",
+            next_step="check that the broker runs and that bootstrap_servers (or the Airflow connection) names it",
+            bootstrap_servers=self.bootstrap_servers,
+        )
+
+    def topics(self) -> list[str]:
+        try:
+            return sorted(self._admin.list_topics(timeout=TIMEOUT_S).topics)
+        except KafkaException as failed:
+            raise self._translate(failed.args[0]) from failed
+
+    def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
+        """(every partition of the topics that exist, with the topic's id; the names of those that do not)."""
+        if not topics:
+            return [], []
+        described = self._results(self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT_S))
+        found: list[TopicPartition] = []
+        missing: list[str] = []
+        for topic, description in described.items():
+            if isinstance(description, KafkaError):
+                missing.append(topic)
+            else:
+                found += [TopicPartition(topic, str(description.topic_id), one.id) for one in description.partitions]
+        return sorted(found), sorted(missing)
+
+    def missing_topic(self, topic: str, pipeline: str) -> NotFound:
+        near = difflib.get_close_matches(topic, self.topics(), n=1)
+        return NotFound(
+            f"topic {topic} does not exist" + (f"; did you mean {near[0]}?" if near else ""),
+            next_step="create the topic, or correct source.kafka.topics",
+            pipeline=pipeline,
+            bootstrap_servers=self.bootstrap_servers,
+        )
+
+    def compacted(self, topics: Sequence[str]) -> list[str]:
+        """Those of the topics whose clean-up policy includes compaction."""
+        if not topics:
+            return []
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        configs = self._results(self._admin.describe_configs(resources, request_timeout=TIMEOUT_S))
+        return sorted(
+            resource.name
+            for resource, config in configs.items()
+            if not isinstance(config, KafkaError) and "compact" in config["cleanup.policy"].value
+        )
+
+    def _offsets(
+        self, places: Iterable[TopicPartition], spec: Callable[[], OffsetSpec], isolation: IsolationLevel
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """(offset, timestamp in ms) per partition; offset -1 means none."""
+        asked = {KafkaPartition(one.topic, one.partition): one for one in places}
+        if not asked:
+            return {}
+        futures = self._admin.list_offsets(
+            {place: spec() for place in asked}, isolation_level=isolation, request_timeout=TIMEOUT_S
+        )
+        answers: dict[TopicPartition, tuple[int, int]] = {}
+        for place, answer in self._results(futures).items():
+            if isinstance(answer, KafkaError):
+                raise self._translate(answer)
+            answers[asked[place]] = (answer.offset, answer.timestamp)
+        return answers
+
+    def watermarks(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        start = self._offsets(places, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED)
+        stable = self._offsets(places, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
+        end = self._offsets(places, OffsetSpec.latest, IsolationLevel.READ_UNCOMMITTED)
+        return {one: Watermarks(start[one][0], stable[one][0], end[one][0]) for one in places}
+
+    def offsets_at(
+        self, places: Sequence[TopicPartition], when: datetime
+    ) -> dict[TopicPartition, tuple[int, datetime] | None]:
+        """The first offset stamped at or after ``when`` and its timestamp; None where there is none.
+
+        Timestamps set by producers need not ascend: the answer is a hint where to cut, not a promise about time.
+        """
+        milliseconds = int(when.timestamp() * 1000)
+        answers = self._offsets(places, lambda: OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_UNCOMMITTED)
+        return {
+            place: None if offset < 0 else (offset, datetime.fromtimestamp(timestamp / 1000, UTC))
+            for place, (offset, timestamp) in answers.items()
+        }
+
+    def first_record_in(self, place: TopicPartition, gaps: Sequence[tuple[int, int]]) -> int | None:
+        """The first offset inside the gaps that holds a committed record, read by a second, independent client."""
+        return next((offset for gap in gaps for offset in self._read(Range(place, *gap), first_only=True)), None)
+
+    def count_records(self, covered: Range) -> int:
+        """How many committed records a second, independent client finds in a range."""
+        return sum(1 for _ in self._read(covered))
+
+    def _read(self, covered: Range, *, first_only: bool = False) -> Iterator[int]:
+        """Offsets of the committed records of a range, ascending."""
+        place = covered.at
+        settings: dict[str, Any] = {
+            **self._config,
+            "bootstrap.servers": self.bootstrap_servers,
+            "group.id": "tidemark-never-commits",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+        }
+        consumer = Consumer(settings, logger=_SILENT)
+        try:
+            consumer.assign([KafkaPartition(place.topic, place.partition, covered.start)])
+            while True:
+                message = consumer.poll(TIMEOUT_S)
+                if message is None:
+                    raise Unavailable(
+                        f"no answer within {TIMEOUT_S:.0f} s when reading a second time",
+                        next_step="check that the broker runs, then retry",
+                        topic=place.topic,
+                        partition=place.partition,
+                        offsets=f"[{covered.start},{covered.end})",
+                    )
+                error, offset = message.error(), message.offset()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise self._translate(error)
+                if error is not None or offset is None or offset >= covered.end:
+                    return
+                yield offset
+                if first_only or offset == covered.end - 1:
+                    return
+        finally:
+            consumer.close()
+
+    def check(self, pipeline: str, manifest: int, ranges: Sequence[Range], *, before_reading: bool) -> None:
+        """The topics are still those the manifest was planned on and, before reading, still hold its ranges."""
+        places, missing = self.partitions(sorted({one.at.topic for one in ranges}))
+        if missing:
+            raise self.missing_topic(missing[0], pipeline)
+        ids = {place.topic: place.topic_id for place in places}
+        for one in ranges:
+            if ids[one.at.topic] != one.at.topic_id:
+                raise TopicChanged(
+                    f"topic {one.at.topic} was recreated: planned on id {one.at.topic_id}, now {ids[one.at.topic]}",
+                    next_step="nothing of this attempt is published; the old records are gone from Kafka",
+                    pipeline=pipeline,
+                    manifest=manifest,
+                    topic=one.at.topic,
+                    partition=one.at.partition,
+                )
+        if before_reading:
+            self._check_held(pipeline, manifest, ranges)
+
+    def _check_held(self, pipeline: str, manifest: int, ranges: Sequence[Range]) -> None:
+        marks = self.watermarks([one.at for one in ranges])
+        for one in ranges:
+            mark = marks[one.at]
+            where = {
+                "pipeline": pipeline, "manifest": manifest, "topic": one.at.topic, "partition": one.at.partition,
+                "offsets": f"[{one.start},{one.end})",
+            }  # fmt: skip
+            if mark.log_start > one.start:
+                raise DataLost(
+                    f"Kafka dropped offsets [{one.start}, {min(mark.log_start, one.end)}) before they were read",
+                    next_step="restore the topic or give up these offsets; what an earlier attempt published stays",
+                    **where,
+                )
+            if mark.last_stable < one.end:
+                raise Unavailable(
+                    f"the last stable offset is {mark.last_stable}, below the range's end",
+                    next_step="a replica lags or the log was truncated; try again, then compare with tidemark lag",
+                    **where,
+                )

@@ -1,0 +1,108 @@
+"""Where things lie below a lake root: every path is built and parsed here.
+
+    <folder of the layout>/<manifest>-a<attempt>-p<partition>-<start>-<end>-<part>.<format>     data
+    _dead_letters/<stream>/<the same name>                                                      dead letters
+    _manifests/<pipeline>/<manifest>.<attempt>.json                                             records
+    _manifests/_owner.json                                                                      the owning database
+    _staging/<manifest>/<attempt>/                                                              one attempt's own
+
+Numbers have fixed widths, so names sort as numbers. Offsets are those of the manifest's range, half-open.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import PurePosixPath
+from urllib.parse import quote
+
+OWNER = "_manifests/_owner.json"
+RECORDS = "_manifests"
+STAGING = "_staging"
+DEAD_LETTERS = "_dead_letters"
+
+_NAME = re.compile(
+    r"(?P<manifest>\d{10,})-a(?P<attempt>\d{4,})-p(?P<partition>\d{5,})"
+    r"-(?P<start>\d{19})-(?P<end>\d{19})-(?P<part>\d{5,})\.(?P<format>[a-z0-9.]+)"
+)
+_RECORD = re.compile(r"_manifests/(?P<pipeline>[^/]+)/(?P<manifest>\d{10,})\.(?P<attempt>\d{4,})\.json")
+
+
+def stream_folder(topic: str) -> str:
+    """A topic as one path segment, injective: percent-encoded, a leading ``_`` or ``.`` too (readers skip those)."""
+    encoded = quote(topic, safe="")
+    return f"%{ord(encoded[0]):02X}{encoded[1:]}" if encoded[:1] in ("_", ".") else encoded
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A pattern such as ``raw/{stream}/%Y/%m/%d/%H``; times in it are UTC."""
+
+    pattern: str
+
+    def folder(self, pipeline: str, stream: str, when: datetime) -> str:
+        """The folder, relative to the root, of records of ``stream`` whose event time is ``when`` (aware, in UTC)."""
+        parts = {"%Y": f"{when.year:04d}", "%m": f"{when.month:02d}", "%d": f"{when.day:02d}", "%H": f"{when.hour:02d}"}
+        dated = re.sub(r"%[YmdH]", lambda code: parts[code[0]], self.pattern)
+        return dated.replace("{pipeline}", stream_folder(pipeline)).replace("{stream}", stream_folder(stream))
+
+    @property
+    def finest(self) -> str:
+        """The unit of the pattern's finest part: ``hour``, ``day``, ``month``, ``year``, or ``none`` without any."""
+        for code, unit in (("%H", "hour"), ("%d", "day"), ("%m", "month"), ("%Y", "year")):
+            if code in self.pattern:
+                return unit
+        return "none"
+
+
+@dataclass(frozen=True)
+class ObjectName:
+    """The name of one object; ``attempt`` and ``manifest`` say whose it is."""
+
+    manifest: int
+    attempt: int
+    partition: int
+    start: int
+    end: int
+    part: int
+    format: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.manifest:010d}-a{self.attempt:04d}-p{self.partition:05d}"
+            f"-{self.start:019d}-{self.end:019d}-{self.part:05d}.{self.format}"
+        )
+
+    @classmethod
+    def parse(cls, path: str) -> "ObjectName | None":
+        """The name at the end of a path, or None when the path was not made here."""
+        match = _NAME.fullmatch(PurePosixPath(path).name)
+        if match is None:
+            return None
+        numbers = {name: int(text) for name, text in match.groupdict().items() if name != "format"}
+        return cls(**numbers, format=match["format"])
+
+
+@dataclass(frozen=True)
+class RecordName:
+    """The path of the record that one attempt leaves in the lake."""
+
+    pipeline: str
+    manifest: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{RECORDS}/{self.pipeline}/{self.manifest:010d}.{self.attempt:04d}.json"
+
+    @classmethod
+    def parse(cls, path: str) -> "RecordName | None":
+        match = _RECORD.fullmatch(path)
+        return match and cls(match["pipeline"], int(match["manifest"]), int(match["attempt"]))
+
+
+def staging_folder(manifest: int, attempt: int) -> str:
+    """The folder, relative to the root, where only this attempt writes."""
+    return f"{STAGING}/{manifest:010d}/{attempt:04d}"
+
+
+def dead_letter_folder(stream: str) -> str:
+    return f"{DEAD_LETTERS}/{stream_folder(stream)}"

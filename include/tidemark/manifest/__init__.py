@@ -1,0 +1,1 @@
+"""The manifest database: ``schema.sql`` keeps the promises, ``queries.sql`` holds every statement."""

@@ -1,0 +1,89 @@
+"""The one door to PostgreSQL: connecting, and translating what it refuses."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row
+
+from tidemark.errors import AccessDenied, ConfigurationError, IllegalTransition, PlanRefused, TidemarkError, Unavailable
+
+Connection = psycopg.Connection[dict[str, Any]]
+
+
+def connect(dsn: str) -> Connection:
+    """An autocommitting connection to the manifest database that answers within 5 s, or ``Unavailable``."""
+    try:
+        return psycopg.connect(
+            dsn, autocommit=True, row_factory=dict_row, connect_timeout=5, application_name="tidemark",
+            options="-c search_path=tidemark -c lock_timeout=60s",
+        )  # fmt: skip
+    except psycopg.ProgrammingError as wrong:
+        raise ConfigurationError(
+            "TIDEMARK_DB is no PostgreSQL connection string",
+            next_step="write it as postgresql://user:password@host:port/database",
+        ) from wrong
+    except psycopg.OperationalError as refused:
+        raise Unavailable(
+            f"the manifest database cannot be reached: {_last_line(refused)}",
+            next_step="check host, port, user, password and database of TIDEMARK_DB; nothing was changed",
+            database=describe(dsn),
+        ) from refused
+
+
+def describe(dsn: str) -> str:
+    """A DSN without its password."""
+    parts = conninfo_to_dict(dsn)
+    return f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+@contextmanager
+def translated(**context: object) -> Iterator[None]:
+    """Turn what PostgreSQL refuses into our errors, by SQLSTATE and constraint name."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise _translate(error, context) from error
+
+
+def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkError:
+    name = error.diag.constraint_name or ""
+    state = error.sqlstate or ""
+    if name.startswith(("range_", "run_pipeline_run_key", "chain_pipeline_topic")):
+        return PlanRefused(
+            f"another planner was faster: the database refused a range ({name})",
+            next_step="plan again; the chain is whole and nothing of this plan was stored",
+            **context,
+        )
+    if state == "TM003":
+        return IllegalTransition(
+            error.diag.message_primary or "", next_step="look at it with: tidemark show ID", **context
+        )
+    if state in ("3F000", "42P01"):
+        return ConfigurationError(
+            "this database has no Tidemark tables", next_step="create them with: tidemark migrate", **context
+        )
+    if state == "42501":
+        return AccessDenied(
+            f"the manifest database says: {error.diag.message_primary}",
+            next_step="grant the user of TIDEMARK_DB the right, or use another user",
+            **context,
+        )
+    if state == "55P03":
+        return Unavailable(
+            "waited 60 s for a lock in the manifest database",
+            next_step="another planner or a session that hangs holds it; look into pg_stat_activity, then try again",
+            **context,
+        )
+    return Unavailable(
+        f"the manifest database failed: {_last_line(error)} (SQLSTATE {state or 'none'})",
+        next_step="try again; if a COMMIT was under way its outcome is looked up then",
+        **context,
+    )

@@ -1,0 +1,282 @@
+"""The manifest database as one class: a method per query, transactions that say who acts."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from importlib.resources import files
+from typing import Any, LiteralString, Self, cast
+
+from psycopg.types.json import Jsonb
+
+from tidemark.errors import NotFound
+from tidemark.manifest.connection import Connection, connect, translated
+from tidemark.model import (
+    AttemptState,
+    Counts,
+    Manifest,
+    ManifestState,
+    ObjectKind,
+    Publication,
+    PublishedObject,
+    RangeKind,
+    Receipt,
+    RunKind,
+    range_from,
+)
+from tidemark.offsets import Range, TopicPartition
+from tidemark.planner import Chain
+
+Row = dict[str, Any]
+
+
+def _queries() -> dict[str, LiteralString]:
+    text = files("tidemark.manifest").joinpath("queries.sql").read_text()
+    blocks = re.split(r"^-- name: (\w+)$", text, flags=re.MULTILINE)[1:]
+    return {name: cast("LiteralString", sql.strip()) for name, sql in zip(blocks[::2], blocks[1::2], strict=True)}
+
+
+QUERIES = _queries()
+
+
+class ManifestDatabase:
+    """One connection to the manifest database, acting as ``actor`` (a user, an Airflow task, the command line).
+
+    An attempt that was started here holds its session lock until ``close``: that is how others see it is alive.
+    """
+
+    def __init__(self, dsn: str, actor: str) -> None:
+        self.actor = actor
+        self._connection: Connection = connect(dsn)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing, with the actor set; READ COMMITTED."""
+        with translated(), self._connection.transaction():
+            self._rows("set_actor", actor=self.actor)
+            yield
+
+    def _rows(self, name: str, **values: object) -> list[Row]:
+        with translated():
+            cursor = self._connection.execute(QUERIES[name], values)
+            return cursor.fetchall() if cursor.description else []
+
+    def _changed(self, name: str, **values: object) -> Row | None:
+        """One guarded statement in a transaction of its own (or the open one); None when its guard said no."""
+        with self.transaction():
+            rows = self._rows(name, **values)
+        return rows[0] if rows else None
+
+    def id(self) -> str:
+        return str(self._rows("database_id")[0]["id"])
+
+    # planning
+
+    def lock_planning(self, pipeline: str) -> None:
+        self._rows("lock_planning", pipeline=pipeline)
+
+    def find_run(self, pipeline: str, run_key: str) -> Row | None:
+        rows = self._rows("find_run", pipeline=pipeline, run_key=run_key)
+        return rows[0] if rows else None
+
+    def remember_pipeline(self, pipeline: str, roots: Mapping[str, str]) -> None:
+        self._rows("remember_pipeline", pipeline=pipeline, roots=Jsonb(dict(roots)))
+
+    def roots(self, pipeline: str) -> dict[str, str] | None:
+        rows = self._rows("roots", pipeline=pipeline)
+        return rows[0]["roots"] if rows else None
+
+    def chains(self, pipeline: str) -> list[Chain]:
+        return [
+            Chain(
+                row["id"], TopicPartition(row["topic"], row["topic_id"], row["partition"]), row["incarnation"],
+                row["end_offset"], row["blocked"],
+            )
+            for row in self._rows("chains", pipeline=pipeline)
+        ]  # fmt: skip
+
+    def record_bytes(self, pipeline: str) -> float | None:
+        value = self._rows("record_bytes", pipeline=pipeline)[0]["record_bytes"]
+        return None if value is None else float(value)
+
+    def insert_chains(self, pipeline: str, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        rows = self._rows(
+            "insert_chains",
+            pipeline=pipeline,
+            topics=[one.topic for one in places],
+            topic_ids=[one.topic_id for one in places],
+            partitions=[one.partition for one in places],
+        )
+        return {TopicPartition(row["topic"], row["topic_id"], row["partition"]): row["id"] for row in rows}
+
+    def insert_ranges(self, kind: RangeKind, ranges: Sequence[tuple[int, int | None, int, int | None]]) -> None:
+        """Rows of (chain id, start or None for an anchor, end, manifest id or None)."""
+        self._rows(
+            "insert_ranges",
+            chains=[one[0] for one in ranges],
+            starts=[one[1] for one in ranges],
+            ends=[one[2] for one in ranges],
+            kinds=[kind.value] * len(ranges),
+            manifests=[one[3] for one in ranges],
+        )
+
+    def covering_manifests(self, ends: Sequence[tuple[int, int]]) -> list[int]:
+        """Ids of the manifests that hold the last offset before each (chain id, end)."""
+        chains, offsets = [one[0] for one in ends], [one[1] for one in ends]
+        return [row["id"] for row in self._rows("covering_manifests", chains=chains, ends=offsets)]
+
+    def insert_run(self, pipeline: str, run_key: str, kind: RunKind, **values: object) -> int:
+        row = self._rows("insert_run", pipeline=pipeline, run_key=run_key, kind=kind.value, **values)[0]
+        return int(row["id"])
+
+    def insert_manifests(self, run_id: int, pipeline: str, slices: int) -> list[int]:
+        rows = self._rows("insert_manifests", run_id=run_id, pipeline=pipeline, slices=slices)
+        ids = [row["id"] for row in sorted(rows, key=lambda row: row["slice"])]
+        self._rows("list_manifests_of_run", run_id=run_id, manifests=ids)
+        return ids
+
+    def block_chains(self, chains: Sequence[int], reason: str) -> None:
+        self._changed("block_chains", chains=list(chains), reason=reason)
+
+    # attempts
+
+    def start(self, manifest: int, fingerprint: str) -> int | None:
+        """The new attempt's number, or None when the manifest's state forbids it; its lock is held from here on."""
+        with self.transaction():
+            rows = self._rows("start", manifest=manifest, fingerprint=fingerprint, actor=self.actor)
+            if not rows:
+                return None
+            attempt = int(rows[0]["attempt"])
+            self._rows("fence_lower_attempts", manifest=manifest, attempt=attempt)
+            self._rows("lock_attempt", manifest=manifest, attempt=attempt)
+            return attempt
+
+    def newest_attempt(self, manifest: int) -> int:
+        rows = self._rows("newest_attempt", manifest=manifest)
+        if not rows:
+            raise NotFound(
+                "there is no such manifest", next_step="list them with: tidemark manifests", manifest=manifest
+            )
+        return int(rows[0]["attempt"])
+
+    def store_receipt(self, receipt: Receipt, raw: Row) -> bool:
+        """False: a newer attempt has taken over."""
+        values = {"manifest": receipt.manifest_id, "attempt": receipt.attempt, "receipt": Jsonb(raw)}
+        return self._changed("store_receipt", **values) is not None
+
+    def receipts_below(self, manifest: int, attempt: int) -> list[tuple[Receipt, bool, str]]:
+        """(receipt, whether it is published, its fingerprint) of lower attempts, newest first."""
+        rows = self._rows("receipts_below", manifest=manifest, attempt=attempt)
+        return [(Receipt.from_raw(row["receipt"]), row["published"], row["fingerprint"]) for row in rows]
+
+    def receipt(self, manifest: int, attempt: int) -> Receipt | None:
+        rows = self._rows("receipt", manifest=manifest, attempt=attempt)
+        return Receipt.from_raw(rows[0]["receipt"]) if rows and rows[0]["receipt"] else None
+
+    def publish(self, manifest: int, newest: int, sink: str, attempt: int, digest: str, counts: Row) -> bool:
+        """Name ``attempt`` as what readers see; False when ``newest`` is not the newest attempt any more."""
+        values = {"manifest": manifest, "newest": newest, "sink": sink, "attempt": attempt, "digest": digest}
+        return self._changed("publish", **values, counts=Jsonb(counts)) is not None
+
+    def finish(self, manifest: int, attempt: int, sinks: Sequence[str]) -> bool:
+        return self._changed("finish", manifest=manifest, attempt=attempt, sinks=list(sinks)) is not None
+
+    def end_attempt(self, manifest: int, attempt: int, state: AttemptState, error: str | None = None) -> bool:
+        values = {"manifest": manifest, "attempt": attempt, "state": state.value, "error": error}
+        return self._changed("end_attempt", **values) is not None
+
+    def fail(self, manifest: int, attempt: int, reason: str) -> bool:
+        return self._changed("fail", manifest=manifest, attempt=attempt, reason=reason) is not None
+
+    def block(self, manifest: int, attempt: int, reason: str) -> bool:
+        return self._changed("block", manifest=manifest, attempt=attempt, reason=reason) is not None
+
+    def release(self, manifest: int, attempt: int) -> None:
+        """Give back the attempt's session lock: from here on it is not alive."""
+        self._rows("unlock_attempt", manifest=manifest, attempt=attempt)
+
+    def unblock(self, manifest: int) -> bool:
+        return self._changed("unblock", manifest=manifest) is not None
+
+    # looking
+
+    def manifests(
+        self,
+        pipeline: str | None = None,
+        states: Sequence[ManifestState] | None = None,
+        ids: Sequence[int] | None = None,
+    ) -> list[Manifest]:
+        values = {
+            "pipeline": pipeline,
+            "states": None if states is None else [one.value for one in states],
+            "ids": None if ids is None else list(ids),
+        }
+        return [_manifest(row) for row in self._rows("manifests", **values)]
+
+    def manifest(self, manifest: int) -> Manifest:
+        found = self.manifests(ids=[manifest])
+        if not found:
+            raise NotFound(
+                "there is no such manifest", next_step="list them with: tidemark manifests", manifest=manifest
+            )
+        return found[0]
+
+    def published_objects(
+        self, pipeline: str | None = None, ids: Sequence[int] | None = None
+    ) -> list[tuple[int, str, PublishedObject]]:
+        """(manifest id, lake root, object) of everything readers may count, by manifest and path."""
+        rows = self._rows("published_objects", pipeline=pipeline, ids=None if ids is None else list(ids))
+        return [
+            (
+                row["manifest_id"],
+                row["root"],
+                PublishedObject(**{**row["object"], "kind": ObjectKind(row["object"]["kind"])}),
+            )
+            for row in rows
+        ]
+
+    def attempts(self, manifest: int) -> list[Row]:
+        return self._rows("attempts", manifest=manifest)
+
+    def events(self, manifest: int) -> list[Row]:
+        return self._rows("events", manifest=manifest)
+
+    def lost_ranges(self, pipeline: str) -> list[Range]:
+        return [
+            Range(
+                TopicPartition(row["topic"], row["topic_id"], row["partition"]), row["start_offset"], row["end_offset"]
+            )
+            for row in self._rows("lost_ranges", pipeline=pipeline)
+        ]
+
+    def highest_manifest(self) -> int:
+        return int(self._rows("highest_manifest")[0]["id"])
+
+    def broken_chains(self, pipeline: str) -> list[Row]:
+        return self._rows("broken_chains", pipeline=pipeline)
+
+
+def _manifest(row: Row) -> Manifest:
+    return Manifest(
+        **{
+            **row,
+            "state": ManifestState(row["state"]),
+            "ranges": tuple(range_from(one) for one in row["ranges"]),
+            "publications": tuple(
+                Publication(
+                    one["sink"], one["attempt"], one["digest"], Counts(**one["counts"]),
+                    datetime.fromisoformat(one["published_at"]),
+                )
+                for one in row["publications"]
+            ),
+        }
+    )  # fmt: skip

@@ -1,0 +1,190 @@
+-- One block per query; ManifestDatabase has one method for each. Parameters are psycopg's %(name)s.
+
+-- name: set_actor
+SELECT set_config('tidemark.actor', %(actor)s, true);
+
+-- name: database_id
+SELECT id::text AS id FROM database;
+
+-- name: lock_planning
+SELECT pg_advisory_xact_lock(1414089812, hashtext(%(pipeline)s));
+
+-- name: find_run
+SELECT run_key, kind::text AS kind, cut_at, reached, manifests, covered_by, notes, planned_at
+FROM run WHERE pipeline = %(pipeline)s AND run_key = %(run_key)s;
+
+-- name: remember_pipeline
+INSERT INTO pipeline (name, roots) VALUES (%(pipeline)s, %(roots)s) ON CONFLICT (name) DO NOTHING;
+
+-- name: roots
+SELECT roots FROM pipeline WHERE name = %(pipeline)s;
+
+-- name: chains
+-- A chain's end in one index probe each, whatever the length of its history.
+SELECT DISTINCT ON (c.topic, c.partition)
+       c.id, c.topic, c.topic_id, c.partition, c.incarnation, c.blocked, latest.end_offset
+FROM chain c
+CROSS JOIN LATERAL (
+    SELECT r.end_offset FROM manifest_range r WHERE r.chain_id = c.id ORDER BY r.end_offset DESC LIMIT 1) latest
+WHERE c.pipeline = %(pipeline)s
+ORDER BY c.topic, c.partition, c.incarnation DESC;
+
+-- name: record_bytes
+-- Measured on the newest published manifests: bytes of key and value per record read.
+SELECT sum(bytes) / nullif(sum(read), 0) AS record_bytes
+FROM (
+    SELECT (count ->> 'bytes')::numeric AS bytes, (count ->> 'read')::numeric AS read
+    FROM (SELECT id FROM manifest WHERE pipeline = %(pipeline)s AND state = 'done' ORDER BY id DESC LIMIT 20) recent
+    JOIN publication p ON p.manifest_id = recent.id
+    JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
+    CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'partitions') AS count) measured;
+
+-- name: insert_chains
+INSERT INTO chain (pipeline, topic, topic_id, partition)
+SELECT %(pipeline)s, * FROM unnest(%(topics)s::text[], %(topic_ids)s::text[], %(partitions)s::int[])
+RETURNING id, topic, topic_id, partition;
+
+-- name: insert_ranges
+INSERT INTO manifest_range (chain_id, start_offset, end_offset, kind, manifest_id)
+SELECT * FROM unnest(%(chains)s::bigint[], %(starts)s::bigint[], %(ends)s::bigint[], %(kinds)s::range_kind[],
+                     %(manifests)s::bigint[]);
+
+-- name: covering_manifests
+-- The manifests that hold the last offset before each partition's end of a cut.
+SELECT DISTINCT r.manifest_id AS id
+FROM unnest(%(chains)s::bigint[], %(ends)s::bigint[]) AS cut (chain_id, end_offset)
+CROSS JOIN LATERAL (
+    SELECT g.manifest_id, g.start_offset FROM manifest_range g
+    WHERE g.chain_id = cut.chain_id AND g.end_offset >= cut.end_offset ORDER BY g.end_offset LIMIT 1) r
+WHERE r.manifest_id IS NOT NULL AND r.start_offset < cut.end_offset
+ORDER BY 1;
+
+-- name: insert_run
+INSERT INTO run (pipeline, run_key, kind, cut_at, reached, manifests, covered_by, notes)
+VALUES (%(pipeline)s, %(run_key)s, %(kind)s, %(cut_at)s, %(reached)s, '{}', %(covered_by)s, %(notes)s)
+RETURNING id;
+
+-- name: insert_manifests
+INSERT INTO manifest (run_id, pipeline, slice)
+SELECT %(run_id)s, %(pipeline)s, slice FROM generate_series(0, %(slices)s - 1) AS slice
+RETURNING id, slice;
+
+-- name: list_manifests_of_run
+UPDATE run SET manifests = %(manifests)s WHERE id = %(run_id)s;
+
+-- name: block_chains
+UPDATE chain SET blocked = %(reason)s, blocked_since = now() WHERE id = ANY (%(chains)s) AND blocked IS NULL;
+
+-- name: manifests
+SELECT * FROM manifest_view
+WHERE (%(pipeline)s::text IS NULL OR pipeline = %(pipeline)s)
+  AND (%(states)s::text[] IS NULL OR state::text = ANY (%(states)s))
+  AND (%(ids)s::bigint[] IS NULL OR id = ANY (%(ids)s))
+ORDER BY id;
+
+-- name: lock_attempt
+SELECT pg_advisory_lock(attempt_lock(%(manifest)s, %(attempt)s));
+
+-- name: unlock_attempt
+SELECT pg_advisory_unlock(attempt_lock(%(manifest)s, %(attempt)s));
+
+-- name: start
+WITH started AS (
+    UPDATE manifest
+    SET attempt = attempt + 1, reason = NULL, state = CASE state WHEN 'done' THEN state ELSE 'running' END
+    WHERE id = %(manifest)s AND state IN ('planned', 'running', 'failed', 'done')
+    RETURNING id, attempt)
+INSERT INTO attempt (manifest_id, attempt, fingerprint, actor)
+SELECT id, attempt, %(fingerprint)s, %(actor)s FROM started
+RETURNING attempt;
+
+-- name: fence_lower_attempts
+UPDATE attempt SET state = 'fenced', ended_at = now(), error = 'attempt ' || %(attempt)s || ' took over'
+WHERE manifest_id = %(manifest)s AND attempt < %(attempt)s AND state = 'running';
+
+-- name: unblock
+UPDATE manifest SET state = 'planned', reason = 'released: ' || reason
+WHERE id = %(manifest)s AND state = 'blocked' RETURNING id;
+
+-- name: newest_attempt
+SELECT attempt FROM manifest WHERE id = %(manifest)s;
+
+-- name: store_receipt
+WITH newest AS (SELECT id FROM manifest WHERE id = %(manifest)s AND attempt = %(attempt)s FOR UPDATE)
+UPDATE attempt a SET receipt = %(receipt)s FROM newest
+WHERE a.manifest_id = newest.id AND a.attempt = %(attempt)s AND a.state = 'running'
+RETURNING a.attempt;
+
+-- name: receipts_below
+-- Attempts that got as far as a receipt, so may have left objects, and whether readers see them.
+SELECT a.attempt, a.receipt, a.fingerprint,
+       EXISTS (SELECT FROM publication p WHERE p.manifest_id = a.manifest_id AND p.attempt = a.attempt) AS published
+FROM attempt a
+WHERE a.manifest_id = %(manifest)s AND a.attempt < %(attempt)s AND a.receipt IS NOT NULL
+ORDER BY a.attempt DESC;
+
+-- name: receipt
+SELECT receipt FROM attempt WHERE manifest_id = %(manifest)s AND attempt = %(attempt)s;
+
+-- name: publish
+-- Only the newest attempt may say what is published, and only in favour of a number not below the published one.
+WITH newest AS (SELECT id FROM manifest WHERE id = %(manifest)s AND attempt = %(newest)s FOR UPDATE)
+INSERT INTO publication (manifest_id, sink, attempt, digest, counts)
+SELECT id, %(sink)s, %(attempt)s, %(digest)s, %(counts)s FROM newest
+ON CONFLICT (manifest_id, sink) DO UPDATE
+SET attempt = EXCLUDED.attempt, digest = EXCLUDED.digest, counts = EXCLUDED.counts, published_at = now()
+WHERE publication.attempt <= EXCLUDED.attempt
+RETURNING attempt;
+
+-- name: finish
+UPDATE manifest m SET state = 'done', done_at = coalesce(done_at, now()), reason = NULL
+WHERE id = %(manifest)s AND attempt = %(attempt)s AND state IN ('running', 'done')
+  AND NOT EXISTS (SELECT FROM unnest(%(sinks)s::text[]) AS sink
+                  WHERE NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = sink))
+RETURNING id;
+
+-- name: end_attempt
+UPDATE attempt SET state = %(state)s, ended_at = now(), error = %(error)s
+WHERE manifest_id = %(manifest)s AND attempt = %(attempt)s AND state = 'running' RETURNING attempt;
+
+-- name: fail
+UPDATE manifest SET state = 'failed', reason = %(reason)s
+WHERE id = %(manifest)s AND attempt = %(attempt)s AND state = 'running' RETURNING id;
+
+-- name: block
+UPDATE manifest SET state = 'blocked', reason = %(reason)s
+WHERE id = %(manifest)s AND attempt = %(attempt)s AND state = 'running' RETURNING id;
+
+-- name: published_objects
+SELECT p.manifest_id, l.roots ->> p.sink AS root, o.object
+FROM publication p
+JOIN manifest m ON m.id = p.manifest_id
+JOIN pipeline l ON l.name = m.pipeline
+JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
+CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
+WHERE (%(pipeline)s::text IS NULL OR m.pipeline = %(pipeline)s) AND o.object ->> 'sink' = p.sink
+  AND (%(ids)s::bigint[] IS NULL OR p.manifest_id = ANY (%(ids)s))
+ORDER BY p.manifest_id, o.object ->> 'path';
+
+-- name: attempts
+SELECT attempt, state::text AS state, actor, error, started_at, ended_at,
+       coalesce(jsonb_array_length(receipt -> 'objects'), 0) AS objects
+FROM attempt WHERE manifest_id = %(manifest)s ORDER BY attempt;
+
+-- name: events
+SELECT at, actor, subject, what FROM event WHERE manifest_id = %(manifest)s ORDER BY id;
+
+-- name: lost_ranges
+SELECT c.topic, c.topic_id, c.partition, r.start_offset, r.end_offset
+FROM manifest_range r JOIN chain c ON c.id = r.chain_id
+WHERE c.pipeline = %(pipeline)s AND r.kind = 'lost' ORDER BY c.topic, c.partition, r.start_offset;
+
+-- name: highest_manifest
+SELECT coalesce(max(id), 0) AS id FROM manifest;
+
+-- name: broken_chains
+-- What the constraints make impossible; the audit asks all the same.
+SELECT c.topic, c.partition, r.start_offset, r.end_offset
+FROM manifest_range r JOIN chain c ON c.id = r.chain_id
+WHERE c.pipeline = %(pipeline)s AND r.kind <> 'anchor'
+  AND NOT EXISTS (SELECT FROM manifest_range b WHERE b.chain_id = r.chain_id AND b.end_offset = r.start_offset);

@@ -1,0 +1,220 @@
+-- The manifest database. It keeps the promises; the code reports them.
+-- Times are timestamptz, offsets are half-open [start, end). Everything lives in the schema "tidemark".
+
+CREATE SCHEMA tidemark;
+SET LOCAL search_path = tidemark;
+
+CREATE TYPE range_kind AS ENUM ('anchor', 'data', 'lost', 'archived');
+CREATE TYPE manifest_state AS ENUM ('planned', 'running', 'failed', 'blocked', 'done');
+CREATE TYPE attempt_state AS ENUM ('running', 'published', 'unchanged', 'failed', 'fenced', 'blocked');
+CREATE TYPE run_kind AS ENUM ('scheduled', 'backfill', 'manual');
+
+-- One row: which database this is. A lake root belongs to one of them.
+CREATE TABLE database (
+    only_row   boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    id         uuid NOT NULL DEFAULT gen_random_uuid(),
+    version    int NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+
+CREATE TABLE pipeline (
+    name       text PRIMARY KEY,
+    roots      jsonb NOT NULL,                -- sink name -> lake root; a change of it is refused
+    planned_at timestamptz NOT NULL DEFAULT now()
+);
+
+CREATE TABLE run (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pipeline   text NOT NULL REFERENCES pipeline,
+    run_key    text NOT NULL,
+    kind       run_kind NOT NULL,
+    cut_at     timestamptz,                   -- NULL: up to the last stable offset
+    reached    boolean NOT NULL,              -- false: max_slices ended the plan before the cut
+    manifests  bigint[] NOT NULL,
+    covered_by bigint[] NOT NULL,
+    notes      text[] NOT NULL,
+    planned_at timestamptz NOT NULL DEFAULT now(),
+    UNIQUE (pipeline, run_key)                -- planning twice is planning once
+);
+
+CREATE TABLE manifest (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run_id     bigint NOT NULL REFERENCES run,
+    pipeline   text NOT NULL REFERENCES pipeline,
+    slice      int NOT NULL CHECK (slice >= 0),
+    state      manifest_state NOT NULL DEFAULT 'planned',
+    attempt    int NOT NULL DEFAULT 0 CHECK (attempt >= 0),   -- the newest number given out: the fencing token
+    reason     text,                          -- why it is failed or blocked
+    created_at timestamptz NOT NULL DEFAULT now(),
+    done_at    timestamptz,
+    CHECK ((state = 'done') = (done_at IS NOT NULL)),
+    CHECK (state <> 'planned' OR attempt = 0 OR reason IS NOT NULL)
+);
+CREATE INDEX ON manifest (pipeline, id);
+CREATE INDEX ON manifest (run_id);
+CREATE INDEX ON manifest (pipeline) WHERE state <> 'done';
+
+CREATE TABLE chain (
+    id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pipeline      text NOT NULL REFERENCES pipeline,
+    topic         text NOT NULL,
+    topic_id      text NOT NULL,
+    partition     int NOT NULL CHECK (partition >= 0),
+    incarnation   int NOT NULL DEFAULT 1,
+    blocked       text,                       -- a refusal stands until a person accepts it
+    blocked_since timestamptz,
+    UNIQUE (pipeline, topic_id, partition, incarnation),
+    CHECK ((blocked IS NULL) = (blocked_since IS NULL))
+);
+
+-- The chain: a range starts where another ends, and each start and each end exists once.
+-- Overlap, gap and fork are impossible, whoever plans.
+CREATE TABLE manifest_range (
+    chain_id     bigint NOT NULL REFERENCES chain,
+    start_offset bigint,                      -- NULL only for the anchor
+    end_offset   bigint NOT NULL CHECK (end_offset >= 0),
+    kind         range_kind NOT NULL,
+    manifest_id  bigint REFERENCES manifest,
+    CONSTRAINT range_anchor_has_no_start CHECK ((kind = 'anchor') = (start_offset IS NULL)),
+    CONSTRAINT range_data_has_manifest CHECK ((kind = 'data') = (manifest_id IS NOT NULL)),
+    CONSTRAINT range_not_empty CHECK (start_offset < end_offset),
+    CONSTRAINT range_no_fork UNIQUE (chain_id, start_offset),
+    CONSTRAINT range_one_end UNIQUE (chain_id, end_offset),
+    CONSTRAINT range_no_gap FOREIGN KEY (chain_id, start_offset)
+        REFERENCES manifest_range (chain_id, end_offset) DEFERRABLE INITIALLY DEFERRED
+);
+CREATE UNIQUE INDEX range_one_anchor ON manifest_range (chain_id) WHERE kind = 'anchor';
+CREATE INDEX ON manifest_range (manifest_id);
+
+CREATE TABLE attempt (
+    manifest_id bigint NOT NULL REFERENCES manifest,
+    attempt     int NOT NULL CHECK (attempt > 0),
+    state       attempt_state NOT NULL DEFAULT 'running',
+    fingerprint text NOT NULL,                -- of the code and configuration that decide the output
+    actor       text NOT NULL,
+    receipt     jsonb,                        -- stored before the first object moves
+    error       text,
+    started_at  timestamptz NOT NULL DEFAULT now(),
+    ended_at    timestamptz,
+    PRIMARY KEY (manifest_id, attempt),
+    CHECK ((state = 'running') = (ended_at IS NULL))
+);
+
+-- What readers see: which attempt, per manifest and sink.
+CREATE TABLE publication (
+    manifest_id  bigint NOT NULL,
+    sink         text NOT NULL,
+    attempt      int NOT NULL,
+    digest       text NOT NULL,
+    counts       jsonb NOT NULL,
+    published_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (manifest_id, sink),
+    FOREIGN KEY (manifest_id, attempt) REFERENCES attempt
+);
+
+-- Append-only history, written by triggers.
+CREATE TABLE event (
+    id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    actor       text NOT NULL,
+    subject     text NOT NULL,
+    manifest_id bigint,
+    what        jsonb NOT NULL
+);
+CREATE INDEX ON event (manifest_id);
+
+-- Whoever changes anything says who they are.
+CREATE FUNCTION record_event() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    who text := nullif(current_setting('tidemark.actor', true), '');
+    now_row jsonb := to_jsonb(NEW) - 'receipt';
+    old_row jsonb := CASE WHEN TG_OP = 'UPDATE' THEN to_jsonb(OLD) - 'receipt' ELSE '{}' END;
+BEGIN
+    IF who IS NULL THEN
+        RAISE EXCEPTION 'tidemark.actor is not set' USING ERRCODE = 'TM001';
+    END IF;
+    INSERT INTO tidemark.event (actor, subject, manifest_id, what)
+    SELECT who, TG_TABLE_NAME,
+           CASE WHEN TG_TABLE_NAME = 'manifest' THEN (now_row ->> 'id')::bigint
+                ELSE (now_row ->> 'manifest_id')::bigint END,
+           jsonb_object_agg(key, value)
+    FROM jsonb_each(now_row) WHERE value IS DISTINCT FROM old_row -> key
+    HAVING count(*) > 0;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER history AFTER INSERT OR UPDATE ON pipeline FOR EACH ROW EXECUTE FUNCTION record_event();
+CREATE TRIGGER history AFTER INSERT OR UPDATE ON run FOR EACH ROW EXECUTE FUNCTION record_event();
+CREATE TRIGGER history AFTER INSERT OR UPDATE ON manifest FOR EACH ROW EXECUTE FUNCTION record_event();
+CREATE TRIGGER history AFTER INSERT OR UPDATE ON chain FOR EACH ROW EXECUTE FUNCTION record_event();
+CREATE TRIGGER history AFTER INSERT OR UPDATE ON attempt FOR EACH ROW EXECUTE FUNCTION record_event();
+CREATE TRIGGER history AFTER INSERT OR UPDATE ON publication FOR EACH ROW EXECUTE FUNCTION record_event();
+CREATE TRIGGER history AFTER INSERT ON manifest_range FOR EACH ROW WHEN (NEW.kind <> 'data')
+    EXECUTE FUNCTION record_event();   -- data ranges are told by their manifest; a million of them need no second copy
+
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% of % is not allowed', TG_OP, TG_TABLE_NAME USING ERRCODE = 'TM002';
+END $$;
+
+CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON manifest_range FOR EACH ROW EXECUTE FUNCTION refuse();
+CREATE TRIGGER append_only BEFORE DELETE OR UPDATE ON event FOR EACH ROW EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_deleted BEFORE DELETE ON manifest FOR EACH ROW EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_deleted BEFORE DELETE ON attempt FOR EACH ROW EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_deleted BEFORE DELETE ON publication FOR EACH ROW EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_deleted BEFORE DELETE ON run FOR EACH ROW EXECUTE FUNCTION refuse();
+
+-- Legal edges only, and the token never goes down.
+CREATE FUNCTION check_edge() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.attempt < OLD.attempt OR (OLD.state = NEW.state AND OLD.state NOT IN ('running', 'done')
+            AND NEW.attempt <> OLD.attempt)
+        OR (OLD.state <> NEW.state AND (OLD.state, NEW.state) NOT IN (
+            ('planned', 'running'), ('running', 'done'), ('running', 'failed'), ('running', 'blocked'),
+            ('failed', 'running'), ('blocked', 'planned')))
+    THEN
+        RAISE EXCEPTION 'manifest %: % (attempt %) -> % (attempt %) is not an edge',
+            OLD.id, OLD.state, OLD.attempt, NEW.state, NEW.attempt USING ERRCODE = 'TM003';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER legal_edge BEFORE UPDATE ON manifest FOR EACH ROW EXECUTE FUNCTION check_edge();
+
+CREATE FUNCTION check_publication() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.attempt < OLD.attempt THEN
+        RAISE EXCEPTION 'manifest %: attempt % may not replace attempt %', OLD.manifest_id, NEW.attempt, OLD.attempt
+            USING ERRCODE = 'TM003';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER only_higher BEFORE UPDATE ON publication FOR EACH ROW EXECUTE FUNCTION check_publication();
+
+-- The session lock an attempt holds while its process lives (single-key advisory locks, planners use the two-key kind).
+CREATE FUNCTION attempt_lock(manifest bigint, attempt int) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+    'SELECT manifest * 65536 + attempt % 65536';
+
+CREATE FUNCTION is_alive(manifest bigint, attempt int) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (
+        SELECT FROM pg_locks
+        WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND (classid::bigint << 32) + objid::bigint = tidemark.attempt_lock(manifest, attempt))
+$$;
+
+CREATE VIEW manifest_view AS
+SELECT m.id, m.pipeline, r.run_key, m.slice, m.state, m.attempt, m.reason, m.created_at, m.done_at,
+       tidemark.is_alive(m.id, m.attempt) AS alive,
+       coalesce(ranges.list, '[]') AS ranges,
+       coalesce(publications.list, '[]') AS publications
+FROM manifest m
+JOIN run r ON r.id = m.run_id
+LEFT JOIN LATERAL (
+    SELECT jsonb_agg(jsonb_build_object(
+               'at', jsonb_build_object('topic', c.topic, 'topic_id', c.topic_id, 'partition', c.partition),
+               'start', g.start_offset, 'end', g.end_offset)
+               ORDER BY c.topic, c.partition, g.start_offset) AS list
+    FROM manifest_range g JOIN chain c ON c.id = g.chain_id WHERE g.manifest_id = m.id) ranges ON true
+LEFT JOIN LATERAL (
+    SELECT jsonb_agg(to_jsonb(p) - 'manifest_id' ORDER BY p.sink) AS list
+    FROM publication p WHERE p.manifest_id = m.id) publications ON true;

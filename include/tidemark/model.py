@@ -1,0 +1,338 @@
+"""The words of the system as types: states, kinds, orders, receipts. Frozen, plain, and readable as JSON."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any, Self
+
+from tidemark.digest import Digest
+from tidemark.layout import ObjectName, dead_letter_folder, staging_folder
+from tidemark.offsets import Range, TopicPartition
+
+
+class ManifestState(StrEnum):
+    """What is still to be done about a manifest; what readers see is its publication, nothing else."""
+
+    PLANNED = "planned"
+    RUNNING = "running"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    DONE = "done"
+
+
+class AttemptState(StrEnum):
+    """How one try at a manifest stands or ended."""
+
+    RUNNING = "running"
+    PUBLISHED = "published"
+    UNCHANGED = "unchanged"  # its digest equals the published one, nothing was moved
+    FAILED = "failed"
+    FENCED = "fenced"
+    BLOCKED = "blocked"
+
+
+class RangeKind(StrEnum):
+    ANCHOR = "anchor"
+    DATA = "data"
+    LOST = "lost"
+    ARCHIVED = "archived"
+
+
+class RunKind(StrEnum):
+    SCHEDULED = "scheduled"
+    BACKFILL = "backfill"
+    MANUAL = "manual"
+
+
+class ObjectKind(StrEnum):
+    DATA = "data"
+    DEAD_LETTER = "dead_letter"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Records, each term measured: ``invisible`` is the only remainder (``span - read``)."""
+
+    read: int = 0
+    invisible: int = 0
+    written: int = 0
+    dead_lettered: int = 0
+    filtered: int = 0
+    deduplicated: int = 0
+
+    def __add__(self, other: Self) -> "Counts":
+        return Counts(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
+
+
+@dataclass(frozen=True)
+class PartitionCount:
+    """What one attempt measured on one partition; ``first`` and ``last`` are None when nothing was read.
+
+    ``bytes`` are those of keys and values; ``gaps`` lists the holes, cut short when ``gap_count`` says more.
+    """
+
+    topic: str
+    partition: int
+    read: int
+    bytes: int
+    distinct: int
+    first: int | None
+    last: int | None
+    decoded: int
+    dead_lettered: int
+    filtered: int
+    deduplicated: int
+    gap_count: int
+    gaps: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class PublishedObject:
+    """One object of an attempt: where it was staged and its final key, both relative to the root of its sink."""
+
+    sink: str
+    kind: ObjectKind
+    staged: str
+    path: str
+    topic: str
+    partition: int
+    rows: int
+    bytes: int
+    digest: str
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True)
+class SinkOrder:
+    """One sink of an order: its name, its kind and what that kind needs."""
+
+    name: str
+    kind: str
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Order:
+    """All that Spark must know to do one attempt; it needs no database and holds no secret."""
+
+    pipeline: str
+    manifest_id: int
+    attempt: int
+    ranges: tuple[Range, ...]
+    bootstrap_servers: str
+    kafka_options: dict[str, str]
+    decode: dict[str, Any]
+    event_time: dict[str, Any]
+    on_error: str
+    sinks: tuple[SinkOrder, ...]
+
+    @property
+    def staging(self) -> str:
+        """The attempt's private folder, relative to each sink's root."""
+        return staging_folder(self.manifest_id, self.attempt)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Order":
+        raw = json.loads(text)
+        return cls(
+            **{
+                **raw,
+                "ranges": tuple(range_from(one) for one in raw["ranges"]),
+                "sinks": tuple(SinkOrder(**one) for one in raw["sinks"]),
+            }
+        )
+
+
+def range_from(raw: Mapping[str, Any]) -> Range:
+    return Range(TopicPartition(**raw["at"]), raw["start"], raw["end"])
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What one attempt made: measured counts, and every object with its final key.
+
+    ``hours`` maps an event hour (``2013-01-01T10``, UTC) to ``[written, late]``.
+    """
+
+    manifest_id: int
+    attempt: int
+    partitions: tuple[PartitionCount, ...]
+    objects: tuple[PublishedObject, ...]
+    hours: dict[str, list[int]] = field(default_factory=dict)
+
+    def counts(self, sink: str, ranges: Iterable[Range]) -> Counts:
+        """The terms of both equations for one sink; ``written`` counts rows of its data objects only."""
+        read = sum(one.read for one in self.partitions)
+        return Counts(
+            read=read,
+            invisible=sum(one.span for one in ranges) - read,
+            written=sum(one.rows for one in self.objects_of(sink) if one.kind is ObjectKind.DATA),
+            dead_lettered=sum(one.dead_lettered for one in self.partitions),
+            filtered=sum(one.filtered for one in self.partitions),
+            deduplicated=sum(one.deduplicated for one in self.partitions),
+        )
+
+    def objects_of(self, sink: str) -> tuple[PublishedObject, ...]:
+        return tuple(one for one in self.objects if one.sink == sink)
+
+    def digest(self, sink: str) -> str:
+        """The order-independent digest of all rows this attempt made for one sink, without attempt and file names."""
+        total = Digest.zero()
+        for one in self.objects_of(sink):
+            total += Digest.parse(one.digest)
+        return str(total)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Receipt":
+        return cls.from_raw(json.loads(text))
+
+    @classmethod
+    def from_raw(cls, raw: Mapping[str, Any]) -> "Receipt":
+        return cls(
+            manifest_id=raw["manifest_id"],
+            attempt=raw["attempt"],
+            partitions=tuple(
+                PartitionCount(**{**one, "gaps": tuple((start, end) for start, end in one["gaps"])})
+                for one in raw["partitions"]
+            ),
+            objects=tuple(PublishedObject(**{**one, "kind": ObjectKind(one["kind"])}) for one in raw["objects"]),
+            hours=raw["hours"],
+        )
+
+
+def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receipt:
+    """Join what the Spark tasks reported (``batch.py`` gives the format) into one receipt with final keys.
+
+    Parts are numbered in the order of folder, partition and first offset, so the same files get the same keys.
+    """
+    tasks = list(tasks)
+    ranges = {(one.at.topic, one.at.partition): one for one in order.ranges}
+    files = sorted(
+        (file for task in tasks for file in task["files"]),
+        key=lambda file: (file["sink"], file["kind"], file["folder"], file["partition"], file["first_offset"]),
+    )
+    objects = []
+    for part, file in enumerate(files):
+        covered = ranges[file["topic"], file["partition"]]
+        kind = ObjectKind(file["kind"])
+        name = ObjectName(
+            order.manifest_id, order.attempt, file["partition"], covered.start, covered.end, part,
+            file["staged"].rpartition(".")[2],
+        )  # fmt: skip
+        folder = dead_letter_folder(file["topic"]) if kind is ObjectKind.DEAD_LETTER else file["folder"]
+        objects.append(
+            PublishedObject(
+                sink=file["sink"],
+                kind=kind,
+                staged=f"{order.staging}/{file['staged']}",
+                path=f"{folder}/{name}",
+                topic=file["topic"],
+                partition=file["partition"],
+                rows=file["rows"],
+                bytes=file["bytes"],
+                digest=file["digest"],
+                first_offset=file["first_offset"],
+                last_offset=file["last_offset"],
+            )
+        )
+    return Receipt(order.manifest_id, order.attempt, _joined(order, tasks), tuple(objects), _hours(tasks))
+
+
+def _joined(order: Order, tasks: list[Mapping[str, Any]]) -> tuple[PartitionCount, ...]:
+    """One count per range of the order; a partition that several tasks read is added up, one that none read is zero."""
+    joined = []
+    for one in order.ranges:
+        seen = sorted(
+            (
+                count
+                for task in tasks
+                for count in task["partitions"]
+                if (count["topic"], count["partition"]) == (one.at.topic, one.at.partition) and count["read"]
+            ),
+            key=lambda count: count["first"],
+        )
+        gaps: list[tuple[int, int]] = []
+        expected = one.start
+        for count in seen:
+            if count["first"] > expected:
+                gaps.append((expected, count["first"]))
+            gaps += [(start, end) for start, end in count["gaps"]]
+            expected = count["last"] + 1
+        if expected < one.end:
+            gaps.append((expected, one.end))
+        overlap = any(a["last"] >= b["first"] for a, b in pairwise(seen))
+        joined.append(
+            PartitionCount(
+                topic=one.at.topic,
+                partition=one.at.partition,
+                read=sum(count["read"] for count in seen),
+                bytes=sum(count["bytes"] for count in seen),
+                distinct=0 if overlap else sum(count["distinct"] for count in seen),
+                first=seen[0]["first"] if seen else None,
+                last=seen[-1]["last"] if seen else None,
+                decoded=sum(count["decoded"] for count in seen),
+                dead_lettered=sum(count["dead_lettered"] for count in seen),
+                filtered=sum(count["filtered"] for count in seen),
+                deduplicated=sum(count["deduplicated"] for count in seen),
+                gap_count=len(gaps) + sum(count["gap_count"] - len(count["gaps"]) for count in seen),
+                gaps=tuple(gaps),
+            )
+        )
+    return tuple(joined)
+
+
+def _hours(tasks: list[Mapping[str, Any]]) -> dict[str, list[int]]:
+    hours: dict[str, list[int]] = {}
+    for task in tasks:
+        for hour, (written, late) in task["hours"].items():
+            total = hours.setdefault(hour, [0, 0])
+            total[0] += written
+            total[1] += late
+    return dict(sorted(hours.items()))
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Which attempt readers see of one manifest in one sink."""
+
+    sink: str
+    attempt: int
+    digest: str
+    counts: Counts
+    published_at: datetime
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest as the database knows it; ``attempt`` is the newest number given out (0 = never started)."""
+
+    id: int
+    pipeline: str
+    run_key: str
+    slice: int
+    state: ManifestState
+    attempt: int
+    reason: str | None
+    created_at: datetime
+    done_at: datetime | None
+    alive: bool
+    ranges: tuple[Range, ...]
+    publications: tuple[Publication, ...]
+
+    def published(self, sink: str) -> Publication | None:
+        return next((one for one in self.publications if one.sink == sink), None)
+
+    @property
+    def published_attempt(self) -> int | None:
+        """The attempt that readers see; with several sinks the lowest of theirs, None while any sink has none."""
+        return min((one.attempt for one in self.publications), default=None)

@@ -1,0 +1,215 @@
+"""Turns chain ends, broker offsets and limits into ranges, or refuses loudly. Pure: no clock, no network.
+
+What a plan promises: each chain's new ranges start where the last one ended; every partition seen gets an anchor;
+nothing past the last stable offset is planned; loss, truncation and another topic under an old name are refused.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from tidemark.errors import DataLost, PlanRefused, TopicChanged
+from tidemark.offsets import Range, TopicPartition, split
+from tidemark.pipeline import OnDataLoss
+
+CLOCK_TOLERANCE = timedelta(hours=1)  # brokers of version 4 refuse records stamped further ahead by default
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """What Kafka says of one partition, at ``read_committed``.
+
+    ``cut`` is the first offset stamped at or after the cut and the time stamped on it (None: there is none, or the
+    cut is ``latest``); ``start_offset`` is where ``starting_offsets`` points to.
+    """
+
+    at: TopicPartition
+    log_start: int
+    last_stable: int
+    log_end: int
+    start_offset: int
+    cut: tuple[int, datetime] | None = None
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One chain of the pipeline: where it ends, and what stands against going on."""
+
+    id: int
+    at: TopicPartition
+    incarnation: int
+    end: int
+    blocked: str | None
+
+
+@dataclass(frozen=True)
+class Limits:
+    max_records: int
+    max_bytes: int
+    max_slices: int
+    record_bytes: float | None = None  # measured on earlier manifests; None before the first
+
+    @property
+    def records_per_slice(self) -> int:
+        by_bytes = int(self.max_bytes / self.record_bytes) if self.record_bytes else self.max_records
+        return max(1, min(self.max_records, by_bytes))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to insert: ``anchors`` for partitions without a chain, ``lost`` ranges, and a list of ranges per slice.
+
+    ``ends`` is the cut, one offset per partition; ``reached`` is false when ``max_slices`` ended the plan before the
+    cut did. ``notes`` are for people.
+    """
+
+    anchors: tuple[tuple[TopicPartition, int], ...]
+    lost: tuple[Range, ...]
+    slices: tuple[tuple[Range, ...], ...]
+    ends: tuple[tuple[TopicPartition, int], ...]
+    reached: bool
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A chain on which planning must stop until a person accepts what happened."""
+
+    chain_id: int
+    reason: str
+
+
+class Refused(PlanRefused):
+    """Planning is refused and ``refusals`` must be written on their chains; ``cause`` is what the person reads."""
+
+    def __init__(self, cause: PlanRefused, refusals: Sequence[Refusal]) -> None:
+        self.cause = cause
+        self.refusals = tuple(refusals)
+        super().__init__(cause.what, next_step=cause.next_step, **cause.context)
+
+
+def plan(
+    pipeline: str,
+    partitions: Sequence[PartitionState],
+    chains: Sequence[Chain],
+    limits: Limits,
+    on_data_loss: OnDataLoss,
+    now: datetime,
+) -> Plan:
+    """The next ranges of every chain up to the cut; raises ``DataLost``, ``TopicChanged`` or ``Refused``."""
+    first_plan = not chains
+    by_place = {chain.at: chain for chain in chains}
+    _refuse_changed_topics(pipeline, partitions, chains)
+    anchors: list[tuple[TopicPartition, int]] = []
+    lost: list[Range] = []
+    open_ranges: list[Range] = []
+    ends: list[tuple[TopicPartition, int]] = []
+    notes: list[str] = []
+    for state in sorted(partitions, key=lambda one: one.at):
+        chain = by_place.get(state.at)
+        if chain is None:
+            covered = state.start_offset if first_plan else 0
+            anchors.append((state.at, covered))
+        else:
+            covered = chain.end
+            _refuse_truncated(pipeline, state, chain)
+        if state.log_start > covered:
+            if on_data_loss is OnDataLoss.FAIL and chain is not None:
+                raise _loss(pipeline, state, covered)
+            lost.append(Range(state.at, covered, state.log_start))
+            notes.append(f"{_place(state.at)}: offsets [{covered}, {state.log_start}) are lost, retention took them")
+            covered = state.log_start
+        end, note = _end(state, now)
+        ends.append((state.at, end))
+        notes += [note] if note else []
+        if end > covered:
+            open_ranges.append(Range(state.at, covered, end))
+    slices, reached = _slices(open_ranges, limits)
+    return Plan(tuple(anchors), tuple(lost), slices, tuple(ends), reached, tuple(notes))
+
+
+def _slices(ranges: list[Range], limits: Limits) -> tuple[tuple[tuple[Range, ...], ...], bool]:
+    total = sum(one.span for one in ranges)
+    parts = -(-total // limits.records_per_slice)
+    slices = tuple(tuple(part) for part in split(ranges, parts)[: limits.max_slices])
+    return slices, parts <= limits.max_slices
+
+
+def _end(state: PartitionState, now: datetime) -> tuple[int, str | None]:
+    """Where this run stops reading: the cut, never past the last stable offset."""
+    if state.cut is None:
+        return state.last_stable, None
+    offset, stamped = state.cut
+    if stamped > now + CLOCK_TOLERANCE:
+        return state.last_stable, (
+            f"{_place(state.at)}: offset {offset} is stamped {stamped.isoformat()}, more than an hour ahead of this "
+            f"clock; read up to the last stable offset {state.last_stable} instead of cutting there"
+        )
+    return min(offset, state.last_stable), None
+
+
+def _refuse_changed_topics(pipeline: str, partitions: Sequence[PartitionState], chains: Sequence[Chain]) -> None:
+    blocked = [chain for chain in chains if chain.blocked]
+    if blocked:
+        raise TopicChanged(
+            f"a refusal stands: {blocked[0].blocked}",
+            next_step="look at what happened to the topic; planning goes on when a person has accepted it",
+            pipeline=pipeline,
+            topic=blocked[0].at.topic,
+            partition=blocked[0].at.partition,
+        )
+    ids = {state.at.topic: state.at.topic_id for state in partitions}
+    seen = {state.at for state in partitions}
+    for chain in chains:
+        now_id = ids.get(chain.at.topic)
+        if chain.at in seen:
+            continue
+        if now_id is None:
+            what = f"topic {chain.at.topic} no longer exists"
+        elif now_id != chain.at.topic_id:
+            what = f"topic {chain.at.topic} was recreated: its id was {chain.at.topic_id} and is {now_id} now"
+        else:
+            what = f"partition {chain.at.partition} of topic {chain.at.topic} no longer exists"
+        cause = TopicChanged(
+            what,
+            next_step="nothing was planned; offsets of the old topic are covered up to the chain's end, and a person "
+            "must say that this is what was meant",
+            pipeline=pipeline,
+            topic=chain.at.topic,
+            partition=chain.at.partition,
+            end=chain.end,
+        )
+        raise Refused(cause, [Refusal(one.id, what) for one in chains if one.at.topic == chain.at.topic])
+
+
+def _refuse_truncated(pipeline: str, state: PartitionState, chain: Chain) -> None:
+    if state.log_end >= chain.end:
+        return
+    what = f"{_place(state.at)} was truncated: it ends at {state.log_end}, the chain at {chain.end}"
+    cause = TopicChanged(
+        what,
+        next_step="nothing was planned; find out what rewrote the log (an unclean leader election, a restored disk)",
+        pipeline=pipeline,
+        topic=state.at.topic,
+        partition=state.at.partition,
+        log_end=state.log_end,
+        chain_end=chain.end,
+    )
+    raise Refused(cause, [Refusal(chain.id, what)])
+
+
+def _loss(pipeline: str, state: PartitionState, covered: int) -> DataLost:
+    return DataLost(
+        f"Kafka dropped offsets [{covered}, {state.log_start}) of {_place(state.at)} before they were read",
+        next_step="nothing was planned; to go on without them set on_data_loss: record, which keeps them as a range "
+        "of kind lost, and give the topic a longer retention",
+        pipeline=pipeline,
+        topic=state.at.topic,
+        partition=state.at.partition,
+        lost_start=covered,
+        lost_end=state.log_start,
+    )
+
+
+def _place(at: TopicPartition) -> str:
+    return f"{at.topic}-{at.partition}"

@@ -1,0 +1,214 @@
+"""The verb ``plan``: asks Kafka, lets the pure planner decide, and stores ranges in one transaction."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import assert_never
+
+from tidemark import planner
+from tidemark.errors import ConfigurationError, CutConflict, PlanRefused
+from tidemark.failpoints import failpoint
+from tidemark.kafka import KafkaCluster, Watermarks
+from tidemark.manifest.database import ManifestDatabase
+from tidemark.model import RangeKind, RunKind
+from tidemark.offsets import Range, TopicPartition
+from tidemark.pipeline import Cut, Gaps, Pipeline
+from tidemark.planner import Chain, Limits, PartitionState, Plan
+from tidemark.sinks.files import FilesSink
+
+
+@dataclass(frozen=True)
+class Tick:
+    """What asks for a plan: its run key, its kind, and the moment to read up to (aware; None = all there is now)."""
+
+    run_key: str
+    kind: RunKind
+    cut_at: datetime | None
+
+    @classmethod
+    def at(cls, cut_at: datetime, kind: RunKind) -> "Tick":
+        """A tick with a logical date: its cut in UTC is its key."""
+        return cls(cut_at.astimezone(UTC).isoformat(), kind, cut_at.astimezone(UTC))
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A stored run, or with ``dry_run`` what would be stored; ``repeated`` when the key was planned before."""
+
+    run_key: str
+    manifests: tuple[int, ...]
+    covered_by: tuple[int, ...]
+    reached: bool
+    notes: tuple[str, ...]
+    repeated: bool = False
+    dry_run: bool = False
+    slices: tuple[tuple[Range, ...], ...] = ()
+
+
+def plan(
+    pipeline: Pipeline,
+    database: ManifestDatabase,
+    cluster: KafkaCluster,
+    sinks: Sequence[FilesSink],
+    tick: Tick,
+    *,
+    dry_run: bool = False,
+) -> PlannedRun:
+    """Cut the chains up to the tick's moment; a key that was planned before is answered without asking Kafka.
+
+    Raises ``PlanRefused`` and its kinds, ``LakeConflict``, ``Unavailable``; then nothing is stored but the refusal.
+    """
+    known = _known(pipeline, database, tick)
+    if known is not None:
+        return known
+    _check_lakes(pipeline, database, sinks, dry_run=dry_run)
+    states = observe(pipeline, cluster, tick, database.chains(pipeline.name))
+    try:
+        with database.transaction():
+            database.lock_planning(pipeline.name)
+            known = _known(pipeline, database, tick)
+            if known is not None:
+                return known
+            chains = database.chains(pipeline.name)
+            planned = planner.plan(
+                pipeline.name, states, chains, _limits(pipeline, database),
+                pipeline.source.kafka.on_data_loss, datetime.now(UTC),
+            )  # fmt: skip
+            if dry_run:
+                return PlannedRun(
+                    tick.run_key, (), (), planned.reached, planned.notes, dry_run=True, slices=planned.slices
+                )
+            run = _store(pipeline, database, sinks, tick, planned, chains)
+            failpoint("plan.before_commit")
+    except planner.Refused as refused:
+        if not dry_run:
+            for refusal in refused.refusals:
+                database.block_chains([refusal.chain_id], refusal.reason)
+        raise refused.cause from None
+    failpoint("plan.after_commit")
+    return run
+
+
+def _known(pipeline: Pipeline, database: ManifestDatabase, tick: Tick) -> PlannedRun | None:
+    row = database.find_run(pipeline.name, tick.run_key)
+    if row is None:
+        return None
+    if tick.cut_at is not None and row["cut_at"] != tick.cut_at:
+        raise CutConflict(
+            f"run {tick.run_key} was planned up to {row['cut_at']}, now {tick.cut_at} is asked for",
+            next_step="a run's cut never changes; use another run key",
+            pipeline=pipeline.name,
+        )
+    return PlannedRun(
+        tick.run_key, tuple(row["manifests"]), tuple(row["covered_by"]), row["reached"], tuple(row["notes"]), True
+    )
+
+
+def _check_lakes(pipeline: Pipeline, database: ManifestDatabase, sinks: Sequence[FilesSink], *, dry_run: bool) -> None:
+    roots = database.roots(pipeline.name)
+    for sink in sinks:
+        if roots is not None and roots.get(sink.name, sink.root) != sink.root:
+            raise ConfigurationError(
+                f"sink {sink.name} was planned into {roots[sink.name]}, the pipeline file now says {sink.root}",
+                next_step="set the root back (relative roots start at TIDEMARK_HOME), or give the new place a new "
+                "pipeline name",
+                pipeline=pipeline.name,
+            )
+        if not dry_run:
+            sink.claim(database.id())
+    records = [(sink, sink.highest_record()) for sink in sinks]  # before asking the database: it may grow meanwhile
+    highest = database.highest_manifest()
+    for sink, record in records:
+        sink.refuse_records_beyond(highest, record)
+
+
+def observe(pipeline: Pipeline, cluster: KafkaCluster, tick: Tick, chains: Sequence[Chain]) -> list[PartitionState]:
+    """What Kafka says of every partition of the pipeline's topics, at ``read_committed``."""
+    kafka = pipeline.source.kafka
+    places, missing = cluster.partitions(kafka.topics)
+    never_planned = [topic for topic in missing if all(chain.at.topic != topic for chain in chains)]
+    if never_planned:
+        raise cluster.missing_topic(never_planned[0], pipeline.name)
+    if kafka.gaps is Gaps.NONE:
+        _refuse_compacted(pipeline, cluster, sorted({place.topic for place in places}))
+    marks = cluster.watermarks(places)
+    starts = {} if chains else _starts(pipeline, cluster, marks)
+    cuts = cluster.offsets_at(places, tick.cut_at) if tick.cut_at and kafka.cut is Cut.SCHEDULE else {}
+    return [
+        PartitionState(
+            place,
+            mark.log_start,
+            mark.last_stable,
+            mark.log_end,
+            start_offset=starts.get(place, mark.log_start),
+            cut=cuts.get(place),
+        )
+        for place, mark in marks.items()
+    ]
+
+
+def _starts(
+    pipeline: Pipeline, cluster: KafkaCluster, marks: Mapping[TopicPartition, Watermarks]
+) -> dict[TopicPartition, int]:
+    """Where ``starting_offsets`` points to in each partition; asked only when the pipeline is first planned."""
+    match pipeline.source.kafka.starting_offsets:
+        case "earliest":
+            return {place: mark.log_start for place, mark in marks.items()}
+        case "latest":
+            return {place: mark.last_stable for place, mark in marks.items()}
+        case datetime() as when:
+            found = cluster.offsets_at(list(marks), when)
+            answers = {place: (found[place] or (mark.last_stable,))[0] for place, mark in marks.items()}
+            return {place: min(offset, marks[place].last_stable) for place, offset in answers.items()}
+        case other:
+            assert_never(other)
+
+
+def _refuse_compacted(pipeline: Pipeline, cluster: KafkaCluster, topics: Sequence[str]) -> None:
+    compacted = cluster.compacted(topics)
+    if compacted:
+        raise PlanRefused(
+            f"topic {compacted[0]} is compacted: records vanish from it between a run and its replay",
+            next_step="if that is meant, write gaps: compacted under source.kafka",
+            pipeline=pipeline.name,
+            topic=compacted[0],
+        )
+
+
+def _limits(pipeline: Pipeline, database: ManifestDatabase) -> Limits:
+    limits = pipeline.source.kafka.slice
+    return Limits(limits.max_records, limits.max_bytes, limits.max_slices, database.record_bytes(pipeline.name))
+
+
+def _store(
+    pipeline: Pipeline,
+    database: ManifestDatabase,
+    sinks: Sequence[FilesSink],
+    tick: Tick,
+    planned: Plan,
+    chains: Sequence[Chain],
+) -> PlannedRun:
+    """Insert the run, the new chains with their anchors, lost ranges, manifests and their ranges."""
+    name = pipeline.name
+    database.remember_pipeline(name, {sink.name: sink.root for sink in sinks})
+    ids = {chain.at: chain.id for chain in chains}
+    ids |= database.insert_chains(name, [place for place, _ in planned.anchors])
+    database.insert_ranges(RangeKind.ANCHOR, [(ids[place], None, offset, None) for place, offset in planned.anchors])
+    database.insert_ranges(RangeKind.LOST, [(ids[one.at], one.start, one.end, None) for one in planned.lost])
+    covered_by = () if planned.slices else database.covering_manifests([(ids[at], end) for at, end in planned.ends])
+    run_id = database.insert_run(
+        name, tick.run_key, tick.kind, cut_at=tick.cut_at, reached=planned.reached,
+        covered_by=list(covered_by), notes=list(planned.notes),
+    )  # fmt: skip
+    manifests = database.insert_manifests(run_id, name, len(planned.slices))
+    database.insert_ranges(
+        RangeKind.DATA,
+        [
+            (ids[one.at], one.start, one.end, manifest)
+            for manifest, ranges in zip(manifests, planned.slices, strict=True)
+            for one in ranges
+        ],
+    )
+    return PlannedRun(
+        tick.run_key, tuple(manifests), tuple(covered_by), planned.reached, planned.notes, slices=planned.slices
+    )

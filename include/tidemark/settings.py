@@ -1,0 +1,38 @@
+"""What the environment says: TIDEMARK_DB, TIDEMARK_PIPELINES, TIDEMARK_HOME, TIDEMARK_SPARK_JARS."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemark.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where things are: ``pipelines`` the folder of YAML files, ``home`` where relative lake roots start,
+    ``spark_jars`` the folder with the Kafka connector (None: the cluster has it)."""
+
+    dsn: str | None
+    pipelines: Path
+    home: Path
+    spark_jars: Path | None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
+        jars = environment.get("TIDEMARK_SPARK_JARS")
+        return cls(
+            environment.get("TIDEMARK_DB"),
+            Path(environment.get("TIDEMARK_PIPELINES", "include/pipelines")),
+            Path(environment.get("TIDEMARK_HOME", ".")),
+            Path(jars) if jars else None,
+        )
+
+    def database(self) -> str:
+        """The DSN of the manifest database, or the error that says how to name one."""
+        if not self.dsn:
+            raise ConfigurationError(
+                "TIDEMARK_DB is not set",
+                next_step="export TIDEMARK_DB=postgresql://user:password@host:port/database",
+            )
+        return self.dsn

@@ -1,0 +1,191 @@
+"""Rows of one Spark task to Parquet files in the attempt's staging folder, one folder of the lake per file.
+
+A file is written as ``.<task>-<n>.parquet`` and renamed when complete: what has its final name is whole. ``task``
+names the try of the Spark task too, so a task that runs twice never meets its own files. Nothing is synced to disk
+here; publishing does that before it says anything to anybody.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from tidemark.digest import Digest, row_hashes
+from tidemark.errors import AccessDenied, ConfigurationError, Unavailable
+from tidemark.event_time import EARLIEST, INSTANT
+from tidemark.layout import Layout, dead_letter_folder
+from tidemark.model import ObjectKind, Order, SinkOrder
+from tidemark.sinks.contract import StagedFile
+
+MIB = 1024 * 1024
+TASK_BYTES = 256 * MIB  # Arrow bytes held by one task, all folders together
+FILE_BYTES = 128 * MIB  # Arrow bytes of one file: Parquet is smaller, so this bounds the file too
+FILE_ROWS = 2_000_000
+ROW_GROUP_ROWS = 256 * 1024
+_EVENT, _HASH_A, _HASH_B = "_event", "_hash_a", "_hash_b"  # held beside the rows; no data column begins with _
+_BESIDE = pa.schema({_EVENT: INSTANT, _HASH_A: pa.uint64(), _HASH_B: pa.uint64()})
+_PIECE_OVERHEAD = 256  # bytes that a column of a small piece costs beside its values (alignment, Python objects)
+
+
+@dataclass(frozen=True)
+class _Target:
+    kind: ObjectKind
+    topic: str
+    partition: int
+    folder: str
+
+
+@dataclass
+class _Held:
+    """What waits in memory for one file: rows, and beside them what the report needs to know of them."""
+
+    pieces: list[pa.Table] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+
+
+class FilesWriter:
+    """Collects rows per (topic, partition, folder) and stages a file when a limit is reached, the largest first."""
+
+    def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
+        if sink.options["format"] != "parquet":
+            raise ConfigurationError(
+                f"files of format {sink.options['format']} cannot be written", next_step="write format: parquet"
+            )
+        self._name = sink.name
+        self._layout = Layout(sink.options["layout"])
+        self._compression: str = sink.options["compression"]
+        self._pipeline = order.pipeline
+        self._task = task
+        self._files, root = _opened(sink.options["root"])
+        self._folder = f"{root}/{order.staging}/{self._name}"
+        self._held: dict[_Target, _Held] = {}
+        self._bytes = 0
+        self._staged: list[StagedFile] = []
+        self._names = 0
+
+    def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
+        unit = self._layout.finest
+        period = pa.nulls(len(event_time), INSTANT) if unit == "none" else pc.floor_temporal(event_time, unit=unit)
+        for topic, partition, when, piece in _grouped(rows, event_time, period):
+            folder = self._layout.folder(self._pipeline, topic, when or EARLIEST)
+            self._hold(_Target(ObjectKind.DATA, topic, partition, folder), piece)
+
+    def write_dead_letters(self, rows: pa.RecordBatch) -> None:
+        nothing = pa.nulls(rows.num_rows, INSTANT)
+        for topic, partition, _, piece in _grouped(rows, nothing, nothing):
+            self._hold(_Target(ObjectKind.DEAD_LETTER, topic, partition, dead_letter_folder(topic)), piece)
+
+    def close(self) -> list[StagedFile]:
+        for target in list(self._held):
+            self._flush(target)
+        return self._staged
+
+    def abort(self) -> None:
+        self._held.clear()
+        for number in range(self._names):
+            for path in (self._path(number), self._path(number, ".")):
+                try:
+                    self._files.delete_file(path)
+                except OSError:
+                    continue  # never written, or the storage is gone: no receipt names it either way
+
+    def _hold(self, target: _Target, piece: pa.Table) -> None:
+        held = self._held.setdefault(target, _Held())
+        size = piece.nbytes + piece.num_columns * _PIECE_OVERHEAD
+        held.pieces.append(piece)
+        held.rows += piece.num_rows
+        held.bytes += size
+        self._bytes += size
+        if held.rows >= FILE_ROWS or held.bytes >= FILE_BYTES:
+            self._flush(target)
+        while self._bytes > TASK_BYTES:
+            self._flush(max(self._held, key=lambda one: self._held[one].bytes))
+
+    def _flush(self, target: _Target) -> None:
+        held = self._held.pop(target)
+        self._bytes -= held.bytes
+        measured = pa.concat_tables(held.pieces).combine_chunks()
+        table = measured.drop_columns(_BESIDE.names)
+        number = self._names
+        self._names += 1
+        try:
+            rows, size = self._write_file(number, table)
+        except OSError as error:
+            kind = AccessDenied if isinstance(error, PermissionError) else Unavailable
+            raise kind(
+                f"the sink {self._name} cannot stage a file: {error}",
+                next_step="free space or give this user the right to write, then: tidemark retry PIPELINE",
+                topic=target.topic, partition=target.partition, file=self._path(number),
+            ) from error  # fmt: skip
+        offsets = pc.min_max(table.column("_offset")).as_py()
+        events = pc.min_max(measured.column(_EVENT)).as_py()
+        self._staged.append(
+            StagedFile(
+                sink=self._name,
+                kind=target.kind,
+                staged=f"{self._name}/{self._file_name(number)}",
+                folder=target.folder,
+                topic=target.topic,
+                partition=target.partition,
+                rows=rows,
+                bytes=size,
+                digest=str(Digest.of(measured.column(_HASH_A), measured.column(_HASH_B))),
+                first_offset=offsets["min"],
+                last_offset=offsets["max"],
+                first_event=_text(events["min"]),
+                last_event=_text(events["max"]),
+            )
+        )
+
+    def _write_file(self, number: int, table: pa.Table) -> tuple[int, int]:
+        """Write, look at what lies there, rename; the rows of its footer and its size in bytes."""
+        partial = self._path(number, ".")
+        self._files.create_dir(self._folder, recursive=True)
+        pq.write_table(
+            table, partial, filesystem=self._files, compression=self._compression, row_group_size=ROW_GROUP_ROWS
+        )
+        rows = pq.read_metadata(partial, filesystem=self._files).num_rows
+        size = self._files.get_file_info(partial).size
+        self._files.move(partial, self._path(number))
+        return rows, size
+
+    def _path(self, number: int, prefix: str = "") -> str:
+        return f"{self._folder}/{prefix}{self._file_name(number)}"
+
+    def _file_name(self, number: int) -> str:
+        return f"{self._task}-{number:05d}.parquet"
+
+
+def _opened(root: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a root and the root's path in it: the one place to add another storage."""
+    return fs.LocalFileSystem(), str(Path(root).absolute())
+
+
+def _grouped(
+    rows: pa.RecordBatch, event_time: pa.Array, period: pa.Array
+) -> Iterator[tuple[str, int, datetime | None, pa.Table]]:
+    """Topic, partition, period and rows of each group, in their order, with the columns of ``_BESIDE``.
+
+    A group is a copy unless it is all of the rows: a slice would keep the whole batch in memory after a flush.
+    """
+    columns = [*rows.columns, event_time, *row_hashes(rows)]
+    measured = pa.Table.from_arrays(columns, schema=pa.schema([*rows.schema, *_BESIDE]))
+    keys = pa.table({"topic": rows.column("_topic"), "partition": rows.column("_partition"), "period": period})
+    order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])  # stable, says its documentation
+    sizes = keys.take(order).group_by(keys.column_names, use_threads=False).aggregate([([], "count_all")]).to_pylist()
+    start = 0
+    for group in sizes:
+        chosen = order[start : start + group["count_all"]]
+        start += group["count_all"]
+        piece = measured if len(sizes) == 1 else measured.take(chosen)
+        yield group["topic"], group["partition"], group["period"], piece
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat()

@@ -1,0 +1,1 @@
+"""What runs in Spark: one session, one job, one receipt."""

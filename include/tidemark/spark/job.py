@@ -1,0 +1,107 @@
+"""Reads exactly the ranges of an order, decodes them, stages the output and returns the receipt.
+
+One pass and no shuffle: Spark's Kafka batch source hands Arrow batches to ``batch.py``, which counts, decodes, places
+and writes them below the attempt's own folder. Every task returns what it read and wrote, so numbers come from the
+tasks that succeeded and from nobody else. Nothing here decides what readers see.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tidemark import errors
+from tidemark.batch import BatchProcessor
+from tidemark.errors import TidemarkError, WorkFailed
+from tidemark.failpoints import failpoint, watching
+from tidemark.model import Order, Receipt, receipt_of_tasks
+from tidemark.objectstore import open_store
+from tidemark.offsets import Range
+
+
+def stage(session: SparkSession, order: Order) -> Receipt:
+    """Do an order; raises ``UndecodableRecord`` when the pipeline says fail, ``WorkFailed`` when Spark does."""
+    failpoint("read.before")
+    try:
+        with watching("stage.mid", lambda: _something_is_staged(order)):
+            rows = read(session, order).mapInArrow(_task(order), "receipt string").collect()
+    except PySparkException as failed:
+        raise WorkFailed(
+            f"Spark failed: {_reason(failed)}",
+            next_step="the log above has the details; nothing is published, a retry starts afresh",
+            pipeline=order.pipeline,
+            manifest=order.manifest_id,
+            attempt=order.attempt,
+        ) from failed
+    reports = [json.loads(row.receipt) for row in rows]
+    for report in reports:
+        if "failure" in report:
+            raise failure_from(report["failure"])
+    return receipt_of_tasks(order, reports)
+
+
+def read(session: SparkSession, order: Order) -> DataFrame:
+    """The records of the order's ranges, committed ones only; an offset that is not there any more fails the job."""
+    return (
+        session.read.format("kafka")
+        .options(**{f"kafka.{name}": value for name, value in order.kafka_options.items()})
+        .option("kafka.bootstrap.servers", order.bootstrap_servers)
+        .option("kafka.isolation.level", "read_committed")
+        .option("assign", _by_topic(order.ranges, lambda one: one.at.partition, list))
+        .option("startingOffsets", _by_topic(order.ranges, lambda one: (str(one.at.partition), one.start), dict))
+        .option("endingOffsets", _by_topic(order.ranges, lambda one: (str(one.at.partition), one.end), dict))
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
+        .load()
+    )
+
+
+def _by_topic(ranges: tuple[Range, ...], part: Callable[[Range], Any], container: Callable[[Any], Any]) -> str:
+    topics = {one.at.topic for one in ranges}
+    return json.dumps({topic: container(part(one) for one in ranges if one.at.topic == topic) for topic in topics})
+
+
+def _task(order: Order) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    processor = BatchProcessor(order)
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        task = f"{context.partitionId():05d}-{context.taskAttemptId()}" if context else "0"
+        try:
+            report = processor.process(task, batches)
+        except TidemarkError as error:
+            report = {"failure": failure_of(error)}
+        yield pa.RecordBatch.from_pydict({"receipt": [json.dumps(report)]})
+
+    return run
+
+
+def failure_of(error: TidemarkError) -> dict[str, Any]:
+    """An error as JSON, to cross from an executor or a submitted job to whoever waits for it."""
+    context = {name: str(value) for name, value in error.context.items()}
+    return {"kind": type(error).__name__, "what": error.what, "next_step": error.next_step, "context": context}
+
+
+def failure_from(raw: dict[str, Any]) -> TidemarkError:
+    kind = getattr(errors, raw["kind"], WorkFailed)
+    error: TidemarkError = kind(raw["what"], next_step=raw["next_step"], **raw["context"])
+    return error
+
+
+def _something_is_staged(order: Order) -> bool:
+    for sink in order.sinks:
+        for key, _ in open_store(sink.options["root"]).list(f"{order.staging}/{sink.name}"):
+            if not key.rpartition("/")[2].startswith((".", "_")):
+                return True
+    return False
+
+
+def _reason(failed: PySparkException) -> str:
+    """The line of Spark's message that says why, without the stack."""
+    lines = [line.strip() for line in str(failed).splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    return (causes[-1].removeprefix("Caused by:").strip() if causes else lines[0])[:500]

@@ -1,0 +1,61 @@
+"""`python -m sandbox COMMAND`: what the Makefile calls. Exit status 0 done, 1 failed, 2 not now or not so."""
+
+import signal
+import sys
+from types import FrameType
+
+from sandbox.preflight import STATE
+from tidemark.errors import TidemarkError
+
+
+def main(command: str) -> None:
+    """Run one command; each is imported only when asked for."""
+    if command == "jars":
+        from sandbox import jars
+
+        jars.ensure(STATE)
+    elif command == "lock-jars":
+        from sandbox import jars
+
+        jars.relock(STATE)
+    elif command == "run":
+        from sandbox.demo import run
+
+        run()
+    elif command == "up":
+        from sandbox.background import up
+
+        up()
+    elif command == "serve":
+        from sandbox.background import serve
+
+        serve()
+    elif command == "down":
+        from sandbox.background import down
+
+        down()
+    elif command == "clean":
+        from sandbox.postgres import remove_home
+
+        remove_home(STATE)
+    else:
+        sys.exit(f"no such command: {command}")
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    del frame
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    # The default would end this process without leaving its `with` blocks; Ctrl-C (KeyboardInterrupt) does leave them.
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGHUP, _end)
+    try:
+        main(sys.argv[1] if len(sys.argv) == 2 else "")
+    except TidemarkError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted; nothing is left running", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,122 @@
+"""What a person does on Airflow's pages, by its REST API: the command line would cost 3 s of imports each time."""
+
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+import httpx
+
+from sandbox.errors import SandboxFailed
+from sandbox.processes import wait_until
+
+TaskInstance = dict[str, Any]
+FINAL = ("success", "failed")
+HEALTHY_PARTS = ("metadatabase", "scheduler", "dag_processor")
+
+
+class AirflowApi:
+    """A logged-in client of one Airflow; logs in at the first call."""
+
+    def __init__(self, url: str, user: str, password: str) -> None:
+        self.url = url
+        self.user = user
+        self.password = password
+        self._client = httpx.Client(base_url=url, timeout=30, trust_env=False)
+
+    def healthy(self) -> bool:
+        """Whether database, scheduler and DAG processor say they are well; false while nothing answers."""
+        try:
+            answer = self._client.get("/api/v2/monitor/health")
+        except httpx.TransportError:
+            return False
+        parts = answer.json() if answer.status_code == 200 else {}
+        return all((parts.get(name) or {}).get("status") == "healthy" for name in HEALTHY_PARTS)
+
+    def wait_dag(self, dag_id: str, timeout: float = 60) -> None:
+        """Return when the DAG is known; raises at once with the traceback when a DAG file cannot be imported."""
+
+        def known() -> bool:
+            if self._request("GET", f"/dags/{dag_id}", accept=(200, 404)).status_code == 200:
+                return True
+            for error in self._request("GET", "/importErrors").json()["import_errors"]:
+                what = f"{error['filename']} cannot be imported:\n{error['stack_trace']}"
+                raise SandboxFailed(what, next_step="mend it")
+            return False
+
+        wait_until(known, f"DAG {dag_id} to appear", timeout=timeout, interval=0.2)
+
+    def unpause(self, dag_id: str) -> None:
+        """Let runs of the DAG start."""
+        self._request("PATCH", f"/dags/{dag_id}", json={"is_paused": False})
+
+    def trigger(self, dag_id: str, conf: dict[str, Any] | None = None, logical_date: datetime | None = None) -> str:
+        """Start a run by hand, as the form does; its run id. Without ``logical_date`` it has none."""
+        body = {"conf": conf or {}, "logical_date": logical_date.isoformat() if logical_date else None}
+        return str(self._request("POST", f"/dags/{dag_id}/dagRuns", json=body).json()["dag_run_id"])
+
+    def run_state(self, dag_id: str, run_id: str) -> str:
+        """The state of a run: queued, running, success or failed."""
+        return str(self._request("GET", f"/dags/{dag_id}/dagRuns/{run_id}").json()["state"])
+
+    def runs(self, dag_id: str) -> list[dict[str, Any]]:
+        """Every run of a DAG, newest first."""
+        answer = self._request("GET", f"/dags/{dag_id}/dagRuns", params={"limit": 100, "order_by": "-id"})
+        return list(answer.json()["dag_runs"])
+
+    def task_instances(self, dag_id: str, run_id: str) -> list[TaskInstance]:
+        """The run's task instances: task_id, map_index, state, try_number, start_date, end_date, .."""
+        answer = self._request("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", params={"limit": 100})
+        return list(answer.json()["task_instances"])
+
+    def clear(self, dag_id: str, run_id: str, tasks: Iterable[tuple[str, int]] | None = None) -> None:
+        """Clear some (task id, map index) of a run, or all of it, as the button does."""
+        if tasks is None:
+            self._request("POST", f"/dags/{dag_id}/dagRuns/{run_id}/clear", json={"dry_run": False})
+            return
+        body = {"dry_run": False, "dag_run_id": run_id, "task_ids": [list(one) for one in tasks], "only_failed": False}
+        self._request("POST", f"/dags/{dag_id}/clearTaskInstances", json=body)
+
+    def task_log(self, dag_id: str, run_id: str, task: TaskInstance) -> str:
+        """The log of the newest try of a task instance, one line per entry."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task['task_id']}/logs/{task['try_number']}"
+        answer = self._request("GET", path, params={"map_index": task["map_index"]}).json()
+        return "\n".join(str(one.get("event", one)) if isinstance(one, dict) else str(one) for one in answer["content"])
+
+    def wait_run(
+        self,
+        dag_id: str,
+        run_id: str,
+        on_progress: Callable[[list[TaskInstance]], None] = lambda _: None,
+        timeout: float = 600,
+    ) -> str:
+        """Wait for the end of a run and return its state; ``on_progress`` gets the task instances twice a second."""
+        deadline = time.monotonic() + timeout
+        while True:
+            state = self.run_state(dag_id, run_id)
+            on_progress(self.task_instances(dag_id, run_id))
+            if state in FINAL:
+                return state
+            if time.monotonic() > deadline:
+                raise SandboxFailed(f"run {run_id} is {state} after {timeout:.0f} s", next_step=f"look at {self.url}")
+            time.sleep(0.5)
+
+    def _log_in(self) -> None:
+        answer = self._client.post("/auth/token", json={"username": self.user, "password": self.password})
+        if answer.status_code not in (200, 201):
+            raise SandboxFailed(f"Airflow refused to log {self.user} in: {answer.text}", next_step="make clean")
+        self._client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+
+    def _request(self, method: str, path: str, *, accept: tuple[int, ...] = (200, 201), **how: Any) -> httpx.Response:
+        if "Authorization" not in self._client.headers:
+            self._log_in()
+        try:
+            answer = self._client.request(method, f"/api/v2{path}", **how)
+            if answer.status_code == 401:
+                self._log_in()
+                answer = self._client.request(method, f"/api/v2{path}", **how)
+        except httpx.TransportError as error:
+            raise SandboxFailed(f"Airflow does not answer: {error}", next_step="look into its logs") from error
+        if answer.status_code not in accept:
+            raise SandboxFailed(f"Airflow answered {answer.status_code} to {method} {path}: {answer.text[:500]}")
+        return answer

@@ -1,0 +1,84 @@
+"""Stages an order without Spark: a second reader of Kafka hands Arrow batches to the same ``batch.py``.
+
+It makes plan and publish tests take seconds. What it leaves out is Spark itself, which ``tests/spark`` covers.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from tidemark.batch import BatchProcessor
+from tidemark.failpoints import failpoint, watching
+from tidemark.model import Order, Receipt, receipt_of_tasks
+from tidemark.objectstore import open_store
+from tidemark.offsets import Range
+
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+
+
+def arrow_stage(order: Order) -> Receipt:
+    """One task per range, as Spark does it."""
+    failpoint("read.before")
+    processor = BatchProcessor(order)
+    staging = f"{order.staging}/{order.sinks[0].name}"
+    with watching("stage.mid", lambda: any(True for _ in open_store(order.sinks[0].options["root"]).list(staging))):
+        reports = [processor.process(f"{task:05d}-0", [_read(order, one)]) for task, one in enumerate(order.ranges)]
+    return receipt_of_tasks(order, reports)
+
+
+def _read(order: Order, one: Range) -> pa.RecordBatch:
+    rows = [_row(message) for message in messages(order.bootstrap_servers, one)]
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+def messages(bootstrap_servers: str, one: Range) -> Iterator[Message]:
+    """The committed records of a range."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "tests",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(one.at.topic, one.at.partition, one.start)])
+        while True:
+            message = consumer.poll(10)
+            assert message is not None, f"no answer while reading {one}"
+            offset = message.offset()
+            assert offset is not None
+            if message.error() is not None or offset >= one.end:
+                return
+            yield message
+            if offset == one.end - 1:
+                return
+    finally:
+        consumer.close()
+
+
+def _row(message: Message) -> dict[str, object]:
+    return {
+        "key": message.key(),
+        "value": message.value(),
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp": message.timestamp()[1] * 1000,
+        "timestampType": 0,
+        "headers": [{"key": key, "value": value} for key, value in message.headers() or []] or None,
+    }

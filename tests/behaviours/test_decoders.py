@@ -1,0 +1,164 @@
+"""What every registered decoder promises; a new one is picked up by itself and must bring examples."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemark.decoders import DECODERS, Decoded, Decoder, DecoderKind, decoder
+from tidemark.decoders.contract import REASON_LIMIT
+from tidemark.decoders.raw import HEADERS
+from tidemark.digest import row_digest
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A config, the schema it must give, values that decode, and values that do not (none = every value decodes)."""
+
+    config: dict[str, Any]
+    schema: pa.Schema
+    good: tuple[bytes | None, ...]
+    bad: tuple[bytes | None, ...]
+
+
+EXAMPLES = {
+    DecoderKind.RAW: Examples(
+        config={"format": "raw"},
+        schema=pa.schema([("value", pa.binary()), ("headers", HEADERS)]),
+        good=(b"{}", b"", b"\xff\x00", None),
+        bad=(),
+    ),
+    DecoderKind.JSON: Examples(
+        config={"format": "json", "schema": "id BIGINT NOT NULL, name STRING, at TIMESTAMP, tags ARRAY<STRING>"},
+        schema=pa.schema(
+            [
+                pa.field("id", pa.int64(), nullable=False),
+                pa.field("name", pa.string()),
+                pa.field("at", pa.timestamp("us", "UTC")),
+                pa.field("tags", pa.list_(pa.field("element", pa.string()))),
+            ]
+        ),
+        good=(
+            b'{"id": 1}',
+            b' {"id": 2, "name": "\\u00e9", "more": [{}]}\n',
+            b'{"id": 3, "at": "2013-01-01T05:00:00-05:00", "tags": ["a", null]}',
+        ),
+        bad=(None, b"", b"{}", b'{"id": "1"}', b'{"id": 1}{"id": 2}', b'{"id": 1, "name": "\\ud800"}', b"\xff"),
+    ),
+}
+
+
+def test_every_registered_decoder_has_examples() -> None:
+    assert set(EXAMPLES) == set(DECODERS) == set(DecoderKind)
+
+
+def records(values: list[bytes | None]) -> pa.RecordBatch:
+    """Values as Spark's Kafka source gives them."""
+    count = len(values)
+    header = [[{"key": "h", "value": b"1"}], [], None]
+    columns = {
+        "key": pa.array([b"k"] * count, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "topic": pa.array(["t"] * count, pa.string()),
+        "partition": pa.array([0] * count, pa.int32()),
+        "offset": pa.array(range(count), pa.int64()),
+        "timestamp": pa.array([0] * count, pa.timestamp("us", "UTC")),
+        "timestampType": pa.array([0] * count, pa.int32()),
+        "headers": pa.array([header[at % 3] for at in range(count)], HEADERS),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def check(made: Decoder, batch: pa.RecordBatch) -> Decoded:
+    """Decode, and hold the result to what is true of every result."""
+    decoded = made.decode(batch)
+    good, bad = decoded.good.to_pylist(), [at for at, _ in decoded.errors]
+    assert decoded.rows.schema == made.schema
+    assert decoded.rows.validate(full=True) is None
+    assert decoded.good.type == pa.int64()
+    assert decoded.rows.num_rows == len(good)
+    assert good == sorted(good)
+    assert bad == sorted(bad)
+    assert sorted(good + bad) == list(range(batch.num_rows))
+    for _, reason in decoded.errors:
+        assert 0 < len(reason) <= REASON_LIMIT
+        assert reason.encode()
+    return decoded
+
+
+@pytest.fixture(params=list(EXAMPLES), ids=str)
+def examples(request: pytest.FixtureRequest) -> Examples:
+    return EXAMPLES[request.param]
+
+
+@pytest.fixture
+def made(examples: Examples) -> Decoder:
+    return decoder(examples.config)
+
+
+def test_the_schema_is_exactly_the_expected_one(made: Decoder, examples: Examples) -> None:
+    assert made.schema == examples.schema
+    assert not [name for name in made.schema.names if name.startswith("_")]
+
+
+def test_good_records_become_rows(made: Decoder, examples: Examples) -> None:
+    assert check(made, records(list(examples.good))).rows.num_rows == len(examples.good)
+
+
+def test_bad_records_become_errors(made: Decoder, examples: Examples) -> None:
+    assert check(made, records(list(examples.bad))).rows.num_rows == 0
+
+
+def test_a_batch_without_records_is_no_rows(made: Decoder) -> None:
+    assert check(made, records([])).rows.num_rows == 0
+
+
+def test_rows_keep_their_order_and_errors_their_index(made: Decoder, examples: Examples) -> None:
+    values = [
+        value for pair in zip(examples.good * 40, (examples.bad or examples.good) * 40, strict=False) for value in pair
+    ]
+    decoded = check(made, records(values))
+    singles = [check(made, records([value])) for value in values]
+    assert decoded.good.to_pylist() == [at for at, one in enumerate(singles) if one.rows.num_rows]
+    assert decoded.errors == tuple((at, one.errors[0][1]) for at, one in enumerate(singles) if one.errors)
+    by_itself = [row for one in singles for row in one.rows.to_pylist()]
+    without_headers = [{**row, "headers": None} for row in decoded.rows.to_pylist()]
+    assert without_headers == [{**row, "headers": None} for row in by_itself]
+
+
+def test_a_slice_of_a_batch_decodes_like_a_batch(made: Decoder, examples: Examples) -> None:
+    batch = records([*examples.good, *examples.bad, *examples.good])
+    part = batch.slice(1, len(examples.good) + len(examples.bad))
+    copied = pa.RecordBatch.from_pylist(part.to_pylist(), schema=part.schema)
+    assert check(made, part) == check(made, copied)
+
+
+def test_decoding_twice_gives_the_same(made: Decoder, examples: Examples) -> None:
+    batch = records([*examples.good, *examples.bad] * 7)
+    assert check(made, batch) == check(decoder(examples.config), batch)
+
+
+@settings(max_examples=200)
+@given(values=st.lists(st.one_of(st.none(), st.binary(max_size=40)), max_size=30))
+@pytest.mark.parametrize("kind", list(EXAMPLES))
+def test_no_bytes_make_a_decoder_raise(kind: DecoderKind, values: list[bytes | None]) -> None:
+    check(decoder(EXAMPLES[kind].config), records(values))
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+@pytest.mark.parametrize("kind", list(EXAMPLES))
+def test_damaged_records_do_not_make_a_decoder_raise(kind: DecoderKind, data: st.DataObject) -> None:
+    examples = EXAMPLES[kind]
+    value = bytearray(data.draw(st.sampled_from([one for one in examples.good if one])))
+    for _ in range(data.draw(st.integers(1, 3))):
+        value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
+    whole = list(examples.good)
+    decoded = check(decoder(examples.config), records([*whole, bytes(value), *whole]))
+    assert decoded.rows.num_rows in (2 * len(whole), 2 * len(whole) + 1)
+    assert row_digest(decoded.rows.slice(0, len(whole))) == row_digest(
+        decoder(examples.config).decode(records([*whole, bytes(value), *whole]).slice(0, len(whole))).rows
+    )

@@ -1,0 +1,15 @@
+"""The command line with orders staged by ``arrow_stage``: all of ``tidemark`` but Spark."""
+
+from tests.arrow_stage import arrow_stage
+from tidemark import cli
+from tidemark.lifecycle import Stage
+from tidemark.settings import Settings
+
+
+def without_spark(settings: Settings, master: str) -> Stage:
+    return arrow_stage
+
+
+if __name__ == "__main__":
+    cli.in_this_process = without_spark
+    cli.main()

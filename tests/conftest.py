@@ -1,0 +1,124 @@
+"""Real services for every test that wants them: started once per session, when first asked for, on free ports."""
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.airflow import Airflow
+from sandbox.broker import Broker
+from sandbox.postgres import Postgres, remove_home
+from sandbox.preflight import STATE
+from tests.world import World
+from tidemark.manifest.migrate import migrate
+
+TEMPLATE = "tidemark_template"
+TopicFactory = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The state folder of this session's services; `make run` and `make up` have another."""
+    state = tmp_path_factory.mktemp("services")
+    yield state
+    remove_home(state)
+
+
+@pytest.fixture(scope="session")
+def spark_jars() -> Path:
+    """The folder with Spark's Kafka connector, for TIDEMARK_SPARK_JARS."""
+    return STATE / "jars" / "spark"
+
+
+@pytest.fixture(scope="session")
+def postgres(services: Path) -> Iterator[Postgres]:
+    """A PostgreSQL server; databases come from the fixture `database`."""
+    with Postgres(services) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def template(postgres: Postgres) -> str:
+    """The name of a migrated database that nobody is connected to: copying it takes 50 ms, migrating 200."""
+    migrate(postgres.create_database(TEMPLATE))
+    return TEMPLATE
+
+
+@pytest.fixture
+def database(postgres: Postgres, template: str) -> Iterator[str]:
+    """The DSN of a fresh, migrated manifest database of this test alone."""
+    with postgres.temporary_database("test", template) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="session")
+def broker(services: Path) -> Iterator[Broker]:
+    """A Kafka broker; topics come from the fixture `topic`."""
+    with Broker(services, STATE / "jars" / "kafka") as server:
+        yield server
+
+
+@pytest.fixture
+def topic(broker: Broker) -> Iterator[TopicFactory]:
+    """Makes topics with names of this test alone: ``topic(partitions=2, config={..}, prefix="orders")``."""
+    made: list[str] = []
+
+    def make(partitions: int = 1, config: dict[str, str] | None = None, prefix: str = "t") -> str:
+        name = f"{prefix}-{uuid.uuid4().hex[:12]}"
+        # Tests write records of any date; the default retention would drop old ones within seconds.
+        broker.create_topic(name, partitions, {"retention.ms": "-1", **(config or {})})
+        made.append(name)
+        return name
+
+    yield make
+    for name in made:
+        broker.delete_topic(name)
+
+
+@pytest.fixture(scope="session")
+def airflow_home(services: Path) -> Path:
+    """TIDEMARK_HOME of the tests that go through Airflow; its folder `pipelines` is TIDEMARK_PIPELINES."""
+    home = services / "airflow-lakes"
+    (home / "pipelines").mkdir(parents=True)
+    return home
+
+
+@pytest.fixture(scope="session")
+def airflow(
+    services: Path, postgres: Postgres, broker: Broker, template: str, airflow_home: Path, spark_jars: Path
+) -> Iterator[Airflow]:
+    """A whole Airflow on the checkout's DAG folder; put pipeline files into `airflow_home / "pipelines"`."""
+    kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": broker.bootstrap_servers}}
+    env = {
+        "TIDEMARK_DB": postgres.create_database("tidemark", template),
+        "TIDEMARK_HOME": str(airflow_home),
+        "TIDEMARK_PIPELINES": str(airflow_home / "pipelines"),
+        "TIDEMARK_SPARK_JARS": str(spark_jars),
+        "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(kafka),
+        "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
+    }
+    with Airflow(services, postgres.create_database("airflow"), env, schedules=False, parse_interval=3) as server:
+        yield server
+
+
+@pytest.fixture
+def make_world(tmp_path: Path, database: str, broker: Broker, spark_jars: Path) -> Iterator[Callable[..., World]]:
+    """Makes the pipeline of this test, with settings of its own: ``make_world(partitions=1, settings={..})``."""
+    made: list[World] = []
+
+    def make(**settings: Any) -> World:
+        made.append(World(tmp_path / f"world{len(made)}", database, broker, spark_jars, **settings))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.stop()
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    """A pipeline of this test alone: a topic with two partitions, an empty lake, a fresh manifest database."""
+    return make_world()

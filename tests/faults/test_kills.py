@@ -1,0 +1,57 @@
+"""`kill -9` at every failpoint of the local files sink; then `retry` and `run` end in the rows of a fault-free run."""
+
+import signal
+
+import pytest
+
+from tests.world import World, wait_stopped, wake
+from tidemark.failpoints import FAILPOINTS
+
+BEFORE_PUBLICATION = FAILPOINTS[: FAILPOINTS.index("publish.marked")]
+
+
+@pytest.mark.parametrize("point", FAILPOINTS)
+def test_killed_at_a_failpoint_nothing_is_missing_and_nothing_twice(world: World, point: str) -> None:
+    world.produce(100, bad_every=9)
+    killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:kill9")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    world.assert_whole()
+    published = {one["id"] for one in world.json("manifests", "demo") if one["published_attempt"]}
+    assert len(published) == (0 if point in BEFORE_PUBLICATION else 1)
+    world.ok("retry", "demo")
+    world.assert_whole()
+    world.ok("run", "demo", "--run-key", "one")
+    world.assert_complete()
+    world.produce(50)
+    world.ok("run", "demo", "--run-key", "two")
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("point", [point for point in FAILPOINTS if not point.startswith("plan.")])
+def test_killed_while_replaying_what_is_published_stays_whole(world: World, point: str) -> None:
+    world.produce(60)
+    world.ok("run", "demo")
+    first = world.json("manifests", "demo")[0]
+    removed = world.lake / first["objects"][0]["path"]
+    removed.unlink()  # else the replay finds its own rows published and moves nothing
+    killed = world.tidemark("replay", "demo", "--manifest", str(first["id"]), failpoint=f"{point}:kill9")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert world.json("show", str(first["id"]))["state"] == "done"
+    world.ok("replay", "demo", "--manifest", str(first["id"]))
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("point", [point for point in FAILPOINTS if point.startswith(("read", "stage", "publish"))])
+def test_a_paused_attempt_that_wakes_late_changes_nothing_readers_count(world: World, point: str) -> None:
+    world.produce(60)
+    paused = world.start("run", "demo", failpoint=f"{point}:stop")
+    wait_stopped(paused)
+    taken_over = {one["id"]: one["attempt"] for one in world.json("manifests", "demo")}
+    world.ok("replay", "demo", "--run-key", world.json("manifests", "demo")[0]["run_key"], "--take-over")
+    world.assert_readers_complete()
+    before = world.exact()
+    wake(paused)
+    assert world.exact() == before
+    world.ok("retry", "demo")
+    world.assert_complete()
+    assert all(one["attempt"] > taken_over[one["id"]] for one in world.json("manifests", "demo"))

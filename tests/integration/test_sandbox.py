@@ -1,0 +1,254 @@
+"""The local services keep what they promise: data survives a kill, and nothing survives the end."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from sandbox.broker import Broker
+from sandbox.errors import SandboxBusy, SandboxFailed
+from sandbox.jars import CHECKOUT, ensure, locked
+from sandbox.postgres import Postgres, remove_home
+from sandbox.preflight import STATE, holder
+from sandbox.processes import Child, port_answers, wait_until
+from sandbox.stack import LockFile
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_postgres_keeps_committed_rows_when_killed(tmp_path: Path) -> None:
+    with Postgres(tmp_path) as server:
+        dsn = server.create_database("kept")
+        with psycopg.connect(dsn) as connection:
+            connection.execute("CREATE TABLE t AS SELECT 1 AS a")
+        server.kill()
+        assert not port_answers(server.port)
+        server.restart()
+        with psycopg.connect(dsn) as connection:
+            assert connection.execute("SELECT a FROM t").fetchall() == [(1,)]
+    assert not port_answers(server.port)
+    remove_home(tmp_path)
+
+
+def test_postgres_keeps_its_data_from_one_start_to_the_next(tmp_path: Path) -> None:
+    with Postgres(tmp_path) as first:
+        first.create_database("kept")
+    with Postgres(tmp_path) as second:
+        assert second.has_database("kept")
+        second.drop_database("kept")
+        assert not second.has_database("kept")
+    remove_home(tmp_path)
+
+
+def test_postgres_refuses_a_wrong_password(postgres: Postgres) -> None:
+    wrong = postgres.dsn().replace(postgres.password, "wrong")
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        psycopg.connect(wrong)
+
+
+def test_databases_are_copies_of_the_template_and_of_one_test_alone(
+    database: str, postgres: Postgres, template: str
+) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE mine ()")
+    with postgres.temporary_database("other", template) as other, psycopg.connect(other) as connection:
+        found = connection.execute("SELECT to_regclass('mine'), to_regclass('tidemark.manifest')").fetchone()
+        assert found == (None, "tidemark.manifest")
+
+
+def committed(broker: Broker, topic: str) -> list[bytes | None]:
+    """Every record of partition 0 that a read_committed reader sees."""
+    options = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "none", "enable.partition.eof": True}
+    consumer = Consumer({**options, "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values = []
+    while message := consumer.poll(20):
+        if message.error():
+            break
+        values.append(message.value())
+    consumer.close()
+    return values
+
+
+def send(producer: Producer, topic: str, value: bytes, *, commit: bool) -> None:
+    producer.begin_transaction()
+    producer.produce(topic, value)
+    producer.flush(20)
+    if commit:
+        producer.commit_transaction(20)
+    else:
+        producer.abort_transaction(20)
+
+
+def test_the_broker_shows_committed_transactions_only_and_keeps_them_when_killed(tmp_path: Path) -> None:
+    with Broker(tmp_path, STATE / "jars" / "kafka") as broker:
+        broker.create_topic("kept")
+        producer = broker.producer(transactional_id="writer")
+        producer.init_transactions(30)
+        send(producer, "kept", b"one", commit=True)
+        send(producer, "kept", b"aborted", commit=False)
+        send(producer, "kept", b"two", commit=True)
+        before = broker.bootstrap_servers
+        broker.kill()
+        assert not port_answers(broker.port)
+        broker.restart()
+        assert broker.bootstrap_servers == before
+        assert committed(broker, "kept") == [b"one", b"two"]
+    assert not port_answers(broker.port)
+
+
+def test_a_stopped_broker_answers_again_when_it_goes_on(broker: Broker) -> None:
+    admin = broker.admin()
+    admin.list_topics(timeout=10)
+    broker.stop_signal()
+    try:
+        with pytest.raises(KafkaException):
+            admin.list_topics(timeout=1)
+    finally:
+        broker.cont_signal()
+    assert admin.list_topics(timeout=20).brokers
+
+
+def test_a_topic_that_exists_is_not_made_again(broker: Broker, topic: Callable[..., str]) -> None:
+    with pytest.raises(SandboxFailed, match="was not created"):
+        broker.create_topic(topic())
+
+
+# A tree as Airflow and Spark make it: a child in a session of its own, and neither cares for SIGTERM.
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if len(sys.argv) == 2:
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
+    child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE)
+    child.stdout.readline()
+    open(sys.argv[1], "w").write(f"{os.getpid()} {child.pid}\\n")
+time.sleep(600)
+"""
+
+
+def started(child_file: Path) -> list[int]:
+    wait_until(lambda: child_file.exists() and child_file.read_text().endswith("\n"), "the tree to start", timeout=20)
+    return [int(pid) for pid in child_file.read_text().split()]
+
+
+def test_stop_ends_children_in_other_sessions_that_ignore_the_signal(tmp_path: Path) -> None:
+    pids_file = tmp_path / "pids"
+    child = Child("stubborn", [sys.executable, "-c", STUBBORN, str(pids_file)], tmp_path / "log", grace=0.3)
+    pids = started(pids_file)
+    assert all(map(alive, pids))
+    child.stop()
+    assert not any(map(alive, pids))
+
+
+def test_stop_finds_what_lost_its_parent(tmp_path: Path) -> None:
+    pids_file = tmp_path / "pids"
+    child = Child("stubborn", [sys.executable, "-c", STUBBORN, str(pids_file)], tmp_path / "log", grace=0.3)
+    parent, orphan = started(pids_file)
+    child.kill()
+    assert not alive(parent)
+    assert alive(orphan)
+    child.stop()
+    assert not alive(orphan)
+
+
+def test_nothing_is_left_when_we_are_killed_ourselves(tmp_path: Path) -> None:
+    pids_file = tmp_path / "pids"
+    program = (
+        "import sys, time; from pathlib import Path; from sandbox.processes import Child;"
+        "Child('stubborn', [sys.executable, '-c', *sys.argv[1:3]], Path(sys.argv[3]), grace=0.3); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", program, STUBBORN, str(pids_file), str(tmp_path / "log")]
+    with subprocess.Popen(command, cwd=CHECKOUT) as us:
+        pids = started(pids_file)
+        assert all(map(alive, pids))
+        us.kill()
+    wait_until(lambda: not any(map(alive, pids)), "the tree to end", timeout=10)
+
+
+def test_a_command_that_ends_too_early_is_reported_with_its_log(tmp_path: Path) -> None:
+    child = Child("hasty", [sys.executable, "-c", "print('no room here'); raise SystemExit(3)"], tmp_path / "log")
+    with pytest.raises(SandboxFailed, match=r"(?s)exit code 3 before it was ready.*no room here"):
+        child.wait_ready(lambda: False, timeout=20)
+    child.stop()
+
+
+def test_a_command_that_is_never_ready_is_reported_in_time(tmp_path: Path) -> None:
+    child = Child("slow", [sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "log", grace=0.3)
+    start = time.monotonic()
+    with pytest.raises(SandboxFailed, match="not ready within"):
+        child.wait_ready(lambda: False, timeout=0.2)
+    assert time.monotonic() - start < 5
+    child.stop()
+
+
+def test_a_second_user_of_a_state_folder_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+    first, second = LockFile(tmp_path / "run.lock"), LockFile(tmp_path / "run.lock")
+    first.acquire()
+    with pytest.raises(SandboxBusy, match=str(os.getpid())):
+        second.acquire()
+    first.release()
+    second.acquire()
+    second.release()
+
+
+def test_jars_that_are_not_the_locked_ones_are_removed_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensure(STATE)
+    some = [jar for jar in locked() if jar.set == "spark"]
+    folder = STATE / "jars" / "spark"
+    assert sorted(path.name for path in folder.iterdir()) == sorted(jar.file_name for jar in some)
+    tampered = tmp_path / "jars.lock"
+    smallest = min(some, key=lambda jar: (folder / jar.file_name).stat().st_size)
+    tampered.write_text(str(smallest).replace(smallest.sha256, "0" * 64) + "\n")
+    monkeypatch.setattr("sandbox.jars.LOCK", tampered)
+    with pytest.raises(SandboxFailed, match="is not the locked file"):
+        ensure(tmp_path / "state")
+
+
+def preflight(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sandbox.preflight"]
+    return subprocess.run(command, cwd=CHECKOUT, env=env, text=True, capture_output=True)
+
+
+def test_preflight_names_what_is_missing_on_a_machine_without_java(tmp_path: Path) -> None:
+    env = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    done = preflight(env)
+    assert done.returncode == 2
+    assert done.stderr.startswith("no Java was found by the PATH\n  install a JDK 17 or 21")
+
+
+def test_preflight_refuses_a_java_that_spark_cannot_run_on(tmp_path: Path) -> None:
+    fake = tmp_path / "bin" / "java"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\necho '    java.specification.version = 11' >&2\n")
+    fake.chmod(0o755)
+    env = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    done = preflight(env)
+    assert done.returncode == 2
+    assert f"Spark 4.0 runs on Java 17 or 21, {fake} is Java 11" in done.stderr
+
+
+def test_preflight_sees_a_lock_that_is_held_and_forgets_one_that_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.preflight.STATE", tmp_path)
+    assert holder("run.lock") is None
+    lock = LockFile(tmp_path / "run.lock")
+    lock.acquire()
+    assert holder("run.lock") == str(os.getpid())
+    lock.release()
+    assert holder("run.lock") is None

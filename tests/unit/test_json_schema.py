@@ -1,0 +1,167 @@
+"""Schemas as people write them: what is understood, and how a mistake is named."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemark.decoders.json_schema import parse
+from tidemark.errors import ConfigurationError
+
+
+def columns(schema: Any) -> list[tuple[str, str, bool]]:
+    return [(field.name, str(field.type), field.arrow.nullable) for field in parse(schema)]
+
+
+def test_ddl_types_and_nulls() -> None:
+    assert columns(
+        "a INT NOT NULL, b string, c: Timestamp, `d ``e` DECIMAL(10,2) COMMENT 'x, y',"
+        " e ARRAY<STRUCT<x: INT, y: MAP<STRING,DEC>>>, f TINYINT, g SMALLINT,"
+        " h BIGINT, i REAL, j DOUBLE, k DATE, l BOOLEAN, m NUMERIC(5)"
+    ) == [
+        ("a", "int32", False),
+        ("b", "string", True),
+        ("c", "timestamp[us, tz=UTC]", True),
+        ("d `e", "decimal128(10, 2)", True),
+        ("e", "list<element: struct<x: int32, y: map<string, decimal128(10, 0)>>>", True),
+        ("f", "int8", True),
+        ("g", "int16", True),
+        ("h", "int64", True),
+        ("i", "float", True),
+        ("j", "double", True),
+        ("k", "date32[day]", True),
+        ("l", "bool", True),
+        ("m", "decimal128(5, 0)", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected a column name at position 0, found the end"),
+        ("  ", "expected a column name at position 2, found the end"),
+        ("a", "expected a type at position 1, found the end"),
+        ("a FOO", "expected a type at position 2, found 'FOO'"),
+        ("a BINARY", "expected a type at position 2, found 'BINARY'"),
+        ("a TIMESTAMP_NTZ", "expected a type at position 2, found 'TIMESTAMP_NTZ'"),
+        ("a INT,", "expected a column name at position 6, found the end"),
+        ("a INT b INT", "expected a comma or the end at position 6, found 'b'"),
+        ("a INT NOT", "expected NULL at position 9, found the end"),
+        ("a ARRAY<INT", "expected '>' at position 11, found the end"),
+        ("a MAP<INT, INT>", "expected STRING (names of JSON objects are text) at position 6, found 'INT'"),
+        ("a DECIMAL(39,2)", "expected a number from 1 to 38 at position 10, found '39'"),
+        ("a DECIMAL(5,6)", "expected a number from 0 to 5 at position 12, found '6'"),
+        ("a INT COMMENT b", "expected a comment in quotes at position 14, found 'b'"),
+        ("a `INT`", "expected a type at position 2"),
+        ("'a' INT", "expected a column name at position 0"),
+        ("a INT, A STRING", "A (list at position 0) has the same name as a"),
+        ("_a INT", "_a (list at position 0) cannot be the name of a column"),
+        ("a STRUCT<b INT, B INT>", "B (list at position 9) has the same name as b"),
+        ("a " + "ARRAY<" * 50 + "INT" + ">" * 50, "expected at most 32 nested types"),
+    ],
+)
+def test_a_mistake_in_ddl_is_named_with_its_position(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse(text)
+    assert said in caught.value.what
+    assert caught.value.next_step
+
+
+def object_of(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+def test_json_schema_types_and_nulls() -> None:
+    schema = object_of(
+        a={"type": "integer", "description": "d"},
+        b={"type": ["number", "null"]},
+        c={"type": "string", "format": "date-time"},
+        d={"type": ["null", "string"], "format": "date"},
+        e={"type": "array", "items": {"type": "boolean"}},
+        f=object_of(x={"type": "string", "enum": ["a"]}, y={"const": 1, "type": "integer"}),
+    )
+    schema |= {"$schema": "https://json-schema.org/draft/2020-12/schema", "required": ["a", "b", "e"]}
+    assert columns(schema) == [
+        ("a", "int64", False),
+        ("b", "double", True),
+        ("c", "timestamp[us, tz=UTC]", True),
+        ("d", "date32[day]", True),
+        ("e", "list<element: bool>", False),
+        ("f", "struct<x: string, y: int64>", True),
+    ]
+
+
+TEXT = {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (None, "neither a JSON Schema nor a DDL text"),
+        ({}, "/type is None"),
+        ({"type": "array", "items": TEXT}, "/type is not 'object'"),
+        ({"type": ["object", "null"], "properties": {"a": TEXT}}, "/type is not 'object'"),
+        ({"type": "object"}, "/properties names no properties"),
+        (object_of(), "/properties names no properties"),
+        (object_of(a=True), "/properties/a is not a schema"),
+        (object_of(a={"type": "text"}), "/properties/a/type is 'text'"),
+        (object_of(a={"type": ["string", "integer"]}), "/properties/a/type is ['string', 'integer']"),
+        (object_of(a={"type": "null"}), "/properties/a/type is 'null'"),
+        (object_of(a={**TEXT, "pattern": "x"}), "/properties/a/pattern is not supported for string"),
+        (object_of(a={**TEXT, "format": "email"}), "/properties/a/format is 'email'"),
+        (object_of(a={"type": "integer", "format": "date"}), "/properties/a/format is not supported for integer"),
+        (object_of(a={"type": "array"}), "/properties/a/items is not a schema"),
+        (object_of(a={**TEXT, "enum": []}), "/properties/a/enum is not a list"),
+        (object_of(a={**TEXT, "enum": ["x", 1]}), "/properties/a/enum holds 1"),
+        (object_of(a={**TEXT, "enum": ["x", None]}), "/properties/a/enum holds None"),
+        (object_of(a={**TEXT, "enum": [{}]}), "/properties/a/enum holds {}"),
+        (object_of(a={**TEXT, "enum": ["x"], "const": "x"}), "/properties/a/const stands beside enum"),
+        (object_of(a=TEXT) | {"required": ["b"]}, "/required/0 is 'b'"),
+        (object_of(a=TEXT) | {"required": True}, "/required is not a list"),
+        (object_of(a=TEXT) | {"additionalProperties": TEXT}, "/additionalProperties is not true or false"),
+        (object_of(a=TEXT) | {"allOf": []}, "/allOf is not supported"),
+        (object_of(**{"a/b~": {"type": "x"}}), "/properties/a~1b~0/type"),
+        (object_of(a=TEXT, A=TEXT), "/properties/A has the same name as a"),
+        (object_of(_a=TEXT), "/properties/_a cannot be the name"),
+        (object_of(**{"": TEXT}), "/properties/ cannot be the name"),
+    ],
+)
+def test_a_mistake_in_a_json_schema_is_named_with_its_pointer(schema: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse(schema)
+    assert said in caught.value.what
+    assert caught.value.next_step
+
+
+@given(st.text(alphabet="aA1 ,:<>()`'_\nINTSTRUCT", max_size=30))
+def test_any_text_is_parsed_or_refused(text: str) -> None:
+    try:
+        fields = parse(text)
+    except ConfigurationError:
+        return
+    assert pa.schema([field.arrow for field in fields])
+
+
+json_values = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.text(max_size=3), st.sampled_from(["object", "string", "array"])
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "properties", "items", "required", "enum", "format", "a"]), inner, max_size=4
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(json_values)
+def test_any_json_is_parsed_or_refused(schema: Any) -> None:
+    try:
+        parse(schema)
+    except ConfigurationError:
+        return
+    assert isinstance(schema, dict | str)

@@ -1,0 +1,379 @@
+"""Pipeline files: what loads, and every problem's whole line."""
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.pipeline_text import GOOD, changed, problems
+from tidemark.configuration import InvalidPipelines, find, load, load_all, load_each, pipeline_files
+from tidemark.errors import ConfigurationError, NotFound
+from tidemark.pipeline import Cut, FilesSinkConfig, Gaps, Pipeline, SinkKind, json_schema
+
+REPOSITORY = Path(__file__).parents[2]
+
+Write = Callable[..., Path]
+
+
+def test_a_short_file_loads_with_the_documented_defaults(write: Write) -> None:
+    pipeline = load(write(GOOD), {"TIDEMARK_HOME": "/srv"})
+    kafka = pipeline.source.kafka
+    assert (pipeline.name, pipeline.schedule, pipeline.catchup, pipeline.retries) == ("flights", None, False, 2)
+    assert pipeline.retry_delay == timedelta(seconds=10)
+    assert (kafka.starting_offsets, kafka.cut, kafka.gaps) == ("earliest", Cut.SCHEDULE, Gaps.NONE)
+    assert (kafka.slice.max_records, kafka.slice.max_bytes, kafka.slice.max_slices) == (1000, 2**30, 1000)
+    assert pipeline.sinks == (FilesSinkConfig(root="/srv/lake"),)
+    assert pipeline.sinks[0].kind is SinkKind.FILES
+    assert pipeline.event_time.order() == {
+        "field": "at", "timezone": "UTC", "unit": "ms", "allowed_lateness_s": 0.0, "on_invalid": "fail",
+    }  # fmt: skip
+
+
+def test_the_order_parts_are_plain_json(write: Write) -> None:
+    pipeline = load(write(changed(("  field: at", "  field: at\n  allowed_lateness: PT1H30M"))), {})
+    parts = [pipeline.decode.order(), pipeline.event_time.order(), pipeline.sinks[0].order()]
+    assert json.loads(json.dumps(parts)) == parts
+    assert parts[1]["allowed_lateness_s"] == 5400
+    assert parts[2] == {"layout": "raw/{stream}/%Y/%m/%d/%H", "format": "parquet", "compression": "zstd"}
+
+
+def test_variables_come_from_the_environment_or_their_default(write: Write) -> None:
+    text = changed(
+        ("pipeline: flights", "pipeline: ${NAME}\ncatchup: ${CATCHUP:-true}"),
+        ("max_records: 1000", "max_records: ${MOST:-5_000}"),
+        ("root: lake", "root: /lake\n      layout: ${LAYOUT:-raw/{stream}/%Y}"),
+    )
+    pipeline = load(write(text), {"NAME": "from-env", "CATCHUP": "false", "LAYOUT": ""})
+    assert (pipeline.name, pipeline.catchup, pipeline.source.kafka.slice.max_records) == ("from-env", False, 5000)
+    assert pipeline.sinks[0].layout == "raw/{stream}/%Y"
+
+
+SIZES = [("1", 1), ("512MiB", 512 * 2**20), ("2 GB", 2 * 10**9), ("10kB", 10_000), ("1_000", 1000)]
+
+
+@pytest.mark.parametrize(("text", "expected"), SIZES)
+def test_a_size_is_in_bytes(write: Write, text: str, expected: int) -> None:
+    pipeline = load(write(changed(("max_records: 1000", f"max_bytes: {text}"))), {})
+    assert pipeline.source.kafka.slice.max_bytes == expected
+
+
+DURATIONS = [("90s", 90), ("15m", 900), ("1h", 3600), ("2d", 172_800), ("PT1H30M", 5400), ("P1DT1S", 86_401), ("0s", 0)]
+
+
+@pytest.mark.parametrize(("text", "seconds"), DURATIONS)
+def test_a_duration_is_exact(write: Write, text: str, seconds: int) -> None:
+    pipeline = load(write(changed(("pipeline: flights", f"pipeline: flights\nretry_delay: {text}"))), {})
+    assert pipeline.retry_delay.total_seconds() == seconds
+
+
+@pytest.mark.parametrize("text", ["P", "PT", "P1M", "P1Y", "1.5h", "-1h", "1h30m", "4000d", "1 h", "h"])
+def test_a_duration_of_no_fixed_length_is_refused(write: Write, text: str) -> None:
+    found = problems(write(changed(("pipeline: flights", f"pipeline: flights\nretry_delay: {text}"))))
+    assert len(found) == 1
+    assert found[0].startswith("p.yaml:2: retry_delay: must ")
+
+
+@pytest.mark.parametrize(
+    "text", ["@daily", "*/15 * * * *", "0 6 * * mon-fri", "0 0 29 feb *", "5,35 1-3 1 */2 7", "0 0 31 2 1"]
+)
+def test_a_schedule_that_can_be_due_loads(write: Write, text: str) -> None:
+    assert load(write(changed(("pipeline: flights", f"pipeline: flights\nschedule: '{text}'"))), {}).schedule == text
+
+
+@pytest.mark.parametrize(
+    "text", ["* * * *", "* * * * * *", "*/0 * * * *", "5-1 * * * *", "a * * * *", "0 0 30 2 *", "1, * * * *"]
+)
+def test_a_schedule_that_cannot_be_due_is_refused(write: Write, text: str) -> None:
+    found = problems(write(changed(("pipeline: flights", f"pipeline: flights\nschedule: '{text}'"))))
+    assert len(found) == 1
+    assert found[0].startswith("p.yaml:2: schedule: ")
+
+
+def test_a_starting_time_is_kept_in_utc(write: Write) -> None:
+    text = changed(("    topics:", "    starting_offsets: 2024-01-31T01:00:00+01:00\n    topics:"))
+    assert load(write(text), {}).source.kafka.starting_offsets == datetime(2024, 1, 31, tzinfo=UTC)
+
+
+def test_client_options_reach_the_client_under_their_own_names(write: Write) -> None:
+    text = changed(("    topics:", "    options: {fetch.max.bytes: 50MiB, request.timeout.ms: 5000}\n    topics:"))
+    assert load(write(text), {}).source.kafka.options == {"fetch.max.bytes": "52428800", "request.timeout.ms": "5000"}
+
+
+def test_a_schema_file_is_read_into_the_pipeline(write: Write) -> None:
+    schema = {"type": "object", "properties": {"at": {"type": "string", "format": "date-time"}}}
+    write(json.dumps(schema), "records.json")
+    path = write(
+        changed(("  schema: id BIGINT NOT NULL, at TIMESTAMP, gate STRING, late BOOLEAN", "  schema: records.json"))
+    )
+    assert load(path, {}).decode.order() == {"format": "json", "schema": schema}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ("missing.json", "names a file that cannot be read: {folder}/missing.json: No such file or directory"),
+        ("broken.json", "names a file that is not JSON: {folder}/broken.json: "),
+        ("id BIGNT", "does not parse: "),
+        (
+            "5",
+            "must be the name of a JSON Schema file, a JSON Schema, or columns such as id BIGINT, name STRING ",
+        ),
+        ("{type: object, properties: {a: {type: strin}}}", "does not parse: "),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_named(write: Write, tmp_path: Path, schema: str, expected: str) -> None:
+    write("{", "broken.json")
+    path = write(changed(("id BIGINT NOT NULL, at TIMESTAMP, gate STRING, late BOOLEAN", schema)))
+    found = problems(path)
+    assert len(found) == 1
+    assert found[0].startswith(f"p.yaml:10: decode.schema: {expected.format(folder=tmp_path)}")
+
+
+def test_raw_records_have_only_the_kafka_timestamp(write: Write) -> None:
+    raw = ("  format: json\n  schema: id BIGINT NOT NULL, at TIMESTAMP, gate STRING, late BOOLEAN\n", "  format: raw\n")
+    assert problems(write(changed(raw))) == [
+        "p.yaml:11: event_time.field: needs decoded fields, and raw records have none; write from: kafka_timestamp"
+    ]
+    pipeline = load(write(changed(raw, ("  field: at", "  from: kafka_timestamp"))), {})
+    assert pipeline.decode.order() == {"format": "raw"}
+    assert pipeline.event_time.order()["field"] is None
+
+
+@pytest.mark.parametrize(
+    ("on_error", "on_invalid", "expected"),
+    [("dead_letter", "", "dead_letter"), ("dead_letter", "fail", "fail"), ("fail", "", "fail"), ("", "", "fail")],
+)
+def test_a_record_without_a_time_shares_the_fate_of_an_undecodable_one(
+    write: Write, on_error: str, on_invalid: str, expected: str
+) -> None:
+    first = f"pipeline: flights\non_error: {on_error}" if on_error else "pipeline: flights"
+    time = f"  field: at\n  on_invalid: {on_invalid}" if on_invalid else "  field: at"
+    pipeline = load(write(changed(("pipeline: flights", first), ("  field: at", time))), {})
+    assert pipeline.event_time.on_invalid == expected
+
+
+def test_files_of_a_folder_load_by_name_and_two_of_one_name_are_an_error(write: Write, tmp_path: Path) -> None:
+    write(GOOD, "b.yaml")
+    write(changed(("pipeline: flights", "pipeline: other")), "a.yml")
+    write("not ours", ".hidden.yaml")
+    write("{}", "records.json")
+    assert [one.name for one in load_all(tmp_path, {})] == ["other", "flights"]
+    assert find(tmp_path, "flights", {}).name == "flights"
+    write(GOOD, "c.yaml")
+    for act in (lambda: load_all(tmp_path, {}), lambda: find(tmp_path, "flights", {})):
+        with pytest.raises(InvalidPipelines) as caught:
+            act()
+        assert [str(one) for one in caught.value.problems] == [
+            f'{tmp_path}/c.yaml:1: pipeline: is "flights", as in {tmp_path}/b.yaml; no two pipelines share a name'
+        ]
+    assert find(tmp_path, "other", {}).name == "other"
+
+
+def test_an_unknown_pipeline_is_answered_with_the_nearest_and_all(write: Write, tmp_path: Path) -> None:
+    write(GOOD, "a.yaml")
+    with pytest.raises(NotFound) as caught:
+        find(tmp_path, "flight", {})
+    assert caught.value.what == f'there is no pipeline flight in {tmp_path}; did you mean "flights"? it has: flights'
+
+
+def test_a_broken_file_does_not_hide_the_others_but_is_not_kept_secret(write: Write, tmp_path: Path) -> None:
+    write(GOOD, "a.yaml")
+    write("pipeline: broken\n", "b.yaml")
+    assert find(tmp_path, "flights", {}).name == "flights"
+    with pytest.raises(InvalidPipelines):
+        find(tmp_path, "broken", {})
+    good, broken = load_each(tmp_path, {})
+    assert (good[0].name, getattr(good[1], "name", "")) == ("a.yaml", "flights")
+    assert isinstance(broken[1], InvalidPipelines)
+    assert {one.file for one in broken[1].problems} == {str(tmp_path / "b.yaml")}
+
+
+FINGERPRINT = load(REPOSITORY / "include/pipelines/flights.yaml", {}).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        (("root: lake", "root: elsewhere"), True),
+        (("pipeline: flights", "pipeline: flights\nretries: 5\nschedule: '@daily'"), True),
+        (("  field: at", "  field: at\n  timezone: UTC"), True),
+        (("  field: at", "  field: at\n  timezone: Asia/Tokyo"), False),
+        (("gate STRING", "gate INT"), False),
+        (("pipeline: flights", "pipeline: flights\non_error: dead_letter"), False),
+        (("root: lake", "root: lake\n      layout: '{stream}/%Y'"), False),
+        (("root: lake", "root: lake\n      compression: snappy"), False),
+    ],
+)
+def test_the_fingerprint_changes_exactly_when_the_output_would(
+    write: Write, change: tuple[str, str], same: bool
+) -> None:
+    assert (load(write(changed(change)), {}).fingerprint() == load(write(GOOD), {}).fingerprint()) is same
+
+
+def test_the_fingerprint_is_the_same_in_every_version_until_output_changes() -> None:
+    assert FINGERPRINT == "6af5ccc95f27ba293f3caf262eca0418475b8e1bce0c127bb1f3882a9077f660"
+
+
+def test_the_demo_pipeline_says_what_make_run_relies_on() -> None:
+    pipeline = find(REPOSITORY / "include/pipelines", "flights", {"TIDEMARK_LAKE": "/lake"})
+    assert pipeline.source.kafka.slice.max_records == 120_000
+    assert pipeline.source.kafka.connection == "kafka_default"
+    assert pipeline.sinks[0].root == "/lake"
+    assert pipeline.event_time.on_invalid == "dead_letter"
+
+
+def test_every_file_of_the_repository_is_valid_for_editors_too() -> None:
+    schema = json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    for file in pipeline_files(REPOSITORY / "include/pipelines"):
+        assert list(validator.iter_errors(yaml.safe_load(file.read_text()))) == []
+    wrong = yaml.safe_load(
+        changed(("max_records: 1000", "max_bytes: 1 gig"), ("    topics:", "    cutt: x\n    topics:"))
+    )
+    assert len(list(validator.iter_errors(wrong))) == 2
+
+
+def keys_of(schema: dict[str, Any], node: dict[str, Any], prefix: str) -> dict[str, dict[str, Any]]:
+    """Every key a file may have, by its full path: ``source.kafka.slice.max_records``."""
+    found: dict[str, dict[str, Any]] = {}
+    parts = [node, *node.get("anyOf", []), *node.get("oneOf", [])]
+    parts += [node["items"]] if "items" in node else []
+    for part in parts:
+        target = schema["$defs"][part["$ref"].rsplit("/", 1)[1]] if "$ref" in part else part
+        if target is not node and "$ref" not in part:
+            found |= keys_of(schema, target, prefix)
+        for key, below in target.get("properties", {}).items() if target is not node or prefix == "" else ():
+            found[f"{prefix}{key}"] = below
+            found |= keys_of(schema, below, f"{prefix}{key}.")
+    return found
+
+
+def test_every_key_of_a_pipeline_file_is_documented_with_its_default_and_no_other_is() -> None:
+    schema = json_schema()
+    keys = keys_of(schema, schema, "")
+    rows = re.findall(
+        r"^\| `([^`]+)` \| [^|]+ \| ([^|]+) \|", (REPOSITORY / "docs/configuration.md").read_text(), re.MULTILINE
+    )
+    documented = {key: default.strip() for key, default in rows}
+    sections = {key for key in keys if any(other.startswith(f"{key}.") for other in keys)}
+    assert sorted(documented) == sorted(keys.keys() - sections)
+    for key, default in documented.items():
+        if default == "required":
+            assert "default" not in keys[key], key
+        elif default != "as `on_error`":
+            assert json.dumps(keys[key]["default"]).strip('"') == default.strip("`").strip('"'), key
+
+
+def test_every_example_of_the_documentation_loads(write: Write) -> None:
+    first, *others = re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "docs/configuration.md").read_text(), re.DOTALL)
+    assert load(write(first), {}).name == "flights"
+    for part in others:
+        both = {**yaml.safe_load(first), **yaml.safe_load(part)}
+        both["decode"] = {"format": "json", "schema": "id BIGINT, time_hour TIMESTAMP, created_at BIGINT"}
+        assert isinstance(load(write(json.dumps(both, default=datetime.isoformat)), {}), Pipeline)
+    assert len(others) >= 5
+
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=200)
+TRAPS = [
+    "-",
+    ":",
+    "[",
+    "]",
+    "{",
+    "}",
+    "${A}",
+    "${",
+    "&a",
+    "*a",
+    "!!",
+    "?",
+    "|",
+    ">",
+    "'",
+    '"',
+    "\\\\ud800",
+    "1e999",
+    ".inf",
+    "~",
+    "null",
+    "<<:",
+    "%YAML",
+    "@",
+    "`",
+    "#",
+]
+PIECES = st.lists(st.sampled_from([*GOOD.split(), *TRAPS, "\n", "\n  ", "\n    ", "\t", "9" * 5000]), max_size=60).map(
+    " ".join
+)
+MUTATED = st.tuples(st.integers(0, len(GOOD)), st.integers(0, 12), st.one_of(TEXT, PIECES)).map(
+    lambda cut: GOOD[: cut[0]] + cut[2] + GOOD[cut[0] + cut[1] :]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+JARGON = ("Input should", "Extra inputs", "type=", "pydantic", "Field required", "Traceback")
+
+
+def loads_or_explains(path: Path, text: str) -> None:
+    path.write_bytes(text.encode())
+    try:
+        load(path, {"A": "a"})
+        return
+    except ConfigurationError as problem:
+        said = str(problem)
+    *lines, last = said.splitlines()
+    assert last == "next: correct it and check again with: tidemark validate"
+    assert all(line.startswith(f"{path}:") for line in lines)
+    assert not any(word in said for word in JARGON if word not in text)
+    assert "something else" not in said
+
+
+KEYS = [
+    "pipeline",
+    "source",
+    "kafka",
+    "connection",
+    "topics",
+    "slice",
+    "max_records",
+    "decode",
+    "format",
+    "schema",
+    "event_time",
+    "field",
+    "sinks",
+    "root",
+    "spark",
+    "schedule",
+    "catchup",
+    "start_date",
+]
+FUZZ = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@FUZZ
+@given(st.one_of(MUTATED, PIECES, TEXT))
+def test_any_text_loads_or_is_explained(tmp_path: Path, text: str) -> None:
+    loads_or_explains(tmp_path / "any.yaml", text)
+
+
+@FUZZ
+@given(st.sampled_from(KEYS), VALUES)
+def test_any_value_at_any_key_loads_or_is_explained(tmp_path: Path, key: str, value: object) -> None:
+    written = json.dumps(value)
+    text = re.sub(
+        rf"^( *){key}:.*\n(?:\1 +.*\n)*", lambda found: f"{found[1]}{key}: {written}\n", GOOD, flags=re.MULTILINE
+    )
+    loads_or_explains(tmp_path / "any.yaml", text if text != GOOD else f"{GOOD}{key}: {written}\n")

@@ -1,0 +1,197 @@
+"""Every problem of a pipeline file: the whole line that its writer sees."""
+# ruff: noqa: E501 - the lines are kept whole, as they are printed
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.pipeline_text import changed, problems
+from tidemark.configuration import load_all
+from tidemark.errors import ConfigurationError
+
+Write = Callable[..., Path]
+
+# fmt: off
+PROBLEMS: list[tuple[str, str, str, str]] = [
+    ("a typo in a key", "    topics:", "    cutt: latest\n    topics:",
+     '5: source.kafka.cutt: unknown key; did you mean "cut"? allowed: bootstrap_servers, connection, cut, gaps, on_data_loss, options, slice, starting_offsets, topics'),
+    ("a typo at the top", "pipeline: flights", "pipeline: flights\nshedule: '@daily'",
+     '2: shedule: unknown key; did you mean "schedule"? allowed: catchup, decode, description, event_time, max_active_runs, on_error, pipeline, retries, retry_delay, schedule, sinks, source, spark, start_date'),
+    ("a typo in a sink", "      root: lake", "      rooot: lake",
+     '14: sinks[0].files.root: is missing: Folder of the lake; a relative one lies below TIDEMARK_HOME.\n15: sinks[0].files.rooot: unknown key; did you mean "root"? allowed: compression, format, layout, name, root'),
+    ("a kind of sink that does not exist", "  - files:", "  - filess:",
+     '14: sinks[0].filess: unknown key; did you mean "files"? allowed: files'),
+    ("a word that is not allowed", "    topics:", "    gaps: compact\n    topics:",
+     '5: source.kafka.gaps: "compact" is not allowed; did you mean "compacted"? allowed: none, transactions, compacted'),
+    ("a decoder that does not exist", "format: json", "format: jsn",
+     '9: decode.format: "jsn" is not allowed; did you mean "json"? allowed: json, raw'),
+    ("no decoder", "  format: json\n", "",
+     "8: decode.format: is missing: what the records are; allowed: json, raw"),
+    ("an unknown key beside the decoder", "format: json", "format: json\n  shema: x",
+     '10: decode.shema: unknown key; did you mean "schema"? allowed: format, schema'),
+    ("an option that would move the range", "    topics:", "    options: {startingTimestamp: 5}\n    topics:",
+     "5: source.kafka.options.startingTimestamp: is not allowed: the manifest says where a range starts; see source.kafka.starting_offsets"),
+    ("a Spark property that Tidemark sets", "pipeline: flights", "pipeline: flights\nspark: {conf: {spark.jars.packages: x}}",
+     "2: spark.conf.spark.jars.packages: is not allowed: Tidemark brings its own jars"),
+    ("both addresses", "    topics:", "    bootstrap_servers: broker:9092\n    topics:",
+     "5: source.kafka.bootstrap_servers: is set beside connection: only one of them may say where Kafka is"),
+    ("no address", "    connection: kafka_default\n", "",
+     "3: source.kafka.bootstrap_servers: is missing, and so is connection: one of them says where Kafka is"),
+    ("an address without a port", "connection: kafka_default", "bootstrap_servers: broker",
+     '4: source.kafka.bootstrap_servers: must be host:port, or several separated by commas, such as broker-1:9092,broker-2:9092 (it is "broker")'),
+    ("no topics", "[flights]", "[]",
+     "5: source.kafka.topics: must have at least one entry"),
+    ("one topic as text", "[flights]", "flights",
+     '5: source.kafka.topics: must be a list (it is "flights")'),
+    ("a topic twice", "[flights]", "[flights, flights]",
+     "5: source.kafka.topics: must name each topic once, has twice: flights"),
+    ("a number for a topic", "[flights]", "[flights, 7]",
+     "5: source.kafka.topics[1]: must be text, in quotes where it could be taken for a number (it is 7)"),
+    ("a slice of nothing", "max_records: 1000", "max_records: 0",
+     "7: source.kafka.slice.max_records: must be at least 1 (it is 0)"),
+    ("too many slices", "max_records: 1000", "max_slices: 1001",
+     "7: source.kafka.slice.max_slices: must be at most 1,000 (it is 1001)"),
+    ("a size in an unknown unit", "max_records: 1000", "max_bytes: 1 gig",
+     '7: source.kafka.slice.max_bytes: must be a number of bytes, or one with a unit: kB, MB, GB, KiB, MiB or GiB, such as 512MiB (it is "1 gig")'),
+    ("a starting point without a zone", "    topics:", "    starting_offsets: 2024-01-31T00:00:00\n    topics:",
+     '5: source.kafka.starting_offsets: must be earliest, latest or a time such as 2024-01-31T00:00:00Z; its zone is missing, add Z or an offset such as +01:00 (it is "2024-01-31T00:00:00")'),
+    ("a typo in a starting point", "    topics:", "    starting_offsets: earlist\n    topics:",
+     '5: source.kafka.starting_offsets: must be earliest, latest or a time such as 2024-01-31T00:00:00Z; did you mean "earliest"? (it is "earlist")'),
+    ("an event time that is no field", "  field: at", "  field: att",
+     '12: event_time.field: is not in the schema; did you mean "at"? allowed: id, at, gate, late'),
+    ("an event time that can hold no time", "  field: at", "  field: late",
+     "12: event_time.field: is bool in the schema; a time is a date-time, a date, text or a whole number"),
+    ("two event times", "  field: at", "  field: at\n  from: kafka_timestamp",
+     "13: event_time.from: is set beside field: only one of them may say where the time is"),
+    ("a zone that does not exist", "  field: at", "  field: at\n  timezone: Europe/Berlinn",
+     '13: event_time.timezone: must be an IANA zone such as UTC or Europe/Berlin; did you mean "Europe/Berlin"? (it is "Europe/Berlinn")'),
+    ("a duration without a unit", "  field: at", "  field: at\n  allowed_lateness: 90",
+     "13: event_time.allowed_lateness: must be a duration with its unit, such as 90s, 15m, 1h, 2d or PT1H30M (it is 90)"),
+    ("a schedule that is never due", "pipeline: flights", "pipeline: flights\nschedule: 0 0 31 2 *",
+     "2: schedule: is never due: no month it names has such a day"),
+    ("a minute that does not exist", "pipeline: flights", "pipeline: flights\nschedule: 60 * * * *",
+     '2: schedule: has a minute "60" that is not allowed: 0 to 59, *, a-b, a,b and */n are'),
+    ("a preset that does not exist", "pipeline: flights", "pipeline: flights\nschedule: '@hourli'",
+     '2: schedule: is not a preset; did you mean "@hourly"? allowed: @hourly, @daily, @weekly, @monthly, @quarterly, @yearly, or a cron expression'),
+    ("a word for true", "pipeline: flights", "pipeline: flights\ncatchup: yes",
+     '2: catchup: must be true or false, without quotes (it is "yes")'),
+    ("a store that comes later", "root: lake", "root: s3://lake",
+     '15: sinks[0].files.root: must be a folder of this machine; stores such as "s3://" come with a later version (it is "s3://lake")'),
+    ("a layout without the stream", "      root: lake", "      root: lake\n      layout: raw/%Y",
+     '16: sinks[0].files.layout: must hold {stream}, so that two topics never share a folder (it is "raw/%Y")'),
+    ("a layout from fine to coarse", "      root: lake", '      root: lake\n      layout: "{stream}/%Y/%d"',
+     "16: sinks[0].files.layout: goes from coarse to fine: %d needs %m before it"),
+    ("a minute in a layout", "      root: lake", '      root: lake\n      layout: "{stream}/%Y/%M"',
+     '16: sinks[0].files.layout: has "%M" that is not allowed: %Y, %m, %d and %H are'),
+    ("a layout that leaves the root", "      root: lake", '      root: lake\n      layout: "../{stream}"',
+     '16: sinks[0].files.layout: must be folders with / between them, none empty, none . or .., no / at either end (it is "../{stream}")'),
+    ("a folder that readers skip", "      root: lake", '      root: lake\n      layout: "_raw/{stream}"',
+     '16: sinks[0].files.layout: has a folder "_raw" that readers skip: none may start with _ or a dot'),
+    ("a sink that is nothing", "  - files:\n      root: lake\n", "  - {}\n",
+     "14: sinks[0]: must hold one key, the kind of the sink: files"),
+    ("no sinks", "  - files:\n      root: lake\n", "  []\n",
+     "13: sinks: must have at least one entry"),
+    ("two sinks in one place", "      root: lake", "      root: lake\n  - files: {name: more, root: lake/more}",
+     '16: sinks[1]: shares its root with the sink "files": neither may lie in the other'),
+    ("two sinks of one name", "      root: lake", "      root: lake\n  - files: {root: other}",
+     '16: sinks[1]: is the second sink called "files": give it a name of its own'),
+    ("a key twice", "    topics:", "    connection: other\n    topics:",
+     "5: source.kafka.connection: is written twice, first on line 4; remove one"),
+    ("an empty section", "    slice:\n      max_records: 1000\n", "    slice:\n",
+     "6: source.kafka.slice: must be a mapping of keys to values (it is empty)"),
+    ("a bad name", "pipeline: flights", "pipeline: Flights 2",
+     '1: pipeline: must be 1 to 63 lower-case letters, digits, _ or -, and start with a letter (it is "Flights 2")'),
+    ("a tag of a language", "pipeline: flights", "pipeline: !!python/name:os.system flights",
+     "1: pipeline: has the tag tag:yaml.org,2002:python/name:os.system, which means nothing here; remove it"),
+]
+WHOLE_FILES: list[tuple[str, str | bytes, str]] = [
+    ("nothing", "",
+     "p.yaml: is empty; begin with pipeline: NAME"),
+    ("only comments", "# later\n",
+     "p.yaml: is empty; begin with pipeline: NAME"),
+    ("a list", "- pipeline: a\n",
+     "p.yaml: must be a mapping, its top is a list; begin with pipeline: NAME"),
+    ("a word", "pipeline\n",
+     "p.yaml: must be a mapping, its top is text; begin with pipeline: NAME"),
+    ("a tab", "pipeline: a\nsource:\n\tkafka:\n",
+     "p.yaml:3: is indented with a tab; YAML indents with spaces only"),
+    ("a picture", b'\x89PNG\r\n\x1a\n\x00',
+     "p.yaml: is not UTF-8 text: byte 0x89 at position 0"),
+    ("zeros", b'pipeline: a\n\x00\x00',
+     "p.yaml:2: is not text: it holds the control character 0x00"),
+    ("an open bracket", "pipeline: [a\n",
+     "p.yaml:2: is not YAML: expected ',' or ']', but got '<stream end>'"),
+    ("two documents", "a: 1\n---\nb: 1\n",
+     "p.yaml:2: holds a second document; one file describes one pipeline"),
+    ("a variable in a list without quotes", "topics: [${TOPIC}]\n",
+     'p.yaml:1: is not YAML: expected \',\' or \']\', but got \'{\'; a value with ${..} inside [ ] or { } needs quotes: "${NAME}"'),
+    ("an alias of itself", "a: &a [*a]\n",
+     "p.yaml:1: holds an alias of something that contains it"),
+    ("depth", "[" * 20_000,
+     "p.yaml:1: is nested too deeply"),
+    ("too large", b"#" * (2**20 + 1),
+     "p.yaml: is larger than 1,048,576 bytes; that is no pipeline file"),
+]
+VARIABLES = [
+    ("${BUCKET}", "needs the environment variable BUCKET, which is not set; set it, or write ${BUCKET:-default}"),
+    ("${TIDEMARK_HOMER}",
+     'needs the environment variable TIDEMARK_HOMER, which is not set (did you mean "TIDEMARK_HOME"?); set it, or write ${TIDEMARK_HOMER:-default}'),
+    ("${9LAKE}", 'has "${9LAKE}", which is not ${NAME} or ${NAME:-default}'),
+    ("lake/${LAKE", 'has "${" without its "}"; write ${NAME} or ${NAME:-default}'),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), [one[1:] for one in PROBLEMS], ids=[one[0] for one in PROBLEMS])
+def test_a_problem_names_line_key_fault_and_remedy(write: Write, old: str, new: str, expected: str) -> None:
+    found = problems(write(changed((old, new))))
+    assert "\n".join(one.removeprefix("p.yaml:") for one in found) == expected
+
+
+def test_all_problems_of_a_file_are_told_at_once_in_the_order_of_its_lines(write: Write) -> None:
+    text = changed(
+        ("connection: kafka_default", "conection: kafka_default"),
+        ("max_records: 1000", "max_records: many"),
+        ("field: at", "field: nowhere"),
+        ("root: lake", "root: ${NOWHERE}"),
+    )
+    lines = [one.split(": ")[0] for one in problems(write(text))]
+    assert lines == ["p.yaml:3", "p.yaml:4", "p.yaml:7", "p.yaml:12", "p.yaml:15"]
+
+
+@pytest.mark.parametrize(("text", "expected"), [one[1:] for one in WHOLE_FILES], ids=[one[0] for one in WHOLE_FILES])
+def test_a_file_that_is_no_pipeline_is_refused_in_one_line(write: Write, text: str | bytes, expected: str) -> None:
+    assert problems(write(text)) == [expected]
+
+
+def test_a_few_aliases_cannot_stand_for_billions_of_values(write: Write) -> None:
+    rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    rows += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    assert problems(write("\n".join(rows)))[0].endswith("holds more than 20,000 values")
+
+
+def test_a_missing_file_a_folder_and_a_missing_folder_are_named(tmp_path: Path) -> None:
+    assert problems(tmp_path / "no.yaml") == ["no.yaml: does not exist"]
+    (tmp_path / "folder.yaml").mkdir()
+    assert problems(tmp_path / "folder.yaml") == ["folder.yaml: is not a file"]
+    with pytest.raises(ConfigurationError, match=r"there is no folder of pipelines at .*\n.*TIDEMARK_PIPELINES"):
+        load_all(tmp_path / "none")
+
+
+@pytest.mark.parametrize(("value", "expected"), VARIABLES)
+def test_a_variable_that_has_no_value_is_named_with_its_line(write: Write, value: str, expected: str) -> None:
+    env = {"TIDEMARK_HOME": "/srv"}
+    assert problems(write(changed(("root: lake", f"root: {value}"))), env) == [
+        f"p.yaml:15: sinks[0].files.root: {expected}"
+    ]
+
+
+def test_the_value_of_a_variable_is_never_shown(write: Write) -> None:
+    values = {"S": "hunter2 geheim"}
+    for key in ("connection: kafka_default", "field: at", "root: lake", "pipeline: flights", "max_records: 1000"):
+        name = key.split(":")[0]
+        value = '"s3://${S}"' if name == "root" else '"${S}"'
+        path = write(changed((key, f"{name}: {value}")))
+        assert "hunter2" not in "\n".join(problems(path, values))
+        assert len(problems(path, values)) == 1

@@ -1,0 +1,148 @@
+"""What a plan promises, as tables of inputs and outputs."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from tidemark.errors import DataLost, TopicChanged
+from tidemark.offsets import Range, TopicPartition
+from tidemark.pipeline import OnDataLoss
+from tidemark.planner import Chain, Limits, PartitionState, Plan, Refused, plan
+
+NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
+WIDE = Limits(max_records=10**9, max_bytes=10**15, max_slices=1000)
+
+
+def at(partition: int = 0, topic_id: str = "A") -> TopicPartition:
+    return TopicPartition("flights", topic_id, partition)
+
+
+def kafka(
+    partition: int = 0,
+    start: int = 0,
+    stable: int = 100,
+    end: int | None = None,
+    begin: int | None = None,
+    cut: tuple[int, datetime] | None = None,
+    topic_id: str = "A",
+) -> PartitionState:
+    return PartitionState(
+        at(partition, topic_id), start, stable, stable if end is None else end, start if begin is None else begin, cut
+    )
+
+
+def chain(end: int, partition: int = 0, blocked: str | None = None) -> Chain:
+    return Chain(partition + 1, at(partition), 1, end, blocked)
+
+
+def planned(
+    partitions: list[PartitionState],
+    chains: list[Chain],
+    limits: Limits = WIDE,
+    on_data_loss: OnDataLoss = OnDataLoss.FAIL,
+) -> Plan:
+    return plan("flights", partitions, chains, limits, on_data_loss, NOW)
+
+
+def ranges(found: Plan) -> list[tuple[int, int, int]]:
+    return [(one.at.partition, one.start, one.end) for part in found.slices for one in part]
+
+
+@pytest.mark.parametrize(
+    ("partition", "end", "expected"),
+    [
+        (kafka(stable=100), 40, [(0, 40, 100)]),
+        (kafka(stable=100, cut=(70, NOW)), 40, [(0, 40, 70)]),
+        (kafka(stable=60, end=100, cut=(70, NOW)), 40, [(0, 40, 60)]),  # an open transaction caps the cut
+        (kafka(stable=60, end=100), 40, [(0, 40, 60)]),  # never the high watermark
+        (kafka(stable=100, cut=(30, NOW)), 40, []),  # a cut behind the chain's end plans nothing
+        (kafka(stable=100), 100, []),
+        (kafka(stable=100, cut=(70, NOW + timedelta(minutes=59))), 40, [(0, 40, 70)]),
+    ],
+)
+def test_a_range_goes_from_the_chains_end_to_the_cut(
+    partition: PartitionState, end: int, expected: list[tuple[int, int, int]]
+) -> None:
+    assert ranges(planned([partition], [chain(end)])) == expected
+
+
+def test_a_record_stamped_in_the_far_future_does_not_cut() -> None:
+    found = planned([kafka(stable=100, cut=(70, NOW + timedelta(days=400)))], [chain(40)])
+    assert ranges(found) == [(0, 40, 100)]
+    assert "offset 70 is stamped 2025-02-04" in found.notes[0]
+
+
+def test_the_first_plan_anchors_every_partition_also_empty_ones() -> None:
+    found = planned([kafka(0, stable=100, begin=10), kafka(1, stable=0)], [])
+    assert found.anchors == ((at(0), 10), (at(1), 0))
+    assert ranges(found) == [(0, 10, 100)]
+    assert found.lost == ()
+
+
+def test_a_partition_that_appears_later_is_anchored_at_0_and_what_retention_took_of_it_is_lost() -> None:
+    found = planned([kafka(0), kafka(1, start=30, begin=100)], [chain(100)])
+    assert found.anchors == ((at(1), 0),)
+    assert found.lost == (Range(at(1), 0, 30),)
+    assert ranges(found) == [(1, 30, 100)]
+
+
+def test_retention_past_the_chains_end_fails_by_default_and_names_the_offsets() -> None:
+    with pytest.raises(DataLost) as refused:
+        planned([kafka(start=60)], [chain(40)])
+    assert "[40, 60) of flights-0" in str(refused.value)
+    assert "on_data_loss: record" in refused.value.next_step
+
+
+def test_retention_past_the_chains_end_is_recorded_as_lost_when_the_pipeline_says_so() -> None:
+    found = planned([kafka(start=60)], [chain(40)], on_data_loss=OnDataLoss.RECORD)
+    assert found.lost == (Range(at(), 40, 60),)
+    assert ranges(found) == [(0, 60, 100)]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "chains", "words"),
+    [
+        ([kafka(topic_id="B")], [chain(40)], "was recreated: its id was A and is B now"),
+        ([], [chain(40)], "no longer exists"),
+        ([kafka(0)], [chain(40, 0), chain(40, 1)], "partition 1 of topic flights no longer exists"),
+        ([kafka(stable=30, end=30)], [chain(40)], "truncated: it ends at 30, the chain at 40"),
+    ],
+)
+def test_a_topic_that_is_not_what_the_chain_was_started_on_is_refused_and_the_refusal_kept(
+    partitions: list[PartitionState], chains: list[Chain], words: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        planned(partitions, chains)
+    assert words in str(refused.value.cause)
+    assert isinstance(refused.value.cause, TopicChanged)
+    assert {one.chain_id for one in refused.value.refusals} <= {one.id for one in chains}
+    assert refused.value.refusals
+
+
+def test_a_refusal_stands_although_kafka_looks_well_again() -> None:
+    with pytest.raises(TopicChanged, match="a refusal stands: it was truncated"):
+        planned([kafka()], [chain(40, blocked="it was truncated")])
+
+
+def test_slices_join_to_the_ranges_and_stay_below_the_limit() -> None:
+    partitions = [kafka(0, stable=1000), kafka(1, stable=10), kafka(2, stable=333)]
+    found = planned(partitions, [], Limits(max_records=100, max_bytes=10**15, max_slices=1000))
+    assert len(found.slices) == 14
+    assert all(sum(one.span for one in part) <= 102 for part in found.slices)  # one offset of rounding per partition
+    for partition, end in ((0, 1000), (1, 10), (2, 333)):
+        pieces = [(start, stop) for where, start, stop in ranges(found) if where == partition]
+        assert pieces[0][0] == 0
+        assert pieces[-1][1] == end
+        assert all(a[1] == b[0] for a, b in pairwise(pieces))
+
+
+def test_bytes_limit_a_slice_by_the_measured_record_size() -> None:
+    limits = Limits(max_records=10**9, max_bytes=1000, max_slices=1000, record_bytes=50.0)
+    assert len(planned([kafka(stable=100)], [], limits).slices) == 5
+
+
+def test_more_slices_than_allowed_end_the_plan_before_the_cut() -> None:
+    found = planned([kafka(stable=1000)], [], Limits(max_records=100, max_bytes=10**15, max_slices=3))
+    assert (len(found.slices), found.reached) == (3, False)
+    assert ranges(found) == [(0, 0, 100), (0, 100, 200), (0, 200, 300)]

@@ -1,0 +1,241 @@
+"""A pipeline of its own for one test: topic, manifest database, lake; and what its readers see.
+
+The oracle of ``invariants.md``: whatever happened, the exact reader returns each manifest whole or not at all, never a
+record twice, and in the end what a run without faults returns.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from uuid import uuid4
+
+import pyarrow.parquet as pq
+import yaml
+from click.testing import CliRunner, Result
+from confluent_kafka.admin import AdminClient
+
+from sandbox.broker import Broker
+from tests.arrow_stage import arrow_stage
+from tidemark import cli
+from tidemark.configuration import find
+from tidemark.connections import kafka_connection
+from tidemark.lifecycle import Lifecycle
+from tidemark.manifest.database import ManifestDatabase
+
+Place = tuple[str, int, int]
+EPOCH = datetime(2024, 3, 1, tzinfo=UTC)
+SCHEMA = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING"
+
+
+@dataclass
+class World:
+    """Everything one pipeline needs; ``settings`` are merged over its pipeline file."""
+
+    folder: Path
+    dsn: str
+    broker: Broker
+    spark_jars: Path
+    settings: dict[str, Any] = field(default_factory=dict)
+    partitions: int = 2
+    topic: str = ""
+    produced: int = 0
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.topic = self.topic or f"t{uuid4().hex[:12]}"
+        self.pipelines.mkdir(parents=True, exist_ok=True)
+        self.broker.create_topic(self.topic, self.partitions, {"retention.ms": "-1"})
+        self.write_pipeline()
+
+    @property
+    def pipelines(self) -> Path:
+        return self.folder / "pipelines"
+
+    @property
+    def lake(self) -> Path:
+        return self.folder / "lake"
+
+    def write_pipeline(self, **kafka: Any) -> None:
+        source = {
+            "bootstrap_servers": self.broker.bootstrap_servers,
+            "topics": [self.topic],
+            "slice": {"max_records": 40},
+            **self.settings.get("kafka", {}),
+            **kafka,
+        }
+        pipeline = {
+            "pipeline": "demo",
+            "source": {"kafka": source},
+            "decode": {"format": "json", "schema": SCHEMA},
+            "event_time": {"field": "at"},
+            "on_error": "dead_letter",
+            "sinks": [{"files": {"root": str(self.lake), "layout": "raw/{stream}/%Y/%m/%d/%H"}}],
+            **{key: value for key, value in self.settings.items() if key != "kafka"},
+        }
+        (self.pipelines / "demo.yaml").write_text(yaml.safe_dump(pipeline))
+
+    def produce(self, count: int, *, bad_every: int = 0, partition: int | None = None) -> None:
+        """Numbered records, round robin over the partitions and over five event hours; some undecodable on demand."""
+        producer = self.broker.producer()
+        for number in range(self.produced, self.produced + count):
+            value = {"n": number, "at": (EPOCH + timedelta(minutes=number * 7 % 300)).isoformat(), "name": f"r{number}"}
+            text = "{not json" if bad_every and number % bad_every == 0 else json.dumps(value)
+            to = number % self.partitions if partition is None else partition
+            producer.produce(self.topic, text, key=str(number), partition=to)
+        assert producer.flush(30) == 0
+        self.produced += count
+
+    def environment(self, **more: str) -> dict[str, str]:
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("TIDEMARK_")}
+        own = {
+            "TIDEMARK_DB": self.dsn,
+            "TIDEMARK_PIPELINES": str(self.pipelines),
+            "TIDEMARK_HOME": str(self.folder),
+            "TIDEMARK_SPARK_JARS": str(self.spark_jars),
+        }
+        return {**inherited, **own, **more}
+
+    def tidemark(self, *words: str, failpoint: str = "", spark: bool = False) -> subprocess.CompletedProcess[str]:
+        """The command line in a process (group) of its own; without ``spark`` orders are staged by ``arrow_stage``."""
+        process = self.start(*words, failpoint=failpoint, spark=spark)
+        out, err = process.communicate(timeout=180)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def start(self, *words: str, failpoint: str = "", spark: bool = False) -> subprocess.Popen[str]:
+        armed = {"TIDEMARK_FAILPOINT": failpoint} if failpoint else {}
+        module = "tidemark.cli" if spark else "tests.command"
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *words],
+            env=self.environment(**armed),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
+
+    def stop(self) -> None:
+        """End what is still running of this test's processes, and remove its topic."""
+        for process in self.started:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        self.broker.delete_topic(self.topic)
+
+    def here(self, *words: str) -> Result:
+        """The command line in this process, orders staged by ``arrow_stage``: for all that need not die."""
+        with mock.patch.object(cli, "in_this_process", return_value=arrow_stage):
+            return CliRunner().invoke(cli.main, words, env=self.environment(), catch_exceptions=False)
+
+    def ok(self, *words: str) -> str:
+        done = self.here(*words)
+        assert done.exit_code == 0, f"{words}: exit {done.exit_code}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.ok(*words, "--json"))
+
+    def lifecycle(self) -> Lifecycle:
+        """In this process, acting as the test."""
+        pipeline = find(self.pipelines, "demo")
+        return Lifecycle(pipeline, ManifestDatabase(self.dsn, "test"), kafka_connection(pipeline))
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
+
+    # readers
+
+    def exact(self) -> Counter[Place]:
+        """What the exact reader returns: data and dead letters that ``tidemark objects`` names."""
+        with ManifestDatabase(self.dsn, "reader") as database:
+            paths = [Path(root, one.path) for _, root, one in database.published_objects("demo")]
+        return places(paths)
+
+    def listing(self) -> Counter[Place]:
+        """What a reader that lists folders sees, dead letters included."""
+        found = [path for path in self.lake.rglob("*.parquet") if not _hidden(path.relative_to(self.lake))]
+        return places(found)
+
+    def recorded(self) -> Counter[Place]:
+        """What a reader without a database sees: the highest record of each manifest."""
+        newest: dict[str, Path] = {}
+        for path in sorted(self.lake.glob("_manifests/demo/*.json")):
+            newest[path.name.split(".")[0]] = path
+        records = [json.loads(path.read_text()) for path in newest.values()]
+        return places([self.lake / one["path"] for record in records for one in record["objects"]])
+
+    def published_spans(self) -> Counter[Place]:
+        """Every offset of the manifests that are published."""
+        with ManifestDatabase(self.dsn, "reader") as database:
+            published = [one for one in database.manifests("demo") if one.publications]
+        return Counter(
+            (one.at.topic, one.at.partition, offset)
+            for manifest in published
+            for one in manifest.ranges
+            for offset in range(one.start, one.end)
+        )
+
+    def everything(self) -> Counter[Place]:
+        """Every offset the test produced; right for topics without transactions."""
+        per_partition = Counter(number % self.partitions for number in range(self.produced))
+        return Counter((self.topic, at, offset) for at, count in per_partition.items() for offset in range(count))
+
+    def assert_whole(self) -> None:
+        """At any moment: exact readers see each published manifest whole, and nothing twice."""
+        seen = self.exact()
+        assert max(seen.values(), default=1) == 1
+        assert seen == self.published_spans()
+
+    def assert_readers_complete(self) -> None:
+        """Every reader sees every record once."""
+        everything = self.everything()
+        assert self.exact() == everything
+        assert self.listing() == everything
+        assert self.recorded() == everything
+
+    def assert_complete(self) -> None:
+        """In the end: every reader sees every record once, the audit agrees, and nothing is left over."""
+        self.assert_readers_complete()
+        assert self.ok("audit", "demo", "--deep") == ""
+        assert not (self.lake / "_staging").exists()
+
+
+def places(paths: list[Path]) -> Counter[Place]:
+    seen: Counter[Place] = Counter()
+    for path in paths:
+        table = pq.read_table(path, columns=["_topic", "_partition", "_offset"], partitioning=None)
+        seen.update(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
+    return seen
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith((".", "_")) and part != "_dead_letters" for part in path.parts)
+
+
+def wait_stopped(process: subprocess.Popen[str], timeout: float = 60) -> None:
+    """Until the process has stopped itself (SIGSTOP); fails when it ends instead."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"ended instead of stopping: {process.communicate()}"
+        if Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
+            return
+        time.sleep(0.02)
+    raise AssertionError("did not stop")
+
+
+def wake(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    """SIGCONT, and wait for its end."""
+    os.killpg(process.pid, signal.SIGCONT)
+    out, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
