@@ -103,6 +103,7 @@ class Airflow(AirflowApi):
             child.begin_stop()
         for child in self._children:
             child.stop()
+        self.close_client()
 
     def _child(self, name: str, command: list[str]) -> Child:
         with self._starting:

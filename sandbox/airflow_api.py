@@ -24,6 +24,10 @@ class AirflowApi:
         self.password = password
         self._client = httpx.Client(base_url=url, timeout=30, trust_env=False)
 
+    def close_client(self) -> None:
+        """Let go of the connection; the next call would fail."""
+        self._client.close()
+
     def healthy(self) -> bool:
         """Whether database, scheduler and DAG processor say they are well; false while nothing answers."""
         try:
@@ -81,7 +85,7 @@ class AirflowApi:
         """The log of the newest try of a task instance, one line per entry."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task['task_id']}/logs/{task['try_number']}"
         answer = self._request("GET", path, params={"map_index": task["map_index"]}).json()
-        return "\n".join(str(one.get("event", one)) if isinstance(one, dict) else str(one) for one in answer["content"])
+        return "\n".join(line for one in answer["content"] for line in _lines(one))
 
     def wait_run(
         self,
@@ -120,3 +124,11 @@ class AirflowApi:
         if answer.status_code not in accept:
             raise SandboxFailed(f"Airflow answered {answer.status_code} to {method} {path}: {answer.text[:500]}")
         return answer
+
+
+def _lines(entry: Any) -> list[str]:
+    """A log entry as text; an exception lies beside the message, innermost cause last."""
+    if not isinstance(entry, dict):
+        return [str(entry)]
+    errors = entry.get("error_detail") or ()
+    return [str(entry.get("event", entry)), *(f"{one['exc_type']}: {one['exc_value']}" for one in errors)]

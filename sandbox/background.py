@@ -42,7 +42,8 @@ def up() -> None:
     if not READY.exists():
         raise SandboxFailed(f"`make up` ended with {server.returncode}", next_step=f"read above, or {LOG}")
     page = json.loads(READY.read_text())
-    print(f"\nAirflow: {page['url']}  user {page['user']}  password {page['password']}\nWhen you are done: make down")
+    print(f"\nAirflow:    {page['url']}  user {page['user']}  password {page['password']}")
+    print("In a shell: . .tidemark/env; tidemark manifests\nThe end:    make down")
 
 
 def serve() -> None:

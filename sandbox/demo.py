@@ -66,7 +66,7 @@ class Demo:
 
     def load(self) -> None:
         """Put the flights into Kafka while Airflow is starting."""
-        with self.stack.clock.step("loading flights"), self.report.doing("loading flights into Kafka"):
+        with self.stack.clock.step("loading flights"), self.report.doing("flights into Kafka"):
             sent = flights.ensure_loaded(self.stack.broker)
         here = f"topic {flights.TOPIC}, {flights.PARTITIONS} partitions"
         self.report.say(

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +20,7 @@ from tidemark.manifest.migrate import migrate
 
 DATABASE = "tidemark"
 METADATA = "airflow"
+SHELL_FILE = "env"
 
 
 class Stack:
@@ -52,6 +54,7 @@ class Stack:
             )
             self._healthy = self._pool.submit(self._start_airflow, self._airflow)
             broker.result()
+            self._write_shell_file()
         except BaseException:
             self.close()
             raise
@@ -68,6 +71,7 @@ class Stack:
             self._pool.shutdown()
             self.broker.stop()
             self.postgres.stop()
+            (self.state / SHELL_FILE).unlink(missing_ok=True)
             self._lock.release()
 
     def wait_airflow(self) -> Airflow:
@@ -90,6 +94,16 @@ class Stack:
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
             "PYSPARK_PYTHON": sys.executable,
         }
+
+    def _write_shell_file(self) -> None:
+        """Let a person's shell find these services: `. .tidemark/env`."""
+        path = self.state / SHELL_FILE
+        path.touch(mode=0o600)
+        settings = {
+            **self.environment,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        }
+        path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()))
 
     def _start_broker(self) -> None:
         with self.clock.step("Kafka"):
