@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from pyarrow import ArrowException, fs
 
 from tidemark.digest import row_digest
-from tidemark.layout import OWNER, RECORDS, STAGING, ObjectName, RecordName
+from tidemark.layout import OWNER, STAGING, ObjectName, RecordName
 from tidemark.lifecycle import Lifecycle
 from tidemark.model import Manifest, ManifestState, PublishedObject
 from tidemark.sinks.files import FilesSink
@@ -73,7 +73,43 @@ def _files(lifecycle: Lifecycle, sink: FilesSink, manifests: list[Manifest], *, 
         if deep and manifest.published(sink.name):
             yield from _offsets(sink, manifest, by_manifest.get(manifest.id, []))
     own = {manifest.id: manifest for manifest in manifests}
-    yield from (_stray(key, own) for key in sorted(found.keys() - expected) if _is_stray(key, own))
+    for key, made_for in _strays(lifecycle, found.keys() - expected, own):
+        yield _stray(sink, key, own[made_for] if made_for else None)
+
+
+def strays(lifecycle: Lifecycle, sink: FilesSink) -> list[tuple[str, int | None]]:
+    """(key, the manifest of this pipeline it was made for, or None) of all that is there and should not be."""
+    published = lifecycle.database.published_objects(lifecycle.pipeline.name)
+    expected = {one.path for _, _, one in published if one.sink == sink.name}
+    own = {manifest.id: manifest for manifest in lifecycle.database.manifests(lifecycle.pipeline.name)}
+    return _strays(lifecycle, {key for key, _ in sink.store.list()} - expected, own)
+
+
+def _strays(lifecycle: Lifecycle, keys: set[str], own: dict[int, Manifest]) -> list[tuple[str, int | None]]:
+    names = {key: ObjectName.parse(key) or RecordName.parse(key) for key in sorted(keys) if _is_seen(key)}
+    foreign = sorted({name.manifest for name in names.values() if name and name.manifest not in own})
+    others = {one.id for one in lifecycle.database.manifests(ids=foreign)} if foreign else set()
+    found: list[tuple[str, int | None]] = []
+    for key, name in names.items():
+        manifest = own.get(name.manifest) if name else None
+        if name is None or manifest is None:
+            found += [(key, None)] if name is None or name.manifest not in others else []
+        elif not _belongs(name, manifest):
+            found.append((key, manifest.id))
+    return found
+
+
+def _is_seen(key: str) -> bool:
+    """Whether some reader would look at it: not staging, not the owner, not what begins with a sign readers skip."""
+    if key == OWNER or key.startswith(f"{STAGING}/"):
+        return False
+    return RecordName.parse(key) is not None or not PurePosixPath(key).name.startswith((".", "_"))
+
+
+def _belongs(name: ObjectName | RecordName, manifest: Manifest) -> bool:
+    if manifest.alive and manifest.attempt == name.attempt:
+        return True  # an attempt at work is putting it there
+    return isinstance(name, RecordName) and any(one.attempt == name.attempt for one in manifest.publications)
 
 
 def _object(
@@ -140,42 +176,15 @@ def _record(lifecycle: Lifecycle, sink: FilesSink, manifest: Manifest) -> Iterat
         yield Difference(manifest.id, f"the receipt of attempt {publication.attempt} is not what was published", mend)
     elif not sink.has_record(receipt):
         name = RecordName(sink.pipeline, manifest.id, publication.attempt)
-        yield Difference(manifest.id, f"the record {name} is missing or says something else", mend)
+        what = f"the record {name} is missing or says something else"
+        yield Difference(manifest.id, what, f"tidemark repair {sink.pipeline}")
 
 
-def _is_stray(key: str, own: dict[int, Manifest]) -> bool:
-    """Whether a key that is not published should not be there: readers would count it, or a record names it."""
-    if key == OWNER or key.startswith(f"{STAGING}/"):
-        return False
-    record = RecordName.parse(key)
-    if record is not None:
-        manifest = own.get(record.manifest)
-        return (
-            manifest is not None
-            and not _is_at_work(manifest, record.attempt)
-            and not any(one.attempt == record.attempt for one in manifest.publications)
-        )
-    if key.startswith(f"{RECORDS}/") or PurePosixPath(key).name.startswith((".", "_")):
-        return False
-    name = ObjectName.parse(key)
-    if name is None:
-        return True
-    manifest = own.get(name.manifest)
-    return manifest is not None and not _is_at_work(manifest, name.attempt)
-
-
-def _is_at_work(manifest: Manifest, attempt: int) -> bool:
-    return manifest.alive and manifest.attempt == attempt
-
-
-def _stray(key: str, own: dict[int, Manifest]) -> Difference:
-    name = ObjectName.parse(key)
-    record = RecordName.parse(key)
-    manifest = own.get(name.manifest if name else record.manifest if record else -1)
+def _stray(sink: FilesSink, key: str, manifest: Manifest | None) -> Difference:
     if manifest is None:
         return Difference(None, f"{key} belongs to no manifest", "remove it, or move it out of the lake")
     if manifest.state is not ManifestState.DONE:
         return Difference(
-            manifest.id, f"{key} was left by an attempt that is not published", f"tidemark retry {manifest.pipeline}"
+            manifest.id, f"{key} was left by an attempt that is not published", f"tidemark retry {sink.pipeline}"
         )
-    return Difference(manifest.id, f"{key} is not part of what was published", "remove it, or move it out of the lake")
+    return Difference(manifest.id, f"{key} is not part of what was published", f"tidemark repair {sink.pipeline}")

@@ -4,11 +4,9 @@ Exit status: 0 done, 1 work failed or a difference was found, 2 wrong use. Resul
 ``--json``), progress and errors to standard error.
 """
 
-import getpass
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,11 +16,11 @@ import click
 
 from tidemark import __version__, presenting
 from tidemark.audit import audit as find_differences
+from tidemark.cli_deciding import DECISIONS
+from tidemark.cli_options import database_of, json_option, master_option, opened, pipeline_argument
 from tidemark.configuration import find, load_each, load_or_error
-from tidemark.connections import kafka_connection
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle import Lifecycle, Stage
-from tidemark.manifest.database import ManifestDatabase
 from tidemark.manifest.migrate import migrate as create_tables
 from tidemark.model import Manifest, ManifestState, Order, Receipt, RunKind
 from tidemark.pipeline import Pipeline, json_schema
@@ -66,29 +64,6 @@ def main(context: click.Context, pipelines: Path | None) -> None:
     context.obj = replace(settings, pipelines=pipelines) if pipelines else settings
 
 
-def _json(command: Command) -> Command:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-
-
-def _master(command: Command) -> Command:
-    return click.option("--master", default="local[*]", show_default=True, help="Spark master to work on.")(command)
-
-
-pipeline_argument = click.argument("pipeline")
-
-
-@contextmanager
-def _opened(settings: Settings, name: str) -> Iterator[Lifecycle]:
-    pipeline = find(settings.pipelines, name)
-    connection = kafka_connection(pipeline)
-    with _database(settings) as database:
-        yield Lifecycle(pipeline, database, connection)
-
-
-def _database(settings: Settings) -> ManifestDatabase:
-    return ManifestDatabase(settings.database(), f"cli {getpass.getuser()}")
-
-
 def in_this_process(settings: Settings, master: str) -> Stage:
     """Stages in a Spark session of this process, opened when the first order comes."""
 
@@ -119,13 +94,13 @@ run_key_option = click.option("--run-key", help="Name of the run; planning a nam
 @until_option
 @run_key_option
 @click.option("--dry-run", is_flag=True, help="Show the ranges that would be planned; store nothing.")
-@_json
+@json_option
 @click.pass_obj
 def plan(
     settings: Settings, pipeline: str, until: datetime | None, run_key: str | None, dry_run: bool, as_json: bool
 ) -> None:
     """Record the next ranges of a pipeline as manifests."""
-    with _opened(settings, pipeline) as lifecycle:
+    with opened(settings, pipeline) as lifecycle:
         run = lifecycle.plan(_tick(until, run_key), dry_run=dry_run)
         presenting.planned(run, as_json)
 
@@ -134,14 +109,14 @@ def plan(
 @pipeline_argument
 @until_option
 @run_key_option
-@_master
-@_json
+@master_option
+@json_option
 @click.pass_obj
 def run(
     settings: Settings, pipeline: str, until: datetime | None, run_key: str | None, master: str, as_json: bool
 ) -> None:
     """Plan, process and close one run, without Airflow."""
-    with _opened(settings, pipeline) as lifecycle:
+    with opened(settings, pipeline) as lifecycle:
         planned = lifecycle.plan(_tick(until, run_key))
         presenting.notes(planned)
         todo = lifecycle.database.manifests(ids=planned.manifests)
@@ -186,12 +161,12 @@ def _several(lifecycle: Lifecycle, errors: list[TidemarkError], of: int) -> Tide
 @main.command()
 @pipeline_argument
 @click.option("--manifest", type=int, help="Only this one; also releases a blocked one.")
-@_master
-@_json
+@master_option
+@json_option
 @click.pass_obj
 def retry(settings: Settings, pipeline: str, manifest: int | None, master: str, as_json: bool) -> None:
     """Finish whatever is planned, failed or abandoned, and not at work."""
-    with _opened(settings, pipeline) as lifecycle:
+    with opened(settings, pipeline) as lifecycle:
         todo = lifecycle.unfinished(manifest)
         _process(settings, lifecycle, todo, master)
         lifecycle.sweep()
@@ -203,8 +178,8 @@ def retry(settings: Settings, pipeline: str, manifest: int | None, master: str, 
 @click.option("--manifest", type=int, help="The manifest to do once more.")
 @click.option("--run-key", help="All manifests of this run.")
 @click.option("--take-over", is_flag=True, help="Also those an attempt is working on; it is fenced.")
-@_master
-@_json
+@master_option
+@json_option
 @click.pass_obj
 def replay(
     settings: Settings,
@@ -218,7 +193,7 @@ def replay(
     """Do a past manifest or run once more; its output replaces the published one."""
     if (manifest is None) == (run_key is None):
         raise click.UsageError("name either --manifest ID or --run-key KEY")
-    with _opened(settings, pipeline) as lifecycle:
+    with opened(settings, pipeline) as lifecycle:
         found = lifecycle.replayable(manifest=manifest, run_key=run_key)
         busy = [one for one in found if one.alive and not take_over]
         for one in busy:
@@ -231,11 +206,11 @@ def replay(
 @main.command()
 @click.argument("pipeline", required=False)
 @click.option("--state", type=click.Choice([one.value for one in ManifestState]), help="Only those in this state.")
-@_json
+@json_option
 @click.pass_obj
 def manifests(settings: Settings, pipeline: str | None, state: str | None, as_json: bool) -> None:
     """List manifests with their ranges, states and counts."""
-    with _database(settings) as database:
+    with database_of(settings) as database:
         states = [ManifestState(state)] if state else None
         views = presenting.manifest_views(database, pipeline, states=states)
         presenting.finished(views, as_json, nothing="there are no manifests")
@@ -243,43 +218,43 @@ def manifests(settings: Settings, pipeline: str | None, state: str | None, as_js
 
 @main.command()
 @click.argument("manifest", type=int)
-@_json
+@json_option
 @click.pass_obj
 def show(settings: Settings, manifest: int, as_json: bool) -> None:
     """Show one manifest: its ranges, attempts, output and history."""
-    with _database(settings) as database:
+    with database_of(settings) as database:
         presenting.shown(database, database.manifest(manifest), as_json)
 
 
 @main.command()
 @pipeline_argument
 @click.option("--dead-letters", is_flag=True, help="List the dead letters instead of the data.")
-@_json
+@json_option
 @click.pass_obj
 def objects(settings: Settings, pipeline: str, dead_letters: bool, as_json: bool) -> None:
     """Print exactly the published paths: the exact reader."""
-    with _database(settings) as database:
+    with database_of(settings) as database:
         presenting.objects(database, find(settings.pipelines, pipeline), dead_letters=dead_letters, as_json=as_json)
 
 
 @main.command()
 @pipeline_argument
-@_json
+@json_option
 @click.pass_obj
 def lag(settings: Settings, pipeline: str, as_json: bool) -> None:
     """Compare each chain's end with Kafka's last stable offset."""
-    with _opened(settings, pipeline) as lifecycle:
+    with opened(settings, pipeline) as lifecycle:
         presenting.lag(lifecycle.lag(), as_json)
 
 
 @main.command()
 @pipeline_argument
 @click.option("--deep", is_flag=True, help="Read every row back and compare offsets and digests.")
-@_json
+@json_option
 @click.pass_context
 def audit(context: click.Context, pipeline: str, deep: bool, as_json: bool) -> None:
     """Compare chain, manifests, publications and files; exit 1 on any difference."""
-    with _opened(context.obj, pipeline) as lifecycle:
+    with opened(context.obj, pipeline) as lifecycle:
         differences = list(find_differences(lifecycle, deep=deep))
         presenting.audited(lifecycle, differences, as_json)
     context.exit(1 if differences else 0)
@@ -287,7 +262,7 @@ def audit(context: click.Context, pipeline: str, deep: bool, as_json: bool) -> N
 
 @main.command()
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
-@_json
+@json_option
 @click.pass_context
 def validate(context: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
     """Check pipeline files (all of the folder without arguments); exit 2 when one is wrong."""
@@ -297,7 +272,7 @@ def validate(context: click.Context, files: tuple[Path, ...], as_json: bool) -> 
 
 
 @main.command()
-@_json
+@json_option
 def schema(as_json: bool) -> None:
     """Print the JSON Schema of pipeline files, for editors."""
     del as_json  # it is JSON either way
@@ -305,13 +280,17 @@ def schema(as_json: bool) -> None:
 
 
 @main.command()
-@_json
+@json_option
 @click.pass_obj
 def migrate(settings: Settings, as_json: bool) -> None:
     """Create Tidemark's tables; safe to repeat."""
     created = create_tables(settings.database())
-    with _database(settings) as database:
+    with database_of(settings) as database:
         presenting.migrated(created, database.id(), as_json)
+
+
+for decision in DECISIONS:
+    main.add_command(decision)
 
 
 if __name__ == "__main__":

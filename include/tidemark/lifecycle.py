@@ -17,13 +17,23 @@ from enum import StrEnum
 from tidemark import planning
 from tidemark.connections import KafkaConnection
 from tidemark.counting import check_equations
-from tidemark.errors import Blocked, Fenced, IllegalTransition, NotFound, TidemarkError, Unavailable, WorkFailed
+from tidemark.errors import (
+    Blocked,
+    Fenced,
+    IllegalTransition,
+    NotFound,
+    TidemarkError,
+    TopicChanged,
+    Unavailable,
+    WorkFailed,
+)
 from tidemark.failpoints import failpoint
 from tidemark.kafka import KafkaCluster
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.model import AttemptState, Counts, Manifest, ManifestState, Order, Receipt, SinkOrder
 from tidemark.offsets import TopicPartition
 from tidemark.pipeline import Pipeline
+from tidemark.planner import Limits
 from tidemark.planning import PlannedRun, Tick
 from tidemark.sinks.registry import open_sink
 
@@ -101,6 +111,7 @@ class Lifecycle:
         manifest = self._own(manifest_id)
         if manifest.state is ManifestState.DONE and not replay:
             return Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, _published_counts(manifest))
+        self._refuse_retired(manifest)
         for sink in self.sinks:
             sink.claim(self._database_id)
         attempt = self.start(manifest)
@@ -112,7 +123,7 @@ class Lifecycle:
                     return recovered
             order = self.order(manifest, attempt)
             self.cluster.check(self.pipeline.name, manifest_id, manifest.ranges, before_reading=True)
-            receipt = stage(order)
+            receipt = stage(order) if manifest.ranges else Receipt(manifest_id, attempt, (), ())
             failpoint("stage.done")
             check_equations(self.pipeline, self.cluster, manifest, receipt)
             self._refuse_shrunk(manifest, receipt)
@@ -142,6 +153,19 @@ class Lifecycle:
                 pipeline=self.pipeline.name,
             )
         return manifest
+
+    def _refuse_retired(self, manifest: Manifest) -> None:
+        if manifest.retired:
+            raise TopicChanged(
+                "the manifest was planned on a topic that is another one now; Kafka has other records at its offsets",
+                next_step="what is published of it stays; it cannot be done again",
+                pipeline=self.pipeline.name,
+                manifest=manifest.id,
+            )
+
+    def limits(self) -> Limits:
+        """How much one slice may hold, by the record size measured so far."""
+        return planning.limits(self.pipeline, self.database)
 
     def start(self, manifest: Manifest) -> int:
         """Take the next attempt number: from here on every lower attempt is fenced."""

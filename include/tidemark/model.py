@@ -326,6 +326,7 @@ class Manifest:
     created_at: datetime
     done_at: datetime | None
     alive: bool
+    retired: bool  # a person ended the life of a partition it was planned on
     ranges: tuple[Range, ...]
     publications: tuple[Publication, ...]
 

@@ -33,13 +33,18 @@ class PartitionState:
 
 @dataclass(frozen=True)
 class Chain:
-    """One chain of the pipeline: where it ends, and what stands against going on."""
+    """One chain of the pipeline: from where to where it goes, and what stands against going on.
+
+    ``blocked_end`` is where the log ended when a truncation was noticed.
+    """
 
     id: int
     at: TopicPartition
     incarnation: int
+    anchor: int
     end: int
-    blocked: str | None
+    blocked: str | None = None
+    blocked_end: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,7 @@ class Refusal:
 
     chain_id: int
     reason: str
+    log_end: int | None = None
 
 
 class Refused(PlanRefused):
@@ -95,9 +101,13 @@ def plan(
     limits: Limits,
     on_data_loss: OnDataLoss,
     now: datetime,
+    *,
+    first_plan: bool,
 ) -> Plan:
-    """The next ranges of every chain up to the cut; raises ``DataLost``, ``TopicChanged`` or ``Refused``."""
-    first_plan = not chains
+    """The next ranges of every chain up to the cut; raises ``DataLost``, ``TopicChanged`` or ``Refused``.
+
+    Only a pipeline's ``first_plan`` looks at ``start_offset``: what appears later is read from offset 0.
+    """
     by_place = {chain.at: chain for chain in chains}
     _refuse_changed_topics(pipeline, partitions, chains)
     anchors: list[tuple[TopicPartition, int]] = []
@@ -153,7 +163,7 @@ def _refuse_changed_topics(pipeline: str, partitions: Sequence[PartitionState], 
     if blocked:
         raise TopicChanged(
             f"a refusal stands: {blocked[0].blocked}",
-            next_step="look at what happened to the topic; planning goes on when a person has accepted it",
+            next_step=_acceptance(pipeline, blocked[0]),
             pipeline=pipeline,
             topic=blocked[0].at.topic,
             partition=blocked[0].at.partition,
@@ -172,8 +182,8 @@ def _refuse_changed_topics(pipeline: str, partitions: Sequence[PartitionState], 
             what = f"partition {chain.at.partition} of topic {chain.at.topic} no longer exists"
         cause = TopicChanged(
             what,
-            next_step="nothing was planned; offsets of the old topic are covered up to the chain's end, and a person "
-            "must say that this is what was meant",
+            next_step=f"nothing was planned; when that was meant: tidemark accept-topic {pipeline} --topic "
+            f"{chain.at.topic} --why TEXT",
             pipeline=pipeline,
             topic=chain.at.topic,
             partition=chain.at.partition,
@@ -188,21 +198,29 @@ def _refuse_truncated(pipeline: str, state: PartitionState, chain: Chain) -> Non
     what = f"{_place(state.at)} was truncated: it ends at {state.log_end}, the chain at {chain.end}"
     cause = TopicChanged(
         what,
-        next_step="nothing was planned; find out what rewrote the log (an unclean leader election, a restored disk)",
+        next_step="nothing was planned; find out what rewrote the log (an unclean leader election, a restored disk), "
+        + _acceptance(pipeline, chain),
         pipeline=pipeline,
         topic=state.at.topic,
         partition=state.at.partition,
         log_end=state.log_end,
         chain_end=chain.end,
     )
-    raise Refused(cause, [Refusal(chain.id, what)])
+    raise Refused(cause, [Refusal(chain.id, what, state.log_end)])
+
+
+def _acceptance(pipeline: str, chain: Chain) -> str:
+    where = f"{pipeline} --topic {chain.at.topic}"
+    if chain.blocked is not None and chain.blocked_end is None:
+        return f"when the new topic is meant to be read from its beginning: tidemark accept-topic {where} --why TEXT"
+    return f"then: tidemark accept-truncation {where} --partition {chain.at.partition} --why TEXT"
 
 
 def _loss(pipeline: str, state: PartitionState, covered: int) -> DataLost:
     return DataLost(
         f"Kafka dropped offsets [{covered}, {state.log_start}) of {_place(state.at)} before they were read",
-        next_step="nothing was planned; to go on without them set on_data_loss: record, which keeps them as a range "
-        "of kind lost, and give the topic a longer retention",
+        next_step=f"nothing was planned; to go on without them: tidemark accept-loss {pipeline} --why TEXT, or "
+        "on_data_loss: record in the pipeline file; and give the topic a longer retention",
         pipeline=pipeline,
         topic=state.at.topic,
         partition=state.at.partition,

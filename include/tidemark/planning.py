@@ -62,7 +62,8 @@ def plan(
     if known is not None:
         return known
     _check_lakes(pipeline, database, sinks, dry_run=dry_run)
-    states = observe(pipeline, cluster, tick, database.chains(pipeline.name))
+    first_plan = database.roots(pipeline.name) is None
+    states = observe(pipeline, cluster, tick, database.chains(pipeline.name), first_plan=first_plan)
     try:
         with database.transaction():
             database.lock_planning(pipeline.name)
@@ -71,8 +72,9 @@ def plan(
                 return known
             chains = database.chains(pipeline.name)
             planned = planner.plan(
-                pipeline.name, states, chains, _limits(pipeline, database),
+                pipeline.name, states, chains, limits(pipeline, database),
                 pipeline.source.kafka.on_data_loss, datetime.now(UTC),
+                first_plan=first_plan and database.roots(pipeline.name) is None,
             )  # fmt: skip
             if dry_run:
                 return PlannedRun(
@@ -83,7 +85,7 @@ def plan(
     except planner.Refused as refused:
         if not dry_run:
             for refusal in refused.refusals:
-                database.block_chains([refusal.chain_id], refusal.reason)
+                database.block_chains([refusal.chain_id], refusal.reason, refusal.log_end)
         raise refused.cause from None
     failpoint("plan.after_commit")
     return run
@@ -122,7 +124,9 @@ def _check_lakes(pipeline: Pipeline, database: ManifestDatabase, sinks: Sequence
         sink.refuse_records_beyond(highest, record)
 
 
-def observe(pipeline: Pipeline, cluster: KafkaCluster, tick: Tick, chains: Sequence[Chain]) -> list[PartitionState]:
+def observe(
+    pipeline: Pipeline, cluster: KafkaCluster, tick: Tick, chains: Sequence[Chain], *, first_plan: bool
+) -> list[PartitionState]:
     """What Kafka says of every partition of the pipeline's topics, at ``read_committed``."""
     kafka = pipeline.source.kafka
     places, missing = cluster.partitions(kafka.topics)
@@ -132,7 +136,7 @@ def observe(pipeline: Pipeline, cluster: KafkaCluster, tick: Tick, chains: Seque
     if kafka.gaps is Gaps.NONE:
         _refuse_compacted(pipeline, cluster, sorted({place.topic for place in places}))
     marks = cluster.watermarks(places)
-    starts = {} if chains else _starts(pipeline, cluster, marks)
+    starts = _starts(pipeline, cluster, marks) if first_plan else {}
     cuts = cluster.offsets_at(places, tick.cut_at) if tick.cut_at and kafka.cut is Cut.SCHEDULE else {}
     return [
         PartitionState(
@@ -175,9 +179,10 @@ def _refuse_compacted(pipeline: Pipeline, cluster: KafkaCluster, topics: Sequenc
         )
 
 
-def _limits(pipeline: Pipeline, database: ManifestDatabase) -> Limits:
-    limits = pipeline.source.kafka.slice
-    return Limits(limits.max_records, limits.max_bytes, limits.max_slices, database.record_bytes(pipeline.name))
+def limits(pipeline: Pipeline, database: ManifestDatabase) -> Limits:
+    """How much one slice may hold, by the record size measured on earlier manifests."""
+    one = pipeline.source.kafka.slice
+    return Limits(one.max_records, one.max_bytes, one.max_slices, database.record_bytes(pipeline.name))
 
 
 def _store(

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from tidemark.accepting import Decision
 from tidemark.audit import Difference
 from tidemark.configuration import InvalidPipelines
 from tidemark.errors import TidemarkError
@@ -224,6 +225,20 @@ def objects(database: ManifestDatabase, pipeline: Pipeline, *, dead_letters: boo
         return
     for root, one in found:
         click.echo(f"{root}/{one.path}")
+
+
+def decided(decision: Decision, as_json: bool) -> None:
+    if as_json:
+        _print_json(asdict(decision))
+        return
+    for line in decision.lines:
+        click.echo(line)
+    if not decision.lines:
+        note("there is nothing to do")
+    elif decision.dry_run:
+        note("nothing was changed (dry run)")
+    elif decision.manifests:
+        note(f"manifests {', '.join(map(str, decision.manifests))}; finish what is planned with: tidemark retry")
 
 
 def lag(rows: Sequence[Lag], as_json: bool) -> None:

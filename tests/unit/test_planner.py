@@ -33,7 +33,7 @@ def kafka(
 
 
 def chain(end: int, partition: int = 0, blocked: str | None = None) -> Chain:
-    return Chain(partition + 1, at(partition), 1, end, blocked)
+    return Chain(partition + 1, at(partition), 1, 0, end, blocked)
 
 
 def planned(
@@ -42,7 +42,7 @@ def planned(
     limits: Limits = WIDE,
     on_data_loss: OnDataLoss = OnDataLoss.FAIL,
 ) -> Plan:
-    return plan("flights", partitions, chains, limits, on_data_loss, NOW)
+    return plan("flights", partitions, chains, limits, on_data_loss, NOW, first_plan=not chains)
 
 
 def ranges(found: Plan) -> list[tuple[int, int, int]]:

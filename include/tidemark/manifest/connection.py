@@ -40,7 +40,8 @@ def describe(dsn: str) -> str:
 
 
 def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    primary = getattr(getattr(error, "diag", None), "message_primary", None)
+    lines = [primary] if primary else [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 
 

@@ -47,6 +47,7 @@ class ManifestDatabase:
 
     def __init__(self, dsn: str, actor: str) -> None:
         self.actor = actor
+        self._why = ""
         self._connection: Connection = connect(dsn)
 
     def __enter__(self) -> Self:
@@ -62,8 +63,18 @@ class ManifestDatabase:
     def transaction(self) -> Iterator[None]:
         """All or nothing, with the actor set; READ COMMITTED."""
         with translated(), self._connection.transaction():
-            self._rows("set_actor", actor=self.actor)
+            self._rows("set_actor", actor=self.actor, why=self._why)
             yield
+
+    @contextmanager
+    def because(self, why: str) -> Iterator[None]:
+        """One transaction, all of whose history entries say why."""
+        self._why = why
+        try:
+            with self.transaction():
+                yield
+        finally:
+            self._why = ""
 
     def _rows(self, name: str, **values: object) -> list[Row]:
         with translated():
@@ -96,10 +107,11 @@ class ManifestDatabase:
         return rows[0]["roots"] if rows else None
 
     def chains(self, pipeline: str) -> list[Chain]:
+        """The chains that go on; retired ones are history."""
         return [
             Chain(
                 row["id"], TopicPartition(row["topic"], row["topic_id"], row["partition"]), row["incarnation"],
-                row["end_offset"], row["blocked"],
+                row["anchor"], row["end_offset"], row["blocked"], row["blocked_end"],
             )
             for row in self._rows("chains", pipeline=pipeline)
         ]  # fmt: skip
@@ -138,14 +150,49 @@ class ManifestDatabase:
         row = self._rows("insert_run", pipeline=pipeline, run_key=run_key, kind=kind.value, **values)[0]
         return int(row["id"])
 
-    def insert_manifests(self, run_id: int, pipeline: str, slices: int) -> list[int]:
-        rows = self._rows("insert_manifests", run_id=run_id, pipeline=pipeline, slices=slices)
+    def insert_manifests(self, run_id: int, pipeline: str, slices: int, *, first: int = 0) -> list[int]:
+        """New manifests of a run, numbered from ``first``; the run's list names them."""
+        rows = self._rows("insert_manifests", run_id=run_id, pipeline=pipeline, first=first, last=first + slices - 1)
         ids = [row["id"] for row in sorted(rows, key=lambda row: row["slice"])]
         self._rows("list_manifests_of_run", run_id=run_id, manifests=ids)
         return ids
 
-    def block_chains(self, chains: Sequence[int], reason: str) -> None:
-        self._changed("block_chains", chains=list(chains), reason=reason)
+    def block_chains(self, chains: Sequence[int], reason: str, log_end: int | None) -> None:
+        """Write a refusal on chains; one that stands already is kept."""
+        self._changed("block_chains", chains=list(chains), reason=reason, log_end=log_end)
+
+    def retire_chains(self, chains: Sequence[int]) -> None:
+        self._changed("retire_chains", chains=list(chains))
+
+    def accept_loss(self, chain: int, start: int, end: int) -> list[int]:
+        """Give offsets up, behind the chain's end or in unpublished ranges; the manifests that lost some."""
+        return [row["id"] for row in self._rows("accept_loss", chain=chain, start=start, end=end)]
+
+    def extend_back(self, chain: int, anchor: int) -> None:
+        """Move an anchor back; the hole must be filled in the same transaction."""
+        self._rows("extend_back", chain=chain, anchor=anchor)
+
+    # adopting
+
+    def take_identity(self, database: str) -> bool:
+        """Become the database a lake belongs to; False when this one has manifests of its own."""
+        return self._changed("take_identity", id=database) is not None
+
+    def adopt_manifest(self, run_id: int, pipeline: str, manifest: int, number: int) -> None:
+        self._rows("adopt_manifest", run_id=run_id, pipeline=pipeline, manifest=manifest, slice=number)
+
+    def keep_manifest_ids_above(self, highest: int) -> None:
+        self._rows("keep_manifest_ids_above", id=max(highest, self.highest_manifest(), 1))
+
+    def adopt_attempt(self, receipt: Receipt, raw: Row) -> None:
+        """An attempt that the lake knows to be published, with its receipt; the manifest is its running one."""
+        values = {"manifest": receipt.manifest_id, "attempt": receipt.attempt}
+        self._rows("adopt_attempt", **values, actor=self.actor, receipt=Jsonb(raw))
+        self._rows("adopt_number", **values)
+
+    def note_repair(self, manifests: Sequence[int], why: str) -> None:
+        """A history entry on each manifest whose output was repaired."""
+        self._changed("note_repair", manifests=list(manifests), why=why, actor=self.actor)
 
     # attempts
 

@@ -1,7 +1,7 @@
 -- One block per query; ManifestDatabase has one method for each. Parameters are psycopg's %(name)s.
 
 -- name: set_actor
-SELECT set_config('tidemark.actor', %(actor)s, true);
+SELECT set_config('tidemark.actor', %(actor)s, true), set_config('tidemark.why', %(why)s, true);
 
 -- name: database_id
 SELECT id::text AS id FROM database;
@@ -22,11 +22,13 @@ SELECT roots FROM pipeline WHERE name = %(pipeline)s;
 -- name: chains
 -- A chain's end in one index probe each, whatever the length of its history.
 SELECT DISTINCT ON (c.topic, c.partition)
-       c.id, c.topic, c.topic_id, c.partition, c.incarnation, c.blocked, latest.end_offset
+       c.id, c.topic, c.topic_id, c.partition, c.incarnation, c.blocked, c.blocked_end,
+       latest.end_offset, anchor.end_offset AS anchor
 FROM chain c
 CROSS JOIN LATERAL (
     SELECT r.end_offset FROM manifest_range r WHERE r.chain_id = c.id ORDER BY r.end_offset DESC LIMIT 1) latest
-WHERE c.pipeline = %(pipeline)s
+JOIN manifest_range anchor ON anchor.chain_id = c.id AND anchor.kind = 'anchor'
+WHERE c.pipeline = %(pipeline)s AND c.retired_at IS NULL
 ORDER BY c.topic, c.partition, c.incarnation DESC;
 
 -- name: record_bytes
@@ -40,8 +42,12 @@ FROM (
     CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'partitions') AS count) measured;
 
 -- name: insert_chains
-INSERT INTO chain (pipeline, topic, topic_id, partition)
-SELECT %(pipeline)s, * FROM unnest(%(topics)s::text[], %(topic_ids)s::text[], %(partitions)s::int[])
+-- A partition that had a chain before (another topic id, or a truncated log) begins its next incarnation.
+INSERT INTO chain (pipeline, topic, topic_id, partition, incarnation)
+SELECT %(pipeline)s, new.topic, new.topic_id, new.partition, 1 + coalesce((
+    SELECT max(c.incarnation) FROM chain c
+    WHERE c.pipeline = %(pipeline)s AND c.topic = new.topic AND c.partition = new.partition), 0)
+FROM unnest(%(topics)s::text[], %(topic_ids)s::text[], %(partitions)s::int[]) AS new (topic, topic_id, partition)
 RETURNING id, topic, topic_id, partition;
 
 -- name: insert_ranges
@@ -66,14 +72,25 @@ RETURNING id;
 
 -- name: insert_manifests
 INSERT INTO manifest (run_id, pipeline, slice)
-SELECT %(run_id)s, %(pipeline)s, slice FROM generate_series(0, %(slices)s - 1) AS slice
+SELECT %(run_id)s, %(pipeline)s, slice FROM generate_series(%(first)s::int, %(last)s::int) AS slice
 RETURNING id, slice;
 
 -- name: list_manifests_of_run
 UPDATE run SET manifests = %(manifests)s WHERE id = %(run_id)s;
 
 -- name: block_chains
-UPDATE chain SET blocked = %(reason)s, blocked_since = now() WHERE id = ANY (%(chains)s) AND blocked IS NULL;
+UPDATE chain SET blocked = %(reason)s, blocked_since = now(), blocked_end = %(log_end)s
+WHERE id = ANY (%(chains)s) AND blocked IS NULL;
+
+-- name: retire_chains
+UPDATE chain SET retired_at = now(), blocked = NULL, blocked_since = NULL, blocked_end = NULL
+WHERE id = ANY (%(chains)s) AND retired_at IS NULL;
+
+-- name: accept_loss
+SELECT accept_loss(%(chain)s, %(start)s, %(end)s) AS id;
+
+-- name: extend_back
+SELECT extend_back(%(chain)s, %(anchor)s);
 
 -- name: manifests
 SELECT * FROM manifest_view
@@ -188,3 +205,29 @@ SELECT c.topic, c.partition, r.start_offset, r.end_offset
 FROM manifest_range r JOIN chain c ON c.id = r.chain_id
 WHERE c.pipeline = %(pipeline)s AND r.kind <> 'anchor'
   AND NOT EXISTS (SELECT FROM manifest_range b WHERE b.chain_id = r.chain_id AND b.end_offset = r.start_offset);
+
+-- name: take_identity
+-- An empty database takes over a lake and with it the lake's identity.
+UPDATE database SET id = %(id)s WHERE NOT EXISTS (SELECT FROM manifest) RETURNING id;
+
+-- name: adopt_manifest
+INSERT INTO manifest (id, run_id, pipeline, slice, attempt) OVERRIDING SYSTEM VALUE
+VALUES (%(manifest)s, %(run_id)s, %(pipeline)s, %(slice)s, 0);
+
+-- name: adopt_attempt
+INSERT INTO attempt (manifest_id, attempt, state, fingerprint, actor, receipt, ended_at)
+VALUES (%(manifest)s, %(attempt)s, 'published', 'adopted', %(actor)s, %(receipt)s, now())
+ON CONFLICT (manifest_id, attempt) DO UPDATE SET receipt = EXCLUDED.receipt, state = 'published', ended_at = now();
+
+-- name: adopt_number
+UPDATE manifest
+SET attempt = greatest(attempt, %(attempt)s), state = CASE state WHEN 'done' THEN state ELSE 'running' END, reason = NULL
+WHERE id = %(manifest)s;
+
+-- name: keep_manifest_ids_above
+SELECT setval(pg_get_serial_sequence('tidemark.manifest', 'id'), %(id)s);
+
+-- name: note_repair
+INSERT INTO event (actor, subject, manifest_id, what)
+SELECT %(actor)s, 'repair', id, jsonb_build_object('why', %(why)s::text) FROM unnest(%(manifests)s::bigint[]) AS id
+RETURNING id;

@@ -63,6 +63,8 @@ CREATE TABLE chain (
     incarnation   int NOT NULL DEFAULT 1,
     blocked       text,                       -- a refusal stands until a person accepts it
     blocked_since timestamptz,
+    blocked_end   bigint,                     -- truncated: where the log ended when that was noticed
+    retired_at    timestamptz,                -- a person accepted that this life of the partition is over
     UNIQUE (pipeline, topic_id, partition, incarnation),
     CHECK ((blocked IS NULL) = (blocked_since IS NULL))
 );
@@ -138,6 +140,7 @@ BEGIN
            CASE WHEN TG_TABLE_NAME = 'manifest' THEN (now_row ->> 'id')::bigint
                 ELSE (now_row ->> 'manifest_id')::bigint END,
            jsonb_object_agg(key, value)
+               || coalesce(jsonb_build_object('why', nullif(current_setting('tidemark.why', true), '')), '{}')
     FROM jsonb_each(now_row) WHERE value IS DISTINCT FROM old_row -> key
     HAVING count(*) > 0;
     RETURN NULL;
@@ -157,7 +160,8 @@ BEGIN
     RAISE EXCEPTION '% of % is not allowed', TG_OP, TG_TABLE_NAME USING ERRCODE = 'TM002';
 END $$;
 
-CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON manifest_range FOR EACH ROW EXECUTE FUNCTION refuse();
+CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON manifest_range FOR EACH ROW
+    WHEN (coalesce(current_setting('tidemark.chain_surgery', true), '') <> 'on') EXECUTE FUNCTION refuse();
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE ON event FOR EACH ROW EXECUTE FUNCTION refuse();
 CREATE TRIGGER never_deleted BEFORE DELETE ON manifest FOR EACH ROW EXECUTE FUNCTION refuse();
 CREATE TRIGGER never_deleted BEFORE DELETE ON attempt FOR EACH ROW EXECUTE FUNCTION refuse();
@@ -205,6 +209,7 @@ $$;
 CREATE VIEW manifest_view AS
 SELECT m.id, m.pipeline, r.run_key, m.slice, m.state, m.attempt, m.reason, m.created_at, m.done_at,
        tidemark.is_alive(m.id, m.attempt) AS alive,
+       coalesce(ranges.retired, false) AS retired,
        coalesce(ranges.list, '[]') AS ranges,
        coalesce(publications.list, '[]') AS publications
 FROM manifest m
@@ -213,8 +218,52 @@ LEFT JOIN LATERAL (
     SELECT jsonb_agg(jsonb_build_object(
                'at', jsonb_build_object('topic', c.topic, 'topic_id', c.topic_id, 'partition', c.partition),
                'start', g.start_offset, 'end', g.end_offset)
-               ORDER BY c.topic, c.partition, g.start_offset) AS list
+               ORDER BY c.topic, c.partition, g.start_offset) AS list,
+           bool_or(c.retired_at IS NOT NULL) AS retired
     FROM manifest_range g JOIN chain c ON c.id = g.chain_id WHERE g.manifest_id = m.id) ranges ON true
 LEFT JOIN LATERAL (
     SELECT jsonb_agg(to_jsonb(p) - 'manifest_id' ORDER BY p.sink) AS list
     FROM publication p WHERE p.manifest_id = m.id) publications ON true;
+
+-- The functions that may do what the trigger forbids. The chain's constraints hold for them as for everybody else.
+
+-- Offsets [lost_start, lost_end) are given up: the hole behind the chain's end becomes a lost range, and data ranges
+-- without a publication are split into lost and data. Returns the manifests that lost something.
+CREATE FUNCTION accept_loss(the_chain bigint, lost_start bigint, lost_end bigint) RETURNS SETOF bigint
+LANGUAGE plpgsql SET search_path = tidemark AS $$
+DECLARE
+    r manifest_range;
+    chain_end bigint := (SELECT max(end_offset) FROM manifest_range WHERE chain_id = the_chain);
+BEGIN
+    PERFORM set_config('tidemark.chain_surgery', 'on', true);
+    FOR r IN
+        SELECT g.* FROM manifest_range g
+        WHERE g.chain_id = the_chain AND g.kind = 'data' AND g.start_offset < lost_end AND g.end_offset > lost_start
+          AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = g.manifest_id)
+        ORDER BY g.start_offset
+    LOOP
+        DELETE FROM manifest_range WHERE chain_id = the_chain AND start_offset = r.start_offset;
+        INSERT INTO manifest_range (chain_id, start_offset, end_offset, kind, manifest_id)
+        SELECT the_chain, piece.s, piece.e, piece.k::range_kind, piece.m
+        FROM (VALUES (r.start_offset, least(r.end_offset, lost_start), 'data', r.manifest_id),
+                     (greatest(r.start_offset, lost_start), least(r.end_offset, lost_end), 'lost', NULL),
+                     (greatest(r.start_offset, lost_end), r.end_offset, 'data', r.manifest_id)) AS piece (s, e, k, m)
+        WHERE piece.s < piece.e;
+        RETURN NEXT r.manifest_id;
+    END LOOP;
+    PERFORM set_config('tidemark.chain_surgery', '', true);
+    IF lost_end > chain_end THEN
+        INSERT INTO manifest_range (chain_id, start_offset, end_offset, kind)
+        VALUES (the_chain, chain_end, lost_end, 'lost');
+    END IF;
+END $$;
+
+-- The anchor moves back to new_anchor; the caller fills [new_anchor, old anchor) in the same transaction.
+CREATE FUNCTION extend_back(the_chain bigint, new_anchor bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = tidemark AS $$
+BEGIN
+    PERFORM set_config('tidemark.chain_surgery', 'on', true);
+    UPDATE manifest_range SET end_offset = new_anchor
+    WHERE chain_id = the_chain AND kind = 'anchor' AND end_offset > new_anchor;
+    PERFORM set_config('tidemark.chain_surgery', '', true);
+END $$;

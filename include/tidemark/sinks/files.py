@@ -36,14 +36,20 @@ class FilesSink:
         owner = json.dumps({"database": database_id, "about": "this lake root is written by one Tidemark database"})
         if self.store.put_if_absent(OWNER, owner.encode()):
             return
-        found = json.loads(self.store.get(OWNER) or b"{}").get("database")
+        found = self.owner()
         if found != database_id:
             raise ForeignLake(
                 f"the lake {self.root} belongs to another manifest database ({found}), this one is {database_id}",
-                next_step="check TIDEMARK_DB and the root of the sink; two databases in one lake would count twice",
+                next_step="check TIDEMARK_DB and the root of the sink; two databases in one lake would count twice. "
+                f"To bring the lake into an empty database: tidemark adopt {self.pipeline} --why TEXT",
                 pipeline=self.pipeline,
                 sink=self.name,
             )
+
+    def owner(self) -> str | None:
+        """The database the root belongs to, None while it belongs to nobody."""
+        content = self.store.get(OWNER)
+        return None if content is None else str(json.loads(content)["database"])
 
     def highest_record(self) -> int:
         """The highest manifest id that any record in the lake names, 0 without one."""
@@ -55,7 +61,8 @@ class FilesSink:
         if record > manifest:
             raise DatabaseBehindLake(
                 f"the lake {self.root} holds a record of manifest {record}, this database ends at {manifest}",
-                next_step="the database was restored from an older copy; nothing was planned. Restore a newer copy",
+                next_step="the database was restored from an older copy; nothing was planned. Read the records back with: "
+                f"tidemark adopt {self.pipeline} --why TEXT",
                 pipeline=self.pipeline,
                 sink=self.name,
             )
@@ -75,13 +82,15 @@ class FilesSink:
 
     def holds(self, receipt: Receipt) -> bool:
         """Whether the record is there, and every object of the receipt at its key with its size."""
-        objects = receipt.objects_of(self.name)
-        return self.has_record(receipt) and all(self.store.size(one.path) == one.bytes for one in objects)
+        return self.has_record(receipt) and self.has_objects(receipt)
+
+    def has_objects(self, receipt: Receipt) -> bool:
+        """Whether every object of the receipt lies at its key with its size."""
+        return all(self.store.size(one.path) == one.bytes for one in receipt.objects_of(self.name))
 
     def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence) -> None:
         """Steps 2 and 3: every object to its key, all durable, then the record; failing, it takes its own back."""
         objects = receipt.objects_of(self.name)
-        name = RecordName(self.pipeline, receipt.manifest_id, receipt.attempt)
         try:
             for one in objects:
                 fence()
@@ -90,12 +99,17 @@ class FilesSink:
             self.store.sync(one.path for one in objects)
             failpoint("publish.before_record")
             fence()
-            self.store.put(str(name), self._record(receipt, ranges, database_id))
+            self.write_record(receipt, ranges, database_id)
         except BaseException:
             with suppress(TidemarkError):
                 if not self.has_record(receipt):
                     self.discard(receipt)
             raise
+
+    def write_record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> None:
+        """The record of an attempt, whole and durable: from here on a reader of records counts its objects."""
+        name = RecordName(self.pipeline, receipt.manifest_id, receipt.attempt)
+        self.store.put(str(name), self._record(receipt, ranges, database_id))
 
     def _record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> bytes:
         record = {
@@ -106,6 +120,8 @@ class FilesSink:
             "ranges": [asdict(one) for one in ranges],
             "counts": asdict(receipt.counts(self.name, ranges)),
             "digest": receipt.digest(self.name),
+            "partitions": [asdict(one) for one in receipt.partitions],
+            "hours": receipt.hours,
             "objects": [
                 {name: value for name, value in asdict(one).items() if name not in ("sink", "staged")}
                 for one in receipt.objects_of(self.name)

@@ -1,0 +1,176 @@
+"""What a person decides about: lost offsets, another topic under an old name, a truncated log, an older region.
+
+Every verb can say what it would do (a dry run), and does it in one transaction whose history names who and why.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tidemark.errors import NotFound, PlanRefused
+from tidemark.lifecycle import Lifecycle
+from tidemark.model import ManifestState, RangeKind, RunKind
+from tidemark.offsets import Range, TopicPartition, split
+from tidemark.planner import Chain
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided, or with a dry run would be: one line per chain, and the manifests that change or are new."""
+
+    lines: tuple[str, ...]
+    manifests: tuple[int, ...] = ()
+    dry_run: bool = False
+
+
+def accept_loss(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
+    """Give up every offset that Kafka dropped and nobody has read: behind chain ends, and in unpublished ranges."""
+    database, pipeline = lifecycle.database, lifecycle.pipeline.name
+    places, _ = lifecycle.cluster.partitions(lifecycle.pipeline.source.kafka.topics)
+    starts = {place: mark.log_start for place, mark in lifecycle.cluster.watermarks(places).items()}
+    with database.because(why):
+        database.lock_planning(pipeline)
+        chains = {chain.at: chain for chain in database.chains(pipeline)}
+        lost = [(chains[at], one) for at, log_start in starts.items() if at in chains
+                for one in _dropped(lifecycle, chains[at], log_start)]  # fmt: skip
+        if not lost:
+            raise NotFound(
+                "nothing is lost: Kafka still holds every offset that is not published",
+                next_step="look at the chains with: tidemark lag",
+                pipeline=pipeline,
+            )
+        changed: list[int] = []
+        for chain, one in lost:
+            changed += [] if dry_run else database.accept_loss(chain.id, one.start, one.end)
+    lines = tuple(f"{_place(one.at)}: offsets [{one.start}, {one.end}) are given up" for _, one in lost)
+    return Decision(lines, tuple(sorted(set(changed))), dry_run)
+
+
+def _dropped(lifecycle: Lifecycle, chain: Chain, log_start: int) -> Iterable[Range]:
+    """The parts of a chain below Kafka's log start that are not published, and the hole behind its end."""
+    for manifest in lifecycle.database.manifests(lifecycle.pipeline.name, _UNDONE):
+        for one in manifest.ranges:
+            if one.at == chain.at and one.start < log_start and not manifest.alive:
+                yield Range(one.at, one.start, min(one.end, log_start))
+    if chain.end < log_start:
+        yield Range(chain.at, chain.end, log_start)
+
+
+_UNDONE = [state for state in ManifestState if state is not ManifestState.DONE]
+
+
+def accept_topic(lifecycle: Lifecycle, topic: str, why: str, *, dry_run: bool) -> Decision:
+    """The topic under this name is another one now: its old chains end, the next plan reads the new one from 0."""
+    chains = [one for one in _refused(lifecycle, topic) if one.blocked_end is None]
+    return _retire(lifecycle, why, chains, dry_run=dry_run)
+
+
+def accept_truncation(
+    lifecycle: Lifecycle, topic: str, partition: int, why: str, *, start: int | None, dry_run: bool
+) -> Decision:
+    """The log was cut and written anew: its chain ends, the next incarnation starts at ``start``.
+
+    Default: where the log ended when the truncation was noticed. Records written before that are not told apart.
+    """
+    refused = [one for one in _refused(lifecycle, topic) if one.at.partition == partition]
+    chains = [one for one in refused if one.blocked_end is not None]
+    if not chains:
+        raise NotFound(f"no truncation of {topic}-{partition} was refused", next_step="see tidemark lag")
+    anchor = chains[0].blocked_end if start is None else start
+    assert anchor is not None
+    return _retire(lifecycle, why, chains, dry_run=dry_run, anchor=anchor)
+
+
+def _refused(lifecycle: Lifecycle, topic: str) -> list[Chain]:
+    chains = lifecycle.database.chains(lifecycle.pipeline.name)
+    found = [chain for chain in chains if chain.at.topic == topic and chain.blocked]
+    if not found:
+        raise NotFound(
+            f"no refusal stands for topic {topic}",
+            next_step=f"plan first, it says what is refused: tidemark plan {lifecycle.pipeline.name} --dry-run",
+            pipeline=lifecycle.pipeline.name,
+        )
+    return found
+
+
+def _retire(
+    lifecycle: Lifecycle, why: str, chains: list[Chain], *, dry_run: bool, anchor: int | None = None
+) -> Decision:
+    """End chains. What they planned and nobody published is lost; with ``anchor`` the next incarnation starts there."""
+    database, pipeline = lifecycle.database, lifecycle.pipeline.name
+    unread = [
+        (chain, one)
+        for manifest in database.manifests(pipeline, _UNDONE)
+        for one in manifest.ranges
+        for chain in chains
+        if one.at == chain.at
+    ]
+    changed: list[int] = []
+    if not dry_run:
+        with database.because(why):
+            database.lock_planning(pipeline)
+            for chain, one in unread:
+                changed += database.accept_loss(chain.id, one.start, one.end)
+            database.retire_chains([chain.id for chain in chains])
+            if anchor is not None:
+                started = database.insert_chains(pipeline, [chain.at for chain in chains])
+                database.insert_ranges(RangeKind.ANCHOR, [(one, None, anchor, None) for one in started.values()])
+    lines = [f"{_place(one.at)}: planned and unread offsets [{one.start}, {one.end}) are lost" for _, one in unread]
+    for chain in chains:
+        where = "0 of the new topic" if anchor is None else str(anchor)
+        ended = f"{_place(chain.at)}: incarnation {chain.incarnation} ends at {chain.end}"
+        lines.append(f"{ended}, the next starts at {where}")
+    return Decision(tuple(lines), tuple(sorted(set(changed))), dry_run)
+
+
+def extend_back(lifecycle: Lifecycle, start: datetime | None, why: str, *, dry_run: bool) -> Decision:
+    """Plan the region before each chain's anchor in slices, from a time on (None: all that Kafka still has)."""
+    database, pipeline = lifecycle.database, lifecycle.pipeline.name
+    places, _ = lifecycle.cluster.partitions(lifecycle.pipeline.source.kafka.topics)
+    marks = lifecycle.cluster.watermarks(places)
+    at = lifecycle.cluster.offsets_at(places, start) if start else {}
+    begin = {place: max(mark.log_start, (at.get(place) or (mark.log_start,))[0]) for place, mark in marks.items()}
+    with database.because(why):
+        database.lock_planning(pipeline)
+        chains = {chain.at: chain for chain in database.chains(pipeline)}
+        older = [Range(at, begin[at], chain.anchor) for at, chain in sorted(chains.items()) if _older(begin, chain)]
+        if not older:
+            raise PlanRefused(
+                "nothing older than the chains' anchors is left in Kafka",
+                next_step="see where the log starts with: tidemark lag",
+                pipeline=pipeline,
+            )
+        limits = lifecycle.limits()
+        parts = -(-sum(one.span for one in older) // limits.records_per_slice)
+        slices = split(older, parts)
+        manifests = [] if dry_run else _store_older(lifecycle, chains, older, slices)
+    lines = tuple(f"{_place(one.at)}: offsets [{one.start}, {one.end}) in {parts} slices" for one in older)
+    return Decision(lines, tuple(manifests), dry_run)
+
+
+def _older(begin: dict[TopicPartition, int], chain: Chain) -> bool:
+    return begin.get(chain.at, chain.anchor) < chain.anchor
+
+
+def _store_older(
+    lifecycle: Lifecycle, chains: dict[TopicPartition, Chain], older: list[Range], slices: list[list[Range]]
+) -> list[int]:
+    database, pipeline = lifecycle.database, lifecycle.pipeline.name
+    for one in older:
+        database.extend_back(chains[one.at].id, one.start)
+    run = database.insert_run(
+        pipeline, f"extend-back__{datetime.now(UTC).isoformat()}", RunKind.MANUAL,
+        cut_at=None, reached=True, covered_by=[], notes=[],
+    )  # fmt: skip
+    manifests = database.insert_manifests(run, pipeline, len(slices))
+    rows = [
+        (chains[one.at].id, one.start, one.end, manifest)
+        for manifest, part in zip(manifests, slices, strict=True)
+        for one in part
+    ]
+    database.insert_ranges(RangeKind.DATA, rows)
+    return manifests
+
+
+def _place(at: TopicPartition) -> str:
+    return f"{at.topic}-{at.partition}"

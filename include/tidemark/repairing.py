@@ -1,0 +1,47 @@
+"""Removes what dead attempts left where readers look, and writes records again that were lost.
+
+Only what is certain: a missing or changed object needs a replay, a file that is not ours needs its owner.
+"""
+
+from tidemark.accepting import Decision
+from tidemark.audit import strays
+from tidemark.layout import RecordName
+from tidemark.lifecycle import Lifecycle
+from tidemark.sinks.files import FilesSink
+
+
+def repair(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
+    """Bring every sink back to what is published, as far as that needs no reading of Kafka; safe to repeat."""
+    lines: list[str] = []
+    manifests: set[int] = set()
+    for sink in lifecycle.sinks:
+        removed = [(key, manifest) for key, manifest in strays(lifecycle, sink) if manifest is not None]
+        written = _missing_records(lifecycle, sink)
+        lines += [f"{'would remove' if dry_run else 'removed'} {key}" for key, _ in removed]
+        lines += [f"{'would write' if dry_run else 'wrote'} {name}" for name in written]
+        manifests |= {manifest for _, manifest in removed} | {name.manifest for name in written}
+        if not dry_run:
+            sink.store.delete(key for key, _ in removed)
+            for name in written:
+                _write_record(lifecycle, sink, name)
+    if manifests and not dry_run:
+        lifecycle.database.note_repair(sorted(manifests), why)
+    swept = [] if dry_run else lifecycle.sweep()
+    lines += [f"removed the staging of manifest {one}" for one in swept]
+    return Decision(tuple(lines), tuple(sorted(manifests)), dry_run)
+
+
+def _missing_records(lifecycle: Lifecycle, sink: FilesSink) -> list[RecordName]:
+    missing = []
+    for manifest in lifecycle.database.manifests(sink.pipeline):
+        publication = manifest.published(sink.name)
+        receipt = publication and lifecycle.database.receipt(manifest.id, publication.attempt)
+        if receipt and sink.has_objects(receipt) and not sink.has_record(receipt):
+            missing.append(RecordName(sink.pipeline, manifest.id, receipt.attempt))
+    return missing
+
+
+def _write_record(lifecycle: Lifecycle, sink: FilesSink, name: RecordName) -> None:
+    receipt = lifecycle.database.receipt(name.manifest, name.attempt)
+    assert receipt is not None
+    sink.write_record(receipt, lifecycle.database.manifest(name.manifest).ranges, lifecycle.database.id())

@@ -1,0 +1,188 @@
+"""What a person decides: each verb says what it would do, does it, and leaves who and why in the history."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from sandbox.broker import Broker
+from sandbox.postgres import Postgres
+from tests.world import World
+from tidemark.manifest.database import ManifestDatabase
+from tidemark.manifest.migrate import migrate
+
+
+def drop_before(world: World, partition: int, offset: int) -> None:
+    world.administer("delete_records", [TopicPartition(world.topic, partition, offset)])
+
+
+def reasons(world: World) -> set[str]:
+    with ManifestDatabase(world.dsn, "test") as database:
+        rows = database._connection.execute("SELECT what ->> 'why' AS why FROM event").fetchall()
+    return {row["why"] for row in rows if row["why"]}
+
+
+def lost(world: World) -> list[tuple[int, int, int]]:
+    with ManifestDatabase(world.dsn, "test") as database:
+        return [(one.at.partition, one.start, one.end) for one in database.lost_ranges("demo")]
+
+
+def test_offsets_that_retention_took_are_given_up_by_a_person_and_stay_visible_as_lost(world: World) -> None:
+    world.produce(40)
+    world.ok("run", "demo")
+    world.produce(40)
+    drop_before(world, 0, 30)
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert "[20, 30)" in refused.stderr
+    assert "tidemark accept-loss demo" in refused.stderr
+    would = world.ok("accept-loss", "demo", "--why", "too late", "--dry-run")
+    assert would == f"{world.topic}-0: offsets [20, 30) are given up\n"
+    assert lost(world) == []
+    world.ok("accept-loss", "demo", "--why", "too late")
+    assert lost(world) == [(0, 20, 30)]
+    assert "too late" in reasons(world)
+    world.ok("run", "demo")
+    gone = Counter((world.topic, 0, offset) for offset in range(20, 30))
+    assert world.exact() == world.everything() - gone
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert world.here("accept-loss", "demo", "--why", "again").exit_code == 2
+
+
+def test_a_planned_range_whose_records_are_gone_is_split_into_lost_and_data(world: World) -> None:
+    world.produce(40)
+    world.ok("plan", "demo")
+    drop_before(world, 0, 5)
+    assert world.here("retry", "demo").exit_code == 1
+    world.ok("accept-loss", "demo", "--why", "too late")
+    assert lost(world) == [(0, 0, 5)]
+    world.ok("retry", "demo")
+    assert world.exact() == world.everything() - Counter((world.topic, 0, offset) for offset in range(5))
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_manifest_that_lost_everything_ends_done_and_empty(make_world: Callable[..., World]) -> None:
+    world = make_world(partitions=1)
+    world.produce(10)
+    world.ok("plan", "demo")
+    drop_before(world, 0, 10)
+    world.ok("accept-loss", "demo", "--why", "all gone")
+    world.ok("retry", "demo")
+    [manifest] = world.json("manifests", "demo")
+    assert (manifest["state"], manifest["ranges"], manifest["counts"]["read"]) == ("done", [], 0)
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_recreated_topic_is_refused_until_accepted_and_then_read_from_its_beginning(
+    world: World, broker: Broker
+) -> None:
+    world.produce(40)
+    world.ok("run", "demo")
+    old = world.exact()
+    broker.delete_topic(world.topic)
+    broker.create_topic(world.topic, 2, {"retention.ms": "-1"})
+    world.produce(90)
+    for _ in range(2):  # the refusal stands
+        refused = world.here("run", "demo")
+        assert refused.exit_code == 1
+        assert f"tidemark accept-topic demo --topic {world.topic}" in refused.stderr
+    assert "incarnation 1 ends at 20" in world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "m", "--dry-run")
+    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
+    world.ok("run", "demo")
+    new = Counter((world.topic, at, offset) for at in (0, 1) for offset in range(45))
+    assert world.exact() == old + new
+    assert "migrated" in reasons(world)
+    assert world.ok("audit", "demo", "--deep") == ""
+    first = world.json("manifests", "demo")[0]["id"]
+    replay = world.here("replay", "demo", "--manifest", str(first))
+    assert replay.exit_code == 1
+    assert "another one now" in replay.stderr
+
+
+def test_extending_back_reads_what_lies_before_the_anchor_while_new_runs_go_on(make_world: Callable[..., World]) -> None:
+    world = make_world(settings={"kafka": {"starting_offsets": "latest"}})
+    world.produce(100)
+    world.ok("run", "demo")
+    world.produce(30)
+    world.ok("run", "demo")
+    assert sum(world.exact().values()) == 30
+    assert "in 3 slices" in world.ok("extend-back", "demo", "--why", "history", "--dry-run")
+    world.ok("extend-back", "demo", "--why", "history")
+    world.produce(10)
+    world.ok("run", "demo")
+    world.ok("retry", "demo")
+    world.assert_complete()
+    assert world.here("extend-back", "demo", "--why", "again").exit_code == 1
+
+
+def test_a_restored_older_database_adopts_what_the_lake_knows_better(world: World, postgres: Postgres) -> None:
+    world.produce(40)
+    world.ok("run", "demo")
+    name = world.dsn.rpartition("/")[2].partition("?")[0]
+    with postgres.temporary_database("older", name) as older:
+        world.produce(60)
+        world.ok("run", "demo")
+        complete = world.exact()
+        world.dsn = older
+        refused = world.here("run", "demo")
+        assert refused.exit_code == 1
+        assert "tidemark adopt demo" in refused.stderr
+        assert len(world.ok("adopt", "demo", "--why", "restored", "--dry-run").splitlines()) == 2
+        world.ok("adopt", "demo", "--why", "restored")
+        assert world.exact() == complete
+        world.produce(20)
+        world.ok("run", "demo")
+        world.assert_complete()
+
+
+def test_an_empty_database_adopts_a_whole_lake_and_reads_the_holes_anew(
+    world: World, postgres: Postgres
+) -> None:
+    world.produce(120)
+    world.ok("run", "demo")
+    manifests = world.json("manifests", "demo")
+    middle = manifests[1]
+    for one in [*middle["objects"], *middle["dead_letter_objects"]]:
+        Path(one["path"]).unlink()
+    (world.lake / f"_manifests/demo/{middle['id']:010d}.0001.json").unlink()
+    with postgres.temporary_database("empty") as empty:
+        world.dsn = empty
+        migrate(empty)
+        world.ok("adopt", "demo", "--why", "lost the database")
+        world.ok("retry", "demo")
+        world.assert_complete()
+        world.produce(20)
+        world.ok("run", "demo")
+        world.assert_complete()
+
+
+def test_repair_removes_strays_of_ours_writes_lost_records_and_leaves_other_files_alone(world: World) -> None:
+    world.produce(40)
+    world.ok("run", "demo")
+    [manifest] = world.json("manifests", "demo")
+    published = Path(manifest["objects"][0]["path"])
+    stray = published.with_name(published.name.replace("-a0001-", "-a0002-"))
+    stray.write_bytes(published.read_bytes())
+    record = world.lake / f"_manifests/demo/{manifest['id']:010d}.0001.json"
+    kept = json.loads(record.read_text())
+    record.unlink()
+    foreign = published.with_name("part-0.parquet")
+    foreign.write_bytes(b"not ours")
+    assert len(world.here("audit", "demo").stdout.splitlines()) == 3
+    assert len(world.ok("repair", "demo", "--why", "r", "--dry-run").splitlines()) == 2
+    assert stray.exists()
+    world.ok("repair", "demo", "--why", "leftovers")
+    assert not stray.exists()
+    assert json.loads(record.read_text()) == kept
+    assert foreign.exists()
+    foreign.unlink()
+    world.assert_complete()
+    assert "leftovers" in reasons(world)
+
+
+@pytest.mark.parametrize("command", ["accept-loss", "adopt", "repair", "extend-back"])
+def test_a_decision_without_a_reason_is_wrong_use(world: World, command: str) -> None:
+    assert world.here(command, "demo").exit_code == 2
