@@ -12,7 +12,10 @@ from tidemark.digest import row_digest
 from tidemark.layout import OWNER, RECORDS, STAGING, ObjectName, RecordName
 from tidemark.lifecycle import Lifecycle
 from tidemark.model import Manifest, ManifestState, PublishedObject
+from tidemark.pipeline import FileFormat
 from tidemark.sinks.files import FilesSink
+
+_SUFFIXES = {f".{one}" for one in FileFormat}
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,10 @@ def _files(lifecycle: Lifecycle, sink: FilesSink, manifests: list[Manifest], *, 
         if deep and manifest.published(sink.name):
             yield from _offsets(sink, manifest, by_manifest.get(manifest.id, []))
     own = {manifest.id: manifest for manifest in manifests}
-    yield from (_stray(key, own) for key in sorted(found.keys() - expected) if _is_stray(key, own))
+    rest = sorted(found.keys() - expected)
+    named = {name.manifest for name in map(ObjectName.parse, rest) if name} - own.keys()
+    others = {one.id for one in lifecycle.database.manifests(ids=sorted(named))} if named else set()
+    yield from (_stray(key, own) for key in rest if _is_stray(key, sink.pipeline, own, others))
 
 
 def _object(
@@ -143,25 +149,31 @@ def _record(lifecycle: Lifecycle, sink: FilesSink, manifest: Manifest) -> Iterat
         yield Difference(manifest.id, f"the record {name} is missing or says something else", mend)
 
 
-def _is_stray(key: str, own: dict[int, Manifest]) -> bool:
-    """Whether a key that is not published should not be there: readers would count it, or a record names it."""
+def _is_stray(key: str, pipeline: str, own: dict[int, Manifest], others: set[int]) -> bool:
+    """Whether a key that is not published should not be there: readers would count it, or a record names it.
+
+    ``others`` are manifests of pipelines that share the root. Hidden files matter when they are data: DuckDB reads them.
+    """
     if key == OWNER or key.startswith(f"{STAGING}/"):
         return False
     record = RecordName.parse(key)
     if record is not None:
         manifest = own.get(record.manifest)
-        return (
-            manifest is not None
-            and not _is_at_work(manifest, record.attempt)
-            and not any(one.attempt == record.attempt for one in manifest.publications)
+        if manifest is None or record.pipeline != pipeline:
+            return record.pipeline == pipeline
+        return not _is_at_work(manifest, record.attempt) and not any(
+            one.attempt == record.attempt for one in manifest.publications
         )
-    if key.startswith(f"{RECORDS}/") or PurePosixPath(key).name.startswith((".", "_")):
+    path = PurePosixPath(key)
+    if key.startswith(f"{RECORDS}/") or (path.name.startswith((".", "_")) and path.suffix not in _SUFFIXES):
         return False
     name = ObjectName.parse(key)
     if name is None:
         return True
     manifest = own.get(name.manifest)
-    return manifest is not None and not _is_at_work(manifest, name.attempt)
+    if manifest is None:
+        return name.manifest not in others
+    return not _is_at_work(manifest, name.attempt)
 
 
 def _is_at_work(manifest: Manifest, attempt: int) -> bool:
