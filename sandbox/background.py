@@ -49,7 +49,7 @@ def up() -> None:
 def serve() -> None:
     """The demo, then wait for the order to stop; runs in the background."""
     try:
-        with Stack(STATE, Clock(), ENVIRONMENT, schedules=True) as stack:
+        with Stack(STATE, Clock(), ENVIRONMENT) as stack:
             show(stack, Report())
             airflow = stack.wait_airflow()
             READY.touch(mode=0o600)

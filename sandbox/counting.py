@@ -45,6 +45,9 @@ def count(lake: Path) -> Totals:
             # A file of a fenced attempt was removed between the listing and the reading of it.
             if attempt == ATTEMPTS:
                 raise
+        except RuntimeError as error:
+            # No error of DuckDB's own family is one: it met a signal while it was counting, and says so like this.
+            raise KeyboardInterrupt from error
     raise AssertionError("unreachable")
 
 

@@ -81,16 +81,31 @@ class Demo:
             with self.stack.clock.step("DAG known"):
                 airflow.wait_dag(PIPELINE)
         self.report.say(f"Airflow is up: {airflow.url}")
-        run_id = airflow.trigger(PIPELINE)
         airflow.unpause(PIPELINE)
-        with self.stack.clock.step("DAG run"), self.report.doing("the DAG is running"):
-            state = airflow.wait_run(PIPELINE, run_id, self._progress)
+        self._finish_what_was_interrupted(airflow)
+        run_id = airflow.trigger(PIPELINE)
+        state = self._follow(airflow, run_id, "the DAG is running")
         self._note("after the run")
         if state != "success":
-            raise WrongResult(
-                f"the DAG run ended as {state}\n{_last_words(airflow, run_id)}", next_step="read the log above"
-            )
+            what = f"the DAG run ended as {state}\n{_last_words(airflow, run_id)}"
+            raise WrongResult(what, next_step="read the log above")
         self._say_how_it_was_retried(airflow.task_instances(PIPELINE, run_id))
+
+    def _finish_what_was_interrupted(self, airflow: Airflow) -> None:
+        """Let runs of a demo that was killed come to their end, and have done what they left unfinished."""
+        for one in airflow.runs(PIPELINE):
+            if one["state"] in ("queued", "running"):
+                self.report.say(f"run {one['dag_run_id']} was interrupted; it goes on first")
+                self._follow(airflow, one["dag_run_id"], "finishing the interrupted run")
+        states = {one["state"] for one in json.loads(self._tidemark("manifests", PIPELINE, "--json"))}
+        if states - {"done"}:
+            self.report.say("manifests of an earlier run are unfinished; they come first")
+            self._follow(airflow, airflow.trigger(PIPELINE, {"retry_unfinished": True}), "finishing them")
+
+    def _follow(self, airflow: Airflow, run_id: str, doing: str) -> str:
+        self._finished = 0
+        with self.stack.clock.step("DAG run"), self.report.doing(doing):
+            return airflow.wait_run(PIPELINE, run_id, self._progress)
 
     def conclude(self) -> None:
         """Print manifests, lag and totals; ``WrongResult`` when anything differs from what it must be."""
@@ -138,7 +153,7 @@ class Demo:
         finished = sum(one["task_id"] == "process" and one["state"] == "success" for one in tasks)
         if finished > self._finished:
             self._finished = finished
-            self._note(f"{finished} slices published")
+            self._note(f"{finished} slice{'s' if finished > 1 else ''} published")
 
     def _say_how_it_was_retried(self, tasks: list[TaskInstance]) -> None:
         slices = [one for one in tasks if one["task_id"] == "process" and one["map_index"] >= 0]

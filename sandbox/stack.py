@@ -30,15 +30,12 @@ class Stack:
     stack may use a state folder at a time (``SandboxBusy``). ``env`` reaches Airflow's tasks.
     """
 
-    def __init__(
-        self, state: Path, clock: Clock, env: Mapping[str, str] | None = None, *, schedules: bool = False
-    ) -> None:
+    def __init__(self, state: Path, clock: Clock, env: Mapping[str, str] | None = None) -> None:
         self.state = state.resolve()
         self.clock = clock
         self.postgres = Postgres(self.state)
         self.broker = Broker(self.state, self.state / "jars" / "kafka")
         self._env = dict(env or {})
-        self._schedules = schedules
         self._lock = LockFile(self.state / "run.lock")
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="stack")
         self._airflow: Airflow | None = None
@@ -49,9 +46,9 @@ class Stack:
         try:
             broker = self._pool.submit(self._start_broker)
             self._start_postgres()
-            self._airflow = Airflow(
-                self.state, self.postgres.dsn(METADATA), {**self.environment, **self._env}, schedules=self._schedules
-            )
+            env = {**self.environment, **self._env}
+            # No runs by the clock: an hourly one would start with the demo's own and plan before it.
+            self._airflow = Airflow(self.state, self.postgres.dsn(METADATA), env, schedules=False)
             self._healthy = self._pool.submit(self._start_airflow, self._airflow)
             broker.result()
             self._write_shell_file()

@@ -19,10 +19,10 @@ from typing import Any
 from unittest import mock
 from uuid import uuid4
 
+import psycopg
 import pyarrow.parquet as pq
 import yaml
 from click.testing import CliRunner, Result
-from confluent_kafka.admin import AdminClient
 
 from sandbox.broker import Broker
 from tests.arrow_stage import arrow_stage
@@ -48,14 +48,19 @@ class World:
     settings: dict[str, Any] = field(default_factory=dict)
     partitions: int = 2
     topic: str = ""
+    topic_config: dict[str, str] = field(default_factory=dict)
     produced: int = 0
     started: list[subprocess.Popen[str]] = field(default_factory=list)
+    opened: list[ManifestDatabase] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.topic = self.topic or f"t{uuid4().hex[:12]}"
         self.pipelines.mkdir(parents=True, exist_ok=True)
-        self.broker.create_topic(self.topic, self.partitions, {"retention.ms": "-1"})
+        self.create_topic()
         self.write_pipeline()
+
+    def create_topic(self) -> None:
+        self.broker.create_topic(self.topic, self.partitions, {"retention.ms": "-1", **self.topic_config})
 
     @property
     def pipelines(self) -> Path:
@@ -95,6 +100,34 @@ class World:
         assert producer.flush(30) == 0
         self.produced += count
 
+    def send(
+        self,
+        *values: str | bytes | None,
+        at: datetime | None = None,
+        partition: int = 0,
+        key: bytes | None = None,
+        headers: list[tuple[str, bytes | None]] | None = None,
+    ) -> None:
+        """Records as they are given, stamped ``at``; ``everything`` does not know them."""
+        producer = self.broker.producer()
+        stamped = {} if at is None else {"timestamp": int(at.timestamp() * 1000)}
+        for value in values:
+            producer.produce(self.topic, value, key=key, partition=partition, headers=headers, **stamped)
+        assert producer.flush(30) == 0
+
+    def transact(self, *values: str, commit: bool, partition: int = 0) -> None:
+        """Records of one transaction; its end takes one more offset, whether they count or not."""
+        producer = self.broker.producer(transactional_id=uuid4().hex)
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(self.topic, value, partition=partition)
+        assert producer.flush(30) == 0
+        if commit:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+
     def environment(self, **more: str) -> dict[str, str]:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("TIDEMARK_")}
         own = {
@@ -105,22 +138,27 @@ class World:
         }
         return {**inherited, **own, **more}
 
-    def tidemark(self, *words: str, failpoint: str = "", spark: bool = False) -> subprocess.CompletedProcess[str]:
+    def tidemark(
+        self, *words: str, failpoint: str = "", spark: bool = False, **popen: Any
+    ) -> subprocess.CompletedProcess[str]:
         """The command line in a process (group) of its own; without ``spark`` orders are staged by ``arrow_stage``."""
-        process = self.start(*words, failpoint=failpoint, spark=spark)
+        process = self.start(*words, failpoint=failpoint, spark=spark, **popen)
         out, err = process.communicate(timeout=180)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
-    def start(self, *words: str, failpoint: str = "", spark: bool = False) -> subprocess.Popen[str]:
+    def start(
+        self, *words: str, failpoint: str = "", spark: bool = False, env: dict[str, str] | None = None, **popen: Any
+    ) -> subprocess.Popen[str]:
         armed = {"TIDEMARK_FAILPOINT": failpoint} if failpoint else {}
         module = "tidemark.cli" if spark else "tests.command"
         process = subprocess.Popen(
             [sys.executable, "-m", module, *words],
-            env=self.environment(**armed),
+            env=self.environment(**armed, **(env or {})),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            **popen,
         )
         self.started.append(process)
         return process
@@ -131,6 +169,8 @@ class World:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+        for database in self.opened:
+            database.close()
         self.broker.delete_topic(self.topic)
 
     def here(self, *words: str) -> Result:
@@ -147,12 +187,16 @@ class World:
         return json.loads(self.ok(*words, "--json"))
 
     def lifecycle(self) -> Lifecycle:
-        """In this process, acting as the test."""
+        """In this process, acting as the test; closed when the test ends."""
         pipeline = find(self.pipelines, "demo")
-        return Lifecycle(pipeline, ManifestDatabase(self.dsn, "test"), kafka_connection(pipeline))
+        self.opened.append(ManifestDatabase(self.dsn, "test"))
+        return Lifecycle(pipeline, self.opened[-1], kafka_connection(pipeline))
 
-    def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
+    def administer(self, call: str, *arguments: Any) -> None:
+        """One call of Kafka's admin client, waited for: ``world.administer("create_partitions", [..])``."""
+        admin = self.broker.admin()
+        for answer in getattr(admin, call)(*arguments).values():
+            answer.result(timeout=30)
 
     # readers
 
@@ -174,6 +218,15 @@ class World:
             newest[path.name.split(".")[0]] = path
         records = [json.loads(path.read_text()) for path in newest.values()]
         return places([self.lake / one["path"] for record in records for one in record["objects"]])
+
+    def chain(self) -> list[tuple[int, str, int | None, int]]:
+        """(partition, kind, start, end) of every range of the topic, in order."""
+        with psycopg.connect(self.dsn) as connection:
+            return connection.execute(
+                "SELECT partition, r.kind::text, start_offset, end_offset FROM tidemark.manifest_range r "
+                "JOIN tidemark.chain c ON c.id = r.chain_id WHERE topic = %s ORDER BY c.id, end_offset",
+                [self.topic],
+            ).fetchall()
 
     def published_spans(self) -> Counter[Place]:
         """Every offset of the manifests that are published."""

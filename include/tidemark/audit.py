@@ -9,10 +9,13 @@ import pyarrow.parquet as pq
 from pyarrow import ArrowException, fs
 
 from tidemark.digest import row_digest
-from tidemark.layout import OWNER, STAGING, ObjectName, RecordName
+from tidemark.layout import OWNER, RECORDS, STAGING, ObjectName, RecordName
 from tidemark.lifecycle import Lifecycle
 from tidemark.model import Manifest, ManifestState, PublishedObject
+from tidemark.pipeline import FileFormat
 from tidemark.sinks.files import FilesSink
+
+_SUFFIXES = {f".{one}" for one in FileFormat}
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ def strays(lifecycle: Lifecycle, sink: FilesSink) -> list[tuple[str, int | None]
 
 
 def _strays(lifecycle: Lifecycle, keys: set[str], own: dict[int, Manifest]) -> list[tuple[str, int | None]]:
-    names = {key: ObjectName.parse(key) or RecordName.parse(key) for key in sorted(keys) if _is_seen(key)}
+    names = {key: RecordName.parse(key) or ObjectName.parse(key) for key in sorted(keys) if _is_seen(key)}
     foreign = sorted({name.manifest for name in names.values() if name and name.manifest not in own})
     others = {one.id for one in lifecycle.database.manifests(ids=foreign)} if foreign else set()
     found: list[tuple[str, int | None]] = []
@@ -100,10 +103,13 @@ def _strays(lifecycle: Lifecycle, keys: set[str], own: dict[int, Manifest]) -> l
 
 
 def _is_seen(key: str) -> bool:
-    """Whether some reader would look at it: not staging, not the owner, not what begins with a sign readers skip."""
+    """Whether some reader would look at it: records, files, and hidden files that are data, which DuckDB reads."""
     if key == OWNER or key.startswith(f"{STAGING}/"):
         return False
-    return RecordName.parse(key) is not None or not PurePosixPath(key).name.startswith((".", "_"))
+    path = PurePosixPath(key)
+    if key.startswith(f"{RECORDS}/"):
+        return RecordName.parse(key) is not None
+    return path.suffix in _SUFFIXES or not path.name.startswith((".", "_"))
 
 
 def _belongs(name: ObjectName | RecordName, manifest: Manifest) -> bool:

@@ -12,8 +12,8 @@ A task ends with one report, a mapping that JSON can hold:
 
 ``bytes`` are those of keys and values. ``first`` and ``last`` are offsets, inclusive. ``distinct`` counts offsets
 above every earlier one of the partition in this task: a record that comes twice or out of order makes it smaller than
-``read``, and the driver must block. ``gaps`` are the half-open holes between offsets read here, at most ``GAP_LIMIT`` of
-them; ``gap_count`` counts all. ``decoded`` counts what the decoder could read; a record that it read but that has no
+``read``, and the driver must block. ``gaps`` are the half-open holes between offsets read here, at most ``GAP_LIMIT``
+of them; ``gap_count`` counts all. ``decoded`` counts what the decoder could read; a record that it read but that has no
 valid event time is also ``dead_lettered``. Hours are of the event time, in UTC; ``late`` ones came into Kafka after the
 allowed lateness.
 """

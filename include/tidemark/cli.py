@@ -19,7 +19,7 @@ from tidemark.audit import audit as find_differences
 from tidemark.cli_deciding import DECISIONS
 from tidemark.cli_options import database_of, json_option, master_option, opened, pipeline_argument
 from tidemark.configuration import find, load_each, load_or_error
-from tidemark.errors import TidemarkError
+from tidemark.errors import TidemarkError, Unavailable
 from tidemark.lifecycle import Lifecycle, Stage
 from tidemark.manifest.migrate import migrate as create_tables
 from tidemark.model import Manifest, ManifestState, Order, Receipt, RunKind
@@ -84,7 +84,9 @@ def _tick(until: datetime | None, run_key: str | None) -> Tick:
     return Tick(run_key or f"manual__{now.isoformat()}", RunKind.MANUAL, cut)
 
 
-_TIMES = click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d"])
+_TIMES = click.DateTime(
+    ["%Y-%m-%d", *(f"%Y-%m-%dT%H:%M{seconds}{zone}" for seconds in ("", ":%S", ":%S.%f") for zone in ("", "%z"))]
+)
 until_option = click.option("--until", type=_TIMES, help="Read up to this moment (UTC unless it says otherwise).")
 run_key_option = click.option("--run-key", help="Name of the run; planning a name again changes nothing.")
 
@@ -136,7 +138,7 @@ def _views(lifecycle: Lifecycle, ids: list[int]) -> list[dict[str, Any]]:
 def _process(
     settings: Settings, lifecycle: Lifecycle, manifests: list[Manifest], master: str, *, replay: bool = False
 ) -> None:
-    """Process each; one that fails does not stop the others, the first error is raised at the end."""
+    """Process each; one that fails does not stop the others, unless an outside system is down: they would all wait."""
     stage = in_this_process(settings, master)
     errors: list[TidemarkError] = []
     for number, manifest in enumerate(manifests, 1):
@@ -146,6 +148,8 @@ def _process(
         except TidemarkError as error:
             presenting.error(error)
             errors.append(error)
+            if isinstance(error, Unavailable):
+                break
     if errors:
         raise errors[0] if len(manifests) == 1 else _several(lifecycle, errors, len(manifests))
 

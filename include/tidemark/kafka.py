@@ -43,7 +43,8 @@ class KafkaCluster:
         self._admin = AdminClient(settings, logger=_SILENT)
 
     def _remember(self, error: KafkaError) -> None:
-        self._last_error = error.str()
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it follows the error that says why
+            self._last_error = error.str()
 
     def _results(self, futures: Mapping[Any, Future[T]]) -> dict[Any, T | KafkaError]:
         """Every future's result, or its error when it is about one topic only."""

@@ -260,13 +260,15 @@ class Lifecycle:
         return Outcome(manifest.id, attempt, Ending.UNCHANGED if same else Ending.PUBLISHED, counts)
 
     def _published_alike(self, manifest: Manifest, receipt: Receipt) -> Receipt | None:
-        """The published receipt if it holds the same rows in every sink and its objects are all still there."""
+        """The published receipt if it has the same rows in every sink and they can still be read from its objects."""
         if manifest.published_attempt is None:
             return None
         before = self.database.receipt(manifest.id, manifest.published_attempt)
         if before is None:
             return None
-        alike = all(before.digest(sink.name) == receipt.digest(sink.name) and sink.holds(before) for sink in self.sinks)
+        alike = all(
+            before.digest(sink.name) == receipt.digest(sink.name) and sink.intact(before) for sink in self.sinks
+        )
         return before if alike else None
 
     def _mark(self, manifest: Manifest, visible: Receipt, attempt: int, ending: AttemptState) -> Counts:

@@ -63,7 +63,8 @@ def plan(
         return known
     _check_lakes(pipeline, database, sinks, dry_run=dry_run)
     first_plan = database.roots(pipeline.name) is None
-    states = observe(pipeline, cluster, tick, database.chains(pipeline.name), first_plan=first_plan)
+    before_asking = database.chains(pipeline.name)
+    states = observe(pipeline, cluster, tick, before_asking, first_plan=first_plan)
     try:
         with database.transaction():
             database.lock_planning(pipeline.name)
@@ -83,6 +84,8 @@ def plan(
             run = _store(pipeline, database, sinks, tick, planned, chains)
             failpoint("plan.before_commit")
     except planner.Refused as refused:
+        if chains != before_asking:  # another planner went on since: this answer is older than the chain, ask again
+            return plan(pipeline, database, cluster, sinks, tick, dry_run=dry_run)
         if not dry_run:
             for refusal in refused.refusals:
                 database.block_chains([refusal.chain_id], refusal.reason, refusal.log_end)

@@ -118,7 +118,8 @@ def test_the_report_counts_what_was_read_and_made(tmp_path: Path) -> None:
     assert report["task"] == "00000-1"
     assert report["partitions"] == [
         {
-            "topic": "t", "partition": 0, "read": 10, "bytes": 460, "first": 0, "last": 9, "distinct": 10, "decoded": 10,
+            "topic": "t", "partition": 0, "read": 10, "bytes": 460, "first": 0, "last": 9, "distinct": 10,
+            "decoded": 10,
             "dead_lettered": 0, "filtered": 0, "deduplicated": 0, "gaps": [], "gap_count": 0,
         }
     ]  # fmt: skip

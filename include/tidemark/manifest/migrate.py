@@ -10,7 +10,7 @@ VERSION = 1
 
 def migrate(dsn: str) -> bool:
     """Bring the database to this version; True when something was done. Safe to repeat and to race."""
-    with translated(database=describe(dsn)), connect(dsn) as connection, connection.transaction():
+    with connect(dsn) as connection, translated(database=describe(dsn)), connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(1414089812, 0)")
         row = connection.execute(
             "SELECT to_regclass('tidemark.database') AS ours, to_regclass('public.dag_run') AS airflow"

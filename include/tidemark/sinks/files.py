@@ -9,6 +9,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 
+import pyarrow.parquet as pq
+from pyarrow import ArrowException, fs
+
+from tidemark.digest import row_digest
 from tidemark.errors import DatabaseBehindLake, ForeignLake, TidemarkError
 from tidemark.failpoints import failpoint
 from tidemark.layout import OWNER, RECORDS, STAGING, RecordName, staging_folder
@@ -61,7 +65,7 @@ class FilesSink:
         if record > manifest:
             raise DatabaseBehindLake(
                 f"the lake {self.root} holds a record of manifest {record}, this database ends at {manifest}",
-                next_step="the database was restored from an older copy; nothing was planned. Read the records back with: "
+                next_step="the database was restored from an older copy; nothing was planned. Read them back with: "
                 f"tidemark adopt {self.pipeline} --why TEXT",
                 pipeline=self.pipeline,
                 sink=self.name,
@@ -87,6 +91,18 @@ class FilesSink:
     def has_objects(self, receipt: Receipt) -> bool:
         """Whether every object of the receipt lies at its key with its size."""
         return all(self.store.size(one.path) == one.bytes for one in receipt.objects_of(self.name))
+
+    def intact(self, receipt: Receipt) -> bool:
+        """``holds``, and every object read back has the rows it was written with; as slow as reading them all."""
+        objects = receipt.objects_of(self.name)
+        return self.holds(receipt) and all(self._digest_at(one.path) == one.digest for one in objects)
+
+    def _digest_at(self, path: str) -> str | None:
+        try:
+            with fs.LocalFileSystem().open_input_file(f"{self.root}/{path}") as file:
+                return str(row_digest(pq.read_table(file)))
+        except (ArrowException, OSError):
+            return None
 
     def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence) -> None:
         """Steps 2 and 3: every object to its key, all durable, then the record; failing, it takes its own back."""

@@ -1,0 +1,325 @@
+"""What a person is told when something around Tidemark is wrong: what happened, what next, soon, and nothing half done."""
+
+import json
+import resource
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+import yaml
+
+from sandbox.postgres import Postgres
+from sandbox.processes import free_port
+from tests.world import World
+
+MakeWorld = Callable[..., World]
+PASSWORD = "sesame-open"
+PROMPTLY = 15.0
+
+
+def told(done: subprocess.CompletedProcess[str], status: int, *words: str) -> None:
+    """The process ended with ``status`` and said all the words, readably, without a secret."""
+    assert done.returncode == status, f"exit {done.returncode}: {done.stderr}"
+    for word in (*words, "error: ", "next: "):
+        assert word in done.stderr, done.stderr
+    for output in (done.stdout, done.stderr):
+        assert "Traceback" not in output
+        assert PASSWORD not in output
+    assert done.stdout == ""
+
+
+def within(seconds: float, world: World, *words: str, **popen: object) -> subprocess.CompletedProcess[str]:
+    started = time.monotonic()
+    done = world.tidemark(*words, **popen)
+    assert time.monotonic() - started < seconds, done.stderr
+    return done
+
+
+def untouched(world: World) -> None:
+    """Nothing was planned and the lake holds nothing but the name of its owner."""
+    assert world.chain() == []
+    assert world.json("manifests", "demo") == []
+    assert [path.name for path in world.lake.rglob("*") if path.is_file()] in ([], ["_owner.json"])
+
+
+def finished(world: World) -> None:
+    world.ok("retry", "demo")
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+# Kafka
+
+
+def test_a_broker_that_is_not_there_when_planning(world: World) -> None:
+    world.produce(10)
+    nobody = f"127.0.0.1:{free_port()}"
+    world.write_pipeline(bootstrap_servers=nobody)
+    done = within(PROMPTLY, world, "run", "demo")
+    told(done, 1, "Kafka does not answer within 10 s", nobody, "Connection refused", "check that the broker runs")
+    untouched(world)
+    world.write_pipeline()
+    finished(world)
+
+
+def test_a_broker_that_is_not_there_when_processing_is_waited_for_once(world: World) -> None:
+    world.produce(100)
+    assert len(world.json("plan", "demo")["manifests"]) == 3
+    world.write_pipeline(bootstrap_servers=f"127.0.0.1:{free_port()}")
+    told(within(PROMPTLY, world, "retry", "demo"), 1, "Kafka does not answer", "tidemark retry demo")  # not 3 x 10 s
+    assert {one["state"] for one in world.json("manifests", "demo")} == {"failed", "planned"}
+    assert not list(world.lake.rglob("*.parquet"))
+    world.write_pipeline()
+    finished(world)
+
+
+def test_a_kafka_connection_that_cannot_be_used_is_refused_without_its_password(make_world: MakeWorld) -> None:
+    world = make_world(settings={"kafka": {"connection": "events"}})
+    file = world.pipelines / "demo.yaml"
+    pipeline = yaml.safe_load(file.read_text())
+    del pipeline["source"]["kafka"]["bootstrap_servers"]
+    file.write_text(yaml.safe_dump(pipeline))
+    told(world.tidemark("plan", "demo"), 2, "AIRFLOW_CONN_EVENTS")
+    extra = {
+        "bootstrap.servers": world.broker.bootstrap_servers, "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN", "sasl.username": "reader", "sasl.password": PASSWORD,
+    }  # fmt: skip
+    connection = json.dumps({"conn_type": "kafka", "extra": extra})
+    done = within(PROMPTLY, world, "plan", "demo", env={"AIRFLOW_CONN_EVENTS": connection})
+    told(done, 2, "sets sasl.mechanism, sasl.password", "not supported yet")
+    untouched(world)
+
+
+def test_a_topic_that_is_not_there(world: World) -> None:
+    world.write_pipeline(topics=[world.topic[:-1]])
+    done = within(PROMPTLY, world, "run", "demo")
+    told(done, 2, f"topic {world.topic[:-1]} does not exist; did you mean {world.topic}?", "source.kafka.topics")
+    untouched(world)
+
+
+# the manifest database
+
+
+COMMANDS = [("run", "demo"), ("manifests",), ("migrate",)]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_a_wrong_password_of_the_database(world: World, postgres: Postgres, words: tuple[str, ...]) -> None:
+    dsn = world.dsn.replace(postgres.password, PASSWORD)
+    done = within(PROMPTLY, world, *words, env={"TIDEMARK_DB": dsn})
+    told(done, 1, "password authentication failed", "TIDEMARK_DB")
+    untouched(world)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_a_database_that_is_not_there(world: World, words: tuple[str, ...]) -> None:
+    place = f"127.0.0.1:{free_port()}/lake"
+    done = within(PROMPTLY, world, *words, env={"TIDEMARK_DB": f"postgresql://tidemark:{PASSWORD}@{place}"})
+    told(done, 1, "the manifest database cannot be reached", place, "TIDEMARK_DB")
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    ("dsn", "said"),
+    [
+        ("", "TIDEMARK_DB is not set"),
+        (f"postgresql:/tidemark:{PASSWORD}@127.0.0.1", "is no PostgreSQL connection string"),
+        (f"host=127.0.0.1 pasword={PASSWORD}", "is no PostgreSQL connection string"),
+    ],
+    ids=["unset", "not a DSN", "an unknown key"],
+)
+def test_a_dsn_that_is_none(world: World, words: tuple[str, ...], dsn: str, said: str) -> None:
+    done = within(PROMPTLY, world, *words, env={"TIDEMARK_DB": dsn})
+    told(done, 2, said, "postgresql://user:password@host:port/database")
+
+
+def test_a_database_without_our_tables(world: World, postgres: Postgres) -> None:
+    with postgres.temporary_database("empty") as dsn:
+        for words in (("run", "demo"), ("manifests",), ("audit", "demo")):
+            done = within(PROMPTLY, world, *words, env={"TIDEMARK_DB": dsn})
+            told(done, 2, "this database has no Tidemark tables", "tidemark migrate")
+        assert world.tidemark("migrate", env={"TIDEMARK_DB": dsn}).returncode == 0
+        world.dsn = dsn
+        world.produce(10)
+        finished(world)
+
+
+def test_airflows_own_database(world: World, postgres: Postgres) -> None:
+    with postgres.temporary_database("airflow") as dsn:
+        with psycopg.connect(dsn) as connection:
+            connection.execute("CREATE TABLE dag_run (id int)")
+        told(
+            world.tidemark("migrate", env={"TIDEMARK_DB": dsn}),
+            2,
+            "Airflow's own metadata database",
+            "create a database",
+        )
+
+
+def test_a_user_without_rights(world: World, postgres: Postgres) -> None:
+    with psycopg.connect(world.dsn) as connection:
+        connection.execute(f"DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN PASSWORD '{PASSWORD}'")
+    dsn = f"postgresql://guest:{PASSWORD}@127.0.0.1:{postgres.port}/{world.dsn.rpartition('/')[2]}"
+    told(
+        world.tidemark("migrate", env={"TIDEMARK_DB": dsn}),
+        1,
+        "permission denied for schema tidemark",
+        "grant the user",
+    )
+    with psycopg.connect(world.dsn) as connection:
+        connection.execute("GRANT USAGE ON SCHEMA tidemark TO guest")
+    told(world.tidemark("run", "demo", env={"TIDEMARK_DB": dsn}), 1, "permission denied for table", "grant the user")
+    untouched(world)
+
+
+# words and files
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "demmo"), 'did you mean "demo"?'),
+        (("audit", "demmo"), 'did you mean "demo"?'),
+        (("show", "77"), "there is no such manifest"),
+        (("retry", "demo", "--manifest", "77"), "there is no such manifest"),
+        (("replay", "demo", "--run-key", "never"), "there is no run never"),
+        (("--pipelines", "nowhere", "plan", "demo"), "there is no folder of pipelines at nowhere"),
+    ],
+)
+def test_names_that_do_not_exist(world: World, words: tuple[str, ...], said: str) -> None:
+    told(world.tidemark(*words), 2, said)
+    untouched(world)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("rum", "demo"), "no such command 'rum'; did you mean 'run'?"),
+        (("plan",), "Missing argument 'PIPELINE'"),
+        (("plan", "demo", "--untill", "2024-01-01"), "--until"),
+        (("plan", "demo", "--until", "yesterday"), "'yesterday' does not match the formats"),
+        (("manifests", "--state", "don"), "'done'"),
+        (("replay", "demo"), "name either --manifest ID or --run-key KEY"),
+        (("replay", "demo", "--manifest", "1", "--run-key", "x"), "name either --manifest ID or --run-key KEY"),
+    ],
+)
+def test_wrong_use_of_the_command_line(world: World, words: tuple[str, ...], said: str) -> None:
+    done = world.tidemark(*words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+BROKEN_FILES = {
+    "not YAML": (lambda text: text.replace("topics:", "topics: ["), "demo.yaml:"),
+    "an unknown key": (lambda text: text.replace("on_error:", "on_eror:"), 'did you mean "on_error"?'),
+    "a wrong word": (lambda text: text.replace("dead_letter", "dead_leter"), "dead_letter"),
+    "a type that does not exist": (lambda text: text.replace("BIGINT", "BIGGINT"), "BIGGINT"),
+    "a DDL that ends too soon": (lambda text: text.replace("name STRING", "name ARRAY<"), "decode"),
+    "a schema file that is not there": (lambda text: with_schema(text, "gone.json"), "gone.json"),
+    "a schema file that is not JSON": (lambda text: with_schema(text, "broken.json"), "broken.json"),
+    "a schema file that is no JSON Schema": (lambda text: with_schema(text, "wrong.json"), "/type is 'objekt'"),
+}
+
+
+def with_schema(text: str, file: str) -> str:
+    pipeline = yaml.safe_load(text)
+    pipeline["decode"]["schema"] = file
+    return yaml.safe_dump(pipeline)
+
+
+@pytest.mark.parametrize("case", BROKEN_FILES)
+def test_a_pipeline_file_that_is_wrong(world: World, case: str) -> None:
+    spoil, said = BROKEN_FILES[case]
+    file = world.pipelines / "demo.yaml"
+    (world.pipelines / "broken.json").write_text('{"type": "object"')
+    (world.pipelines / "wrong.json").write_text('{"type": "objekt"}')
+    text = file.read_text()
+    file.write_text(spoil(text))
+    for words in (("run", "demo"), ("validate", str(file))):
+        done = world.tidemark(*words)
+        told(done, 2, said, "demo.yaml")
+    file.write_text(text)
+    untouched(world)
+    assert world.tidemark("validate").stdout == f"{file}: ok\n"
+
+
+# the disk
+
+
+def full_disk_at(limit: int) -> dict[str, Callable[[], None]]:
+    """No file may grow beyond ``limit`` bytes: what a process sees of a disk that fills up."""
+    return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))}
+
+
+def leftovers(world: World) -> list[str]:
+    return [path.name for path in world.lake.rglob("*") if path.is_file() and path.name != "_owner.json"]
+
+
+def test_a_disk_that_is_full_before_anything_was_written(world: World) -> None:
+    world.produce(30)
+    told(
+        within(PROMPTLY, world, "run", "demo", **full_disk_at(0)),
+        1,
+        "the disk under the lake is full",
+        "free some space",
+    )
+    assert leftovers(world) == []
+    untouched(world)
+    finished(world)
+
+
+def test_a_disk_that_fills_up_while_staging(world: World) -> None:
+    world.produce(30)
+    done = within(PROMPTLY, world, "run", "demo", **full_disk_at(600))
+    told(done, 1, "cannot stage a file", "File too large", "tidemark retry")
+    assert leftovers(world) == []
+    assert world.json("manifests", "demo")[0]["state"] == "failed"
+    finished(world)
+
+
+def test_a_disk_that_fills_up_while_the_record_is_written(world: World) -> None:
+    world.produce(40)
+    world.ok("run", "demo")
+    record = max(world.lake.glob("_manifests/demo/*.json"), key=lambda path: path.stat().st_size)
+    largest = max(path.stat().st_size for path in world.lake.rglob("*.parquet"))
+    assert largest + 100 < record.stat().st_size
+    before = {path: path.stat().st_mtime_ns for path in world.lake.rglob("*") if path.is_file()}
+    world.produce(40)
+    done = within(PROMPTLY, world, "run", "demo", **full_disk_at(largest + 100))
+    told(done, 1, "the disk under the lake is full", "nothing is published half")
+    assert {path: path.stat().st_mtime_ns for path in world.lake.rglob("*") if path.is_file()} == before
+    assert [one["state"] for one in world.json("manifests", "demo")] == ["done", "failed"]
+    world.assert_whole()
+    finished(world)
+
+
+@pytest.mark.parametrize("where", ["the root", "a folder above it"])
+def test_a_file_in_the_place_of_the_lake(world: World, where: str) -> None:
+    world.produce(10)
+    place = world.lake if where == "the root" else world.folder / "above"
+    place.write_text("not a folder")
+    if where == "a folder above it":
+        world.settings["sinks"] = [{"files": {"root": str(place / "lake")}}]
+        world.write_pipeline()
+    told(within(PROMPTLY, world, "run", "demo"), 1, "the lake failed", str(place))
+    assert place.read_text() == "not a folder"
+    assert world.chain() == []
+    place.unlink()
+    world.settings.pop("sinks", None)
+    world.write_pipeline()
+    finished(world)
+
+
+def test_a_file_in_the_place_of_an_hour_fails_that_manifest_alone(world: World) -> None:
+    world.produce(100)
+    (world.lake / "raw").mkdir(parents=True)
+    hour = Path(world.lake, "raw", world.topic)
+    hour.write_text("not a folder")
+    told(within(PROMPTLY, world, "run", "demo"), 1, "the lake failed", str(hour), "tidemark retry demo")
+    assert world.exact() == {}
+    hour.unlink()
+    finished(world)

@@ -1,0 +1,369 @@
+"""The promises that PostgreSQL keeps by itself, whoever plans and whatever the code does: raw SQL is refused too."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from confluent_kafka.admin import NewPartitions
+
+from sandbox.postgres import Postgres
+from tests.world import World, wait_stopped
+from tidemark.errors import ConfigurationError, IllegalTransition, PlanRefused
+from tidemark.manifest.database import QUERIES, ManifestDatabase
+from tidemark.manifest.migrate import migrate
+from tidemark.model import ManifestState, RangeKind, RunKind
+from tidemark.offsets import TopicPartition
+from tidemark.planning import Tick
+
+AT = TopicPartition("orders", "topic-id", 0)
+Sql = psycopg.Connection[tuple[object, ...]]
+
+
+@pytest.fixture
+def chain(database: str) -> int:
+    """The id of a chain with the ranges [0, 10) and [10, 20), both of manifest 1."""
+    with ManifestDatabase(database, "test") as manifests, manifests.transaction():
+        manifests.remember_pipeline("demo", {})
+        chain = manifests.insert_chains("demo", [AT])[AT]
+        run = manifests.insert_run(
+            "demo", "one", RunKind.MANUAL, cut_at=None, reached=True, covered_by=[], notes=[]
+        )  # fmt: skip
+        manifest = manifests.insert_manifests(run, "demo", 1)[0]
+        manifests.insert_ranges(RangeKind.ANCHOR, [(chain, None, 0, None)])
+        manifests.insert_ranges(RangeKind.DATA, [(chain, 0, 10, manifest), (chain, 10, 20, manifest)])
+    return chain
+
+
+@pytest.fixture
+def sql(database: str, chain: int) -> Iterator[Sql]:
+    """A plain session, as a person with psql has it; the actor is set, so that only the rule in question refuses."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("SET search_path = tidemark")
+        connection.execute("SET tidemark.actor = 'a person'")
+        yield connection
+
+
+def rows(sql: Sql, query: str) -> list[tuple[object, ...]]:
+    return sql.execute(query).fetchall()  # type: ignore[arg-type]
+
+
+BROKEN_CHAINS = {
+    "overlap": ("15, 25, 'lost', NULL", "range_no_gap"),
+    "overlap over all of it": ("5, 30, 'lost', NULL", "range_no_gap"),
+    "gap": ("21, 30, 'lost', NULL", "range_no_gap"),
+    "fork": ("10, 30, 'data', 1", "range_no_fork"),
+    "the same range twice": ("10, 20, 'data', 1", "range_no_fork"),
+    "two ranges with one end": ("5, 10, 'lost', NULL", "range_one_end"),
+    "a second anchor": ("NULL, 30, 'anchor', NULL", "range_one_anchor"),
+    "an anchor with a start": ("20, 30, 'anchor', NULL", "range_anchor_has_no_start"),
+    "a range without a start": ("NULL, 30, 'lost', NULL", "range_anchor_has_no_start"),
+    "data without a manifest": ("20, 30, 'data', NULL", "range_data_has_manifest"),
+    "lost offsets with a manifest": ("20, 30, 'lost', 1", "range_data_has_manifest"),
+    "an empty range": ("20, 20, 'lost', NULL", "range_not_empty"),
+    "a range backwards": ("20, 19, 'lost', NULL", "range_not_empty"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_CHAINS)
+def test_a_chain_cannot_be_broken_by_an_insert(sql: Sql, chain: int, case: str) -> None:
+    values, constraint = BROKEN_CHAINS[case]
+    with pytest.raises(psycopg.IntegrityError) as refused:
+        sql.execute(f"INSERT INTO manifest_range VALUES ({chain}, {values})")  # type: ignore[arg-type]
+    assert refused.value.diag.constraint_name == constraint
+    assert rows(sql, "SELECT count(*) FROM manifest_range") == [(3,)]
+
+
+def test_a_chain_goes_on_where_it_ended(sql: Sql, chain: int) -> None:
+    sql.execute("INSERT INTO manifest_range VALUES (%s, 20, 30, 'lost', NULL)", [chain])
+    assert rows(sql, "SELECT max(end_offset) FROM manifest_range") == [(30,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE manifest_range SET end_offset = 30 WHERE end_offset = 20",
+        "UPDATE manifest_range SET manifest_id = manifest_id",
+        "DELETE FROM manifest_range WHERE end_offset = 20",
+        "DELETE FROM manifest",
+        "DELETE FROM run",
+        "UPDATE event SET actor = 'nobody'",
+        "DELETE FROM event",
+    ],
+)
+def test_what_was_recorded_is_neither_changed_nor_deleted(sql: Sql, statement: str) -> None:
+    with pytest.raises(psycopg.Error) as refused:
+        sql.execute(statement)  # type: ignore[arg-type]
+    assert refused.value.sqlstate == "TM002"
+
+
+def test_a_chain_belongs_to_one_pipeline_topic_id_partition_and_incarnation(sql: Sql) -> None:
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        sql.execute("INSERT INTO chain (pipeline, topic, topic_id, partition) VALUES ('demo', 'x', 'topic-id', 0)")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE manifest SET state = 'running', attempt = 1",
+        "INSERT INTO run (pipeline, run_key, kind, reached, manifests, covered_by, notes) "
+        "VALUES ('demo', 'two', 'manual', true, '{}', '{}', '{}')",
+        "UPDATE chain SET blocked = 'x', blocked_since = now()",
+        "INSERT INTO manifest_range VALUES (1, 20, 30, 'lost', NULL)",
+    ],
+)
+def test_nothing_changes_without_saying_who_acts(sql: Sql, statement: str) -> None:
+    sql.execute("RESET tidemark.actor")
+    with pytest.raises(psycopg.Error) as refused:
+        sql.execute(statement)  # type: ignore[arg-type]
+    assert refused.value.sqlstate == "TM001"
+
+
+def test_history_tells_who_did_what_in_order(database: str, chain: int) -> None:
+    with ManifestDatabase(database, "cli anna") as manifests:
+        assert manifests.start(1, "fingerprint") == 1
+        manifests.fail(1, 1, "the broker is gone")
+        told = [(one["actor"], one["what"].get("state")) for one in manifests.events(1) if one["subject"] == "manifest"]
+    assert told == [("test", "planned"), ("cli anna", "running"), ("cli anna", "failed")]
+
+
+LEGAL = {
+    ("planned", "running"), ("running", "done"), ("running", "failed"), ("running", "blocked"),
+    ("failed", "running"), ("blocked", "planned"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("before", list(ManifestState))
+@pytest.mark.parametrize("after", list(ManifestState))
+def test_only_legal_edges_between_states(sql: Sql, before: ManifestState, after: ManifestState) -> None:
+    sql.execute("ALTER TABLE manifest DISABLE TRIGGER legal_edge")
+    done = "now()" if before == "done" else "NULL"
+    sql.execute(f"UPDATE manifest SET state = '{before}', attempt = 3, reason = 'r', done_at = {done}")  # type: ignore[arg-type]
+    sql.execute("ALTER TABLE manifest ENABLE TRIGGER legal_edge")
+    done = "coalesce(done_at, now())" if after == "done" else "NULL"
+    move = f"UPDATE manifest SET state = '{after}', attempt = attempt + %s, done_at = {done}"
+    takes_over = before == after and before in ("running", "done")
+    if (before, after) in LEGAL or takes_over:
+        sql.execute(move, [1 if after == "running" or takes_over else 0])  # type: ignore[arg-type]
+        return
+    with pytest.raises(psycopg.Error) as refused:
+        sql.execute(move, [1])  # type: ignore[arg-type]
+    assert refused.value.sqlstate == "TM003"
+
+
+def test_an_attempts_number_never_goes_down(sql: Sql) -> None:
+    sql.execute("UPDATE manifest SET state = 'running', attempt = 2")
+    with pytest.raises(psycopg.Error) as refused:
+        sql.execute("UPDATE manifest SET attempt = 1")
+    assert refused.value.sqlstate == "TM003"
+
+
+def test_a_lower_attempt_cannot_replace_what_a_higher_one_published(database: str, sql: Sql) -> None:
+    with ManifestDatabase(database, "test") as manifests:
+        assert [manifests.start(1, "f"), manifests.start(1, "f")] == [1, 2]
+        assert manifests.publish(1, 2, "files", 2, "digest", {})
+        assert not manifests.publish(1, 1, "files", 1, "other", {}), "attempt 1 is not the newest"
+        assert not manifests.publish(1, 2, "files", 1, "other", {}), "attempt 1 is below the published one"
+    with pytest.raises(psycopg.Error) as refused:
+        sql.execute("UPDATE publication SET attempt = 1")
+    assert refused.value.sqlstate == "TM003"
+    assert rows(sql, "SELECT attempt, digest FROM publication") == [(2, "digest")]
+
+
+def test_only_the_newest_attempt_stores_a_receipt_or_ends_the_manifest(database: str, chain: int) -> None:
+    with ManifestDatabase(database, "old") as old, ManifestDatabase(database, "new") as new:
+        assert old.start(1, "f") == 1
+        assert new.start(1, "f") == 2
+        assert [one["state"] for one in new.attempts(1)] == ["fenced", "running"]
+        assert not old.fail(1, 1, "too late")
+        assert not old.block(1, 1, "too late")
+        assert not old.finish(1, 1, ["files"])
+        assert not new.finish(1, 2, ["files"]), "no sink has published"
+        assert new.manifest(1).state is ManifestState.RUNNING
+
+
+def test_errors_of_the_database_say_what_to_do(database: str, chain: int) -> None:
+    with ManifestDatabase(database, "test") as manifests:
+        with pytest.raises(PlanRefused, match="another planner was faster.*range_no_fork"), manifests.transaction():
+            manifests.insert_ranges(RangeKind.LOST, [(chain, 10, 15, None)])
+        with pytest.raises(PlanRefused, match="range_no_gap"), manifests.transaction():
+            manifests.insert_ranges(RangeKind.LOST, [(chain, 15, 25, None)])
+        with pytest.raises(PlanRefused, match="run_pipeline_run_key"), manifests.transaction():
+            manifests.insert_run("demo", "one", RunKind.MANUAL, cut_at=None, reached=True, covered_by=[], notes=[])
+        assert manifests.chains("demo")[0].end == 20
+
+
+PLANNERS = 20
+
+
+def together(world: World, keys: list[str], produce: bool) -> list[tuple[int, ...] | Exception]:
+    """One planner per key, each with connections of its own, started at one moment, while records come in or not."""
+    gate = threading.Barrier(len(keys))
+
+    def plan(key: str) -> tuple[int, ...] | Exception:
+        lifecycle = world.lifecycle()
+        gate.wait(30)
+        try:
+            return lifecycle.plan(Tick(key, RunKind.MANUAL, None)).manifests
+        except PlanRefused as refused:
+            return refused
+
+    with ThreadPoolExecutor(len(keys)) as pool:
+        planning = [pool.submit(plan, key) for key in keys]
+        while produce and not all(one.done() for one in planning):
+            world.produce(20)
+        return [one.result() for one in planning]
+
+
+def test_twenty_planners_of_one_key_make_one_plan(world: World) -> None:
+    world.produce(100)
+    answers = together(world, ["one"] * PLANNERS, produce=False)
+    assert len(set(answers)) == 1
+    assert len(world.json("manifests", "demo")) == 3
+    assert world.published_spans() == Counter()
+
+
+def test_planners_of_different_keys_while_records_come_in_cover_all_of_them_once(world: World) -> None:
+    world.produce(100)
+    answers = together(world, [f"key {number}" for number in range(PLANNERS)], produce=True)
+    assert [one for one in answers if isinstance(one, Exception)] == []
+    world.ok("retry", "demo")
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("meanwhile", ["only records", "records and a partition"])
+def test_a_planner_that_asked_kafka_before_another_went_on_does_not_take_its_answer_for_a_truncated_topic(
+    world: World, meanwhile: str
+) -> None:
+    world.produce(20)
+    world.ok("plan", "demo")
+    slow, fast = world.lifecycle(), world.lifecycle()
+    lock = "SELECT {}(1414089812, hashtext('demo'))"
+    fast.database._connection.execute(lock.format("pg_advisory_lock"))
+    with ThreadPoolExecutor(1) as pool, ManifestDatabase(world.dsn, "reader") as reader:
+        planning = pool.submit(slow.plan, Tick("slow", RunKind.MANUAL, None))
+        while not reader._connection.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall():
+            assert not planning.done()
+            time.sleep(0.01)
+        world.produce(20)
+        if meanwhile == "records and a partition":
+            world.administer("create_partitions", [NewPartitions(world.topic, 3)])
+        assert fast.plan(Tick("fast", RunKind.MANUAL, None)).manifests
+        fast.database._connection.execute(lock.format("pg_advisory_unlock"))
+        assert planning.result(30).manifests == ()
+    world.ok("retry", "demo")
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_migrating_twice_changes_nothing(postgres: Postgres) -> None:
+    with postgres.temporary_database("migrate") as dsn:
+        assert migrate(dsn)
+        with ManifestDatabase(dsn, "test") as manifests:
+            first = manifests.id()
+        assert not migrate(dsn)
+        with ManifestDatabase(dsn, "test") as manifests:
+            assert manifests.id() == first
+
+
+def test_migrating_at_once_migrates_once(postgres: Postgres) -> None:
+    with postgres.temporary_database("migrate") as dsn, ThreadPoolExecutor(10) as pool:
+        assert Counter(pool.map(migrate, [dsn] * 10)) == {True: 1, False: 9}
+
+
+def test_airflows_own_database_is_refused(postgres: Postgres) -> None:
+    with postgres.temporary_database("migrate") as dsn:
+        with psycopg.connect(dsn) as airflow:
+            airflow.execute("CREATE TABLE public.dag_run (id int)")
+        with pytest.raises(ConfigurationError, match="Airflow's own metadata database"):
+            migrate(dsn)
+        with psycopg.connect(dsn) as airflow:
+            assert airflow.execute("SELECT to_regnamespace('tidemark')").fetchall() == [(None,)]
+
+
+def test_tables_of_another_version_are_refused(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute("UPDATE tidemark.database SET version = 99")
+    with pytest.raises(ConfigurationError, match="of version 99, this Tidemark needs 1"):
+        migrate(database)
+
+
+def test_an_attempt_is_alive_while_its_session_is(database: str, chain: int) -> None:
+    with ManifestDatabase(database, "reader") as reader:
+        worker = ManifestDatabase(database, "worker")
+        assert not reader.manifest(1).alive
+        assert worker.start(1, "f") == 1
+        assert reader.manifest(1).alive
+        assert worker.start(1, "f") == 2
+        worker.release(1, 2)
+        assert not reader.manifest(1).alive, "the newest attempt counts, not an older one"
+        worker.start(1, "f")
+        worker.close()
+        wait_dead(reader, 1)
+
+
+def wait_dead(reader: ManifestDatabase, manifest: int) -> None:
+    deadline = time.monotonic() + 10
+    while reader.manifest(manifest).alive:
+        assert time.monotonic() < deadline, "still alive 10 s after its end"
+        time.sleep(0.02)
+
+
+def test_a_killed_worker_is_not_alive_and_a_stopped_one_is(world: World) -> None:
+    world.produce(40)
+    worker = world.start("run", "demo", failpoint="read.before:stop")
+    wait_stopped(worker)
+    with ManifestDatabase(world.dsn, "reader") as reader:
+        manifest = reader.manifests("demo")[0].id
+        assert reader.manifest(manifest).alive
+        busy = world.here("retry", "demo", "--manifest", str(manifest))
+        assert busy.exit_code == 1
+        assert "attempt 1 is alive and at work" in busy.stderr
+        assert "nothing is unfinished" in world.here("retry", "demo").stderr
+        os.killpg(worker.pid, signal.SIGKILL)
+        wait_dead(reader, manifest)
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_a_blocked_manifest_starts_only_when_a_person_released_it(database: str, chain: int) -> None:
+    with ManifestDatabase(database, "test") as manifests:
+        manifests.start(1, "f")
+        assert manifests.block(1, 1, "numbers differ")
+        assert manifests.start(1, "f") is None
+        assert manifests.unblock(1)
+        assert manifests.manifest(1).reason == "released: numbers differ"
+        assert manifests.start(1, "f") == 2
+        with pytest.raises(IllegalTransition), manifests.transaction():
+            manifests._connection.execute("UPDATE manifest SET state = 'planned'")
+
+
+RANGES = 100_000
+
+
+def test_the_ends_of_chains_are_found_by_index_probes_whatever_their_history(sql: Sql, chain: int) -> None:
+    sql.execute(
+        "INSERT INTO manifest_range SELECT %s, 10 * n, 10 * n + 10, 'data', 1 FROM generate_series(2, %s) AS n",
+        [chain, RANGES],
+    )
+    sql.execute("ANALYZE manifest_range")
+    explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + QUERIES["chains"]
+    found = sql.execute(explain, {"pipeline": "demo"}).fetchall()[0][0]  # type: ignore[arg-type]
+    nodes = [one for one in flattened(found[0]["Plan"]) if one.get("Relation Name") == "manifest_range"]  # type: ignore[index]
+    assert [
+        (one["Node Type"].removesuffix("Only Scan").removesuffix("Scan").strip(), one["Actual Rows"]) for one in nodes
+    ] == [("Index", 1)], json.dumps(nodes, indent=1)
+    assert found[0]["Plan"]["Shared Hit Blocks"] + found[0]["Plan"]["Shared Read Blocks"] < 20  # type: ignore[index]
+
+
+def flattened(node: dict[str, object]) -> Iterator[dict[str, object]]:
+    yield node
+    for below in node.get("Plans", []):  # type: ignore[attr-defined]
+        yield from flattened(below)

@@ -1,0 +1,382 @@
+"""What a plan covers, and what it refuses, on a real broker."""
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
+
+from sandbox.processes import free_port, wait_until
+from tests.world import World
+from tidemark.errors import WorkFailed
+
+MakeWorld = Callable[..., World]
+NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
+
+
+def record(number: int) -> str:
+    return json.dumps({"n": number, "at": NOON.isoformat()})
+
+
+def planned(world: World, *words: str) -> list[tuple[int, int, int]]:
+    """(partition, start, end) of every range a plan made."""
+    ids = world.json("plan", "demo", *words)["manifests"]
+    found = [one for one in world.json("manifests", "demo") if one["id"] in ids]
+    return [(each["partition"], each["start"], each["end"]) for one in found for each in one["ranges"]]
+
+
+def refused(world: World, *words: str) -> str:
+    done = world.here(*words)
+    assert done.exit_code == 1, f"exit {done.exit_code}: {done.stdout} {done.stderr}"
+    return done.stderr
+
+
+# where a pipeline starts
+
+
+def test_earliest_starts_at_the_log_start(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1)
+    world.produce(10)
+    world.administer("delete_records", [TopicPartition(world.topic, 0, 4)])
+    assert planned(world) == [(0, 4, 10)]
+    assert world.chain() == [(0, "anchor", None, 4), (0, "data", 4, 10)]
+
+
+def test_latest_starts_at_the_end_and_covers_what_comes_then(make_world: MakeWorld) -> None:
+    world = make_world(partitions=2, settings={"kafka": {"starting_offsets": "latest"}})
+    world.send(*map(record, range(10)))
+    assert planned(world) == []
+    assert world.chain() == [(0, "anchor", None, 10), (1, "anchor", None, 0)], "also where there is nothing to read"
+    world.send(*map(record, range(5)))
+    world.send(record(0), partition=1)
+    assert planned(world) == [(0, 10, 15), (1, 0, 1)]
+
+
+def test_a_time_starts_at_the_first_record_stamped_then_or_later(make_world: MakeWorld) -> None:
+    world = make_world(partitions=2, settings={"kafka": {"starting_offsets": NOON.isoformat()}})
+    for hours in (-2, -1, 0, 1):
+        world.send(record(hours), at=NOON + timedelta(hours=hours))
+    world.send(record(9), at=NOON - timedelta(hours=9), partition=1)
+    assert planned(world) == [(0, 2, 4)]
+    assert world.chain() == [(0, "anchor", None, 2), (0, "data", 2, 4), (1, "anchor", None, 1)]
+
+
+# where a run ends
+
+
+def test_a_cut_ends_before_the_first_record_stamped_then_or_later(make_world: MakeWorld) -> None:
+    world = make_world(partitions=2)
+    for minutes in (-30, -10, 5, -5, 20):  # out of order: the fourth record is older than the third
+        world.send(record(minutes), at=NOON + timedelta(minutes=minutes))
+    world.send(record(0), at=NOON - timedelta(minutes=1), partition=1)
+    assert planned(world, "--until", NOON.isoformat()) == [(0, 0, 2), (1, 0, 1)]
+    later = NOON + timedelta(minutes=10)
+    assert planned(world, "--until", later.isoformat()) == [(0, 2, 4)]
+    assert planned(world) == [(0, 4, 5)]
+
+
+def test_the_end_of_a_run_is_not_computed_again_when_late_records_arrive(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1)
+    world.send(record(0), at=NOON - timedelta(minutes=1))
+    until = ("--until", NOON.isoformat())
+    assert planned(world, *until) == [(0, 0, 1)]
+    world.send(record(1), at=NOON - timedelta(minutes=1))
+    assert planned(world, *until) == [(0, 0, 1)]
+    assert planned(world, *until, "--run-key", "the same time under another key") == [(0, 1, 2)]
+
+
+def test_a_record_from_the_far_future_is_no_cut(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, topic_config={"message.timestamp.after.max.ms": str(2**60)})
+    world.send(record(0), record(1), at=NOON)
+    world.send(record(2), at=datetime.now(UTC) + timedelta(days=400))
+    world.send(record(3), at=NOON)
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    done = world.json("plan", "demo", "--until", tomorrow.isoformat(timespec="seconds"))
+    assert world.chain()[-1] == (0, "data", 0, 4)
+    assert "offset 2 is stamped" in done["notes"][0]
+    assert "more than an hour ahead" in done["notes"][0]
+
+
+def test_cut_latest_reads_what_is_there_whatever_the_moment(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings={"kafka": {"cut": "latest"}})
+    world.send(record(0), record(1), at=NOON)
+    assert planned(world, "--until", (NOON - timedelta(days=1)).isoformat()) == [(0, 0, 2)]
+
+
+def test_an_open_transaction_caps_the_plan_until_it_ends(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings={"kafka": {"gaps": "transactions"}})
+    world.send(record(0), record(1))
+    open_one = world.broker.producer(transactional_id=f"{world.topic}-open")
+    open_one.init_transactions(30)
+    open_one.begin_transaction()
+    open_one.produce(world.topic, record(2), partition=0)
+    assert open_one.flush(30) == 0
+    world.send(record(3))
+    world.ok("run", "demo")
+    assert world.chain()[-1] == (0, "data", 0, 2)
+    [lag] = world.json("lag", "demo")
+    assert (lag["planned"], lag["last_stable"], lag["log_end"], lag["lag"]) == (2, 2, 4, 0)
+    open_one.commit_transaction(30)
+    wait_until(lambda: world.json("lag", "demo")[0]["last_stable"] == 5, "the commit is visible", timeout=20)
+    world.ok("run", "demo")
+    assert world.chain()[-1] == (0, "data", 2, 5)
+    assert sorted(world.exact()) == [(world.topic, 0, offset) for offset in (0, 1, 2, 3)]
+
+
+def test_max_slices_ends_a_run_early_and_the_next_one_goes_on(make_world: MakeWorld) -> None:
+    world = make_world(settings={"kafka": {"slice": {"max_records": 10, "max_slices": 2}}})
+    world.produce(50)
+    first = world.json("run", "demo", "--run-key", "one")
+    assert (first["reached"], first["counts"]["read"], len(first["manifests"])) == (False, 20, 2)
+    world.assert_whole()
+    assert world.json("run", "demo")["reached"] is False
+    last = world.json("run", "demo")
+    assert (last["reached"], last["counts"]["read"]) == (True, 10)
+    world.assert_complete()
+
+
+def test_slices_are_as_small_as_max_records_says_and_share_all_partitions(make_world: MakeWorld) -> None:
+    world = make_world(partitions=3)
+    world.produce(200)
+    done = world.json("plan", "demo")
+    spans = [sum(one["end"] - one["start"] for one in part) for part in done["slices"]]
+    assert sum(spans) == 200
+    assert max(spans) <= 40 + 3
+    assert all(len(part) == 3 for part in done["slices"])
+
+
+# planning again
+
+
+def test_a_planned_key_asks_kafka_nothing(world: World) -> None:
+    empty = world.json("plan", "demo", "--run-key", "empty")
+    world.produce(10)
+    full = world.json("plan", "demo", "--run-key", "full")
+    world.write_pipeline(bootstrap_servers=f"127.0.0.1:{free_port()}")
+    started = time.monotonic()
+    assert world.json("plan", "demo", "--run-key", "empty")["manifests"] == empty["manifests"] == []
+    assert world.json("plan", "demo", "--run-key", "full")["manifests"] == full["manifests"] != []
+    assert "planned before" in world.ok("plan", "demo", "--run-key", "full")
+    assert time.monotonic() - started < 5, "asking a broker that is not there takes 10 s"
+
+
+def test_the_same_key_with_another_cut_is_refused_and_both_are_named(world: World) -> None:
+    world.produce(10)
+    world.ok("plan", "demo", "--run-key", "one", "--until", "2024-03-01T10:00")
+    message = refused(world, "plan", "demo", "--run-key", "one", "--until", "2024-03-01T11:00")
+    assert "2024-03-01 10:00:00+00:00" in message
+    assert "2024-03-01 11:00:00+00:00" in message
+    same_moment = world.json("plan", "demo", "--run-key", "one", "--until", "2024-03-01T11:00+01:00")
+    assert same_moment["repeated"]
+
+
+def test_a_cut_in_covered_time_plans_nothing_and_names_who_covers_it(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings={"kafka": {"slice": {"max_records": 2}}})
+    for minutes in range(6):
+        world.send(record(minutes), at=NOON + timedelta(minutes=minutes))
+    first = world.json("run", "demo", "--until", (NOON + timedelta(hours=1)).isoformat())
+    ids = [one["id"] for one in first["manifests"]]
+    assert len(ids) == 3
+    again = world.json("run", "demo", "--until", (NOON + timedelta(minutes=3)).isoformat())
+    assert (again["manifests"], again["covered_by"]) == ([], [ids[1]])
+    before = world.json("run", "demo", "--until", (NOON - timedelta(hours=1)).isoformat())
+    assert (before["manifests"], before["covered_by"]) == ([], [])
+
+
+def test_a_second_run_with_nothing_new_processes_nothing(world: World) -> None:
+    world.produce(30)
+    world.ok("run", "demo")
+    manifests = world.json("manifests", "demo")
+    done = world.here("run", "demo")
+    assert done.exit_code == 0
+    assert "nothing new since the last run" in done.stderr
+    assert world.json("manifests", "demo") == manifests
+    world.assert_complete()
+
+
+def test_a_dry_run_shows_the_ranges_and_stores_nothing(world: World) -> None:
+    world.produce(30)
+    shown = world.json("plan", "demo", "--dry-run")
+    assert [sum(one["end"] - one["start"] for one in part) for part in shown["slices"]] == [30]
+    assert world.chain() == []
+    assert not world.lake.exists()
+    assert "nothing was stored" in world.ok("plan", "demo", "--dry-run")
+
+
+def test_a_run_whose_manifests_are_not_all_published_says_which(world: World) -> None:
+    world.produce(80)
+    ids = world.json("plan", "demo", "--run-key", "one")["manifests"]
+    lifecycle = world.lifecycle()
+    lifecycle.database.start(ids[0], "f")
+    with pytest.raises(WorkFailed, match="2 of 2 manifests are not published") as unfinished:
+        lifecycle.close("one")
+    assert f"{ids[0]} (running), {ids[1]} (planned)" in str(unfinished.value)
+    assert "next: tidemark retry demo" in str(unfinished.value)
+
+
+# topics that change
+
+
+def test_a_partition_added_later_is_covered_from_its_first_record(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings={"kafka": {"starting_offsets": "latest"}})
+    world.send(record(0))
+    world.ok("run", "demo")
+    world.administer("create_partitions", [NewPartitions(world.topic, 3)])
+    world.send(record(1), record(2), partition=1)
+    assert planned(world) == [(1, 0, 2)]
+    assert world.chain() == [(0, "anchor", None, 1), (1, "anchor", None, 0), (1, "data", 0, 2), (2, "anchor", None, 0)]
+    world.ok("retry", "demo")
+
+
+def test_what_retention_took_of_a_later_partition_is_a_lost_range(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1)
+    world.ok("run", "demo")
+    world.administer("create_partitions", [NewPartitions(world.topic, 2)])
+    world.send(*map(record, range(5)), partition=1)
+    world.administer("delete_records", [TopicPartition(world.topic, 1, 3)])
+    done = world.json("plan", "demo")
+    assert world.chain()[1:] == [(1, "anchor", None, 0), (1, "lost", 0, 3), (1, "data", 3, 5)]
+    assert "offsets [0, 3) are lost" in done["notes"][0]
+
+
+def test_records_lost_before_they_were_read_fail_the_plan_or_are_recorded(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1)
+    world.send(*map(record, range(4)))
+    world.ok("run", "demo")
+    world.send(*map(record, range(6)))
+    world.administer("delete_records", [TopicPartition(world.topic, 0, 7)])
+    before = world.chain()
+    message = refused(world, "run", "demo")
+    assert f"Kafka dropped offsets [4, 7) of {world.topic}-0" in message
+    assert "on_data_loss: record" in message
+    assert world.chain() == before
+    world.write_pipeline(on_data_loss="record")
+    world.ok("run", "demo")
+    assert world.chain()[-2:] == [(0, "lost", 4, 7), (0, "data", 7, 10)]
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_records_lost_after_planning_fail_the_attempt_and_name_the_offsets(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1)
+    world.send(*map(record, range(6)))
+    world.ok("plan", "demo")
+    world.administer("delete_records", [TopicPartition(world.topic, 0, 2)])
+    assert "Kafka dropped offsets [0, 2) before they were read" in refused(world, "retry", "demo")
+    [manifest] = world.json("manifests", "demo")
+    assert (manifest["state"], manifest["published_attempt"]) == ("failed", None)
+    assert not list(world.lake.rglob("*.parquet"))
+
+
+def test_a_recreated_topic_is_refused_and_the_refusal_stands(make_world: MakeWorld) -> None:
+    world = make_world(partitions=2)
+    world.produce(20)
+    world.ok("run", "demo")
+    before = world.chain()
+    world.broker.delete_topic(world.topic)
+    assert f"topic {world.topic} no longer exists" in refused(world, "run", "demo")
+    world.create_topic()
+    world.produce(40)
+    message = refused(world, "run", "demo")
+    assert "a refusal stands" in message
+    assert f"topic {world.topic} no longer exists" in message
+    assert world.chain() == before
+    assert len(world.json("manifests", "demo")) == 1
+
+
+def test_a_topic_recreated_between_two_plans_is_seen_by_its_id(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1)
+    world.produce(20)
+    world.ok("run", "demo")
+    world.produce(5)
+    world.ok("plan", "demo")
+    world.broker.delete_topic(world.topic)
+    world.create_topic()
+    world.produce(60)
+    message = refused(world, "plan", "demo")
+    assert f"topic {world.topic} was recreated" in message
+    assert "was recreated: planned on id" in refused(world, "retry", "demo"), (
+        "nor is an old plan read from the new topic"
+    )
+    with psycopg.connect(world.dsn) as connection:
+        [blocked] = connection.execute("SELECT blocked FROM tidemark.chain").fetchall()
+    assert "was recreated" in blocked[0]
+
+
+def test_a_missing_topic_is_named_with_the_nearest_that_exists(world: World) -> None:
+    world.write_pipeline(topics=[world.topic, f"{world.topic}x"])
+    done = world.here("plan", "demo")
+    assert done.exit_code == 2
+    assert f"topic {world.topic}x does not exist; did you mean {world.topic}?" in done.stderr
+    assert world.chain() == []
+
+
+def test_a_compacted_topic_is_refused_with_the_word_to_write(make_world: MakeWorld) -> None:
+    world = make_world(topic_config={"cleanup.policy": "compact,delete"})
+    world.produce(10)
+    message = refused(world, "plan", "demo")
+    assert f"topic {world.topic} is compacted" in message
+    assert "gaps: compacted" in message
+    assert world.chain() == []
+    world.write_pipeline(gaps="compacted")
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_a_topic_that_becomes_compacted_later_is_refused_too(world: World) -> None:
+    world.produce(10)
+    world.ok("run", "demo")
+    change = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ResourceType.TOPIC, world.topic, incremental_configs=[change])
+    world.administer("incremental_alter_configs", [topic])
+    assert "is compacted" in refused(world, "run", "demo")
+
+
+# gaps
+
+
+def test_gaps_none_blocks_with_the_gaps_and_transactions_lets_the_same_manifest_pass(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1)
+    world.send(record(0))
+    world.transact(record(1), record(2), commit=False)
+    world.transact(record(3), commit=True)
+    message = refused(world, "run", "demo")
+    assert "4 offsets hold no record a reader may see: [1,4), [5,6)" in message
+    assert "gaps: transactions" in message
+    [manifest] = world.json("manifests", "demo")
+    assert (manifest["state"], manifest["published_attempt"]) == ("blocked", None)
+    assert not list(world.lake.rglob("*.parquet"))
+    assert "nothing is unfinished" in world.here("retry", "demo").stderr, "a person has to name a blocked one"
+    world.write_pipeline(gaps="transactions")
+    world.ok("retry", "demo", "--manifest", str(manifest["id"]))
+    [manifest] = world.json("manifests", "demo")
+    assert (manifest["state"], manifest["counts"]["read"], manifest["counts"]["invisible"]) == ("done", 2, 4)
+    assert sorted(world.exact()) == [(world.topic, 0, 0), (world.topic, 0, 4)]
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_more_gaps_than_are_probed_are_checked_by_counting_again(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings={"kafka": {"gaps": "transactions", "slice": {"max_records": 1000}}})
+    producer = world.broker.producer(transactional_id=world.topic)
+    producer.init_transactions(30)
+    for number in range(120):
+        producer.begin_transaction()
+        producer.produce(world.topic, record(number), partition=0)
+        producer.commit_transaction(30)
+    world.ok("run", "demo")
+    [manifest] = world.json("manifests", "demo")
+    assert (manifest["counts"]["written"], manifest["counts"]["invisible"]) == (120, 120)
+
+
+def test_a_range_of_aborted_records_alone_is_done_with_no_objects(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings={"kafka": {"gaps": "transactions"}})
+    world.transact(record(1), record(2), commit=False)
+    done = world.json("run", "demo")
+    assert done["counts"] == {
+        "read": 0, "invisible": 3, "written": 0, "dead_lettered": 0, "filtered": 0, "deduplicated": 0
+    }  # fmt: skip
+    assert done["manifests"][0]["objects"] == []
+    assert world.ok("audit", "demo", "--deep") == ""

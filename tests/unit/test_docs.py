@@ -1,0 +1,240 @@
+"""The documents say what is so: files, commands, messages, tests, versions and links that they name exist."""
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from sandbox import postgres, preflight
+from tidemark import __version__, cli
+from tidemark.configuration import load
+from tidemark.failpoints import FAILPOINTS
+
+REPOSITORY = Path(__file__).parents[2]
+DOCS = sorted(
+    [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")], key=lambda path: path.relative_to(REPOSITORY)
+)
+ADRS = [path for path in DOCS if path.parent.name == "adr"]
+LIFE = [
+    "include/tidemark/airflow/dag.py",
+    "include/tidemark/planner.py",
+    "include/tidemark/manifest/queries.sql",
+    "include/tidemark/spark/job.py",
+    "include/tidemark/lifecycle.py",
+]
+ALLOWED_HOSTS = {"json-schema.org", "yaml.org", "example.com", "example.org"}
+each_document = pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(REPOSITORY)))
+
+
+def text(name: str) -> str:
+    return (REPOSITORY / name).read_text()
+
+
+def code(document: str) -> list[str]:
+    """What stands in backticks: the lines of blocks, and spans."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", document, re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"^```.*?^```", "", document, flags=re.DOTALL | re.MULTILINE)
+    return [line for block in blocks for line in block.splitlines()] + re.findall(r"`([^`\n]+)`", prose)
+
+
+def anchors(document: str) -> set[str]:
+    """The anchors of a page's headings, as renderers make them."""
+    headings = re.findall(r"^#+ (.+)$", document, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def locked(package: str) -> str:
+    """The version of a Python package in the lock."""
+    found = re.search(rf"^{re.escape(package)}==(\S+)", text("requirements/tidemark.lock"), re.MULTILINE)
+    assert found, package
+    return found[1]
+
+
+def jar(group: str, name: str) -> str:
+    """The version of a jar in the lock."""
+    found = re.search(rf"^\w+ {re.escape(group)} {re.escape(name)} (\S+)", text("jars/jars.lock"), re.MULTILINE)
+    assert found, name
+    return found[1]
+
+
+def test_the_five_files_of_the_life_exist_and_are_named_in_order() -> None:
+    listed = re.findall(r"^\d\. \[`([^`]+)`\]", text("docs/life-of-a-manifest.md"), re.MULTILINE)
+    assert listed == LIFE
+    headings = re.findall(r"^## \d\. .*`([^`]+)`", text("docs/life-of-a-manifest.md").split(", `publish`")[0], re.MULTILINE)
+    assert [Path(name).name for name in headings] == [Path(name).name for name in LIFE]
+    assert all((REPOSITORY / name).is_file() for name in LIFE)
+
+
+@each_document
+def test_every_make_target_that_is_named_exists(path: Path) -> None:
+    targets = set(re.findall(r"^(\w+):", text("Makefile"), re.MULTILINE))
+    named = {name for line in code(path.read_text()) for name in re.findall(r"\bmake ([a-z]+)", line)}
+    assert named <= targets
+
+
+@each_document
+def test_every_command_and_option_that_is_named_exists(path: Path) -> None:
+    for line in code(path.read_text()):
+        for name, words in re.findall(r"(?<![-\w/])tidemark ([a-z]+)\b([^;#|]*)", line):
+            command = cli.main.commands.get(name)
+            assert command is not None, line
+            options = {option for one in command.params for option in one.opts} | {"--help"}
+            assert set(re.findall(r"(?<!\S)--[a-z-]+", words)) <= options, line
+
+
+def test_the_readme_names_every_command() -> None:
+    rows = re.findall(r"^\| `tidemark (\w+)` \|", text("README.md"), re.MULTILINE)
+    assert sorted(rows) == sorted(cli.main.commands)
+    assert all(any("--json" in option.opts for option in cli.main.commands[name].params) for name in rows)
+
+
+def test_the_pipeline_of_the_readme_loads(write: Callable[..., Path]) -> None:
+    (pipeline,) = re.findall(r"```yaml\n(.*?)```", text("README.md"), re.DOTALL)
+    assert load(write(pipeline), {}).name == "orders"
+
+
+@each_document
+def test_every_test_that_is_named_exists(path: Path) -> None:
+    for file, name in re.findall(r"\b(tests/[\w/]+\.py)(?:::(\w+))?", path.read_text()):
+        functions = [one.name for one in ast.parse(text(file)).body if isinstance(one, ast.FunctionDef)]
+        assert not name or name in functions, f"{file}::{name}"
+
+
+@each_document
+def test_every_relative_link_resolves(path: Path) -> None:
+    prose = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for link in re.findall(r"\]\(([^)]+)\)", prose):
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target.read_text()), link
+
+
+def test_every_failpoint_stands_in_the_tables_of_the_guarantees_in_order() -> None:
+    tables = re.split(r"^## ", text("docs/guarantees.md"), flags=re.MULTILINE)
+    rows = {part.splitlines()[0]: re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", part, re.MULTILINE) for part in tables}
+    assert rows["Killed while a manifest is done for the first time"] == list(FAILPOINTS)
+    assert rows["Killed while a done manifest is replayed"] == [one for one in FAILPOINTS if not one.startswith("plan.")]
+    life = text("docs/life-of-a-manifest.md")
+    places = [life.index(f"⚡ `{name}`") for name in FAILPOINTS]
+    assert places == sorted(places)
+
+
+def test_the_five_steps_of_publish_are_those_of_the_code() -> None:
+    steps = r"^(\d)\. ([^A-Z]*)  ?"
+    of_code = re.findall(steps, text("include/tidemark/lifecycle.py").split('"""')[1], re.MULTILINE)
+    points = [(number, re.findall(r"`(publish\.\w+)`", named)) for number, named in of_code]
+    guarantees = text("docs/guarantees.md").split("in five steps")[1].split("\n## ")[0]
+    of_docs = re.findall(r"^(\d)\. ((?:`publish\.\w+`(?:, )?)+):", guarantees, re.MULTILINE)
+    assert [(number, re.findall(r"`(publish\.\w+)`", named)) for number, named in of_docs] == points
+    assert sum(points[-1:], ("5",)) if not points else points[0] == ("1", ["publish.receipt"])
+
+
+def test_every_message_that_operations_quotes_is_said_by_the_code() -> None:
+    sources = [*(REPOSITORY / "include").rglob("*.py"), *(REPOSITORY / "sandbox").glob("*.py")]
+    said = "\n".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text()) for path in sources)
+    quoted = [one for row in re.findall(r"^\| ([^|]+) \|", text("docs/operations.md"), re.MULTILINE)
+              for one in re.findall(r'"([^"]+)"', row) if not one.startswith("conn_type")]
+    assert len(quoted) > 20
+    for message in quoted:
+        for piece in message.split(".."):
+            assert piece.strip() in said, message
+
+
+def test_every_variable_that_the_code_reads_is_explained() -> None:
+    sources = "\n".join(path.read_text() for path in (REPOSITORY / "include").rglob("*.py"))
+    read = {name for name in re.findall(r'"(TIDEMARK_[A-Z_]+)"', sources)}
+    explained = set(re.findall(r"^\| `(TIDEMARK_[A-Z_]+)` \|", text("docs/operations.md"), re.MULTILINE))
+    assert explained == read
+
+
+@pytest.mark.parametrize("path", ADRS, ids=lambda path: path.stem)
+def test_a_decision_is_short_and_has_its_four_parts(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert len(lines) <= 40
+    assert lines[0].startswith(f"# {path.stem[:4]} ")
+    parts = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
+    assert parts == ["Context", "Decision", "Consequences", "What would change our mind"]
+
+
+def test_decisions_are_numbered_one_after_the_other() -> None:
+    assert [path.stem[:4] for path in ADRS] == [f"{number:04d}" for number in range(1, len(ADRS) + 1)]
+
+
+def test_the_changelog_begins_with_the_version_of_the_package() -> None:
+    found = re.search(r"^## \[([^]]+)\]", text("CHANGELOG.md"), re.MULTILINE)
+    assert found is not None
+    assert found[1] == __version__ == tomllib.loads(text("pyproject.toml"))["project"]["version"]
+
+
+@pytest.fixture(scope="module")
+def compose() -> Any:
+    return yaml.safe_load(text("docker-compose.yaml"))
+
+
+def test_the_services_of_compose_have_the_versions_of_the_sandbox(compose: Any) -> None:
+    services = compose["services"]
+    assert services["kafka"]["image"] == f"apache/kafka:{jar('org.apache.kafka', 'kafka_2.13')}"
+    assert services["postgres"]["image"] == f"postgres:{postgres.VERSION.removeprefix('pginstall')}"
+    image = services["scheduler"]["build"]["dockerfile_inline"]
+    assert f"FROM apache/airflow:{locked('apache-airflow')}-python3.11\n" in image
+    assert re.search(r"openjdk-(\d+)-", image)[1] in preflight.JAVA_VERSIONS  # type: ignore[index]
+    assert "tidemark.lock" in image
+
+
+def test_spark_has_one_version_everywhere() -> None:
+    pinned = {locked("pyspark"), locked("pyspark-client"), jar("org.apache.spark", "spark-sql-kafka-0-10_2.13")}
+    assert pinned == {jar("org.apache.spark", "spark-token-provider-kafka-0-10_2.13")}
+    assert f'"pyspark=={pinned.pop()}"' in text("pyproject.toml")
+
+
+def test_compose_holds_no_secret_and_stops_without_one(compose: Any) -> None:
+    names = re.compile("PASSWORD|SECRET|KEY|TIDEMARK_DB|SQL_ALCHEMY_CONN")
+    for service in compose["services"].values():
+        for name, value in service.get("environment", {}).items():
+            if names.search(name):
+                assert re.search(r"\$\{TIDEMARK_\w+:\?[^}]+\}", value), name
+    assert not re.search(r"\$\{\w+(:?-|\})", text("docker-compose.yaml"))
+
+
+def test_every_service_of_compose_is_waited_for_by_its_health(compose: Any) -> None:
+    services = compose["services"]
+    for name, service in services.items():
+        assert name == "prepare" or "healthcheck" in service
+        for other, condition in service.get("depends_on", {}).items():
+            once = "service_completed_successfully" if other == "prepare" else "service_healthy"
+            assert condition["condition"] == once
+    mounted = {one.split(":")[0] for service in services.values() for one in service["volumes"]}
+    assert mounted - {"."} == set(compose["volumes"])
+
+
+def tracked() -> list[Path]:
+    """The text files of the repository, also those that are not committed yet."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=REPOSITORY, text=True, capture_output=True, check=True).stdout.splitlines()
+    return [REPOSITORY / name for name in names if (REPOSITORY / name).is_file()]
+
+
+def test_no_file_names_a_registry_or_a_path_of_some_machine() -> None:
+    host = re.compile(r"(?<![\w.-])(?:[a-z0-9-]+\.)+(?:org|com|net)(?![\w.-])|https?://([a-z0-9-]+(?:\.[a-z0-9-]+)+)")
+    somewhere = re.compile(r"(?<![\w.}])/(?:work|root|home|Users)/\w")
+    for path in tracked():
+        content = path.read_bytes().decode(errors="replace")
+        for found in host.finditer(content):
+            name = found[1] or found[0]
+            assert name in ALLOWED_HOSTS or re.fullmatch(r"[\d.]+", name), f"{path}: {name}"
+        assert not somewhere.search(content), path
+
+
+def test_the_help_of_every_command_is_one_sentence_and_its_options_are_explained() -> None:
+    for name, command in cli.main.commands.items():
+        assert command.help and command.help.rstrip().endswith("."), name
+        for one in command.params:
+            assert not isinstance(one, click.Option) or one.help, f"{name} {one.name}"
