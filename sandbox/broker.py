@@ -192,7 +192,8 @@ class Broker:
             return
         shutil.rmtree(self.state / "data", ignore_errors=True)
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        arguments = ["format", "--cluster-id", cluster, "--config", "server.properties"]
+        # One word: an id may begin with "-", and would be taken for an option.
+        arguments = ["format", f"--cluster-id={cluster}", "--config", "server.properties"]
         command = [*self._java(), "kafka.tools.StorageTool", *arguments]
         done = subprocess.run(command, cwd=self.state, text=True, capture_output=True)
         if done.returncode != 0:
