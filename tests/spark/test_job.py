@@ -1,0 +1,239 @@
+"""Spark itself: it reads exactly the ranges of an order, and makes of them what the tests without Spark make of them."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sandbox.processes import wait_until
+from tests.arrow_stage import arrow_stage
+from tests.world import World
+from tidemark.errors import UndecodableRecord, WorkFailed
+from tidemark.lifecycle import Ending
+from tidemark.model import Order, PublishedObject, Receipt, RunKind
+from tidemark.planning import Tick
+from tidemark.spark import job
+from tidemark.spark.session import open_session
+
+MakeWorld = Callable[..., World]
+NOT_KILLED_YET = 120  # seconds a command with Spark may take on a busy machine
+
+
+@pytest.fixture(scope="module")
+def session(spark_jars: Path) -> Iterator[SparkSession]:
+    opened = open_session("local[2]", spark_jars)
+    yield opened
+    opened.stop()
+
+
+def orders(world: World) -> list[Order]:
+    """What Spark would be told of every manifest of a new plan; no attempt is started."""
+    lifecycle = world.lifecycle()
+    planned = lifecycle.plan(Tick("one", RunKind.MANUAL, None))
+    return [lifecycle.order(one, 1) for one in lifecycle.database.manifests(ids=planned.manifests)]
+
+
+def elsewhere(order: Order, root: Path) -> Order:
+    """The same order for another lake: staging of the two must not meet."""
+    return replace(order, sinks=tuple(replace(one, options={**one.options, "root": str(root)}) for one in order.sinks))
+
+
+def without_names(objects: tuple[PublishedObject, ...]) -> list[PublishedObject]:
+    """Objects without what depends on the reader: the task in a staged name, and bytes, which follow batch sizes."""
+    return [replace(one, staged="", bytes=0) for one in objects]
+
+
+def assert_same_receipt(one: Receipt, other: Receipt) -> None:
+    assert one.digest("files") == other.digest("files")
+    assert one.partitions == other.partitions
+    assert one.hours == other.hours
+    assert without_names(one.objects) == without_names(other.objects)
+
+
+def mixed(world: World) -> None:
+    """All that a topic can hold: good and undecodable records, nulls, headers, committed and aborted transactions."""
+    world.produce(60, bad_every=7)
+    world.send(b"\xff\x00", b"", None, key=b"k\x00", headers=[("a", b"1"), ("a", None), ("b", b"")])
+    world.transact('{"n": 1, "at": "2024-03-01T00:00:00Z"}', "{", commit=True)
+    world.transact('{"n": 2, "at": "2024-03-01T00:00:00Z"}', "{", commit=False, partition=1)
+    world.produce(30)
+    world.transact('{"n": 3, "at": "2024-03-01T00:00:00Z"}', commit=False, partition=2)
+
+
+@pytest.mark.parametrize("decode", ["json", "raw"])
+def test_spark_makes_of_an_order_what_the_tests_without_spark_make_of_it(
+    session: SparkSession, make_world: MakeWorld, tmp_path: Path, decode: str
+) -> None:
+    raw = {"decode": {"format": "raw"}, "event_time": {}} if decode == "raw" else {}
+    world = make_world(partitions=3, settings={"kafka": {"gaps": "transactions", "slice": {"max_records": 50}}, **raw})
+    mixed(world)
+    made = orders(world)
+    assert len(made) == 3
+    for order in made:
+        receipt = job.stage(session, order)
+        assert_same_receipt(receipt, arrow_stage(elsewhere(order, tmp_path / "other")))
+        for one in receipt.objects:
+            assert (world.lake / one.staged).stat().st_size == one.bytes
+
+
+@pytest.mark.parametrize("parallelism", ["7 tasks for 3 partitions", "1 task for 3 partitions"])
+def test_how_spark_splits_the_work_changes_neither_rows_nor_counts(
+    session: SparkSession, make_world: MakeWorld, tmp_path: Path, parallelism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(partitions=3, settings={"kafka": {"gaps": "transactions", "slice": {"max_records": 1000}}})
+    mixed(world)
+    [order] = orders(world)
+    plain = job.stage(session, order)
+    if parallelism.startswith("7"):
+        split: Any = SimpleNamespace(read=session.read.option("minPartitions", "7"))
+    else:
+        split = session
+        read = job.read
+        monkeypatch.setattr(job, "read", lambda *words: read(*words).coalesce(1))
+    other = job.stage(split, elsewhere(order, tmp_path / "other"))
+    tasks = {one.staged.rpartition("/")[2].split("-")[0] for one in other.objects}
+    assert len(tasks) == int(parallelism[0])
+    assert other.partitions == plain.partitions
+    assert other.hours == plain.hours
+    assert other.digest("files") == plain.digest("files")
+
+
+def test_exactly_the_offsets_of_the_order_are_read(session: SparkSession, make_world: MakeWorld) -> None:
+    world = make_world(partitions=2)
+    world.produce(100)
+    order = orders(world)[1]
+    rows = job.read(session, order).select("topic", "partition", "offset").collect()
+    world.produce(50)  # what comes after the plan is of no concern to it
+    assert sorted(rows) == [
+        (one.at.topic, one.at.partition, offset) for one in order.ranges for offset in range(one.start, one.end)
+    ]
+
+
+def test_a_manifest_is_done_by_spark_and_again_without_a_change(session: SparkSession, make_world: MakeWorld) -> None:
+    world = make_world()
+    world.produce(60, bad_every=9)
+    lifecycle = world.lifecycle()
+    for manifest in lifecycle.plan(Tick("one", RunKind.MANUAL, None)).manifests:
+        assert lifecycle.process(manifest, partial(job.stage, session)).ending is Ending.PUBLISHED
+        assert lifecycle.process(manifest, arrow_stage, replay=True).ending is Ending.UNCHANGED
+        assert lifecycle.process(manifest, partial(job.stage, session), replay=True).ending is Ending.UNCHANGED
+    world.assert_complete()
+
+
+def test_an_undecodable_record_is_named_when_the_pipeline_says_fail(
+    session: SparkSession, make_world: MakeWorld
+) -> None:
+    world = make_world(partitions=1, settings={"on_error": "fail"})
+    world.produce(5)
+    world.send("{not json")
+    [order] = orders(world)
+    with pytest.raises(UndecodableRecord) as failed:
+        job.stage(session, order)
+    context = failed.value.context
+    assert (context["topic"], context["partition"], context["offset"]) == (world.topic, "0", "5")
+    assert not list(world.lake.rglob("*.parquet"))
+
+
+# what Spark 4.0's batch source does and the rest relies on
+
+
+def test_offsets_that_are_gone_fail_the_job_at_once_and_are_named(session: SparkSession, make_world: MakeWorld) -> None:
+    world = make_world(partitions=1)
+    world.produce(20)
+    [order] = orders(world)
+    world.administer("delete_records", [TopicPartition(world.topic, 0, 5)])
+    started = time.monotonic()
+    with pytest.raises(WorkFailed, match="Spark failed: ") as failed:
+        job.stage(session, order)
+    assert time.monotonic() - started < 30
+    assert world.topic in failed.value.what
+    with pytest.raises(PySparkException):
+        job.read(session, order).collect()
+
+
+def test_a_range_that_ends_in_aborted_records_is_read_promptly(session: SparkSession, make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings={"kafka": {"gaps": "transactions"}})
+    world.produce(3)
+    world.transact("a", "b", "c", commit=False)
+    [order] = orders(world)
+    assert (order.ranges[0].start, order.ranges[0].end) == (0, 7)
+    started = time.monotonic()
+    assert [row.offset for row in job.read(session, order).select("offset").collect()] == [0, 1, 2]
+    assert time.monotonic() - started < 15, "the poll time-out is 120 s"
+
+
+def test_headers_are_null_when_there_are_none_and_values_keep_null_apart_from_empty(
+    session: SparkSession, make_world: MakeWorld
+) -> None:
+    world = make_world(partitions=1, settings={"decode": {"format": "raw"}, "event_time": {}})
+    world.send("none")
+    world.send("empty", headers=[])
+    world.send("some", headers=[("a", b"1"), ("a", None), ("b", b"")])
+    [order] = orders(world)
+    rows = job.read(session, order).select("headers").collect()
+    assert [row.headers for row in rows] == [None, None, [("a", b"1"), ("a", None), ("b", b"")]]
+
+
+# the command line with Spark, killed
+
+
+def processes_of(world: World) -> list[int]:
+    """Living processes that were started for this world: they all inherit its TIDEMARK_HOME."""
+    mark = f"TIDEMARK_HOME={world.folder}\0".encode()
+    found = []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in environment.read_bytes():  # empty for a zombie
+                found.append(int(environment.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def tidemark(world: World, *words: str, failpoint: str = "") -> subprocess.CompletedProcess[str]:
+    process = world.start(*words, "--master", "local[2]", failpoint=failpoint, spark=True)
+    out, err = process.communicate(timeout=NOT_KILLED_YET)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+@pytest.mark.parametrize("point", ["read.before", "stage.mid", "stage.done"])
+def test_killed_with_spark_at_work_nothing_is_left_running_and_a_retry_ends_right(
+    make_world: MakeWorld, point: str
+) -> None:
+    world = make_world(partitions=4, settings={"kafka": {"slice": {"max_records": 1000}}})  # four tasks, two at a time
+    world.produce(200, bad_every=9)
+    killed = tidemark(world, "run", "demo", failpoint=f"{point}:kill9")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    staged = list(world.lake.rglob("_staging/**/[!.]*.parquet"))
+    assert bool(staged) == point.startswith("stage")
+    assert world.exact() == {}
+    wait_until(lambda: not processes_of(world), "no process of it is left", timeout=30)
+    if point == "stage.mid":
+        done = tidemark(world, "retry", "demo")
+        assert done.returncode == 0, done.stderr
+    else:
+        world.ok("retry", "demo")
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_a_run_of_several_slices_uses_one_session_and_leaves_no_process(make_world: MakeWorld) -> None:
+    world = make_world(partitions=2)
+    world.produce(100, bad_every=9)
+    done = tidemark(world, "run", "demo")
+    assert done.returncode == 0, done.stderr
+    assert os.getpid() not in processes_of(world)
+    wait_until(lambda: not processes_of(world), "no process of it is left", timeout=30)
+    assert [one["state"] for one in world.json("manifests", "demo")] == ["done"] * 3
+    world.assert_complete()
