@@ -152,7 +152,7 @@ def _record(lifecycle: Lifecycle, sink: FilesSink, manifest: Manifest) -> Iterat
 def _is_stray(key: str, pipeline: str, own: dict[int, Manifest], others: set[int]) -> bool:
     """Whether a key that is not published should not be there: readers would count it, or a record names it.
 
-    ``others`` are manifests of pipelines that share the root. Hidden files matter when they are data: DuckDB reads them.
+    ``others`` are manifests of pipelines that share the root. Hidden data files count too: DuckDB reads them.
     """
     if key == OWNER or key.startswith(f"{STAGING}/"):
         return False

@@ -103,6 +103,8 @@ class Lifecycle:
             return Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, _published_counts(manifest))
         for sink in self.sinks:
             sink.claim(self._database_id)
+            recorded = sink.recorded_attempt(manifest_id)  # before asking the database: it may grow meanwhile
+            sink.refuse_attempts_beyond(manifest_id, self.database.newest_attempt(manifest_id), recorded)
         attempt = self.start(manifest)
         try:
             failpoint("attempt.started")
