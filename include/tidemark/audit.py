@@ -49,7 +49,11 @@ def audit(lifecycle: Lifecycle, *, deep: bool = False) -> Iterator[Difference]:
 
 def _equations(manifest: Manifest) -> Iterator[Difference]:
     if manifest.state is ManifestState.DONE and not manifest.publications:
-        yield Difference(manifest.id, "is done without a publication", f"tidemark replay --manifest {manifest.id}")
+        yield Difference(
+            manifest.id,
+            "is done without a publication",
+            f"tidemark replay {manifest.pipeline} --manifest {manifest.id}",
+        )
     span = sum(one.span for one in manifest.ranges)
     for one in manifest.publications:
         counts = one.counts
@@ -58,7 +62,7 @@ def _equations(manifest: Manifest) -> Iterator[Difference]:
             yield Difference(
                 manifest.id,
                 f"counts of sink {one.sink} do not add up to its {span:,} offsets: {counts}",
-                f"tidemark replay --manifest {manifest.id}",
+                f"tidemark replay {manifest.pipeline} --manifest {manifest.id}",
             )
 
 
@@ -89,7 +93,8 @@ def strays(lifecycle: Lifecycle, sink: FilesSink) -> list[tuple[str, int | None]
 
 
 def _strays(lifecycle: Lifecycle, keys: set[str], own: dict[int, Manifest]) -> list[tuple[str, int | None]]:
-    names = {key: RecordName.parse(key) or ObjectName.parse(key) for key in sorted(keys) if _is_seen(key)}
+    pipeline = lifecycle.pipeline.name
+    names = {key: RecordName.parse(key) or ObjectName.parse(key) for key in sorted(keys) if _is_seen(key, pipeline)}
     foreign = sorted({name.manifest for name in names.values() if name and name.manifest not in own})
     others = {one.id for one in lifecycle.database.manifests(ids=foreign)} if foreign else set()
     found: list[tuple[str, int | None]] = []
@@ -102,13 +107,14 @@ def _strays(lifecycle: Lifecycle, keys: set[str], own: dict[int, Manifest]) -> l
     return found
 
 
-def _is_seen(key: str) -> bool:
+def _is_seen(key: str, pipeline: str) -> bool:
     """Whether some reader would look at it: records, files, and hidden files that are data, which DuckDB reads."""
     if key == OWNER or key.startswith(f"{STAGING}/"):
         return False
     path = PurePosixPath(key)
     if key.startswith(f"{RECORDS}/"):
-        return RecordName.parse(key) is not None
+        record = RecordName.parse(key)
+        return record is not None and record.pipeline == pipeline
     return path.suffix in _SUFFIXES or not path.name.startswith((".", "_"))
 
 

@@ -18,6 +18,8 @@ from tidemark import __version__, presenting
 from tidemark.audit import audit as find_differences
 from tidemark.cli_deciding import DECISIONS
 from tidemark.cli_options import database_of, json_option, master_option, opened, pipeline_argument
+from tidemark.closing import close
+from tidemark.closing import lag as measure_lag
 from tidemark.configuration import find, load_each, load_or_error
 from tidemark.errors import TidemarkError, Unavailable
 from tidemark.lifecycle import Lifecycle, Stage
@@ -40,6 +42,10 @@ class _Group(click.Group):
             presenting.error(error)
             ctx.exit(error.exit_code)
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of a run's life, decisions last."""
+        return sorted(super().list_commands(ctx), key=list(self.commands).index)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -58,7 +64,13 @@ class _Group(click.Group):
 def main(context: click.Context, pipelines: Path | None) -> None:
     """Copies Kafka topics into lakes in recorded batches, exactly once.
 
-    TIDEMARK_DB names the manifest database (postgresql://user:password@host:port/database).
+    \b
+    TIDEMARK_DB          the manifest database, postgresql://user:password@host:port/database
+    TIDEMARK_PIPELINES   folder of pipeline files (default: include/pipelines)
+    TIDEMARK_HOME        where relative lake roots start (default: this folder)
+    TIDEMARK_SPARK_JARS  folder with Spark's Kafka connector (make setup fills .tidemark/jars/spark)
+
+    Exit status: 0 done, 1 work failed or a difference was found, 2 wrong use.
     """
     settings = Settings.from_environment()
     context.obj = replace(settings, pipelines=pipelines) if pipelines else settings
@@ -71,7 +83,8 @@ def in_this_process(settings: Settings, master: str) -> Stage:
         from tidemark.spark.job import stage as stage_order  # Spark takes 1 s to import and 8 s to start
         from tidemark.spark.session import open_session
 
-        return stage_order(open_session(master, settings.spark_jars), order)
+        session = open_session(master, settings.spark_jars, settings.home / "_logs" / "spark.log")
+        return stage_order(session, order)
 
     return stage
 
@@ -87,7 +100,9 @@ def _tick(until: datetime | None, run_key: str | None) -> Tick:
 _TIMES = click.DateTime(
     ["%Y-%m-%d", *(f"%Y-%m-%dT%H:%M{seconds}{zone}" for seconds in ("", ":%S", ":%S.%f") for zone in ("", "%z"))]
 )
-until_option = click.option("--until", type=_TIMES, help="Read up to this moment (UTC unless it says otherwise).")
+until_option = click.option("--until", type=_TIMES, metavar="TIME",
+    help="Read up to this moment, such as 2024-03-01T11:00 (UTC) or 2024-03-01T11:00+01:00.",
+)  # fmt: skip
 run_key_option = click.option("--run-key", help="Name of the run; planning a name again changes nothing.")
 
 
@@ -117,7 +132,7 @@ def plan(
 def run(
     settings: Settings, pipeline: str, until: datetime | None, run_key: str | None, master: str, as_json: bool
 ) -> None:
-    """Plan, process and close one run, without Airflow."""
+    """Plan, process and close one run without Airflow."""
     with opened(settings, pipeline) as lifecycle:
         planned = lifecycle.plan(_tick(until, run_key))
         presenting.notes(planned)
@@ -127,7 +142,7 @@ def run(
 
 
 def _print_closing(lifecycle: Lifecycle, planned: PlannedRun, as_json: bool) -> None:
-    closing = lifecycle.close(planned.run_key)
+    closing = close(lifecycle, planned.run_key)
     presenting.closed(closing, _views(lifecycle, list(closing.manifests)), as_json)
 
 
@@ -169,9 +184,11 @@ def _several(lifecycle: Lifecycle, errors: list[TidemarkError], of: int) -> Tide
 @json_option
 @click.pass_obj
 def retry(settings: Settings, pipeline: str, manifest: int | None, master: str, as_json: bool) -> None:
-    """Finish whatever is planned, failed or abandoned, and not at work."""
+    """Finish what is planned, failed or abandoned."""
     with opened(settings, pipeline) as lifecycle:
         todo = lifecycle.unfinished(manifest)
+        for one in [] if manifest else lifecycle.at_work():
+            presenting.note(_left_out(one))
         _process(settings, lifecycle, todo, master)
         lifecycle.sweep()
         presenting.finished(_views(lifecycle, [one.id for one in todo]), as_json, nothing="nothing is unfinished")
@@ -194,17 +211,25 @@ def replay(
     master: str,
     as_json: bool,
 ) -> None:
-    """Do a past manifest or run once more; its output replaces the published one."""
+    """Do a manifest or run once more, replacing its output."""
     if (manifest is None) == (run_key is None):
         raise click.UsageError("name either --manifest ID or --run-key KEY")
     with opened(settings, pipeline) as lifecycle:
         found = lifecycle.replayable(manifest=manifest, run_key=run_key)
         busy = [one for one in found if one.alive and not take_over]
         for one in busy:
-            presenting.note(f"manifest {one.id} is left out: attempt {one.attempt} is at work (see --take-over)")
+            presenting.note(_left_out(one))
         todo = [one for one in found if one not in busy]
         _process(settings, lifecycle, todo, master, replay=True)
         presenting.finished(_views(lifecycle, [one.id for one in todo]), as_json, nothing="nothing to replay")
+    if busy:
+        raise TidemarkError(
+            "not everything was replayed", next_step="wait for it, or add --take-over", pipeline=pipeline
+        )
+
+
+def _left_out(one: Manifest) -> str:
+    return f"manifest {one.id} is left out: attempt {one.attempt} is at work; tidemark replay --take-over fences it"
 
 
 @main.command()
@@ -225,7 +250,7 @@ def manifests(settings: Settings, pipeline: str | None, state: str | None, as_js
 @json_option
 @click.pass_obj
 def show(settings: Settings, manifest: int, as_json: bool) -> None:
-    """Show one manifest: its ranges, attempts, output and history."""
+    """Show one manifest with its attempts and history."""
     with database_of(settings) as database:
         presenting.shown(database, database.manifest(manifest), as_json)
 
@@ -236,7 +261,7 @@ def show(settings: Settings, manifest: int, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def objects(settings: Settings, pipeline: str, dead_letters: bool, as_json: bool) -> None:
-    """Print exactly the published paths: the exact reader."""
+    """Print the published paths: the exact reader."""
     with database_of(settings) as database:
         presenting.objects(database, find(settings.pipelines, pipeline), dead_letters=dead_letters, as_json=as_json)
 
@@ -246,9 +271,9 @@ def objects(settings: Settings, pipeline: str, dead_letters: bool, as_json: bool
 @json_option
 @click.pass_obj
 def lag(settings: Settings, pipeline: str, as_json: bool) -> None:
-    """Compare each chain's end with Kafka's last stable offset."""
+    """Show how far each chain is behind Kafka."""
     with opened(settings, pipeline) as lifecycle:
-        presenting.lag(lifecycle.lag(), as_json)
+        presenting.lag(measure_lag(lifecycle), as_json)
 
 
 @main.command()
@@ -257,7 +282,7 @@ def lag(settings: Settings, pipeline: str, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def audit(context: click.Context, pipeline: str, deep: bool, as_json: bool) -> None:
-    """Compare chain, manifests, publications and files; exit 1 on any difference."""
+    """Compare database and lake; exit 1 on any difference."""
     with opened(context.obj, pipeline) as lifecycle:
         differences = list(find_differences(lifecycle, deep=deep))
         presenting.audited(lifecycle, differences, as_json)
@@ -269,7 +294,10 @@ def audit(context: click.Context, pipeline: str, deep: bool, as_json: bool) -> N
 @json_option
 @click.pass_context
 def validate(context: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
-    """Check pipeline files (all of the folder without arguments); exit 2 when one is wrong."""
+    """Check pipeline files; exit 2 when one is wrong.
+
+    Without FILES: all of the folder.
+    """
     found = [(file, load_or_error(file)) for file in files] if files else load_each(context.obj.pipelines)
     presenting.validated(found, as_json)
     context.exit(2 if any(not isinstance(one, Pipeline) for _, one in found) else 0)
@@ -278,7 +306,7 @@ def validate(context: click.Context, files: tuple[Path, ...], as_json: bool) -> 
 @main.command()
 @json_option
 def schema(as_json: bool) -> None:
-    """Print the JSON Schema of pipeline files, for editors."""
+    """Print the JSON Schema of pipeline files."""
     del as_json  # it is JSON either way
     click.echo(json.dumps(json_schema(), indent=2))
 

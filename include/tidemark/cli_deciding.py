@@ -41,14 +41,17 @@ def _decide(settings: Settings, pipeline: str, as_json: bool, decide: Callable[[
 
 @_deciding("accept-loss")
 def accept_loss(settings: Settings, pipeline: str, why: str, dry_run: bool, as_json: bool) -> None:
-    """Give up the offsets that Kafka dropped before they were read."""
+    """Give up offsets that Kafka dropped unread."""
     _decide(settings, pipeline, as_json, lambda one: accepting.accept_loss(one, why, dry_run=dry_run))
 
 
 @_deciding("accept-topic")
 @topic_option
 def accept_topic(settings: Settings, pipeline: str, why: str, dry_run: bool, as_json: bool, topic: str) -> None:
-    """Go on with a recreated topic from its beginning, or without one that vanished."""
+    """Go on with a topic that was recreated, or vanished.
+
+    The next plan reads the new topic from offset 0.
+    """
     _decide(settings, pipeline, as_json, lambda one: accepting.accept_topic(one, topic, why, dry_run=dry_run))
 
 
@@ -66,7 +69,7 @@ def accept_truncation(
     partition: int,
     start: int | None,
 ) -> None:
-    """Go on with a partition whose log was cut and written anew."""
+    """Go on with a partition whose log was cut."""
     _decide(
         settings,
         pipeline,
@@ -85,18 +88,24 @@ def accept_truncation(
 def extend_back(
     settings: Settings, pipeline: str, why: str, dry_run: bool, as_json: bool, start: datetime | None
 ) -> None:
-    """Plan the region before the chains' anchors; tidemark retry then reads it, while live runs go on."""
+    """Plan what lies before the chains' anchors.
+
+    tidemark retry then reads it, while live runs go on.
+    """
     moment = start if start is None or start.tzinfo else start.replace(tzinfo=UTC)
     _decide(settings, pipeline, as_json, lambda one: accepting.extend_back(one, moment, why, dry_run=dry_run))
 
 
 @_deciding("adopt")
 def adopt(settings: Settings, pipeline: str, why: str, dry_run: bool, as_json: bool) -> None:
-    """Read the lake's records back into a restored or an empty database."""
+    """Read a lake's records back into the database.
+
+    After a restore from an older copy, or into an empty one.
+    """
     _decide(settings, pipeline, as_json, lambda one: adoption.adopt(one, why, dry_run=dry_run))
 
 
 @_deciding("repair")
 def repair(settings: Settings, pipeline: str, why: str, dry_run: bool, as_json: bool) -> None:
-    """Remove what dead attempts left in the lake, and write missing records again."""
+    """Remove leftovers, write lost records again."""
     _decide(settings, pipeline, as_json, lambda one: repairing.repair(one, why, dry_run=dry_run))

@@ -23,7 +23,12 @@ def json_option(command: Command) -> Command:
 
 def master_option(command: Command) -> Command:
     """``--master``: where Spark works."""
-    return click.option("--master", default="local[*]", show_default=True, help="Spark master to work on.")(command)
+    return click.option(
+        "--master",
+        default="local[*]",
+        show_default=True,
+        help="Spark master to work on; Airflow's Spark connection is not asked.",
+    )(command)
 
 
 pipeline_argument = click.argument("pipeline")

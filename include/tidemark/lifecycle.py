@@ -9,7 +9,7 @@ How one attempt becomes visible (the numbers are those of docs/guarantees.md):
 5. ``publish.marked``, ``publish.cleaned``   what lower attempts left, and this attempt's staging, is removed
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -25,13 +25,11 @@ from tidemark.errors import (
     TidemarkError,
     TopicChanged,
     Unavailable,
-    WorkFailed,
 )
 from tidemark.failpoints import failpoint
 from tidemark.kafka import KafkaCluster
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.model import AttemptState, Counts, Manifest, ManifestState, Order, Receipt, SinkOrder
-from tidemark.offsets import TopicPartition
 from tidemark.pipeline import Pipeline
 from tidemark.planner import Limits
 from tidemark.planning import PlannedRun, Tick
@@ -58,35 +56,6 @@ class Outcome:
     counts: Counts
 
 
-@dataclass(frozen=True)
-class Closing:
-    """What a run did, read from the database: every manifest of it and of ``covered_by`` is published."""
-
-    run_key: str
-    reached: bool
-    manifests: tuple[int, ...]
-    covered_by: tuple[int, ...]
-    counts: Counts
-    hours: dict[str, list[int]]
-
-
-@dataclass(frozen=True)
-class Lag:
-    """One partition: ``lag`` offsets are not planned yet, ``unpublished`` are planned and not published."""
-
-    topic: str
-    partition: int
-    log_start: int
-    planned: int
-    last_stable: int
-    log_end: int
-    unpublished: int
-
-    @property
-    def lag(self) -> int:
-        return max(0, self.last_stable - self.planned)
-
-
 class Lifecycle:
     """One pipeline with its database, its broker and its sinks."""
 
@@ -110,39 +79,49 @@ class Lifecycle:
         """
         manifest = self._own(manifest_id)
         if manifest.state is ManifestState.DONE and not replay:
-            return Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, _published_counts(manifest))
+            return Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, published_counts(manifest))
         self._refuse_retired(manifest)
         for sink in self.sinks:
             sink.claim(self._database_id)
+            recorded = sink.recorded_attempt(manifest_id)  # before asking the database: it may grow meanwhile
+            sink.refuse_attempts_beyond(manifest_id, self.database.newest_attempt(manifest_id), recorded)
         attempt = self.start(manifest)
         try:
-            failpoint("attempt.started")
-            if not replay:
-                recovered = self._recover(manifest, attempt)
-                if recovered:
-                    return recovered
-            order = self.order(manifest, attempt)
-            self.cluster.check(self.pipeline.name, manifest_id, manifest.ranges, before_reading=True)
-            receipt = stage(order) if manifest.ranges else Receipt(manifest_id, attempt, (), ())
-            failpoint("stage.done")
-            check_equations(self.pipeline, self.cluster, manifest, receipt)
-            self._refuse_shrunk(manifest, receipt)
-            self.cluster.check(self.pipeline.name, manifest_id, manifest.ranges, before_reading=False)
-            return self.publish(manifest, receipt)
-        except Fenced as fenced:
-            if fenced.superseded:
-                self._clean(manifest_id, attempt, keep=self.database.manifest(manifest_id).published_attempt or 0)
-                return Outcome(manifest_id, attempt, Ending.SUPERSEDED, Counts())
-            raise
+            return self._work(manifest, attempt, stage, replay=replay)
         except BaseException as error:
-            with suppress(Unavailable):  # without the database the attempt just ends; its lock is gone, retry finds it
-                self.fail(manifest_id, attempt, error)
-            raise
+            return self._ended(manifest, attempt, error)
         finally:
             with suppress(TidemarkError):
                 for sink in self.sinks:
                     sink.clear_staging(manifest_id, attempt)
                 self.database.release(manifest_id, attempt)
+
+    def _work(self, manifest: Manifest, attempt: int, stage: Stage, *, replay: bool) -> Outcome:
+        failpoint("attempt.started")
+        recovered = None if replay else self._recover(manifest, attempt)
+        if recovered:
+            return recovered
+        self.cluster.check(self.pipeline.name, manifest.id, manifest.ranges, before_reading=True)
+        order = self.order(manifest, attempt)
+        receipt = stage(order) if manifest.ranges else Receipt(manifest.id, attempt, (), ())
+        failpoint("stage.done")
+        check_equations(self.pipeline, self.cluster, manifest, receipt)
+        self._refuse_shrunk(manifest, receipt)
+        self.cluster.check(self.pipeline.name, manifest.id, manifest.ranges, before_reading=False)
+        return self.publish(manifest, receipt)
+
+    def _ended(self, manifest: Manifest, attempt: int, error: BaseException) -> Outcome:
+        """An attempt that did not get through: fenced whatever it stumbled over, if a newer one has taken over."""
+        with suppress(Unavailable):  # without the database it just ends: its lock is gone, retry finds it
+            if self.database.newest_attempt(manifest.id) == attempt:
+                self.fail(manifest.id, attempt, error)
+                raise error
+            fenced = error if isinstance(error, Fenced) else self._overtaken(manifest.id, attempt)
+            if not fenced.superseded:
+                raise fenced from error
+            self._clean(manifest.id, attempt, keep=self.database.manifest(manifest.id).published_attempt or 0)
+            return Outcome(manifest.id, attempt, Ending.SUPERSEDED, Counts())
+        raise error
 
     def _own(self, manifest_id: int) -> Manifest:
         manifest = self.database.manifest(manifest_id)
@@ -226,7 +205,7 @@ class Lifecycle:
         return None
 
     def _refuse_shrunk(self, manifest: Manifest, receipt: Receipt) -> None:
-        before = _published_counts(manifest).read
+        before = published_counts(manifest).read
         now = sum(one.read for one in receipt.partitions)
         if manifest.publications and now < before:
             raise Blocked(
@@ -337,8 +316,12 @@ class Lifecycle:
             )
         return [] if manifest.state is ManifestState.DONE else [manifest]
 
+    def at_work(self) -> list[Manifest]:
+        """What ``retry`` leaves out: an attempt is alive, so somebody is finishing it."""
+        return [one for one in self.database.manifests(self.pipeline.name, [ManifestState.RUNNING]) if one.alive]
+
     def replayable(self, *, manifest: int | None = None, run_key: str | None = None) -> list[Manifest]:
-        """The manifests a replay means: the one named, or all of a run; blocked and living ones are errors."""
+        """The manifests a replay means: the one named, or all of a run, or what covers it."""
         if manifest is not None:
             found = [self._own(manifest)]
         else:
@@ -352,55 +335,7 @@ class Lifecycle:
             found = self.database.manifests(ids=run["manifests"] or run["covered_by"])
         return found
 
-    def close(self, run_key: str) -> Closing:
-        """Pass when every manifest of the run and of ``covered_by`` is published, or name those that are not."""
-        run = self.database.find_run(self.pipeline.name, run_key)
-        if run is None:
-            raise NotFound(f"there is no run {run_key}", next_step="plan it first", pipeline=self.pipeline.name)
-        manifests = self.require_done([*run["manifests"], *run["covered_by"]])
-        self.sweep()
-        counts = Counts()
-        hours: dict[str, list[int]] = {}
-        for one in manifests:
-            counts += _published_counts(one)
-            receipt = self.database.receipt(one.id, one.published_attempt or 0)
-            for hour, (written, late) in (receipt.hours if receipt else {}).items():
-                total = hours.setdefault(hour, [0, 0])
-                total[0] += written
-                total[1] += late
-        return Closing(run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), counts, hours)
 
-    def lag(self) -> list[Lag]:
-        """How far each partition's chain is behind Kafka; a partition without a chain is behind from its log start."""
-        places, missing = self.cluster.partitions(self.pipeline.source.kafka.topics)
-        if missing:
-            raise self.cluster.missing_topic(missing[0], self.pipeline.name)
-        ends = {chain.at: chain.end for chain in self.database.chains(self.pipeline.name)}
-        waiting = self.database.manifests(self.pipeline.name, [one for one in ManifestState if one != "done"])
-        unpublished: dict[TopicPartition, int] = {}
-        for one in (each for manifest in waiting for each in manifest.ranges):
-            unpublished[one.at] = unpublished.get(one.at, 0) + one.span
-        return [
-            Lag(
-                place.topic, place.partition, mark.log_start, ends.get(place, mark.log_start), mark.last_stable,
-                mark.log_end, unpublished.get(place, 0),
-            )
-            for place, mark in sorted(self.cluster.watermarks(places).items())
-        ]  # fmt: skip
-
-    def require_done(self, ids: Sequence[int]) -> list[Manifest]:
-        """The manifests, all of them published; ``WorkFailed`` names those that are not."""
-        manifests = self.database.manifests(ids=ids)
-        missing = [one for one in manifests if one.state is not ManifestState.DONE]
-        if missing:
-            raise WorkFailed(
-                f"{len(missing)} of {len(manifests)} manifests are not published: "
-                + ", ".join(f"{one.id} ({one.state})" for one in missing[:10]),
-                next_step=f"tidemark retry {self.pipeline.name}",
-                pipeline=self.pipeline.name,
-            )
-        return manifests
-
-
-def _published_counts(manifest: Manifest) -> Counts:
+def published_counts(manifest: Manifest) -> Counts:
+    """What readers see of a manifest; with several sinks, in the first."""
     return manifest.publications[0].counts if manifest.publications else Counts()

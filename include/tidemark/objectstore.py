@@ -6,6 +6,7 @@ says no, ``move`` is repeatable. Every ``OSError`` leaves as one of our errors w
 
 import errno
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -167,12 +168,10 @@ class LocalStore:
             folder = folder.parent
 
     def delete_folder(self, key: str) -> None:
-        for path, _ in list(self.list(key)):
-            self._path(path).unlink(missing_ok=True)
         folder = self._path(key)
         with _translated(folder):
-            for root, _, _ in os.walk(folder, topdown=False):
-                Path(root).rmdir()
+            if folder.exists():
+                shutil.rmtree(folder)
             self._prune(folder.parent)
 
     def folders(self, prefix: str) -> list[str]:

@@ -14,11 +14,12 @@ from rich.table import Table
 
 from tidemark.accepting import Decision
 from tidemark.audit import Difference
+from tidemark.closing import Closing, Lag
 from tidemark.configuration import InvalidPipelines
 from tidemark.errors import TidemarkError
-from tidemark.lifecycle import Closing, Lag, Lifecycle, Outcome
+from tidemark.lifecycle import Lifecycle, Outcome
 from tidemark.manifest.database import ManifestDatabase
-from tidemark.model import Manifest, ManifestState, ObjectKind
+from tidemark.model import AttemptState, Manifest, ManifestState, ObjectKind
 from tidemark.offsets import Range
 from tidemark.pipeline import Pipeline
 from tidemark.planning import PlannedRun
@@ -55,7 +56,7 @@ def note(text: str) -> None:
 def notes(run: PlannedRun) -> None:
     for text in run.notes:
         note(text)
-    if not run.manifests:
+    if not run.manifests and not run.slices:
         note(f"nothing new since the last run{_covered(run)}")
 
 
@@ -199,8 +200,8 @@ def shown(database: ManifestDatabase, manifest: Manifest, as_json: bool) -> None
     table = Table("attempt", "state", "by", "started", "ended", "objects", "error", title="attempts")
     for one in attempts:
         table.add_row(
-            str(one["attempt"]), one["state"], one["actor"], _time(one["started_at"]), _time(one["ended_at"]),
-            str(one["objects"]), one["error"] or "",
+            str(one["attempt"]), _standing(one["state"], manifest), one["actor"], _time(one["started_at"]),
+            _time(one["ended_at"]), str(one["objects"]), one["error"] or "",
         )  # fmt: skip
     console.print(table)
     history = Table("at", "by", "what", title="history")
@@ -208,6 +209,11 @@ def shown(database: ManifestDatabase, manifest: Manifest, as_json: bool) -> None
         changes = ", ".join(f"{name}={value}" for name, value in sorted(one["what"].items()) if name in _TOLD)
         history.add_row(_time(one["at"]), one["actor"], f"{one['subject']}: {changes}")
     console.print(history)
+
+
+def _standing(state: str, manifest: Manifest) -> str:
+    """An attempt whose process is gone still says ``running`` until the next one fences it."""
+    return "died" if state == AttemptState.RUNNING and not manifest.alive else state
 
 
 _TOLD = ("state", "attempt", "reason", "sink", "digest", "error", "slice")
@@ -238,7 +244,7 @@ def decided(decision: Decision, as_json: bool) -> None:
     elif decision.dry_run:
         note("nothing was changed (dry run)")
     elif decision.manifests:
-        note(f"manifests {', '.join(map(str, decision.manifests))}; finish what is planned with: tidemark retry")
+        note(f"manifests {', '.join(map(str, decision.manifests))}; tidemark retry finishes what is planned")
 
 
 def lag(rows: Sequence[Lag], as_json: bool) -> None:

@@ -57,16 +57,13 @@ def staged(config: SinkConfig) -> Callable[..., Receipt]:
 
 def stage(config: SinkConfig, attempt: int, *, manifest: int = 1, also: str = "") -> Receipt:
     """Thirty records over three hours, every tenth undecodable, by the code that runs in Spark tasks."""
+    sink = SinkOrder(config.name, config.kind.value, {**config.order(), "root": config.root})
     order = Order(
         pipeline="demo", manifest_id=manifest, attempt=attempt, ranges=RANGES, bootstrap_servers="", kafka_options={},
         decode={"format": "json", "schema": "n BIGINT NOT NULL, also STRING"}, event_time={"on_invalid": "fail"},
-        on_error="dead_letter", sinks=(SinkOrder(config.name, config.kind.value, {**config.order(), "root": lake(config)}),),
+        on_error="dead_letter", sinks=(sink,),
     )  # fmt: skip
     return receipt_of_tasks(order, [BatchProcessor(order).process("00000-0", [records(also)])])
-
-
-def lake(config: SinkConfig) -> str:
-    return config.root
 
 
 def records(also: str) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""What a person is told when something around Tidemark is wrong: what happened, what next, soon, and nothing half done."""
+"""What a person is told when something is wrong: what happened, what next, within seconds, and nothing half done."""
 
 import json
 import resource

@@ -89,8 +89,9 @@ def test_a_recreated_topic_is_refused_until_accepted_and_then_read_from_its_begi
         refused = world.here("run", "demo")
         assert refused.exit_code == 1
         assert f"tidemark accept-topic demo --topic {world.topic}" in refused.stderr
-    assert "incarnation 1 ends at 20" in world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "m", "--dry-run")
-    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
+    accept = ("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
+    assert "incarnation 1 ends at 20" in world.ok(*accept, "--dry-run")
+    world.ok(*accept)
     world.ok("run", "demo")
     new = Counter((world.topic, at, offset) for at in (0, 1) for offset in range(45))
     assert world.exact() == old + new
@@ -102,7 +103,7 @@ def test_a_recreated_topic_is_refused_until_accepted_and_then_read_from_its_begi
     assert "another one now" in replay.stderr
 
 
-def test_extending_back_reads_what_lies_before_the_anchor_while_new_runs_go_on(make_world: Callable[..., World]) -> None:
+def test_extending_back_reads_what_lies_before_the_anchor_beside_new_runs(make_world: Callable[..., World]) -> None:
     world = make_world(settings={"kafka": {"starting_offsets": "latest"}})
     world.produce(100)
     world.ok("run", "demo")
@@ -138,9 +139,7 @@ def test_a_restored_older_database_adopts_what_the_lake_knows_better(world: Worl
         world.assert_complete()
 
 
-def test_an_empty_database_adopts_a_whole_lake_and_reads_the_holes_anew(
-    world: World, postgres: Postgres
-) -> None:
+def test_an_empty_database_adopts_a_whole_lake_and_reads_the_holes_anew(world: World, postgres: Postgres) -> None:
     world.produce(120)
     world.ok("run", "demo")
     manifests = world.json("manifests", "demo")

@@ -430,6 +430,22 @@ def test_a_database_restored_from_an_older_copy_is_refused(world: World, postgre
         assert files(world) == before
 
 
+def test_a_restored_database_does_not_give_out_an_attempt_a_second_time(world: World, postgres: Postgres) -> None:
+    world.produce(40)
+    world.ok("plan", "demo")
+    newer, older = world.dsn, world.dsn.rpartition("/")[2]
+    with postgres.temporary_database("restored", older) as dsn:
+        world.ok("retry", "demo")
+        before, world.dsn = files(world), dsn
+        done = world.here("retry", "demo")
+        assert done.exit_code == 1
+        assert "holds a record of attempt 1, this database ends at attempt 0" in done.stderr
+        assert files(world) == before
+        assert world.json("manifests", "demo")[0]["attempt"] == 0
+        world.dsn = newer
+        world.assert_complete()
+
+
 def test_a_changed_root_is_refused_with_both_places(world: World) -> None:
     world.produce(20)
     world.ok("run", "demo")

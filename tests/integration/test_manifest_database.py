@@ -112,8 +112,7 @@ def test_a_chain_belongs_to_one_pipeline_topic_id_partition_and_incarnation(sql:
     "statement",
     [
         "UPDATE manifest SET state = 'running', attempt = 1",
-        "INSERT INTO run (pipeline, run_key, kind, reached, manifests, covered_by, notes) "
-        "VALUES ('demo', 'two', 'manual', true, '{}', '{}', '{}')",
+        "INSERT INTO pipeline VALUES ('another', '{}')",
         "UPDATE chain SET blocked = 'x', blocked_since = now()",
         "INSERT INTO manifest_range VALUES (1, 20, 30, 'lost', NULL)",
     ],
@@ -190,7 +189,7 @@ def test_only_the_newest_attempt_stores_a_receipt_or_ends_the_manifest(database:
 
 def test_errors_of_the_database_say_what_to_do(database: str, chain: int) -> None:
     with ManifestDatabase(database, "test") as manifests:
-        with pytest.raises(PlanRefused, match="another planner was faster.*range_no_fork"), manifests.transaction():
+        with pytest.raises(PlanRefused, match=r"another planner was faster.*range_no_fork"), manifests.transaction():
             manifests.insert_ranges(RangeKind.LOST, [(chain, 10, 15, None)])
         with pytest.raises(PlanRefused, match="range_no_gap"), manifests.transaction():
             manifests.insert_ranges(RangeKind.LOST, [(chain, 15, 25, None)])

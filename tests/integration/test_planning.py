@@ -12,6 +12,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from sandbox.processes import free_port, wait_until
 from tests.world import World
+from tidemark.closing import close
 from tidemark.errors import WorkFailed
 
 MakeWorld = Callable[..., World]
@@ -213,7 +214,7 @@ def test_a_run_whose_manifests_are_not_all_published_says_which(world: World) ->
     lifecycle = world.lifecycle()
     lifecycle.database.start(ids[0], "f")
     with pytest.raises(WorkFailed, match="2 of 2 manifests are not published") as unfinished:
-        lifecycle.close("one")
+        close(lifecycle, "one")
     assert f"{ids[0]} (running), {ids[1]} (planned)" in str(unfinished.value)
     assert "next: tidemark retry demo" in str(unfinished.value)
 

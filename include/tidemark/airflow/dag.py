@@ -12,6 +12,8 @@ from airflow.sdk import DAG, Asset, Param, get_current_context, task
 from tidemark.airflow.lookup import opened, spark_master
 from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.verdict import airflow_verdict
+from tidemark.closing import close as close_planned
+from tidemark.closing import require_done
 from tidemark.errors import TidemarkError
 from tidemark.model import RunKind
 from tidemark.pipeline import Pipeline
@@ -106,8 +108,8 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any]:
     params = context["params"]
     with airflow_verdict(), opened(pipeline, context) as lifecycle:
         if params.get("replay") or params.get("retry_unfinished"):
-            return {"manifests": [one.id for one in lifecycle.require_done(planned)]}
-        closing = lifecycle.close(tick_of(context).run_key)
+            return {"manifests": [one.id for one in require_done(lifecycle, planned)]}
+        closing = close_planned(lifecycle, tick_of(context).run_key)
         cut = tick_of(context).cut_at
         return {
             "run_key": closing.run_key,

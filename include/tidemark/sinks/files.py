@@ -76,6 +76,17 @@ class FilesSink:
         names = (RecordName.parse(key) for key, _ in self.store.list(f"{RECORDS}/{self.pipeline}"))
         return max((name.attempt for name in names if name and name.manifest == manifest), default=None)
 
+    def refuse_attempts_beyond(self, manifest: int, attempt: int, recorded: int | None) -> None:
+        """An attempt in the lake that the database never gave out: its number would be given out again."""
+        if recorded is not None and recorded > attempt:
+            raise DatabaseBehindLake(
+                f"the lake {self.root} holds a record of attempt {recorded}, this database ends at attempt {attempt}",
+                next_step="the database was restored from an older copy; nothing was started. Restore a newer copy",
+                pipeline=self.pipeline,
+                manifest=manifest,
+                sink=self.name,
+            )
+
     def has_record(self, receipt: Receipt) -> bool:
         """Whether the record of the receipt's attempt lies in the lake and says the same."""
         content = self.store.get(str(RecordName(self.pipeline, receipt.manifest_id, receipt.attempt)))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -29,10 +30,10 @@ def stage(session: SparkSession, order: Order) -> Receipt:
     try:
         with watching("stage.mid", lambda: _something_is_staged(order)):
             rows = read(session, order).mapInArrow(_task(order), "receipt string").collect()
-    except PySparkException as failed:
+    except (PySparkException, Py4JError) as failed:  # lost offsets come as the latter, and a JVM that died
         raise WorkFailed(
             f"Spark failed: {_reason(failed)}",
-            next_step="the log above has the details; nothing is published, a retry starts afresh",
+            next_step="Spark's log has the details (the task's log, or TIDEMARK_HOME/_logs/spark.log); nothing is published",
             pipeline=order.pipeline,
             manifest=order.manifest_id,
             attempt=order.attempt,
@@ -100,7 +101,7 @@ def _something_is_staged(order: Order) -> bool:
     return False
 
 
-def _reason(failed: PySparkException) -> str:
+def _reason(failed: Exception) -> str:
     """The line of Spark's message that says why, without the stack."""
     lines = [line.strip() for line in str(failed).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")]

@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -33,9 +35,34 @@ def spark_configuration(jars: Path | None) -> dict[str, str]:
     return settings
 
 
-def open_session(master: str, jars: Path | None) -> SparkSession:
-    """A session in this process; its JVM ends with the process, also when that is killed."""
+def open_session(master: str, jars: Path | None, log: Path | None = None) -> SparkSession:
+    """A session in this process; its JVM ends with the process, also when that is killed.
+
+    ``log`` takes what the JVM says on standard error; None leaves it there.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with _standard_error_to(log):
+        return _session(master, jars)
+
+
+@contextmanager
+def _standard_error_to(log: Path | None) -> Iterator[None]:
+    """A process started inside writes its standard error to a file; ours comes back afterwards."""
+    if log is None:
+        yield
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    kept = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _session(master: str, jars: Path | None) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("tidemark")
     for name, value in spark_configuration(jars).items():
         builder = builder.config(name, value)

@@ -1,0 +1,90 @@
+"""What a run came to, and how far a pipeline is behind."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidemark.errors import NotFound, WorkFailed
+from tidemark.lifecycle import Lifecycle, published_counts
+from tidemark.model import Counts, Manifest, ManifestState
+from tidemark.offsets import TopicPartition
+
+
+@dataclass(frozen=True)
+class Closing:
+    """What a run did, read from the database: every manifest of it and of ``covered_by`` is published."""
+
+    run_key: str
+    reached: bool
+    manifests: tuple[int, ...]
+    covered_by: tuple[int, ...]
+    counts: Counts
+    hours: dict[str, list[int]]
+
+
+@dataclass(frozen=True)
+class Lag:
+    """One partition: ``lag`` offsets are not planned yet, ``unpublished`` are planned and not published."""
+
+    topic: str
+    partition: int
+    log_start: int
+    planned: int
+    last_stable: int
+    log_end: int
+    unpublished: int
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.last_stable - self.planned)
+
+
+def close(lifecycle: Lifecycle, run_key: str) -> Closing:
+    """Pass when every manifest of the run and of ``covered_by`` is published, or name those that are not."""
+    run = lifecycle.database.find_run(lifecycle.pipeline.name, run_key)
+    if run is None:
+        raise NotFound(f"there is no run {run_key}", next_step="plan it first", pipeline=lifecycle.pipeline.name)
+    manifests = require_done(lifecycle, [*run["manifests"], *run["covered_by"]])
+    lifecycle.sweep()
+    counts = Counts()
+    hours: dict[str, list[int]] = {}
+    for one in manifests:
+        counts += published_counts(one)
+        receipt = lifecycle.database.receipt(one.id, one.published_attempt or 0)
+        for hour, (written, late) in (receipt.hours if receipt else {}).items():
+            total = hours.setdefault(hour, [0, 0])
+            total[0] += written
+            total[1] += late
+    return Closing(run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), counts, hours)
+
+
+def lag(lifecycle: Lifecycle) -> list[Lag]:
+    """How far each partition's chain is behind Kafka; a partition without a chain is behind from its log start."""
+    places, missing = lifecycle.cluster.partitions(lifecycle.pipeline.source.kafka.topics)
+    if missing:
+        raise lifecycle.cluster.missing_topic(missing[0], lifecycle.pipeline.name)
+    ends = {chain.at: chain.end for chain in lifecycle.database.chains(lifecycle.pipeline.name)}
+    waiting = lifecycle.database.manifests(lifecycle.pipeline.name, [one for one in ManifestState if one != "done"])
+    unpublished: dict[TopicPartition, int] = {}
+    for one in (each for manifest in waiting for each in manifest.ranges):
+        unpublished[one.at] = unpublished.get(one.at, 0) + one.span
+    return [
+        Lag(
+            place.topic, place.partition, mark.log_start, ends.get(place, mark.log_start), mark.last_stable,
+            mark.log_end, unpublished.get(place, 0),
+        )
+        for place, mark in sorted(lifecycle.cluster.watermarks(places).items())
+    ]  # fmt: skip
+
+
+def require_done(lifecycle: Lifecycle, ids: Sequence[int]) -> list[Manifest]:
+    """The manifests, all of them published; ``WorkFailed`` names those that are not."""
+    manifests = lifecycle.database.manifests(ids=ids)
+    missing = [one for one in manifests if one.state is not ManifestState.DONE]
+    if missing:
+        raise WorkFailed(
+            f"{len(missing)} of {len(manifests)} manifests are not published: "
+            + ", ".join(f"{one.id} ({one.state})" for one in missing[:10]),
+            next_step=f"tidemark retry {lifecycle.pipeline.name}",
+            pipeline=lifecycle.pipeline.name,
+        )
+    return manifests

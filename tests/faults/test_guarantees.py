@@ -1,0 +1,86 @@
+"""The tables of docs/guarantees.md, cell by cell: what each reader sees right after a kill, and after `retry`."""
+
+import re
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.world import World
+from tidemark.failpoints import FAILPOINTS
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "guarantees.md"
+Row = tuple[str, str, str]
+
+
+def table(chapter: str) -> dict[str, Row]:
+    """Failpoint to what the exact, the record and the listing reader see, as the chapter says it."""
+    part = DOCUMENT.read_text().split(f"\n## {chapter}\n")[1].split("\n## ")[0]
+    cells = r"^\| `([a-z_.]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|"
+    return {point: (exact, record, listing) for point, exact, record, listing in re.findall(cells, part, re.MULTILINE)}
+
+
+FIRST = table("Killed while a manifest is done for the first time")
+REPLAY = table("Killed while a done manifest is replayed")
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    """One manifest for all records, so that a part of it can be told from the whole."""
+    return make_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+
+
+@pytest.mark.parametrize("point", FAILPOINTS)
+def test_killed_for_the_first_time_each_reader_sees_what_the_table_says(world: World, point: str) -> None:
+    world.produce(100, bad_every=9)
+    killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:kill9")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    seen = [_share(one, world.everything()) for one in (world.exact(), world.recorded(), world.listing())]
+    assert tuple(seen) == FIRST[point]
+    world.ok("retry", "demo")
+    world.ok("run", "demo", "--run-key", "one")
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("point", [point for point in FAILPOINTS if not point.startswith("plan.")])
+def test_killed_in_a_replay_each_reader_sees_what_the_table_says(world: World, point: str) -> None:
+    world.produce(60)
+    world.ok("run", "demo")
+    manifest = str(world.json("manifests", "demo")[0]["id"])
+    world.settings["decode"] = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"}  # other rows
+    world.write_pipeline()
+    killed = world.tidemark("replay", "demo", "--manifest", manifest, failpoint=f"{point}:kill9")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    published = world.json("show", manifest)["published_attempt"]
+    recorded = max(int(path.name.split(".")[1]) for path in world.lake.glob("_manifests/demo/*.json"))
+    assert _attempt(published) == REPLAY[point][0]
+    assert _attempt(recorded) == REPLAY[point][1]
+    assert _listed(world) == REPLAY[point][2]
+    assert world.exact() == world.recorded() == world.everything()
+    world.ok("retry", "demo")
+    world.assert_complete()
+    assert world.json("show", manifest)["published_attempt"] == published
+    world.ok("replay", "demo", "--manifest", manifest)
+    world.assert_complete()
+
+
+def _share(seen: Counter[tuple[str, int, int]], everything: Counter[tuple[str, int, int]]) -> str:
+    assert seen <= everything
+    return "whole" if seen == everything else "part" if seen else "nothing"
+
+
+def _attempt(number: int) -> str:
+    return {1: "old", 2: "new"}[number]
+
+
+def _listed(world: World) -> str:
+    """Which attempts have objects where listing readers look, and whether all of the new one's rows are there."""
+    seen, everything = world.listing(), world.everything()
+    attempts = {int(path.name.split("-a")[1][:4]) for path in world.lake.glob("raw/**/*.parquet")}
+    if len(attempts) == 1:
+        assert seen == everything
+        return _attempt(attempts.pop())
+    assert everything < seen <= everything + everything
+    return "old and new" if seen == everything + everything else "old and part of new"
