@@ -74,7 +74,7 @@ def test_the_five_files_of_the_life_exist_and_are_named_in_order() -> None:
 
 @each_document
 def test_every_make_target_that_is_named_exists(path: Path) -> None:
-    targets = set(re.findall(r"^(\w+):", text("Makefile"), re.MULTILINE))
+    targets = set(re.findall(r"^([\w-]+):", text("Makefile"), re.MULTILINE))
     named = {name for line in code(path.read_text()) for name in re.findall(r"\bmake ([a-z]+)", line)}
     assert named <= targets
 
@@ -82,7 +82,7 @@ def test_every_make_target_that_is_named_exists(path: Path) -> None:
 @each_document
 def test_every_command_and_option_that_is_named_exists(path: Path) -> None:
     for line in code(path.read_text()):
-        for name, words in re.findall(r"(?<![-\w/])tidemark ([a-z]+)\b([^;#|]*)", line):
+        for name, words in re.findall(r"(?<![-\w/])tidemark ([a-z][a-z-]*)\b([^;#|]*)", line):
             command = cli.main.commands.get(name)
             assert command is not None, line
             options = {option for one in command.params for option in one.opts} | {"--help"}
@@ -90,7 +90,7 @@ def test_every_command_and_option_that_is_named_exists(path: Path) -> None:
 
 
 def test_the_readme_names_every_command() -> None:
-    rows = re.findall(r"^\| `tidemark (\w+)` \|", text("README.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `tidemark ([\w-]+)` \|", text("README.md"), re.MULTILINE)
     assert sorted(rows) == sorted(cli.main.commands)
     assert all(any("--json" in option.opts for option in cli.main.commands[name].params) for name in rows)
 

@@ -81,7 +81,8 @@ class FilesSink:
         if recorded is not None and recorded > attempt:
             raise DatabaseBehindLake(
                 f"the lake {self.root} holds a record of attempt {recorded}, this database ends at attempt {attempt}",
-                next_step="the database was restored from an older copy; nothing was started. Restore a newer copy",
+                next_step="the database was restored from an older copy; nothing was started. Read them back with: "
+                f"tidemark adopt {self.pipeline} --why TEXT",
                 pipeline=self.pipeline,
                 manifest=manifest,
                 sink=self.name,

@@ -33,7 +33,7 @@ def stage(session: SparkSession, order: Order) -> Receipt:
     except (PySparkException, Py4JError) as failed:  # lost offsets come as the latter, and a JVM that died
         raise WorkFailed(
             f"Spark failed: {_reason(failed)}",
-            next_step="Spark's log has the details (the task's log, or TIDEMARK_HOME/_logs/spark.log); nothing is published",
+            next_step="nothing is published; Spark's log says more: the task's, or TIDEMARK_HOME/_logs/spark.log",
             pipeline=order.pipeline,
             manifest=order.manifest_id,
             attempt=order.attempt,
