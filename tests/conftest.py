@@ -86,22 +86,26 @@ def airflow_home(services: Path) -> Path:
     return home
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not the session: it takes a tenth of a core even when nobody asks it anything
 def airflow(
     services: Path, postgres: Postgres, broker: Broker, template: str, airflow_home: Path, spark_jars: Path
 ) -> Iterator[Airflow]:
     """A whole Airflow on the checkout's DAG folder; put pipeline files into `airflow_home / "pipelines"`."""
     kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": broker.bootstrap_servers}}
-    env = {
-        "TIDEMARK_DB": postgres.create_database("tidemark", template),
-        "TIDEMARK_HOME": str(airflow_home),
-        "TIDEMARK_PIPELINES": str(airflow_home / "pipelines"),
-        "TIDEMARK_SPARK_JARS": str(spark_jars),
-        "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(kafka),
-        "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
-    }
-    with Airflow(services, postgres.create_database("airflow"), env, schedules=False, parse_interval=3) as server:
-        yield server
+    with (
+        postgres.temporary_database("tidemark", template) as manifests,
+        postgres.temporary_database("airflow") as metadata,
+    ):
+        env = {
+            "TIDEMARK_DB": manifests,
+            "TIDEMARK_HOME": str(airflow_home),
+            "TIDEMARK_PIPELINES": str(airflow_home / "pipelines"),
+            "TIDEMARK_SPARK_JARS": str(spark_jars),
+            "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(kafka),
+            "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
+        }
+        with Airflow(services, metadata, env, schedules=False, parse_interval=3) as server:
+            yield server
 
 
 @pytest.fixture

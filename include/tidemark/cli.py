@@ -42,6 +42,15 @@ class _Group(click.Group):
             presenting.error(error)
             ctx.exit(error.exit_code)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """``--pipelines`` may stand anywhere, also after the command."""
+        for at, word in enumerate(args):
+            if word == "--pipelines" or word.startswith("--pipelines="):
+                end = at + (1 if "=" in word else 2)
+                args = [*args[at:end], *args[:at], *args[end:]]
+                break
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of a run's life, decisions last."""
         return sorted(super().list_commands(ctx), key=list(self.commands).index)

@@ -171,6 +171,20 @@ def _starts(
             assert_never(other)
 
 
+def _refuse_before_anchors(pipeline: Pipeline, planned: Plan, chains: Sequence[Chain]) -> None:
+    """A backfill of a time from before the pipeline began would pass and have done nothing."""
+    anchors = {chain.at: chain.anchor for chain in chains}
+    before = [at for at, end in planned.ends if end < anchors.get(at, 0)]
+    if before:
+        raise PlanRefused(
+            f"the backfill ends before offset {anchors[before[0]]}, where this pipeline's chain begins",
+            next_step=f"to read what is older: tidemark extend-back {pipeline.name} --why TEXT",
+            pipeline=pipeline.name,
+            topic=before[0].topic,
+            partition=before[0].partition,
+        )
+
+
 def _refuse_compacted(pipeline: Pipeline, cluster: KafkaCluster, topics: Sequence[str]) -> None:
     compacted = cluster.compacted(topics)
     if compacted:
@@ -204,6 +218,8 @@ def _store(
     database.insert_ranges(RangeKind.ANCHOR, [(ids[place], None, offset, None) for place, offset in planned.anchors])
     database.insert_ranges(RangeKind.LOST, [(ids[one.at], one.start, one.end, None) for one in planned.lost])
     covered_by = () if planned.slices else database.covering_manifests([(ids[at], end) for at, end in planned.ends])
+    if tick.kind is RunKind.BACKFILL and not planned.slices and not covered_by:
+        _refuse_before_anchors(pipeline, planned, chains)
     run_id = database.insert_run(
         name, tick.run_key, tick.kind, cut_at=tick.cut_at, reached=planned.reached,
         covered_by=list(covered_by), notes=list(planned.notes),

@@ -1,12 +1,14 @@
 """`kill -9` at every failpoint of the local files sink; then `retry` and `run` end in the rows of a fault-free run."""
 
 import signal
+import time
 
 import pytest
 
 from tests.world import World, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 
+BEFORE_RECORD = FAILPOINTS[: FAILPOINTS.index("publish.before_mark")]
 BEFORE_PUBLICATION = FAILPOINTS[: FAILPOINTS.index("publish.marked")]
 
 
@@ -55,3 +57,31 @@ def test_a_paused_attempt_that_wakes_late_changes_nothing_readers_count(world: W
     world.ok("retry", "demo")
     world.assert_complete()
     assert all(one["attempt"] > taken_over[one["id"]] for one in world.json("manifests", "demo"))
+
+
+@pytest.mark.parametrize("point", FAILPOINTS)
+def test_an_error_at_a_failpoint_is_one_message_and_leaves_nothing_half(world: World, point: str) -> None:
+    world.produce(60)
+    failed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:raise")
+    assert failed.returncode == 1
+    assert f"failpoint {point} raised" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    world.assert_whole()
+    if point in BEFORE_RECORD:
+        assert world.listing() == world.exact(), "a failed attempt takes back what it had put"
+    world.ok("retry", "demo")
+    world.ok("run", "demo", "--run-key", "one")
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("seconds", [0.9, 1.1, 1.3, 1.5, 1.7, 1.9])
+def test_killed_at_any_moment_a_retry_and_a_run_end_right(world: World, seconds: float) -> None:
+    world.produce(80, bad_every=9)
+    process = world.start("run", "demo", "--run-key", "one")
+    time.sleep(seconds)  # the work takes from about 0.8 to 2 s after the start: the moments lie all over it
+    process.kill()
+    process.communicate()
+    world.assert_whole()
+    world.ok("retry", "demo")
+    world.ok("run", "demo", "--run-key", "one")
+    world.assert_complete()

@@ -323,3 +323,11 @@ def test_a_file_in_the_place_of_an_hour_fails_that_manifest_alone(world: World) 
     assert world.exact() == {}
     hour.unlink()
     finished(world)
+
+
+def test_the_folder_of_pipelines_may_be_named_before_and_after_the_command(world: World) -> None:
+    folder = str(world.pipelines)
+    assert world.ok("--pipelines", folder, "validate") == world.ok("validate", f"--pipelines={folder}")
+    refused = world.here("validate", "--pipelines", str(world.folder / "nowhere"))
+    assert refused.exit_code == 2
+    assert "nowhere" in refused.stderr

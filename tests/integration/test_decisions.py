@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ from confluent_kafka import TopicPartition
 from sandbox.broker import Broker
 from sandbox.postgres import Postgres
 from tests.world import World
+from tidemark.errors import PlanRefused
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.manifest.migrate import migrate
+from tidemark.model import RunKind
+from tidemark.planning import Tick
 
 
 def drop_before(world: World, partition: int, offset: int) -> None:
@@ -185,3 +189,13 @@ def test_repair_removes_strays_of_ours_writes_lost_records_and_leaves_other_file
 @pytest.mark.parametrize("command", ["accept-loss", "adopt", "repair", "extend-back"])
 def test_a_decision_without_a_reason_is_wrong_use(world: World, command: str) -> None:
     assert world.here(command, "demo").exit_code == 2
+
+
+def test_a_backfill_from_before_the_anchor_is_refused_and_names_the_way(make_world: Callable[..., World]) -> None:
+    world = make_world(settings={"kafka": {"starting_offsets": "latest"}})
+    world.produce(10)
+    world.send('{"n": 0, "at": "2024-03-01T00:00:00Z"}', at=datetime.now(UTC))
+    world.ok("run", "demo")
+    lifecycle = world.lifecycle()
+    with pytest.raises(PlanRefused, match="tidemark extend-back demo"):
+        lifecycle.plan(Tick.at(datetime.now(UTC) - timedelta(hours=1), RunKind.BACKFILL))
