@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tidemark.errors import NotFound, PlanRefused
+from tidemark.errors import IllegalTransition, NotFound, PlanRefused
+from tidemark.kafka import Watermarks
 from tidemark.lifecycle import Lifecycle
 from tidemark.model import ManifestState, RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition, split
@@ -62,7 +63,14 @@ _UNDONE = [state for state in ManifestState if state is not ManifestState.DONE]
 def accept_topic(lifecycle: Lifecycle, topic: str, why: str, *, dry_run: bool) -> Decision:
     """The topic under this name is another one now: its old chains end, the next plan reads the new one from 0."""
     chains = [one for one in _refused(lifecycle, topic) if one.blocked_end is None]
-    return _retire(lifecycle, why, chains, dry_run=dry_run)
+    places, _ = lifecycle.cluster.partitions([topic])
+    back = [chain for chain in chains if chain.at in places]
+    if not back:
+        return _retire(lifecycle, why, chains, dry_run=dry_run)
+    if not dry_run:
+        with lifecycle.database.because(why):
+            lifecycle.database.unblock_chains([chain.id for chain in back])
+    return Decision(tuple(f"{_place(one.at)}: the same topic is back, its chain goes on at {one.end}" for one in back))
 
 
 def accept_truncation(
@@ -76,8 +84,10 @@ def accept_truncation(
     chains = [one for one in refused if one.blocked_end is not None]
     if not chains:
         raise NotFound(f"no truncation of {topic}-{partition} was refused", next_step="see tidemark lag")
-    anchor = chains[0].blocked_end if start is None else start
-    assert anchor is not None
+    noticed = chains[0].blocked_end
+    assert noticed is not None
+    unread = [one.start for _, one in _unread(lifecycle, chains)]
+    anchor = min([noticed, *unread]) if start is None else start
     return _retire(lifecycle, why, chains, dry_run=dry_run, anchor=anchor)
 
 
@@ -98,13 +108,7 @@ def _retire(
 ) -> Decision:
     """End chains. What they planned and nobody published is lost; with ``anchor`` the next incarnation starts there."""
     database, pipeline = lifecycle.database, lifecycle.pipeline.name
-    unread = [
-        (chain, one)
-        for manifest in database.manifests(pipeline, _UNDONE)
-        for one in manifest.ranges
-        for chain in chains
-        if one.at == chain.at
-    ]
+    unread = _unread(lifecycle, chains)
     changed: list[int] = []
     if not dry_run:
         with database.because(why):
@@ -123,13 +127,29 @@ def _retire(
     return Decision(tuple(lines), tuple(sorted(set(changed))), dry_run)
 
 
+def _unread(lifecycle: Lifecycle, chains: list[Chain]) -> list[tuple[Chain, Range]]:
+    """What was planned on chains and is not published; an attempt at work on it is an error."""
+    found = []
+    for manifest in lifecycle.database.manifests(lifecycle.pipeline.name, _UNDONE):
+        mine = [(chain, one) for one in manifest.ranges for chain in chains if one.at == chain.at]
+        if mine and manifest.alive:
+            raise IllegalTransition(
+                f"attempt {manifest.attempt} is at work on offsets that would be given up",
+                next_step="wait for it, or stop that process",
+                pipeline=manifest.pipeline,
+                manifest=manifest.id,
+            )
+        found += mine
+    return found
+
+
 def extend_back(lifecycle: Lifecycle, start: datetime | None, why: str, *, dry_run: bool) -> Decision:
     """Plan the region before each chain's anchor in slices, from a time on (None: all that Kafka still has)."""
     database, pipeline = lifecycle.database, lifecycle.pipeline.name
     places, _ = lifecycle.cluster.partitions(lifecycle.pipeline.source.kafka.topics)
     marks = lifecycle.cluster.watermarks(places)
     at = lifecycle.cluster.offsets_at(places, start) if start else {}
-    begin = {place: max(mark.log_start, (at.get(place) or (mark.log_start,))[0]) for place, mark in marks.items()}
+    begin = {place: _first(mark, at.get(place)) if start else mark.log_start for place, mark in marks.items()}
     with database.because(why):
         database.lock_planning(pipeline)
         chains = {chain.at: chain for chain in database.chains(pipeline)}
@@ -148,8 +168,14 @@ def extend_back(lifecycle: Lifecycle, start: datetime | None, why: str, *, dry_r
     return Decision(lines, tuple(manifests), dry_run)
 
 
+def _first(mark: Watermarks, found: tuple[int, datetime] | None) -> int:
+    """Where a time begins that Kafka was asked for: nothing is that young, or retention took its beginning."""
+    return mark.last_stable if found is None else max(found[0], mark.log_start)
+
+
 def _older(begin: dict[TopicPartition, int], chain: Chain) -> bool:
-    return begin.get(chain.at, chain.anchor) < chain.anchor
+    """Before a later incarnation's anchor lies what an earlier one has read."""
+    return chain.incarnation == 1 and begin.get(chain.at, chain.anchor) < chain.anchor
 
 
 def _store_older(

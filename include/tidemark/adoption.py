@@ -1,7 +1,7 @@
 """Reads a lake's records back into the database: after a restore from an older copy, or into an empty one.
 
 A record names ranges, counts and objects, so it holds all that the database must know of a published manifest. Offsets
-between records that the database does not know either become one planned manifest: ``tidemark retry`` reads them.
+between records that the database does not know either are planned anew: ``tidemark retry`` reads them.
 """
 
 import json
@@ -73,7 +73,8 @@ def _records(lifecycle: Lifecycle) -> list[_Record]:
                 record = found[name.manifest] = _Record(name.manifest, name.attempt, ranges, {})
             if record.attempt == name.attempt:
                 record.receipts[sink.name] = _receipt(sink, name, content)
-    return [found[manifest] for manifest in sorted(found)]
+    whole = [found[manifest] for manifest in sorted(found) if len(found[manifest].receipts) == len(lifecycle.sinks)]
+    return [one for one in whole if all(sink.has_objects(one.receipts[sink.name]) for sink in lifecycle.sinks)]
 
 
 def _newest(sink: FilesSink) -> list[RecordName]:
@@ -133,11 +134,22 @@ def _insert_ranges(lifecycle: Lifecycle, run: int, records: Sequence[_Record], s
                 holes.append(Range(at, end, one.start))
             rows.append((ids[at], one.start, one.end, manifest))
             end = one.end
-    if holes:
-        [manifest] = database.insert_manifests(run, pipeline, 1, first=slice_number)
-        rows += [(ids[one.at], one.start, one.end, manifest) for one in holes]
+    for number, part in enumerate(_one_a_partition(holes)):
+        [manifest] = database.insert_manifests(run, pipeline, 1, first=slice_number + number)
+        rows += [(ids[one.at], one.start, one.end, manifest) for one in part]
     database.insert_ranges(RangeKind.DATA, rows)
     return holes
+
+
+def _one_a_partition(holes: Sequence[Range]) -> list[list[Range]]:
+    """The holes as lists with at most one of each partition: a manifest has one range on a chain."""
+    parts: list[list[Range]] = []
+    for one in holes:
+        free = next((part for part in parts if all(other.at != one.at for other in part)), None)
+        if free is None:
+            parts.append(free := [])
+        free.append(one)
+    return parts
 
 
 def _publish(lifecycle: Lifecycle, record: _Record) -> None:

@@ -67,29 +67,39 @@ def _equations(manifest: Manifest) -> Iterator[Difference]:
 
 
 def _files(lifecycle: Lifecycle, sink: FilesSink, manifests: list[Manifest], *, deep: bool) -> Iterator[Difference]:
+    published = lifecycle.database.published_objects(lifecycle.pipeline.name)
     found = dict(sink.store.list())
-    expected: set[str] = set()
     by_manifest: dict[int, list[PublishedObject]] = {}
-    for manifest_id, _, one in lifecycle.database.published_objects(lifecycle.pipeline.name):
-        if one.sink == sink.name:
-            expected.add(one.path)
+    for manifest_id, _, one in published:
+        if one.sink == sink.name and _still_published(lifecycle, manifest_id, one, found):
             by_manifest.setdefault(manifest_id, []).append(one)
             yield from _object(sink, manifest_id, one, found.get(one.path), deep=deep)
     for manifest in manifests:
         yield from _record(lifecycle, sink, manifest)
         if deep and manifest.published(sink.name):
             yield from _offsets(sink, manifest, by_manifest.get(manifest.id, []))
-    own = {manifest.id: manifest for manifest in manifests}
-    for key, made_for in _strays(lifecycle, found.keys() - expected, own):
+    own = {manifest.id: manifest for manifest in lifecycle.database.manifests(lifecycle.pipeline.name)}
+    for key, made_for in strays(lifecycle, sink, own):
         yield _stray(sink, key, own[made_for] if made_for else None)
 
 
-def strays(lifecycle: Lifecycle, sink: FilesSink) -> list[tuple[str, int | None]]:
-    """(key, the manifest of this pipeline it was made for, or None) of all that is there and should not be."""
+def _still_published(lifecycle: Lifecycle, manifest: int, one: PublishedObject, found: dict[str, int]) -> bool:
+    """An object that is not there any more may have been replaced since publications were read."""
+    if one.path in found:
+        return True
+    return any(now.path == one.path for _, _, now in lifecycle.database.published_objects(ids=[manifest]))
+
+
+def strays(lifecycle: Lifecycle, sink: FilesSink, own: dict[int, Manifest]) -> list[tuple[str, int | None]]:
+    """(key, the manifest of ``own`` it was made for, or None) of what is there and should not be.
+
+    Files are listed after the manifests and before the publications are read: what an attempt at work publishes
+    meanwhile is not taken for a stray.
+    """
+    keys = {key for key, _ in sink.store.list()}
     published = lifecycle.database.published_objects(lifecycle.pipeline.name)
     expected = {one.path for _, _, one in published if one.sink == sink.name}
-    own = {manifest.id: manifest for manifest in lifecycle.database.manifests(lifecycle.pipeline.name)}
-    return _strays(lifecycle, {key for key, _ in sink.store.list()} - expected, own)
+    return _strays(lifecycle, keys - expected, own)
 
 
 def _strays(lifecycle: Lifecycle, keys: set[str], own: dict[int, Manifest]) -> list[tuple[str, int | None]]:

@@ -103,11 +103,15 @@ def watching(name: str, reached: Callable[[], bool]) -> Iterator[None]:
         yield
         return
     over = threading.Event()
+    raised: list[WorkFailed] = []
 
     def watch() -> None:
         while not over.wait(0.02):
             if reached():
-                failpoint(name)
+                try:
+                    failpoint(name)
+                except WorkFailed as failure:
+                    raised.append(failure)
                 return
 
     watcher = threading.Thread(target=watch, name=f"failpoint-{name}", daemon=True)
@@ -117,3 +121,5 @@ def watching(name: str, reached: Callable[[], bool]) -> Iterator[None]:
     finally:
         over.set()
         watcher.join()
+    if raised:
+        raise raised[0]

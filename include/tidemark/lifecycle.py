@@ -81,19 +81,22 @@ class Lifecycle:
         if manifest.state is ManifestState.DONE and not replay:
             return Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, published_counts(manifest))
         self._refuse_retired(manifest)
+        planning.refuse_moved_roots(self.pipeline, self.database, self.sinks)
         for sink in self.sinks:
             sink.claim(self._database_id)
             recorded = sink.recorded_attempt(manifest_id)  # before asking the database: it may grow meanwhile
             sink.refuse_attempts_beyond(manifest_id, self.database.newest_attempt(manifest_id), recorded)
         attempt = self.start(manifest)
+        manifest = self.database.manifest(manifest_id)  # as it is now that no lower attempt can change it
         try:
             return self._work(manifest, attempt, stage, replay=replay)
         except BaseException as error:
             return self._ended(manifest, attempt, error)
         finally:
-            with suppress(TidemarkError):
-                for sink in self.sinks:
+            for sink in self.sinks:
+                with suppress(TidemarkError):
                     sink.clear_staging(manifest_id, attempt)
+            with suppress(TidemarkError):
                 self.database.release(manifest_id, attempt)
 
     def _work(self, manifest: Manifest, attempt: int, stage: Stage, *, replay: bool) -> Outcome:
@@ -117,7 +120,7 @@ class Lifecycle:
                 self.fail(manifest.id, attempt, error)
                 raise error
             fenced = error if isinstance(error, Fenced) else self._overtaken(manifest.id, attempt)
-            if not fenced.superseded:
+            if not fenced.superseded or not isinstance(error, Exception):
                 raise fenced from error
             self._clean(manifest.id, attempt, keep=self.database.manifest(manifest.id).published_attempt or 0)
             return Outcome(manifest.id, attempt, Ending.SUPERSEDED, Counts())
@@ -198,7 +201,8 @@ class Lifecycle:
             recorded = {sink.recorded_attempt(manifest.id) for sink in self.sinks}
             if recorded != {receipt.attempt} or fingerprint != self.pipeline.fingerprint():
                 continue
-            if all(sink.holds(receipt) for sink in self.sinks):
+            same = all(sink.recorded_ranges(receipt) == manifest.ranges for sink in self.sinks)
+            if same and all(sink.holds(receipt) for sink in self.sinks):
                 counts = self._mark(manifest, receipt, attempt, AttemptState.UNCHANGED)
                 self._clean(manifest.id, attempt, keep=receipt.attempt)
                 return Outcome(manifest.id, receipt.attempt, Ending.RECOVERED, counts)
@@ -259,7 +263,8 @@ class Lifecycle:
                 digest = visible.digest(sink.name)
                 if not self.database.publish(manifest.id, attempt, sink.name, visible.attempt, digest, asdict(counts)):
                     raise self._overtaken(manifest.id, attempt)
-            self.database.finish(manifest.id, attempt, [sink.name for sink in self.sinks])
+            if not self.database.finish(manifest.id, attempt, [sink.name for sink in self.sinks]):
+                raise self._overtaken(manifest.id, attempt)
             self.database.end_attempt(manifest.id, attempt, ending)
         return counts
 

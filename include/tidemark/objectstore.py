@@ -136,13 +136,17 @@ class LocalStore:
         """Put a staged object at its key; done before means an object of ``size`` bytes is there and none is staged."""
         source, target = self._path(staged), self._path(key)
         with _translated(source):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                source.rename(target)
-            except FileNotFoundError:
-                if self.size(key) == size:
-                    return
-                raise
+            while True:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    source.rename(target)
+                except FileNotFoundError:
+                    if self.size(key) == size:
+                        return
+                    if source.exists():
+                        continue  # another process pruned the empty folder between our two calls
+                    raise
+                return
 
     def sync(self, keys: Iterable[str]) -> None:
         paths = [self._path(key) for key in keys]
@@ -182,13 +186,19 @@ class LocalStore:
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """(key, bytes) of every object below a folder, in no order; a folder that is not there has none."""
-        for folder, _, names in os.walk(self._path(prefix)):
+        for folder, _, names in os.walk(self._path(prefix), onerror=_refuse_unreadable):
             for name in names:
                 path = Path(folder, name)
                 try:
                     yield path.relative_to(self._root).as_posix(), path.stat().st_size
                 except FileNotFoundError:
                     continue
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    """A folder that is gone holds nothing; one that cannot be read must not look empty."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise _translate(error, Path(error.filename)) from error
 
 
 def _sync_file(path: Path) -> None:

@@ -63,7 +63,7 @@ def plan(
         return known
     _check_lakes(pipeline, database, sinks, dry_run=dry_run)
     first_plan = database.roots(pipeline.name) is None
-    before_asking = database.chains(pipeline.name)
+    before_asking = _chains(pipeline, database)
     states = observe(pipeline, cluster, tick, before_asking, first_plan=first_plan)
     try:
         with database.transaction():
@@ -71,7 +71,7 @@ def plan(
             known = _known(pipeline, database, tick)
             if known is not None:
                 return known
-            chains = database.chains(pipeline.name)
+            chains = _chains(pipeline, database)
             planned = planner.plan(
                 pipeline.name, states, chains, limits(pipeline, database),
                 pipeline.source.kafka.on_data_loss, datetime.now(UTC),
@@ -94,6 +94,11 @@ def plan(
     return run
 
 
+def _chains(pipeline: Pipeline, database: ManifestDatabase) -> list[Chain]:
+    """The chains of the topics the pipeline file names; one that it names no longer just rests."""
+    return [chain for chain in database.chains(pipeline.name) if chain.at.topic in pipeline.source.kafka.topics]
+
+
 def _known(pipeline: Pipeline, database: ManifestDatabase, tick: Tick) -> PlannedRun | None:
     row = database.find_run(pipeline.name, tick.run_key)
     if row is None:
@@ -110,21 +115,29 @@ def _known(pipeline: Pipeline, database: ManifestDatabase, tick: Tick) -> Planne
 
 
 def _check_lakes(pipeline: Pipeline, database: ManifestDatabase, sinks: Sequence[FilesSink], *, dry_run: bool) -> None:
-    roots = database.roots(pipeline.name)
+    refuse_moved_roots(pipeline, database, sinks)
     for sink in sinks:
-        if roots is not None and roots.get(sink.name, sink.root) != sink.root:
+        if not dry_run:
+            sink.claim(database.id())
+    # The lake is asked before the database: it may grow meanwhile.
+    records = [(sink, sink.highest_record(), sink.highest_record(own=True)) for sink in sinks]
+    highest, own = database.highest_manifest(), database.highest_manifest(pipeline.name)
+    for sink, record, own_record in records:
+        sink.refuse_records_beyond(highest, record)
+        sink.refuse_records_beyond(own, own_record)
+
+
+def refuse_moved_roots(pipeline: Pipeline, database: ManifestDatabase, sinks: Sequence[FilesSink]) -> None:
+    """A root that is not where the pipeline was planned into would split its output over two lakes."""
+    roots = database.roots(pipeline.name) or {}
+    for sink in sinks:
+        if roots.get(sink.name, sink.root) != sink.root:
             raise ConfigurationError(
                 f"sink {sink.name} was planned into {roots[sink.name]}, the pipeline file now says {sink.root}",
                 next_step="set the root back (relative roots start at TIDEMARK_HOME), or give the new place a new "
                 "pipeline name",
                 pipeline=pipeline.name,
             )
-        if not dry_run:
-            sink.claim(database.id())
-    records = [(sink, sink.highest_record()) for sink in sinks]  # before asking the database: it may grow meanwhile
-    highest = database.highest_manifest()
-    for sink, record in records:
-        sink.refuse_records_beyond(highest, record)
 
 
 def observe(

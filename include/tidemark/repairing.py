@@ -7,6 +7,7 @@ from tidemark.accepting import Decision
 from tidemark.audit import strays
 from tidemark.layout import RecordName
 from tidemark.lifecycle import Lifecycle
+from tidemark.model import ManifestState
 from tidemark.sinks.files import FilesSink
 
 
@@ -15,20 +16,26 @@ def repair(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
     lines: list[str] = []
     manifests: set[int] = set()
     for sink in lifecycle.sinks:
-        removed = [(key, manifest) for key, manifest in strays(lifecycle, sink) if manifest is not None]
+        removed = _leftovers(lifecycle, sink)
         written = _missing_records(lifecycle, sink)
         lines += [f"{'would remove' if dry_run else 'removed'} {key}" for key, _ in removed]
         lines += [f"{'would write' if dry_run else 'wrote'} {name}" for name in written]
         manifests |= {manifest for _, manifest in removed} | {name.manifest for name in written}
-        if not dry_run:
+        if not dry_run and (removed or written):
+            lifecycle.database.note_repair(sorted(manifests), why)
             sink.store.delete(key for key, _ in removed)
             for name in written:
                 _write_record(lifecycle, sink, name)
-    if manifests and not dry_run:
-        lifecycle.database.note_repair(sorted(manifests), why)
     swept = [] if dry_run else lifecycle.sweep()
     lines += [f"removed the staging of manifest {one}" for one in swept]
     return Decision(tuple(lines), tuple(sorted(manifests)), dry_run)
+
+
+def _leftovers(lifecycle: Lifecycle, sink: FilesSink) -> list[tuple[str, int]]:
+    """What attempts at done manifests left; what an unfinished one has, its retry may still need."""
+    own = {one.id: one for one in lifecycle.database.manifests(sink.pipeline)}
+    found = strays(lifecycle, sink, own)
+    return [(key, one) for key, one in found if one is not None and own[one].state is ManifestState.DONE]
 
 
 def _missing_records(lifecycle: Lifecycle, sink: FilesSink) -> list[RecordName]:

@@ -1,6 +1,7 @@
 """What a person decides: each verb says what it would do, does it, and leaves who and why in the history."""
 
 import json
+import signal
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,8 @@ from tidemark.manifest.database import ManifestDatabase
 from tidemark.manifest.migrate import migrate
 from tidemark.model import RunKind
 from tidemark.planning import Tick
+
+Make = Callable[..., World]
 
 
 def drop_before(world: World, partition: int, offset: int) -> None:
@@ -199,3 +202,82 @@ def test_a_backfill_from_before_the_anchor_is_refused_and_names_the_way(make_wor
     lifecycle = world.lifecycle()
     with pytest.raises(PlanRefused, match="tidemark extend-back demo"):
         lifecycle.plan(Tick.at(datetime.now(UTC) - timedelta(hours=1), RunKind.BACKFILL))
+
+
+def test_a_topic_taken_out_of_the_file_and_put_back_goes_on_where_its_chain_ended(world: World) -> None:
+    world.produce(20)
+    world.ok("run", "demo")
+    other = f"{world.topic}-other"
+    world.broker.create_topic(other, 1, {"retention.ms": "-1"})
+    world.write_pipeline(topics=[other])
+    world.ok("run", "demo")
+    world.write_pipeline()
+    world.produce(20)
+    world.ok("run", "demo")
+    world.broker.delete_topic(other)
+    world.assert_complete()
+
+
+def test_accepting_a_topic_that_was_never_another_one_reads_nothing_again(world: World) -> None:
+    world.produce(20)
+    world.ok("run", "demo")
+    with ManifestDatabase(world.dsn, "test") as database:
+        database.block_chains([one.id for one in database.chains("demo")], "it looked gone for a moment", None)
+    world.produce(20)
+    assert world.here("run", "demo").exit_code == 1
+    assert "its chain goes on at 10" in world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "it is back")
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_a_recorded_attempt_is_not_taken_for_ranges_that_lost_some_of_their_offsets(make_world: Make) -> None:
+    world = make_world(partitions=1)
+    world.produce(20)
+    killed = world.tidemark("run", "demo", failpoint="publish.before_mark:kill9")
+    assert killed.returncode == -signal.SIGKILL
+    drop_before(world, 0, 5)
+    world.ok("accept-loss", "demo", "--why", "retention")
+    world.ok("retry", "demo")
+    assert lost(world) == [(0, 0, 5)]
+    assert world.exact() == Counter((world.topic, 0, offset) for offset in range(5, 20))
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_several_holes_of_one_partition_are_adopted_as_manifests_of_their_own(
+    make_world: Make, postgres: Postgres
+) -> None:
+    world = make_world(partitions=1)
+    world.produce(200)
+    world.ok("run", "demo")
+    for one in world.json("manifests", "demo")[1::2]:
+        for each in one["objects"]:
+            Path(each["path"]).unlink()
+        (world.lake / f"_manifests/demo/{one['id']:010d}.0001.json").unlink()
+    with postgres.temporary_database("empty") as empty:
+        world.dsn = empty
+        migrate(empty)
+        world.ok("adopt", "demo", "--why", "lost the database")
+        world.ok("retry", "demo")
+        world.assert_complete()
+
+
+def test_what_waits_for_a_retry_is_not_repaired_away(world: World) -> None:
+    world.produce(20)
+    killed = world.tidemark("run", "demo", failpoint="publish.before_mark:kill9")
+    assert killed.returncode == -signal.SIGKILL
+    world.ok("repair", "demo", "--why", "tidy")
+    assert world.listing() == world.everything()
+    world.ok("retry", "demo")
+    assert world.json("manifests", "demo")[0]["published_attempt"] == 1, "found, not done again"
+    world.assert_complete()
+
+
+def test_a_moved_root_is_refused_by_a_retry_too(world: World) -> None:
+    world.produce(20)
+    world.ok("plan", "demo")
+    world.settings["sinks"] = [{"files": {"root": str(world.folder / "elsewhere")}}]
+    world.write_pipeline()
+    refused = world.here("retry", "demo")
+    assert refused.exit_code != 0
+    assert "elsewhere" in refused.stderr
+    assert not (world.folder / "elsewhere").exists()

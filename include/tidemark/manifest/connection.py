@@ -71,6 +71,12 @@ def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkErro
         return ConfigurationError(
             "this database has no Tidemark tables", next_step="create them with: tidemark migrate", **context
         )
+    if state.startswith(("22", "23", "TM")):
+        return IllegalTransition(
+            f"the manifest database refused a change: {error.diag.message_primary}",
+            next_step="nothing was stored; the history (tidemark show ID) says what was before",
+            **context,
+        )
     if state == "42501":
         return AccessDenied(
             f"the manifest database says: {error.diag.message_primary}",

@@ -164,6 +164,9 @@ class ManifestDatabase:
     def retire_chains(self, chains: Sequence[int]) -> None:
         self._changed("retire_chains", chains=list(chains))
 
+    def unblock_chains(self, chains: Sequence[int]) -> None:
+        self._changed("unblock_chains", chains=list(chains))
+
     def accept_loss(self, chain: int, start: int, end: int) -> list[int]:
         """Give offsets up, behind the chain's end or in unpublished ranges; the manifests that lost some."""
         return [row["id"] for row in self._rows("accept_loss", chain=chain, start=start, end=end)]
@@ -305,8 +308,8 @@ class ManifestDatabase:
             for row in self._rows("lost_ranges", pipeline=pipeline)
         ]
 
-    def highest_manifest(self) -> int:
-        return int(self._rows("highest_manifest")[0]["id"])
+    def highest_manifest(self, pipeline: str | None = None) -> int:
+        return int(self._rows("highest_manifest", pipeline=pipeline)[0]["id"])
 
     def broken_chains(self, pipeline: str) -> list[Row]:
         return self._rows("broken_chains", pipeline=pipeline)

@@ -14,7 +14,9 @@ SELECT run_key, kind::text AS kind, cut_at, reached, manifests, covered_by, note
 FROM run WHERE pipeline = %(pipeline)s AND run_key = %(run_key)s;
 
 -- name: remember_pipeline
-INSERT INTO pipeline (name, roots) VALUES (%(pipeline)s, %(roots)s) ON CONFLICT (name) DO NOTHING;
+INSERT INTO pipeline (name, roots) VALUES (%(pipeline)s, %(roots)s)
+ON CONFLICT (name) DO UPDATE SET roots = EXCLUDED.roots || pipeline.roots
+WHERE pipeline.roots IS DISTINCT FROM EXCLUDED.roots || pipeline.roots;
 
 -- name: roots
 SELECT roots FROM pipeline WHERE name = %(pipeline)s;
@@ -76,7 +78,7 @@ SELECT %(run_id)s, %(pipeline)s, slice FROM generate_series(%(first)s::int, %(la
 RETURNING id, slice;
 
 -- name: list_manifests_of_run
-UPDATE run SET manifests = %(manifests)s WHERE id = %(run_id)s;
+UPDATE run SET manifests = manifests || %(manifests)s::bigint[] WHERE id = %(run_id)s;
 
 -- name: block_chains
 UPDATE chain SET blocked = %(reason)s, blocked_since = now(), blocked_end = %(log_end)s
@@ -85,6 +87,9 @@ WHERE id = ANY (%(chains)s) AND blocked IS NULL;
 -- name: retire_chains
 UPDATE chain SET retired_at = now(), blocked = NULL, blocked_since = NULL, blocked_end = NULL
 WHERE id = ANY (%(chains)s) AND retired_at IS NULL;
+
+-- name: unblock_chains
+UPDATE chain SET blocked = NULL, blocked_since = NULL, blocked_end = NULL WHERE id = ANY (%(chains)s);
 
 -- name: accept_loss
 SELECT accept_loss(%(chain)s, %(start)s, %(end)s) AS id;
@@ -197,7 +202,7 @@ FROM manifest_range r JOIN chain c ON c.id = r.chain_id
 WHERE c.pipeline = %(pipeline)s AND r.kind = 'lost' ORDER BY c.topic, c.partition, r.start_offset;
 
 -- name: highest_manifest
-SELECT coalesce(max(id), 0) AS id FROM manifest;
+SELECT coalesce(max(id), 0) AS id FROM manifest WHERE %(pipeline)s::text IS NULL OR pipeline = %(pipeline)s;
 
 -- name: broken_chains
 -- What the constraints make impossible; the audit asks all the same.

@@ -16,7 +16,7 @@ from tidemark.digest import row_digest
 from tidemark.errors import DatabaseBehindLake, ForeignLake, TidemarkError
 from tidemark.failpoints import failpoint
 from tidemark.layout import OWNER, RECORDS, STAGING, RecordName, staging_folder
-from tidemark.model import Receipt
+from tidemark.model import Receipt, range_from
 from tidemark.objectstore import ObjectStore, open_store
 from tidemark.offsets import Range
 
@@ -55,9 +55,10 @@ class FilesSink:
         content = self.store.get(OWNER)
         return None if content is None else str(json.loads(content)["database"])
 
-    def highest_record(self) -> int:
-        """The highest manifest id that any record in the lake names, 0 without one."""
-        names = (RecordName.parse(key) for key, _ in self.store.list(RECORDS))
+    def highest_record(self, *, own: bool = False) -> int:
+        """The highest manifest id that any record in the lake names (``own``: of this pipeline), 0 without one."""
+        folder = f"{RECORDS}/{self.pipeline}" if own else RECORDS
+        names = (RecordName.parse(key) for key, _ in self.store.list(folder))
         return max((name.manifest for name in names if name), default=0)
 
     def refuse_records_beyond(self, manifest: int, record: int) -> None:
@@ -95,6 +96,11 @@ class FilesSink:
             return content is not None and json.loads(content)["digest"] == receipt.digest(self.name)
         except (ValueError, KeyError, TypeError):
             return False
+
+    def recorded_ranges(self, receipt: Receipt) -> tuple[Range, ...]:
+        """The ranges that the record of the receipt's attempt says it covers; none without a record."""
+        content = self.store.get(str(RecordName(self.pipeline, receipt.manifest_id, receipt.attempt)))
+        return () if content is None else tuple(range_from(one) for one in json.loads(content)["ranges"])
 
     def holds(self, receipt: Receipt) -> bool:
         """Whether the record is there, and every object of the receipt at its key with its size."""
@@ -158,9 +164,13 @@ class FilesSink:
         return json.dumps(record, indent=1, sort_keys=True).encode()
 
     def discard(self, receipt: Receipt) -> None:
-        """Remove all that an attempt which is not published left here: objects, record, staging."""
-        self.store.delete(one.path for one in receipt.objects_of(self.name))
+        """Remove all that an attempt which is not published left here.
+
+        The record goes first, so that no record ever names an object that is gone; staging goes last, so that what
+        dies on the way is found again by ``sweep``.
+        """
         self.store.delete([str(RecordName(self.pipeline, receipt.manifest_id, receipt.attempt))])
+        self.store.delete(one.path for one in receipt.objects_of(self.name))
         self.clear_staging(receipt.manifest_id, receipt.attempt)
 
     def staged_manifests(self) -> list[int]:
