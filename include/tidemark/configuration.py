@@ -93,14 +93,6 @@ def load_or_error(path: Path, env: Mapping[str, str] = os.environ) -> Pipeline |
         return invalid
 
 
-def load_all(folder: Path | str, env: Mapping[str, str] = os.environ) -> list[Pipeline]:
-    """Every pipeline of a folder, in the order of its files; a problem in any of them is an error with all problems."""
-    loaded, problems = _load_each(folder, env)
-    if problems:
-        raise InvalidPipelines(problems)
-    return [pipeline for _, pipeline in loaded]
-
-
 def load_each(
     folder: Path | str, env: Mapping[str, str] = os.environ
 ) -> list[tuple[Path, Pipeline | InvalidPipelines]]:

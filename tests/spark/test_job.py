@@ -1,6 +1,7 @@
 """Spark itself: it reads exactly the ranges of an order, and makes of them what the tests without Spark make."""
 
 import gc
+import logging
 import os
 import signal
 import subprocess
@@ -36,6 +37,7 @@ NOT_KILLED_YET = 120  # seconds a command with Spark may take on a busy machine
 @pytest.fixture(scope="module")
 def session(spark_jars: Path) -> Iterator[SparkSession]:
     opened = open_session("local[2]", spark_jars)
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # at exit it would talk to a stream that pytest has closed
     yield opened
     opened.stop()
     gc.collect()  # its sockets, while this module's filter of warnings holds

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.pipeline_text import GOOD, changed, problems
-from tidemark.configuration import InvalidPipelines, find, load, load_all, load_each, pipeline_files
+from tidemark.configuration import InvalidPipelines, find, load, load_each, pipeline_files
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.pipeline import Cut, FilesSinkConfig, Gaps, Pipeline, SinkKind, json_schema
 
@@ -165,13 +165,15 @@ def test_files_of_a_folder_load_by_name_and_two_of_one_name_are_an_error(write: 
     write(changed(("pipeline: flights", "pipeline: other")), "a.yml")
     write("not ours", ".hidden.yaml")
     write("{}", "records.json")
-    assert [one.name for one in load_all(tmp_path, {})] == ["other", "flights"]
+    found = [one for _, one in load_each(tmp_path, {})]
+    assert [one.name for one in found if isinstance(one, Pipeline)] == ["other", "flights"]
     assert find(tmp_path, "flights", {}).name == "flights"
     write(GOOD, "c.yaml")
-    for act in (lambda: load_all(tmp_path, {}), lambda: find(tmp_path, "flights", {})):
-        with pytest.raises(InvalidPipelines) as caught:
-            act()
-        assert [str(one) for one in caught.value.problems] == [
+    with pytest.raises(InvalidPipelines) as caught:
+        find(tmp_path, "flights", {})
+    for wrong in (caught.value, dict(load_each(tmp_path, {}))[tmp_path / "c.yaml"]):
+        assert isinstance(wrong, InvalidPipelines)
+        assert [str(one) for one in wrong.problems] == [
             f'{tmp_path}/c.yaml:1: pipeline: is "flights", as in {tmp_path}/b.yaml; no two pipelines share a name'
         ]
     assert find(tmp_path, "other", {}).name == "other"

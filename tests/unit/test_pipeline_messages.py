@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.pipeline_text import changed, problems
-from tidemark.configuration import load_all
+from tidemark.configuration import load_each
 from tidemark.errors import ConfigurationError
 
 Write = Callable[..., Path]
@@ -176,7 +176,7 @@ def test_a_missing_file_a_folder_and_a_missing_folder_are_named(tmp_path: Path) 
     (tmp_path / "folder.yaml").mkdir()
     assert problems(tmp_path / "folder.yaml") == ["folder.yaml: is not a file"]
     with pytest.raises(ConfigurationError, match=r"there is no folder of pipelines at .*\n.*TIDEMARK_PIPELINES"):
-        load_all(tmp_path / "none")
+        load_each(tmp_path / "none")
 
 
 @pytest.mark.parametrize(("value", "expected"), VARIABLES)

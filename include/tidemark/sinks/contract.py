@@ -16,7 +16,7 @@ class StagedFile:
     """One complete file in the attempt's staging folder, as measured from what was written.
 
     ``staged`` is relative to the attempt's staging folder and ``folder``, where it belongs, to the root. Offsets are
-    the lowest and the highest, both inclusive. Times are ISO 8601 in UTC, None for dead letters, which have none.
+    the lowest and the highest, both inclusive.
     """
 
     sink: str
@@ -30,8 +30,6 @@ class StagedFile:
     digest: str
     first_offset: int
     last_offset: int
-    first_event: str | None
-    last_event: str | None
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""

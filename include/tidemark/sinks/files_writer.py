@@ -7,7 +7,7 @@ here; publishing does that before it says anything to anybody.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,8 +27,8 @@ TASK_BYTES = 256 * MIB  # Arrow bytes held by one task, all folders together
 FILE_BYTES = 128 * MIB  # Arrow bytes of one file: Parquet is smaller, so this bounds the file too
 FILE_ROWS = 2_000_000
 ROW_GROUP_ROWS = 256 * 1024
-_EVENT, _HASH_A, _HASH_B = "_event", "_hash_a", "_hash_b"  # held beside the rows; no data column begins with _
-_BESIDE = pa.schema({_EVENT: INSTANT, _HASH_A: pa.uint64(), _HASH_B: pa.uint64()})
+_HASH_A, _HASH_B = "_hash_a", "_hash_b"  # held beside the rows; no data column begins with _
+_BESIDE = pa.schema({_HASH_A: pa.uint64(), _HASH_B: pa.uint64()})
 _PIECE_OVERHEAD = 256  # bytes that a column of a small piece costs beside its values (alignment, Python objects)
 
 
@@ -72,13 +72,13 @@ class FilesWriter:
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         unit = self._layout.finest
         period = pa.nulls(len(event_time), INSTANT) if unit == "none" else pc.floor_temporal(event_time, unit=unit)
-        for topic, partition, when, piece in _grouped(rows, event_time, period):
+        for topic, partition, when, piece in _grouped(rows, period):
             folder = self._layout.folder(self._pipeline, topic, when or EARLIEST)
             self._hold(_Target(ObjectKind.DATA, topic, partition, folder), piece)
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
         nothing = pa.nulls(rows.num_rows, INSTANT)
-        for topic, partition, _, piece in _grouped(rows, nothing, nothing):
+        for topic, partition, _, piece in _grouped(rows, nothing):
             self._hold(_Target(ObjectKind.DEAD_LETTER, topic, partition, dead_letter_folder(topic)), piece)
 
     def close(self) -> list[StagedFile]:
@@ -124,7 +124,6 @@ class FilesWriter:
                 topic=target.topic, partition=target.partition, file=self._path(number),
             ) from error  # fmt: skip
         offsets = pc.min_max(table.column("_offset")).as_py()
-        events = pc.min_max(measured.column(_EVENT)).as_py()
         self._staged.append(
             StagedFile(
                 sink=self._name,
@@ -138,8 +137,6 @@ class FilesWriter:
                 digest=str(Digest.of(measured.column(_HASH_A), measured.column(_HASH_B))),
                 first_offset=offsets["min"],
                 last_offset=offsets["max"],
-                first_event=_text(events["min"]),
-                last_event=_text(events["max"]),
             )
         )
 
@@ -167,14 +164,12 @@ def _opened(root: str) -> tuple[fs.FileSystem, str]:
     return fs.LocalFileSystem(), str(Path(root).absolute())
 
 
-def _grouped(
-    rows: pa.RecordBatch, event_time: pa.Array, period: pa.Array
-) -> Iterator[tuple[str, int, datetime | None, pa.Table]]:
+def _grouped(rows: pa.RecordBatch, period: pa.Array) -> Iterator[tuple[str, int, datetime | None, pa.Table]]:
     """Topic, partition, period and rows of each group, in their order, with the columns of ``_BESIDE``.
 
     A group is a copy unless it is all of the rows: a slice would keep the whole batch in memory after a flush.
     """
-    columns = [*rows.columns, event_time, *row_hashes(rows)]
+    columns = [*rows.columns, *row_hashes(rows)]
     measured = pa.Table.from_arrays(columns, schema=pa.schema([*rows.schema, *_BESIDE]))
     keys = pa.table({"topic": rows.column("_topic"), "partition": rows.column("_partition"), "period": period})
     order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])  # stable, says its documentation
@@ -185,7 +180,3 @@ def _grouped(
         start += group["count_all"]
         piece = measured if len(sizes) == 1 else measured.take(chosen)
         yield group["topic"], group["partition"], group["period"], piece
-
-
-def _text(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.astimezone(UTC).isoformat()
