@@ -173,7 +173,9 @@ def _grouped(rows: pa.RecordBatch, period: pa.Array) -> Iterator[tuple[str, int,
     measured = pa.Table.from_arrays(columns, schema=pa.schema([*rows.schema, *_BESIDE]))
     keys = pa.table({"topic": rows.column("_topic"), "partition": rows.column("_partition"), "period": period})
     order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])  # stable, says its documentation
-    sizes = keys.take(order).group_by(keys.column_names, use_threads=False).aggregate([([], "count_all")]).to_pylist()
+    sizes = keys.group_by(keys.column_names, use_threads=False).aggregate([([], "count_all")]).to_pylist()
+    # Groups come in the order of Arrow's hash table, which is not always that of their first rows.
+    sizes.sort(key=lambda group: (group["topic"].encode(), group["partition"], group["period"] or EARLIEST))
     start = 0
     for group in sizes:
         chosen = order[start : start + group["count_all"]]
