@@ -22,7 +22,7 @@ DEAD_LETTERS = "_dead_letters"
 
 _NAME = re.compile(
     r"(?P<manifest>\d{10,})-a(?P<attempt>\d{4,})-p(?P<partition>\d{5,})"
-    r"-(?P<start>\d{19})-(?P<end>\d{19})-(?P<part>\d{5,})\.(?P<format>[a-z0-9.]+)"
+    r"-(?P<start>\d{19})-(?P<end>\d{19})-(?P<part>\d{5,})\.(?P<format>parquet)"
 )
 _RECORD = re.compile(r"_manifests/(?P<pipeline>[^/]+)/(?P<manifest>\d{10,})\.(?P<attempt>\d{4,})\.json")
 

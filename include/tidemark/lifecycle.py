@@ -93,11 +93,17 @@ class Lifecycle:
         except BaseException as error:
             return self._ended(manifest, attempt, error)
         finally:
-            for sink in self.sinks:
-                with suppress(TidemarkError):
-                    sink.clear_staging(manifest_id, attempt)
             with suppress(TidemarkError):
-                self.database.release(manifest_id, attempt)
+                self._leave(manifest_id, attempt)
+
+    def _leave(self, manifest: int, attempt: int) -> None:
+        """Drop what a failed attempt staged and let its lock go; one that published keeps its staging until it is
+        clean, since ``sweep`` finds by it what is still to be removed."""
+        ended = next(row["state"] for row in self.database.attempts(manifest) if row["attempt"] == attempt)
+        self.database.release(manifest, attempt)
+        if ended not in (AttemptState.PUBLISHED, AttemptState.UNCHANGED):
+            for sink in self.sinks:
+                sink.clear_staging(manifest, attempt)
 
     def _work(self, manifest: Manifest, attempt: int, stage: Stage, *, replay: bool) -> Outcome:
         failpoint("attempt.started")

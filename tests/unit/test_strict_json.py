@@ -87,6 +87,8 @@ def decode(schema: Any, *values: bytes | str | None) -> tuple[list[dict[str, Any
         ('{"id": 1, "money": 2.505}', "field money: does not fit DECIMAL(10,2)"),
         ('{"id": 1, "money": 123456789}', "field money: does not fit DECIMAL(10,2)"),
         ('{"id": 1, "money": 1e99999}', "field money: does not fit DECIMAL(10,2)"),
+        ('{"id": 1, "money": 1e-999999999}', "field money: does not fit DECIMAL(10,2)"),
+        ('{"id": 1, "money": 0e-999999999}', "field money: does not fit DECIMAL(10,2)"),
         ('{"id": 1, "money": "2.50"}', "field money: expected number, found string"),
         ('{"id": 1, "at": "2013-02-30T00:00:00Z"}', "field at: not an RFC 3339 date-time"),
         ('{"id": 1, "at": 1356998400}', "field at: expected date-time string, found integer"),

@@ -186,6 +186,9 @@ class Instant(Scalar):
         return built
 
 
+_EXPONENT_LIMIT = 1_000  # a DECIMAL holds 38 digits; what lies this far from 1 fits none
+
+
 @dataclass(frozen=True)
 class Exact(Scalar):
     """A decimal; digits that would be lost are an error, zeros at the end of the fraction are not digits."""
@@ -202,6 +205,12 @@ class Exact(Scalar):
     @property
     def arrow(self) -> pa.DataType:
         return pa.decimal128(self.precision, self.scale)
+
+    def _built(self, values: list[Any]) -> pa.Array:
+        # pyarrow 26 dies of an exponent such as that of 1e-999999999, and with it the whole task.
+        if any(type(value) is Decimal and abs(value.adjusted()) > _EXPONENT_LIMIT for value in values):
+            raise Misfit
+        return super()._built(values)
 
 
 @dataclass(frozen=True)
