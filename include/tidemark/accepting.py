@@ -11,8 +11,8 @@ from tidemark.errors import IllegalTransition, NotFound, PlanRefused
 from tidemark.kafka import Watermarks
 from tidemark.lifecycle import Lifecycle
 from tidemark.model import ManifestState, RangeKind, RunKind
-from tidemark.offsets import Range, TopicPartition, split
-from tidemark.planner import Chain
+from tidemark.offsets import Range, TopicPartition
+from tidemark.planner import Chain, sliced
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ def accept_topic(lifecycle: Lifecycle, topic: str, why: str, *, dry_run: bool) -
     if not dry_run:
         with lifecycle.database.because(why):
             lifecycle.database.unblock_chains([chain.id for chain in back])
-    return Decision(tuple(f"{_place(one.at)}: the same topic is back, its chain goes on at {one.end}" for one in back))
+    lines = tuple(f"{_place(one.at)}: the same topic is back, its chain goes on at {one.end}" for one in back)
+    return Decision(lines, (), dry_run)
 
 
 def accept_truncation(
@@ -160,11 +161,9 @@ def extend_back(lifecycle: Lifecycle, start: datetime | None, why: str, *, dry_r
                 next_step="see where the log starts with: tidemark lag",
                 pipeline=pipeline,
             )
-        limits = lifecycle.limits()
-        parts = -(-sum(one.span for one in older) // limits.records_per_slice)
-        slices = split(older, parts)
+        slices = sliced(older, lifecycle.limits())
         manifests = [] if dry_run else _store_older(lifecycle, chains, older, slices)
-    lines = tuple(f"{_place(one.at)}: offsets [{one.start}, {one.end}) in {parts} slices" for one in older)
+    lines = tuple(f"{_place(one.at)}: offsets [{one.start}, {one.end}) in {len(slices)} slices" for one in older)
     return Decision(lines, tuple(manifests), dry_run)
 
 

@@ -134,15 +134,15 @@ def plan(
         notes += [note] if note else []
         if end > covered:
             open_ranges.append(Range(state.at, covered, end))
-    slices, reached = _slices(open_ranges, limits)
+    parts = sliced(open_ranges, limits)
+    slices = tuple(tuple(part) for part in parts[: limits.max_slices])
+    reached = len(parts) <= limits.max_slices
     return Plan(tuple(anchors), tuple(lost), slices, tuple(ends), reached, tuple(notes))
 
 
-def _slices(ranges: list[Range], limits: Limits) -> tuple[tuple[tuple[Range, ...], ...], bool]:
-    total = sum(one.span for one in ranges)
-    parts = -(-total // limits.records_per_slice)
-    slices = tuple(tuple(part) for part in split(ranges, parts)[: limits.max_slices])
-    return slices, parts <= limits.max_slices
+def sliced(ranges: list[Range], limits: Limits) -> list[list[Range]]:
+    """Ranges cut into as few slices as the limits allow, all of them; ``max_slices`` is for the caller to heed."""
+    return split(ranges, -(-sum(one.span for one in ranges) // limits.records_per_slice))
 
 
 def _end(state: PartitionState, now: datetime) -> tuple[int, str | None]:
