@@ -1,10 +1,9 @@
 """A table with one row per key: what is merged, what is refused, and what a person is told."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from sandbox.postgres import Postgres
 from tests.table_world import TableWorld
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tidemark.configuration import load
 from tidemark.connections import KafkaConnection, kafka_connection
-from tidemark.named_connections import Secret, from_environment, variable_of
 from tidemark.errors import ConfigurationError
+from tidemark.named_connections import Secret, from_environment, variable_of
 from tidemark.pipeline import Pipeline
 
 VARIABLE = "AIRFLOW_CONN_KAFKA_DEFAULT"

@@ -101,8 +101,8 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
      "14: sinks[0]: may not order by at: it can be null; say NOT NULL, or list it under required"),
     ("a table that needs quotes", "  - files:\n      root: lake",
      '  - postgres: {connection: w, table: "My Table", key: [id]}',
-     '14: sinks[0].postgres.table: must be a table such as prices or sales.prices: lower-case letters, digits and _ '
-     '(it is "My Table")'),
+     ('14: sinks[0].postgres.table: must be a table such as prices or sales.prices: lower-case letters, digits and _ '
+     '(it is "My Table")')),
     ("a tombstone's field that is not decoded", "format: json", "format: json\n  tombstones: [ids]",
      '10: decode.tombstones: names ids, which is not in the schema; did you mean "id"?'),
     ("two sinks in one place", "      root: lake", "      root: lake\n  - files: {name: more, root: lake/more}",
