@@ -162,7 +162,10 @@ def _views(lifecycle: Lifecycle, ids: list[int]) -> list[dict[str, Any]]:
 def _process(
     settings: Settings, lifecycle: Lifecycle, manifests: list[Manifest], master: str, *, replay: bool = False
 ) -> None:
-    """Process each; one that fails does not stop the others, unless an outside system is down: they would all wait."""
+    """Process each; one that fails does not stop the others, unless an outside system is down: they would all wait.
+
+    When it is one sink of several that is down, the others still get all of it.
+    """
     stage = in_this_process(settings, master)
     errors: list[TidemarkError] = []
     for number, manifest in enumerate(manifests, 1):
@@ -172,7 +175,8 @@ def _process(
         except TidemarkError as error:
             presenting.error(error)
             errors.append(error)
-            if isinstance(error, Unavailable):
+            of_one_sink = len(lifecycle.sinks) > 1 and "sink" in error.context
+            if isinstance(error, Unavailable) and not of_one_sink:
                 break
     if errors:
         raise errors[0] if len(manifests) == 1 else _several(lifecycle, errors, len(manifests))

@@ -279,7 +279,9 @@ class Pipeline(Section):
                 if sink.name == other.name:
                     raise wrong_at(index, f'is the second sink called "{sink.name}": give it a name of its own')
                 if sink.meets(other):
-                    raise wrong_at(index, f'shares its target with the sink "{other.name}": neither may write into the other')
+                    raise wrong_at(
+                        index, f'shares its target with the sink "{other.name}": neither may write into the other'
+                    )
         return sinks
 
     @field_validator("sinks")

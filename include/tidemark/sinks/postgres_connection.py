@@ -55,7 +55,7 @@ def describe(secret: Secret) -> str:
     return f"postgresql://{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
 
 
-def connect(secret: Secret, conn_id: str) -> Connection:
+def connect(secret: Secret, conn_id: str, **context: object) -> Connection:
     """An autocommitting connection that answers within 5 s and waits 30 s for a lock, or ``Unavailable``."""
     try:
         given = secret.reveal()
@@ -69,6 +69,7 @@ def connect(secret: Secret, conn_id: str) -> Connection:
             next_step="check that it runs, and host, port, user, password and database of the connection; "
             "what other sinks have published stays, tidemark retry PIPELINE goes on",
             database=describe(secret),
+            **context,
         ) from refused
     connection.execute("SELECT set_config('lock_timeout', %s, false)", [f"{LOCK_TIMEOUT_S}s"])
     return connection
