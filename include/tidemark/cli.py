@@ -173,7 +173,8 @@ def _process(
         try:
             presenting.worked(lifecycle.process(manifest.id, stage, replay=replay))
         except TidemarkError as error:
-            presenting.error(error)
+            if len(manifests) > 1:
+                presenting.error(error)
             errors.append(error)
             of_one_sink = len(lifecycle.sinks) > 1 and "sink" in error.context
             if isinstance(error, Unavailable) and not of_one_sink:

@@ -268,7 +268,7 @@ class _BrokenOff(Exception):
     def __init__(self, context: dict[str, Any]) -> None:
         self.error = Unavailable(
             f"PostgreSQL broke the merge off {MERGES} times to resolve a deadlock",
-            next_step="another session changes the same rows; nothing was applied: tidemark retry PIPELINE",
+            next_step=f"nothing was applied; another session changes these rows. tidemark retry {context['pipeline']}",
             **context,
         )
         super().__init__()
