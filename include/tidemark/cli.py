@@ -21,7 +21,7 @@ from tidemark.cli_options import database_of, json_option, master_option, opened
 from tidemark.closing import close
 from tidemark.closing import lag as measure_lag
 from tidemark.configuration import find, load_each, load_or_error
-from tidemark.errors import TidemarkError, Unavailable
+from tidemark.errors import ConfigurationError, TidemarkError, Unavailable
 from tidemark.lifecycle import Lifecycle, Stage
 from tidemark.manifest.migrate import migrate as create_tables
 from tidemark.model import Manifest, ManifestState, Order, Receipt, RunKind
@@ -145,8 +145,11 @@ def run(
     with opened(settings, pipeline) as lifecycle:
         planned = lifecycle.plan(_tick(until, run_key))
         presenting.notes(planned)
-        todo = lifecycle.database.manifests(ids=planned.manifests)
-        _process(settings, lifecycle, todo, master)
+        found = lifecycle.database.manifests(ids=planned.manifests)
+        for one in found:
+            if one.alive:
+                presenting.note(_left_out(one))
+        _process(settings, lifecycle, [one for one in found if not one.alive], master)
         _print_closing(lifecycle, planned, as_json)
 
 
@@ -313,6 +316,11 @@ def validate(context: click.Context, files: tuple[Path, ...], as_json: bool) -> 
     Without FILES: all of the folder.
     """
     found = [(file, load_or_error(file)) for file in files] if files else load_each(context.obj.pipelines)
+    if not found:
+        raise ConfigurationError(
+            f"there are no pipeline files (*.yaml, *.yml) in {context.obj.pipelines}",
+            next_step="set TIDEMARK_PIPELINES, or give --pipelines DIR",
+        )
     presenting.validated(found, as_json)
     context.exit(2 if any(not isinstance(one, Pipeline) for _, one in found) else 0)
 

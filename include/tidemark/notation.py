@@ -191,8 +191,8 @@ def root(value: str) -> str:
     if "://" in value:
         scheme = value.split("://")[0]
         raise wrong(f'must be a folder of this machine; stores such as "{scheme}://" come with a later version')
-    if not value.strip() or "\0" in value or value.startswith("~"):
-        raise wrong("must be a folder, such as lake, /data/lake or ${HOME}/lake")
+    if not value.strip("/. ") or "\0" in value or value.startswith("~"):
+        raise wrong("must be a folder of its own, such as lake, /data/lake or ${HOME}/lake")
     return value
 
 
