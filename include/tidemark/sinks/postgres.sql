@@ -61,6 +61,10 @@ SELECT database::text AS database FROM tidemark_target.owner WHERE target = %(ta
 SELECT pipeline, manifest, attempt FROM tidemark_target.marker
 WHERE target = %(target)s AND (%(pipeline)s::text IS NULL OR (pipeline, sink) = (%(pipeline)s, %(sink)s));
 
+-- name: highest_record
+SELECT coalesce(max(manifest), 0) AS manifest FROM tidemark_target.marker
+WHERE target = %(target)s AND (%(pipeline)s::text IS NULL OR (pipeline, sink) = (%(pipeline)s, %(sink)s));
+
 -- name: marker
 SELECT attempt, record, superseded, stale FROM tidemark_target.marker
 WHERE target = %(target)s AND pipeline = %(pipeline)s AND sink = %(sink)s AND manifest = %(manifest)s;
