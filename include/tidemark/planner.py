@@ -104,9 +104,10 @@ def plan(
     *,
     first_plan: bool,
 ) -> Plan:
-    """The next ranges of every chain up to the cut; raises ``DataLost``, ``TopicChanged`` or ``Refused``.
+    """The next ranges of every chain up to the cut; raises ``PlanRefused`` or one of its kinds.
 
-    Only a pipeline's ``first_plan`` looks at ``start_offset``: what appears later is read from offset 0.
+    Only a pipeline's ``first_plan`` looks at ``start_offset``: what appears later is read from offset 0, and what
+    retention took of it is lost, whatever ``on_data_loss`` says, since nobody was there to read it.
     """
     by_place = {chain.at: chain for chain in chains}
     _refuse_changed_topics(pipeline, partitions, chains)
@@ -120,12 +121,14 @@ def plan(
         if chain is None:
             covered = state.start_offset if first_plan else 0
             anchors.append((state.at, covered))
+            if first_plan:
+                _refuse_unreached_start(pipeline, state)
         else:
             covered = chain.end
             _refuse_truncated(pipeline, state, chain)
         if state.log_start > covered:
-            if on_data_loss is OnDataLoss.FAIL and chain is not None:
-                raise _loss(pipeline, state, covered)
+            if on_data_loss is OnDataLoss.FAIL and (chain is not None or first_plan):
+                raise _loss(pipeline, state, covered, starting=chain is None)
             lost.append(Range(state.at, covered, state.log_start))
             notes.append(f"{_place(state.at)}: offsets [{covered}, {state.log_start}) are lost, retention took them")
             covered = state.log_start
@@ -216,11 +219,32 @@ def _acceptance(pipeline: str, chain: Chain) -> str:
     return f"then: tidemark accept-truncation {where} --partition {chain.at.partition} --why TEXT"
 
 
-def _loss(pipeline: str, state: PartitionState, covered: int) -> DataLost:
+def _refuse_unreached_start(pipeline: str, state: PartitionState) -> None:
+    """A chain from past the last stable offset would leave out what comes up to there."""
+    if state.start_offset <= state.last_stable:
+        return
+    if state.start_offset <= state.log_end:
+        why = "an open transaction holds back what lies between: plan again when it has ended"
+    else:
+        why = "the topic was restored or made anew since, or the offset is not of this topic: correct starting_offsets"
+    raise PlanRefused(
+        f"starting_offsets points to offset {state.start_offset} of {_place(state.at)}, past the last stable offset "
+        f"{state.last_stable} (it ends at {state.log_end})",
+        next_step=f"nothing was planned; {why}",
+        pipeline=pipeline,
+        topic=state.at.topic,
+        partition=state.at.partition,
+    )
+
+
+def _loss(pipeline: str, state: PartitionState, covered: int, *, starting: bool) -> DataLost:
+    if starting:  # there is no chain yet on which a person could accept it
+        remedy = "on_data_loss: record in the pipeline file, for this first plan at least, or another starting_offsets"
+    else:
+        remedy = f"tidemark accept-loss {pipeline} --why TEXT, or on_data_loss: record in the pipeline file"
     return DataLost(
         f"Kafka dropped offsets [{covered}, {state.log_start}) of {_place(state.at)} before they were read",
-        next_step=f"nothing was planned; to go on without them: tidemark accept-loss {pipeline} --why TEXT, or "
-        "on_data_loss: record in the pipeline file; and give the topic a longer retention",
+        next_step=f"nothing was planned; to go on without them: {remedy}; and give the topic a longer retention",
         pipeline=pipeline,
         topic=state.at.topic,
         partition=state.at.partition,
