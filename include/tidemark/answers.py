@@ -27,8 +27,9 @@ class OpenTransaction:
         if self.since is not None:
             stamped = self.since.isoformat(timespec="seconds")
             age = f"for {duration(now - self.since)}, by the timestamp of its first record ({stamped})"
+        offsets = f"{self.held_back:,} offset{'' if self.held_back == 1 else 's'}"
         return (
-            f"{self.at.topic}-{self.at.partition}: an open transaction holds back {self.held_back:,} offsets "
+            f"{self.at.topic}-{self.at.partition}: an open transaction holds back {offsets} "
             f"from offset {self.first_offset} on, {age}"
         )
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from tidemark.errors import DataLost, TopicChanged
+from tidemark.errors import DataLost, PlanRefused, TopicChanged
 from tidemark.offsets import Range, TopicPartition
 from tidemark.pipeline import OnDataLoss
 from tidemark.planner import Chain, Limits, PartitionState, Plan, Refused, plan
@@ -85,6 +85,44 @@ def test_a_partition_that_appears_later_is_anchored_at_0_and_what_retention_took
     assert found.anchors == ((at(1), 0),)
     assert found.lost == (Range(at(1), 0, 30),)
     assert ranges(found) == [(1, 30, 100)]
+
+
+def test_a_first_start_that_retention_took_fails_by_default_and_names_a_remedy_that_helps() -> None:
+    with pytest.raises(DataLost) as refused:
+        planned([kafka(start=60, begin=40)], [])
+    assert "[40, 60) of flights-0" in str(refused.value)
+    assert "on_data_loss: record in the pipeline file" in refused.value.next_step
+    assert "accept-loss" not in refused.value.next_step, "there is no chain to accept it on"
+
+
+def test_a_first_start_that_retention_took_is_recorded_as_lost_when_the_pipeline_says_so() -> None:
+    found = planned([kafka(start=60, begin=40)], [], on_data_loss=OnDataLoss.RECORD)
+    assert (found.anchors, found.lost, ranges(found)) == (((at(), 40),), (Range(at(), 40, 60),), [(0, 60, 100)])
+
+
+@pytest.mark.parametrize(
+    ("partition", "words"),
+    [
+        (kafka(stable=60, end=100, begin=61), "plan again when it has ended"),
+        (kafka(stable=60, end=100, begin=100), "plan again when it has ended"),
+        (kafka(stable=60, end=100, begin=101), "correct starting_offsets"),
+        (kafka(stable=0, begin=1), "correct starting_offsets"),
+    ],
+)
+def test_a_first_start_past_the_last_stable_offset_is_refused(partition: PartitionState, words: str) -> None:
+    with pytest.raises(PlanRefused, match=f"points to offset {partition.start_offset} of flights-0") as refused:
+        planned([partition], [])
+    assert words in refused.value.next_step
+
+
+def test_a_first_start_at_the_last_stable_offset_reads_what_comes_then() -> None:
+    found = planned([kafka(stable=60, end=100, begin=60)], [])
+    assert (found.anchors, ranges(found)) == (((at(), 60),), [])
+
+
+def test_a_start_means_nothing_once_the_pipeline_was_planned() -> None:
+    found = planned([kafka(0, begin=1000), kafka(1, begin=1000)], [chain(40)])
+    assert ranges(found) == [(0, 40, 100), (1, 0, 100)]
 
 
 def test_retention_past_the_chains_end_fails_by_default_and_names_the_offsets() -> None:
