@@ -16,7 +16,7 @@ from confluent_kafka import Producer, TopicPartition
 from sandbox.processes import wait_until
 from tests.world import World
 from tidemark.answers import OpenTransaction
-from tidemark.kafka import KafkaCluster
+from tidemark.kafka import KafkaCluster, Watermarks
 
 MakeWorld = Callable[..., World]
 LONG_AGO = timedelta(minutes=14, seconds=20)
@@ -151,3 +151,11 @@ def test_a_producer_stopped_inside_its_transaction_is_reported_until_its_timeout
         hanging.wait()
     world.ok("retry", "demo")
     assert world.exact() == Counter([(world.topic, 0, 0), (world.topic, 0, 2)])
+
+
+def test_records_that_came_between_two_questions_are_no_open_transaction(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1)
+    world.send(*map(record, range(4)))
+    cluster = KafkaCluster(world.broker.bootstrap_servers, {})
+    [place], _ = cluster.partitions([world.topic])
+    assert cluster.open_transactions({place: Watermarks(log_start=0, last_stable=2, log_end=4)}) == {}
