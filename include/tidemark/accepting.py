@@ -32,6 +32,13 @@ def accept_loss(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
     with database.because(why):
         database.lock_planning(pipeline)
         chains = {chain.at: chain for chain in database.chains(pipeline)}
+        if not chains:
+            raise NotFound(
+                "the pipeline has no chains yet, so nothing of it can be lost",
+                next_step="plan it first; when that is refused: on_data_loss: record in the pipeline file, or other "
+                "starting_offsets",
+                pipeline=pipeline,
+            )
         lost = [(chains[at], one) for at, log_start in starts.items() if at in chains
                 for one in _dropped(lifecycle, chains[at], log_start)]  # fmt: skip
         if not lost:

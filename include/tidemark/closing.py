@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from tidemark.errors import NotFound, WorkFailed
 from tidemark.lifecycle import Lifecycle
@@ -33,6 +34,7 @@ class Lag:
     last_stable: int
     log_end: int
     unpublished: int
+    open_transaction: str | None  # what holds ``last_stable`` below ``log_end``, and since when
 
     @property
     def lag(self) -> int:
@@ -62,12 +64,15 @@ def lag(lifecycle: Lifecycle) -> list[Lag]:
     unpublished: dict[TopicPartition, int] = {}
     for one in (each for manifest in waiting for each in manifest.ranges):
         unpublished[one.at] = unpublished.get(one.at, 0) + one.span
+    marks = lifecycle.cluster.watermarks(places)
+    now = datetime.now(UTC)
+    held = {place: one.described(now) for place, one in lifecycle.cluster.open_transactions(marks).items()}
     return [
         Lag(
             place.topic, place.partition, mark.log_start, ends.get(place, mark.log_start), mark.last_stable,
-            mark.log_end, unpublished.get(place, 0),
+            mark.log_end, unpublished.get(place, 0), held.get(place),
         )
-        for place, mark in sorted(lifecycle.cluster.watermarks(places).items())
+        for place, mark in sorted(marks.items())
     ]  # fmt: skip
 
 

@@ -153,7 +153,9 @@ def planned(run: PlannedRun, as_json: bool) -> None:
     for number, part in enumerate(run.slices):
         console.print(f"  slice {number}: {', '.join(_span(one) for one in part)}", markup=False)
     if not run.reached:
-        console.print("the cut is not reached yet: max_slices ended the plan, the next run goes on from there")
+        console.print(
+            "the cut is not reached: max_slices or an open transaction ended the plan, the next run goes on from there"
+        )
 
 
 def finished(views: list[dict[str, Any]], as_json: bool, *, nothing: str) -> None:
@@ -268,6 +270,9 @@ def lag(rows: Sequence[Lag], as_json: bool) -> None:
         numbers = (one.log_start, one.planned, one.last_stable, one.log_end, one.lag, one.unpublished)
         table.add_row(one.topic, str(one.partition), *(f"{value:,}" for value in numbers))
     _console().print(table)
+    for one in rows:
+        if one.open_transaction:
+            _console().print(one.open_transaction, markup=False)
     _console().print(
         f"lag {sum(one.lag for one in rows):,} offsets, {sum(one.unpublished for one in rows):,} unpublished"
     )
