@@ -108,6 +108,28 @@ def test_R4_asked_to_stop_in_the_middle_of_publishing(world: World, number: sign
     finish(world)
 
 
+def test_R12_records_that_compaction_really_took_block_the_replay_and_stay_published(make_world: Make) -> None:
+    eager = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+    world = make_world(partitions=1, topic_config=eager, settings={"kafka": {"gaps": "compacted"}})
+    record = json.dumps({"n": 1, "at": NOON.isoformat()})
+    world.send(*[record] * 20, key=b"the same")
+    world.ok("run", "demo", *KEY)
+    manifest = world.lifecycle().database.manifests("demo")[0]
+    before = world.exact()
+    assert sum(before.values()) == 20
+    deadline = time.monotonic() + 60
+    while world.lifecycle().cluster.count_records(manifest.ranges[0]) == 20:
+        assert time.monotonic() < deadline, "Kafka does not compact"
+        world.send(record, key=b"another")  # the segment before is closed, so it can be compacted
+        time.sleep(0.5)
+    other_rows(world)
+    refused = world.here("replay", "demo", *KEY)
+    assert refused.exit_code == 1
+    assert "records where 20 are published: compaction or retention took some" in refused.stderr
+    assert world.exact() == world.listing() == world.recorded() == before
+    assert only(world)["state"] == "done"
+
+
 def test_R18_code_changed_between_two_attempts_is_not_taken_for_the_same_output(world: World) -> None:
     world.produce(30)
     killed(world, "publish.before_mark")
