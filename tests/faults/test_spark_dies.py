@@ -4,6 +4,7 @@
 them, so `stage.mid:stop` stops them too, with some tasks done, some under way and some not begun.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -55,13 +56,13 @@ def go_on(process: subprocess.Popen[str]) -> str:
     return said
 
 
-def in_group(process: subprocess.Popen[str], word: str) -> list[int]:
-    """Processes in the group of a command whose own command line has the word."""
+def started_by(world: World, word: str) -> list[int]:
+    """Living processes of this world whose own command line has the word; Python workers leave the group."""
+    mark = f"TIDEMARK_HOME={world.folder}\0".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            group = int((folder / "stat").read_text().rpartition(")")[2].split()[2])
-            if group == process.pid and word.encode() in (folder / "cmdline").read_bytes():
+            if mark in (folder / "environ").read_bytes() and word.encode() in (folder / "cmdline").read_bytes():
                 found.append(int(folder.name))
         except OSError:
             continue
@@ -79,7 +80,7 @@ def test_R8_executors_killed_in_the_middle_of_their_tasks_every_row_is_there_onc
     world: World, spark_home: Path, how_many: int
 ) -> None:
     process = stopped_while_staging(world, CLUSTER, SPARK_HOME=str(spark_home))
-    executors = in_group(process, EXECUTOR)
+    executors = started_by(world, EXECUTOR)
     assert len(executors) == 2
     kill(executors[:how_many])
     said = go_on(process)
@@ -92,7 +93,7 @@ def test_R8_executors_killed_in_the_middle_of_their_tasks_every_row_is_there_onc
 @pytest.mark.parametrize("master", ["local[2]", "local[2,4]"], ids=["tasks are tried once", "tasks are tried again"])
 def test_R8_python_workers_killed_in_the_middle_of_a_task(world: World, master: str) -> None:
     process = stopped_while_staging(world, master)
-    kill(in_group(process, "pyspark.daemon"))
+    kill(started_by(world, "pyspark.daemon"))
     said = go_on(process)
     if master == "local[2]":
         assert process.returncode == 1
@@ -105,7 +106,7 @@ def test_R8_python_workers_killed_in_the_middle_of_a_task(world: World, master: 
 
 def test_the_jvm_killed_in_the_middle_of_a_job_is_one_clear_error(world: World) -> None:
     process = stopped_while_staging(world, "local[2]")
-    kill(in_group(process, "java"))
+    kill(started_by(world, "java"))
     said = go_on(process)
     assert process.returncode == 1
     assert "Spark failed: " in said
@@ -113,6 +114,33 @@ def test_the_jvm_killed_in_the_middle_of_a_job_is_one_clear_error(world: World) 
     assert not (world.lake / "_staging").exists()
     world.ok("retry", "demo")
     world.assert_complete()
+
+
+def test_R2_the_command_killed_alone_takes_spark_with_it_and_the_next_one_does_the_work(world: World) -> None:
+    process = stopped_while_staging(world, "local[2]")
+    assert started_by(world, "java")
+    kill([process.pid])
+    os.killpg(process.pid, signal.SIGCONT)
+    process.communicate(timeout=60)
+    wait_until(lambda: not started_by(world, ""), "everything below it to end", timeout=60)
+    assert (world.exact(), world.listing()) == ({}, {})
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_R16_a_batch_that_unpacks_to_a_thousand_times_its_size_is_read(make_world: Callable[..., World]) -> None:
+    world = make_world(partitions=1)
+    text = json.dumps({"n": 1, "at": "2024-03-01T00:00:00Z", "name": "0" * 4_000_000})
+    producer = world.broker.producer(compression_type="zstd", message_max_bytes=1_000_000_000)
+    for _ in range(30):
+        producer.produce(world.topic, text, partition=0)
+    assert producer.flush(60) == 0
+    [log] = (world.broker.state / "data" / f"{world.topic}-0").glob("*.log")
+    assert log.stat().st_size < 1_000_000, "120 MB in less than 1"
+    done = world.tidemark("run", "demo", "--master", "local[2]", spark=True)
+    assert done.returncode == 0, done.stderr
+    assert world.exact() == {(world.topic, 0, offset): 1 for offset in range(30)}
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 def test_R10_tasks_that_speculation_runs_twice_count_once(world: World, spark_home: Path) -> None:
@@ -126,8 +154,8 @@ def test_R10_tasks_that_speculation_runs_twice_count_once(world: World, spark_ho
     )
     world.started.append(process)
     wait_stopped(process, timeout=240)
-    slow, _ = in_group(process, EXECUTOR)
-    for one in set(in_group(process, "")) - {slow}:
+    slow, _ = started_by(world, EXECUTOR)
+    for one in set(started_by(world, "")) - {slow}:
         os.kill(one, signal.SIGCONT)
     wait_until(lambda: all_staged(world), "the other executor to do the tasks of both", timeout=120)
     said = go_on(process)  # the slow one wakes, and may write what is written
