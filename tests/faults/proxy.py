@@ -15,6 +15,8 @@ from enum import StrEnum
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
+COPY_BEGINS = b"G"  # the server waits for rows now, and is ready for a query only after them
+
 
 class Fault(StrEnum):
     """What happens to the chosen statement."""
@@ -125,7 +127,7 @@ class Proxy:
         """The same database through this proxy."""
         parts = urlsplit(direct)
         host = f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{self._listener.getsockname()[1]}"
-        return urlunsplit(parts._replace(netloc=host, query="sslmode=disable&gssencmode=disable"))
+        return urlunsplit(parts._replace(netloc=host, query="sslmode=disable"))
 
     def arm(self, armed: Armed) -> Armed:
         """Let one fault happen, once; what was counted begins at 0 again."""
@@ -188,7 +190,7 @@ class Proxy:
         if strikes and self._armed is not None and self._armed.fault is Fault.ANSWER_LOST:
             sync = b"" if message[:1] == b"Q" else b"S\0\0\0\4"  # else the server waits with its answer for more
             one.server.sendall(message + sync)
-            while b"Z\0\0\0\5" not in (answer := one.server.recv(65536)) and answer:
+            while (answer := one.server.recv(65536)) and b"Z\0\0\0\5" not in answer and answer[:1] != COPY_BEGINS:
                 pass
         return strikes
 

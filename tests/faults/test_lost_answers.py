@@ -3,20 +3,17 @@
 A proxy in front of PostgreSQL does it, at the COMMIT of the transaction that ran a certain statement, or at each one.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from sandbox.broker import Broker
 from sandbox.postgres import Postgres
+from tests.faults.losing import FAULTS, MOST, Fresh, fails, finish, lose_each
 from tests.faults.proxy import Armed, Fault, Proxy
 from tests.world import World
-
-Fresh = Callable[[], AbstractContextManager[World]]
-FAULTS = pytest.mark.parametrize("fault", Fault)
-MOST = 200  # statements of one run: above what there are, so that a loop over them ends
 
 
 @pytest.fixture
@@ -46,22 +43,6 @@ def fresh(postgres: Postgres, template: str, proxy: Proxy, broker: Broker, tmp_p
                 made.stop()
 
     return make
-
-
-def fails(world: World, *words: str) -> str:
-    """The command ends with 1 and says that the database failed; nothing half done is visible."""
-    done = world.here(*words)
-    assert done.exit_code == 1, done.stderr
-    assert "the manifest database failed" in done.stderr
-    assert "its outcome is looked up" in done.stderr
-    world.assert_whole()
-    return done.stderr
-
-
-def finish(world: World, run_key: str) -> None:
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", run_key)
-    world.assert_complete()
 
 
 @FAULTS
@@ -160,27 +141,3 @@ def test_the_connection_may_break_at_every_statement_of_a_run(fresh: Fresh, prox
     met = lose_each(fresh, proxy, fault, every=True)
     assert any("pg_advisory_lock" in one for one in met)
     assert 50 < len(met) < MOST
-
-
-def lose_each(fresh: Fresh, proxy: Proxy, fault: Fault, *, every: bool) -> list[str]:
-    """One run per COMMIT (or statement) that a run has, each losing another one; what was struck, in order."""
-    met: list[str] = []
-    while len(met) < MOST:
-        with fresh() as world:
-            struck = lose(world, proxy, Armed(fault, len(met) + 1, every=every))
-        if not struck:
-            break
-        met.append(struck)
-    return met
-
-
-def lose(world: World, proxy: Proxy, armed: Armed) -> str:
-    """A run of two manifests with one fault, then without; what was struck, "" when the run had no more of them."""
-    world.produce(50)
-    proxy.arm(armed)
-    done = world.here("run", "demo", "--run-key", "one")
-    proxy.disarm()
-    assert done.exit_code == (1 if armed.struck else 0), done.stderr
-    world.assert_whole()
-    finish(world, "one")
-    return armed.struck
