@@ -1,8 +1,10 @@
 """``process``: one manifest from attempt to publication, as one Airflow task."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]  # Airflow itself requires it
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
@@ -55,7 +57,17 @@ class ProcessManifestOperator(SparkSubmitOperator):
             super().execute(context)
         except AirflowException as failed:
             raise self._why(order, failed) from failed
+        except BaseException:  # a time limit, or a log that nobody reads any more: Spark is still at work
+            end(started())
+            raise
         return read_receipt(order)
+
+    def on_kill(self) -> None:
+        """SIGTERM came: end Spark. Airflow's own way kills the JVM of spark-submit and leaves its Python behind."""
+        left = started()  # before the JVM dies: its Python then belongs to nobody
+        if self._hook is not None:
+            super().on_kill()
+        end(left)
 
     def _why(self, order: Order, failed: AirflowException) -> TidemarkError:
         try:
@@ -63,6 +75,18 @@ class ProcessManifestOperator(SparkSubmitOperator):
         except TidemarkError as reason:
             return reason
         raise failed
+
+
+def started() -> list[psutil.Process]:
+    """Every process below this one: spark-submit and what it has started."""
+    return list(psutil.Process().children(recursive=True))
+
+
+def end(processes: list[psutil.Process]) -> None:
+    """SIGKILL to each that is still there; what the attempt staged stays below its own folder."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def describe(pipeline: str, outcome: Outcome) -> str:
