@@ -14,7 +14,7 @@ from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.closing import close as close_planned
 from tidemark.closing import require_done
-from tidemark.errors import TidemarkError
+from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.model import RunKind
 from tidemark.pipeline import Pipeline
 from tidemark.planning import Tick
@@ -79,8 +79,20 @@ def tick_of(context: Any) -> Tick:
     run = context["dag_run"]
     kind = {"scheduled": RunKind.SCHEDULED, "backfill": RunKind.BACKFILL}.get(str(run.run_type.value), RunKind.MANUAL)
     until = context["params"].get("plan_until")
-    cut = datetime.fromisoformat(until) if until else run.data_interval_end or run.logical_date
+    cut = moment(until) if until else run.data_interval_end or run.logical_date
     return Tick.at(cut, kind) if cut else Tick(run.run_id, kind, None)
+
+
+def moment(text: str) -> datetime:
+    """A time of the form or a run's configuration, without a zone in UTC; Airflow lets any text through."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"plan_until is {text!r}, which is no time",
+            next_step="write it as 2024-03-01T11:00 (UTC) or 2024-03-01T11:00+01:00",
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def plan_run(pipeline: Pipeline) -> list[int]:
