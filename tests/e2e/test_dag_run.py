@@ -140,4 +140,5 @@ def test_the_form_plans_until_a_moment_retries_what_is_unfinished_and_replays_wh
     demo.world.assert_complete()
 
     said = demo.fail(demo.trigger({"replay": [999]}))
-    assert "there is no manifest 999" in said
+    assert said.count("there is no manifest 999") == 1, "once, where a person looks"
+    assert "plan_until is 'tomorrow', which is no time" in demo.fail(demo.trigger({"plan_until": "tomorrow"}))

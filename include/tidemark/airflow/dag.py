@@ -22,12 +22,12 @@ from tidemark.planning import Tick
 PARAMS = {
     "plan_until": Param(
         None, type=["null", "string"], format="date-time", title="Plan until",
-        description="Read up to this moment instead of the run's own date.",
+        description="Read up to this moment (UTC without a zone) instead of the run's own date.",
     ),
     "replay": Param(
         [], type=["array", "boolean"], items={"type": "integer"}, title="Replay these manifests",
-        description="Process these manifests once more; their new output replaces the published one. "
-        "true in a backfill's conf: those that cover its interval.",
+        description="Their ids, such as [12, 13]. They are processed once more, and their new output replaces the "
+        "published one. true in a backfill's conf: those that cover its interval.",
     ),
     "retry_unfinished": Param(
         False, type="boolean", title="Retry what is unfinished",

@@ -18,6 +18,8 @@ from tidemark.settings import Settings
 from tidemark.spark.session import spark_configuration
 from tidemark.spark.submitted import read_receipt, write_order
 
+# Spark says 450 lines of INFO for one manifest, in which nobody finds the one that matters.
+QUIET = {"spark.log.level": "WARN"}
 APPLICATION = Path(__file__).resolve().parents[3] / "spark_jobs" / "process_manifest.py"
 
 
@@ -31,7 +33,8 @@ class ProcessManifestOperator(SparkSubmitOperator):
     template_fields = ("manifest_id", *SparkSubmitOperator.template_fields)
 
     def __init__(self, *, pipeline: Pipeline, manifest_id: int, conn_id: str = "spark_default", **kwargs: Any) -> None:
-        settings = {**spark_configuration(Settings.from_environment().spark_jars), **pipeline.spark.conf}
+        ours = spark_configuration(Settings.from_environment().spark_jars)
+        settings = {**ours, **QUIET, **pipeline.spark.conf}
         super().__init__(application=str(APPLICATION), conn_id=conn_id, conf=settings, durable=False, **kwargs)
         self.pipeline = pipeline
         self.manifest_id = manifest_id
@@ -56,7 +59,8 @@ class ProcessManifestOperator(SparkSubmitOperator):
         try:
             super().execute(context)
         except AirflowException as failed:
-            raise self._why(order, failed) from failed
+            self._raise_reason(order)
+            raise failed
         except BaseException:  # a time limit, or a log that nobody reads any more: Spark is still at work
             end(started())
             raise
@@ -69,12 +73,12 @@ class ProcessManifestOperator(SparkSubmitOperator):
             super().on_kill()
         end(left)
 
-    def _why(self, order: Order, failed: AirflowException) -> TidemarkError:
+    def _raise_reason(self, order: Order) -> None:
+        """Raise what the job says of its failure, alone: Airflow's exception would bury it below the end of Spark's log."""
         try:
             read_receipt(order)
         except TidemarkError as reason:
-            return reason
-        raise failed
+            raise reason from None
 
 
 def started() -> list[psutil.Process]:
