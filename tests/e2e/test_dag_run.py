@@ -139,6 +139,14 @@ def test_the_form_plans_until_a_moment_retries_what_is_unfinished_and_replays_wh
     assert demo.attempts(2) == [(1, "published")]
     demo.world.assert_complete()
 
-    said = demo.fail(demo.trigger({"replay": [999]}))
-    assert said.count("there is no manifest 999") == 1, "once, where a person looks"
-    assert "plan_until is 'tomorrow', which is no time" in demo.fail(demo.trigger({"plan_until": "tomorrow"}))
+
+def test_a_form_that_cannot_be_followed_fails_at_once_and_says_why_once(airflow_world: AirflowWorld) -> None:
+    demo = airflow_world
+    demo.deploy()
+    for form, why in [
+        ({"replay": [999]}, "there is no such manifest [manifest=999]"),
+        ({"plan_until": "tomorrow"}, "plan_until is 'tomorrow', which is no time"),
+    ]:
+        run_id = demo.trigger(form)
+        assert demo.fail(run_id).count(why) == 1
+        assert demo.instance(run_id, "plan")["try_number"] == 1

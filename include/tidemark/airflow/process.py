@@ -74,7 +74,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
         end(left)
 
     def _raise_reason(self, order: Order) -> None:
-        """Raise what the job says of its failure, alone: Airflow's exception would bury it below the end of Spark's log."""
+        """Raise what the job says of its failure, alone: Airflow's exception would bury it below Spark's last lines."""
         try:
             read_receipt(order)
         except TidemarkError as reason:
