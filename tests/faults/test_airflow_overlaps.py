@@ -1,6 +1,7 @@
 """Two attempts at one manifest, made by Airflow itself: what dies or is cleared while Spark works changes no reader."""
 
 import signal
+import time
 
 import pytest
 
@@ -94,6 +95,23 @@ def test_marked_failed_while_running_no_process_is_left_and_nothing_half(planned
     assert planned.world.exact() == planned.world.listing() == planned.world.recorded()
     assert not planned.world.exact()
     assert not list(planned.world.lake.glob("_staging/*/*/*"))
+    planned.world.ok("retry", "demo")
+    planned.world.assert_complete()
+
+
+@pytest.mark.exhaustive
+def test_marked_failed_while_it_publishes_the_manifest_is_whole_or_absent(planned: AirflowWorld) -> None:
+    run_id = planned.trigger()
+    task = planned.spark(1).leader
+    planned.wait_receipt(1)
+    task.send(signal.SIGSTOP)
+    planned.airflow.set_task_state(DAG, run_id, ("process", 0), "failed")
+    time.sleep(2)  # the next heartbeat, one second away, answers with SIGTERM; SIGKILL follows 5 s later
+    task.send(signal.SIGCONT)
+    planned.fail(run_id)
+    wait_until(lambda: not task.alive, "the task to end", timeout=60)
+    planned.wait_spark_gone()
+    planned.world.assert_whole()
     planned.world.ok("retry", "demo")
     planned.world.assert_complete()
 
