@@ -4,7 +4,9 @@
 database whether all of the run is published. A retry, a clear, a backfill run the same three.
 """
 
-from datetime import UTC, datetime, time
+import time
+from datetime import UTC, datetime
+from datetime import time as time_of_day
 from typing import Any
 
 from airflow.sdk import DAG, Asset, Param, get_current_context, task
@@ -15,10 +17,12 @@ from tidemark.airflow.verdict import airflow_verdict
 from tidemark.closing import close as close_planned
 from tidemark.closing import require_done
 from tidemark.errors import ConfigurationError, TidemarkError
-from tidemark.model import RunKind
+from tidemark.lifecycle import Lifecycle
+from tidemark.model import ManifestState, RunKind
 from tidemark.pipeline import Pipeline
 from tidemark.planning import Tick
 
+OTHERS_POLL = 3.0  # seconds; a manifest takes from 15 s to minutes
 PARAMS = {
     "plan_until": Param(
         None, type=["null", "string"], format="date-time", title="Plan until",
@@ -48,7 +52,7 @@ def build_dag(pipeline: Pipeline) -> DAG:
         dag_id=pipeline.name,
         description=pipeline.description,
         schedule=pipeline.schedule,
-        start_date=datetime.combine(pipeline.start_date, time(), UTC),
+        start_date=datetime.combine(pipeline.start_date, time_of_day(), UTC),
         catchup=pipeline.catchup,
         max_active_runs=pipeline.max_active_runs,
         params=PARAMS,
@@ -121,6 +125,7 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any]:
     with airflow_verdict(), opened(pipeline, context) as lifecycle:
         if params.get("replay") or params.get("retry_unfinished"):
             return {"manifests": [one.id for one in require_done(lifecycle, planned)]}
+        wait_for_others(lifecycle, tick_of(context).run_key)
         closing = close_planned(lifecycle, tick_of(context).run_key)
         cut = tick_of(context).cut_at
         return {
@@ -134,6 +139,21 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any]:
             "dead_lettered": closing.counts.dead_lettered,
             "hours": sorted(closing.hours),
         }
+
+
+def wait_for_others(lifecycle: Lifecycle, run_key: str) -> None:
+    """Another run may be at work on what covers this one: wait as long as it is alive, instead of a false alarm."""
+    run = lifecycle.database.find_run(lifecycle.pipeline.name, run_key)
+    ids = [*run["manifests"], *run["covered_by"]] if run else []
+    said = ""
+    while busy := [
+        one for one in lifecycle.database.manifests(ids=ids) if one.alive and one.state is ManifestState.RUNNING
+    ]:
+        waiting = f"waiting for manifests {[one.id for one in busy]}: another task is at work on them"
+        if waiting != said:
+            print(waiting)
+            said = waiting
+        time.sleep(OTHERS_POLL)
 
 
 def broken_dag(name: str, error: TidemarkError) -> DAG:
