@@ -14,6 +14,7 @@ from psycopg.rows import dict_row
 
 from tidemark.batch import BatchProcessor
 from tidemark.decoders.raw import HEADERS
+from tidemark.errors import Fenced
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.model import Order, RangeKind, Receipt, RunKind, SinkOrder, receipt_of_tasks
 from tidemark.named_connections import from_environment
@@ -123,6 +124,22 @@ class PostgresExample(Example):
     def _query(self, statement: str) -> list[dict[str, Any]]:
         with psycopg.connect(self.warehouse, row_factory=dict_row) as connection:
             return connection.execute(statement).fetchall()  # type: ignore[arg-type]
+
+
+def agree() -> None:
+    """The fence of an attempt that nobody has overtaken."""
+
+
+class Overtaken:
+    """A fence that says no from its ``after``-th question on."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Fenced("a newer attempt is at work")
 
 
 def plan_two_manifests(database: ManifestDatabase) -> None:

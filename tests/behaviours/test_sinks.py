@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from sandbox.postgres import Postgres
-from tests.sink_examples import CONNECTION, RANGES, Example, FilesExample, PostgresExample, plan_two_manifests
+from tests.sink_examples import (
+    CONNECTION,
+    RANGES,
+    Example,
+    FilesExample,
+    Overtaken,
+    PostgresExample,
+    agree,
+    plan_two_manifests,
+)
 from tidemark.errors import Fenced, ForeignLake, WorkFailed
 from tidemark.layout import RecordName
 from tidemark.manifest.database import ManifestDatabase
@@ -37,22 +46,6 @@ def example(
         monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", warehouse)
         plan_two_manifests(manifests)
         yield EXAMPLES[request.param](tmp_path, manifests, warehouse)
-
-
-def agree() -> None:
-    """The fence of an attempt that nobody has overtaken."""
-
-
-class Overtaken:
-    """A fence that says no from its ``after``-th question on."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def __call__(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Fenced("a newer attempt is at work")
 
 
 def put(

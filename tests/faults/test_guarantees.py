@@ -17,7 +17,7 @@ Row = tuple[str, str, str]
 
 def table(chapter: str) -> dict[str, Row]:
     """Failpoint to what the exact, the record and the listing reader see, as the chapter says it."""
-    part = DOCUMENT.read_text().split(f"\n## {chapter}\n")[1].split("\n## ")[0]
+    part = DOCUMENT.read_text().split(f"\n## {chapter}\n")[1].split("\n##")[0]
     cells = r"^\| `([a-z_.]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|"
     return {point: (exact, record, listing) for point, exact, record, listing in re.findall(cells, part, re.MULTILINE)}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.sink_examples import RANGES, FilesExample, plan_two_manifests
+from tests.sink_examples import RANGES, FilesExample, Overtaken, agree, plan_two_manifests
 from tidemark.errors import Fenced
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.model import Receipt
@@ -24,22 +24,6 @@ def example(tmp_path: Path, database: str) -> Iterator[LakeExample]:
     with ManifestDatabase(database, "test") as manifests:
         plan_two_manifests(manifests)
         yield LakeExample(tmp_path, manifests, "")
-
-
-def agree() -> None:
-    """The fence of an attempt that nobody has overtaken."""
-
-
-class Overtaken:
-    """A fence that says no from its ``after``-th question on."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def __call__(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Fenced("a newer attempt is at work")
 
 
 def contents(example: LakeExample) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from sandbox import postgres, preflight
 from tidemark import __version__, cli
 from tidemark.configuration import load
 from tidemark.failpoints import FAILPOINTS
+from tidemark.sink_settings import SinkKind
 
 REPOSITORY = Path(__file__).parents[2]
 DOCS = sorted(
@@ -96,8 +97,9 @@ def test_the_readme_names_every_command() -> None:
 
 
 def test_the_pipeline_of_the_readme_loads(write: Callable[..., Path]) -> None:
-    (pipeline,) = re.findall(r"```yaml\n(.*?)```", text("README.md"), re.DOTALL)
+    (pipeline, sink) = re.findall(r"```yaml\n(.*?)```", text("README.md"), re.DOTALL)
     assert load(write(pipeline), {}).name == "orders"
+    assert [one.kind for one in load(write(pipeline + sink), {}).sinks] == list(SinkKind)
 
 
 @each_document
@@ -118,9 +120,10 @@ def test_every_relative_link_resolves(path: Path) -> None:
 
 
 def test_every_failpoint_stands_in_the_tables_of_the_guarantees_in_order() -> None:
-    tables = re.split(r"^## ", text("docs/guarantees.md"), flags=re.MULTILINE)
+    tables = re.split(r"^###? ", text("docs/guarantees.md"), flags=re.MULTILINE)
     rows = {part.splitlines()[0]: re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", part, re.MULTILINE) for part in tables}
     assert rows["Killed while a manifest is done for the first time"] == list(FAILPOINTS)
+    assert rows["A table"] == list(FAILPOINTS)
     assert rows["Killed while a done manifest is replayed"] == [
         one for one in FAILPOINTS if not one.startswith("plan.")
     ]

@@ -9,6 +9,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
 from tidemark.errors import AccessDenied, ConfigurationError, IllegalTransition, PlanRefused, TidemarkError, Unavailable
+from tidemark.manifest.said import said
 
 Connection = psycopg.Connection[dict[str, Any]]
 
@@ -27,7 +28,7 @@ def connect(dsn: str) -> Connection:
         ) from wrong
     except psycopg.OperationalError as refused:
         raise Unavailable(
-            f"the manifest database cannot be reached: {_last_line(refused)}",
+            f"the manifest database cannot be reached: {said(refused)}",
             next_step="check host, port, user, password and database of TIDEMARK_DB; nothing was changed",
             database=describe(dsn),
         ) from refused
@@ -37,12 +38,6 @@ def describe(dsn: str) -> str:
     """A DSN without its password."""
     parts = conninfo_to_dict(dsn)
     return f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
-
-
-def _last_line(error: Exception) -> str:
-    primary = getattr(getattr(error, "diag", None), "message_primary", None)
-    lines = [primary] if primary else [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
 
 
 @contextmanager
@@ -90,7 +85,7 @@ def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkErro
             **context,
         )
     return Unavailable(
-        f"the manifest database failed: {_last_line(error)} (SQLSTATE {state or 'none'})",
+        f"the manifest database failed: {said(error)} (SQLSTATE {state or 'none'})",
         next_step="try again; if a COMMIT was under way its outcome is looked up then",
         **context,
     )

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyarrow import ArrowException, fs
 
 from tidemark.digest import row_digest
-from tidemark.errors import ForeignLake, TidemarkError
+from tidemark.errors import TidemarkError
 from tidemark.failpoints import failpoint
 from tidemark.layout import OWNER, RECORDS, STAGING, RecordName, staging_folder
 from tidemark.model import Receipt
@@ -37,17 +37,8 @@ class FilesSink(Sink):
 
     def claim(self, database_id: str) -> None:
         owner = json.dumps({"database": database_id, "about": "this lake root is written by one Tidemark database"})
-        if self.store.put_if_absent(OWNER, owner.encode()):
-            return
-        found = self.owner()
-        if found != database_id:
-            raise ForeignLake(
-                f"the lake {self.root} belongs to another manifest database ({found}), this one is {database_id}",
-                next_step="check TIDEMARK_DB and the root of the sink; two databases in one lake would count twice. "
-                f"To bring the lake into an empty database: tidemark adopt {self.pipeline} --why TEXT",
-                pipeline=self.pipeline,
-                sink=self.name,
-            )
+        if not self.store.put_if_absent(OWNER, owner.encode()):
+            self.refuse_foreign(database_id)
 
     def owner(self) -> str | None:
         content = self.store.get(OWNER)

@@ -17,7 +17,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from tidemark.decoders import decoder
-from tidemark.errors import Fenced, ForeignLake, Unavailable, WorkFailed
+from tidemark.errors import Fenced, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.layout import RecordName
 from tidemark.manifest.database import ManifestDatabase
@@ -53,15 +53,7 @@ class PostgresSink(Sink):
         if not self._table.has_support():
             self._table.make_support()
         self._table.rows("claim", database=database_id)
-        found = self.owner()
-        if found != database_id:
-            raise ForeignLake(
-                f"{self.target} belongs to another manifest database ({found}), this one is {database_id}",
-                next_step="check TIDEMARK_DB, the connection and the table; two databases in one table would mix. "
-                f"To bring the records into an empty database: tidemark adopt {self.pipeline} --why TEXT",
-                pipeline=self.pipeline,
-                sink=self.name,
-            )
+        self.refuse_foreign(database_id)
 
     def owner(self) -> str | None:
         rows = self._table.rows("owner") if self._table.has_support() else []

@@ -12,6 +12,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
 from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
+from tidemark.manifest.said import said
 from tidemark.named_connections import Lookup, Secret, variable_of
 
 Connection = psycopg.Connection[dict[str, Any]]
@@ -85,10 +86,10 @@ def translated(**context: object) -> Iterator[None]:
 
 
 def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkError:
-    state, said = error.sqlstate or "", _said(error)
+    state, message = error.sqlstate or "", said(error)
     if state == "42501":
         return AccessDenied(
-            f"PostgreSQL says: {said}",
+            f"PostgreSQL says: {message}",
             next_step=f"grant the connection's user the right, then: {_retry(context)}",
             **context,
         )
@@ -102,13 +103,13 @@ def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkErro
         detail = error.diag.message_detail
         where = {"constraint": error.diag.constraint_name, "column": error.diag.column_name}
         return SinkRefused(
-            f"the table does not take the rows: {said}" + (f" ({detail})" if detail else ""),
+            f"the table does not take the rows: {message}" + (f" ({detail})" if detail else ""),
             next_step=f"nothing was applied; change the table or the pipeline file, then: {_retry(context)}",
             **context,
             **where,
         )
     return Unavailable(
-        f"PostgreSQL failed: {said} (SQLSTATE {state or 'none'})",
+        f"PostgreSQL failed: {message} (SQLSTATE {state or 'none'})",
         next_step="nothing was applied, unless a COMMIT was under way: its outcome is looked up. "
         f"Then: {_retry(context)}",
         **context,
@@ -117,9 +118,3 @@ def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkErro
 
 def _retry(context: Mapping[str, object]) -> str:
     return f"tidemark retry {context.get('pipeline', 'PIPELINE')}"
-
-
-def _said(error: Exception) -> str:
-    primary = getattr(getattr(error, "diag", None), "message_primary", None)
-    lines = [primary] if primary else [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tidemark.errors import DatabaseBehindLake
+from tidemark.errors import DatabaseBehindLake, ForeignLake
 from tidemark.layout import RecordName
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.model import Counts, Order, Receipt, range_from
@@ -138,6 +138,18 @@ class Sink(ABC):
                 for one in receipt.objects_of(self.name)
             ],
         }
+
+    def refuse_foreign(self, database_id: str) -> None:
+        """A target that belongs to another database: manifests of the two would have the same ids."""
+        found = self.owner()
+        if found != database_id:
+            raise ForeignLake(
+                f"{self.target} belongs to another manifest database ({found}), this one is {database_id}",
+                next_step="check TIDEMARK_DB and where the sink writes; two databases in one target would mix. "
+                f"To bring the records into an empty database: tidemark adopt {self.pipeline} --why TEXT",
+                pipeline=self.pipeline,
+                sink=self.name,
+            )
 
     def refuse_records_beyond(self, manifest: int, record: int) -> None:
         """A target that knows more manifests than the database means an older database was restored."""

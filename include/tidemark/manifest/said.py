@@ -1,0 +1,8 @@
+"""What PostgreSQL said, in one line."""
+
+
+def said(error: Exception) -> str:
+    """The server's primary message, or the last line of what the client says."""
+    primary = getattr(getattr(error, "diag", None), "message_primary", None)
+    lines = [primary] if primary else [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
