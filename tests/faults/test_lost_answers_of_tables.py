@@ -60,8 +60,9 @@ def test_G3_a_merge_whose_commit_is_unknown_is_done_once(fresh: Fresh, proxy: Pr
     with fresh() as world:
         world.produce(30)
         armed = proxy.arm(Armed(fault, having="INSERT INTO tidemark_target.marker"))
-        assert world.here("run", "demo", "--run-key", "one").exit_code == 1
+        done = world.here("run", "demo", "--run-key", "one")
         assert armed.struck
+        assert done.exit_code in (0, 1), "a merge that was committed may be found at once"
         world.assert_whole()
         finish(world, "one")
 
