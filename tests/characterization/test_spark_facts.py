@@ -6,6 +6,7 @@ why the job sets every option and why topic ids are compared.
 
 import gc
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ FAILED = (PySparkException, Py4JError)
 @pytest.fixture(scope="module")
 def session(spark_jars: Path) -> Iterator[SparkSession]:
     opened = open_session("local[2]", spark_jars)
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # at exit it would talk to a stream that pytest has closed
     yield opened
     opened.stop()
     gc.collect()  # its sockets, while this module's filter of warnings holds

