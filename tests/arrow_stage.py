@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from tidemark.batch import BatchProcessor
 from tidemark.failpoints import failpoint, watching
 from tidemark.model import Order, Receipt, receipt_of_tasks
-from tidemark.objectstore import open_store
 from tidemark.offsets import Range
+from tidemark.sinks.writers import has_staged
 
 SCHEMA = pa.schema(
     [
@@ -32,8 +32,7 @@ def arrow_stage(order: Order) -> Receipt:
     """One task per range, as Spark does it."""
     failpoint("read.before")
     processor = BatchProcessor(order)
-    staging = f"{order.staging}/{order.sinks[0].name}"
-    with watching("stage.mid", lambda: any(True for _ in open_store(order.sinks[0].options["root"]).list(staging))):
+    with watching("stage.mid", lambda: any(has_staged(order, sink) for sink in order.sinks)):
         reports = [processor.process(f"{task:05d}-0", [_read(order, one)]) for task, one in enumerate(order.ranges)]
     return receipt_of_tasks(order, reports)
 

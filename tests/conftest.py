@@ -12,6 +12,7 @@ from sandbox.airflow import Airflow
 from sandbox.broker import Broker
 from sandbox.postgres import Postgres, remove_home
 from sandbox.preflight import STATE
+from tests.table_world import TableWorld
 from tests.world import World
 from tidemark.manifest.migrate import migrate
 
@@ -106,6 +107,24 @@ def airflow(
         }
         with Airflow(services, metadata, env, schedules=False, parse_interval=3) as server:
             yield server
+
+
+@pytest.fixture
+def make_table_world(
+    tmp_path: Path, database: str, postgres: Postgres, broker: Broker, spark_jars: Path
+) -> Iterator[Callable[..., TableWorld]]:
+    """Makes a pipeline that writes a table, in the manifest database (``same``) or in a database of its own."""
+    made: list[TableWorld] = []
+    with postgres.temporary_database("warehouse") as warehouse:
+
+        def make(*, same: bool = False, **settings: Any) -> TableWorld:
+            folder, targets = tmp_path / f"tables{len(made)}", {"warehouse": database if same else warehouse}
+            made.append(TableWorld(folder, database, broker, spark_jars, targets=targets, **settings))
+            return made[-1]
+
+        yield make
+        for world in made:
+            world.stop()
 
 
 @pytest.fixture

@@ -31,9 +31,11 @@ from tidemark.configuration import find
 from tidemark.connections import kafka_connection
 from tidemark.lifecycle import Lifecycle
 from tidemark.manifest.database import ManifestDatabase
+from tidemark.named_connections import from_environment
 
 Place = tuple[str, int, int]
 EPOCH = datetime(2024, 3, 1, tzinfo=UTC)
+KEYS = 9  # odd, so that records of one key lie in both of two partitions
 SCHEMA = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING"
 
 
@@ -49,7 +51,9 @@ class World:
     partitions: int = 2
     topic: str = ""
     topic_config: dict[str, str] = field(default_factory=dict)
+    targets: dict[str, str] = field(default_factory=dict)  # connection id -> DSN, for sinks that are tables
     produced: int = 0
+    bad: set[int] = field(default_factory=set)  # the numbers of records that cannot be decoded
     started: list[subprocess.Popen[str]] = field(default_factory=list)
     opened: list[ManifestDatabase] = field(default_factory=list)
 
@@ -93,8 +97,11 @@ class World:
         """Numbered records, round robin over the partitions and over five event hours; some undecodable on demand."""
         producer = self.broker.producer()
         for number in range(self.produced, self.produced + count):
-            value = {"n": number, "at": (EPOCH + timedelta(minutes=number * 7 % 300)).isoformat(), "name": f"r{number}"}
-            text = "{not json" if bad_every and number % bad_every == 0 else json.dumps(value)
+            when = EPOCH + timedelta(minutes=number * 7 % 300)
+            value = {"n": number, "at": when.isoformat(), "name": f"r{number}", "k": number % KEYS}
+            bad = bool(bad_every) and number % bad_every == 0
+            self.bad |= {number} if bad else set()
+            text = "{not json" if bad else json.dumps(value)
             to = number % self.partitions if partition is None else partition
             producer.produce(self.topic, text, key=str(number), partition=to)
         assert producer.flush(30) == 0
@@ -136,7 +143,8 @@ class World:
             "TIDEMARK_HOME": str(self.folder),
             "TIDEMARK_SPARK_JARS": str(self.spark_jars),
         }
-        return {**inherited, **own, **more}
+        connections = {f"AIRFLOW_CONN_{name.upper()}": dsn for name, dsn in self.targets.items()}
+        return {**inherited, **own, **connections, **more}
 
     def tidemark(
         self, *words: str, failpoint: str = "", spark: bool = False, **popen: Any
@@ -190,13 +198,19 @@ class World:
         """In this process, acting as the test; closed when the test ends."""
         pipeline = find(self.pipelines, "demo")
         self.opened.append(ManifestDatabase(self.dsn, "test"))
-        return Lifecycle(pipeline, self.opened[-1], kafka_connection(pipeline))
+        with mock.patch.dict(os.environ, self.environment()):
+            connections = {name: from_environment(name) for name in self.targets}
+        return Lifecycle(pipeline, self.opened[-1], kafka_connection(pipeline), connections.get)
 
     def administer(self, call: str, *arguments: Any) -> None:
         """One call of Kafka's admin client, waited for: ``world.administer("create_partitions", [..])``."""
         admin = self.broker.admin()
         for answer in getattr(admin, call)(*arguments).values():
             answer.result(timeout=30)
+
+    def damage(self, manifest: dict[str, Any]) -> None:
+        """Lose one published object of a manifest (as ``tidemark manifests --json`` says it)."""
+        Path(manifest["objects"][0]["path"]).unlink()
 
     # readers
 
@@ -228,10 +242,10 @@ class World:
                 [self.topic],
             ).fetchall()
 
-    def published_spans(self) -> Counter[Place]:
-        """Every offset of the manifests that are published."""
+    def published_spans(self, sink: str = "files") -> Counter[Place]:
+        """Every offset of the manifests that are published in a sink."""
         with ManifestDatabase(self.dsn, "reader") as database:
-            published = [one for one in database.manifests("demo") if one.publications]
+            published = [one for one in database.manifests("demo") if one.published(sink)]
         return Counter(
             (one.at.topic, one.at.partition, offset)
             for manifest in published

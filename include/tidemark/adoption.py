@@ -4,33 +4,43 @@ A record names ranges, counts and objects, so it holds all that the database mus
 between records that the database does not know either are planned anew: ``tidemark retry`` reads them.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from tidemark.accepting import Decision
 from tidemark.errors import LakeConflict
-from tidemark.layout import RECORDS, RecordName
+from tidemark.layout import RecordName
 from tidemark.lifecycle import Lifecycle
 from tidemark.model import Manifest, RangeKind, Receipt, RunKind, range_from
 from tidemark.offsets import Range, TopicPartition
-from tidemark.sinks.files import FilesSink
+from tidemark.sinks.publishing import Sink
 
 
 @dataclass(frozen=True)
 class _Record:
+    """What the sinks' records say of one manifest; sinks may have been published by different attempts."""
+
     manifest: int
-    attempt: int
     ranges: tuple[Range, ...]
     receipts: dict[str, Receipt]  # by sink
 
-    def receipt(self) -> Receipt:
-        """All sinks' objects in one receipt, as the attempt had it."""
-        first, *others = self.receipts.values()
-        objects = (*first.objects, *(one for other in others for one in other.objects))
-        return Receipt(self.manifest, self.attempt, first.partitions, objects, first.hours)
+    @property
+    def attempt(self) -> int:
+        return max(one.attempt for one in self.receipts.values())
+
+    @property
+    def objects(self) -> int:
+        return sum(len(one.objects) for one in self.receipts.values())
+
+    def by_attempt(self) -> list[Receipt]:
+        """One receipt per attempt, lowest first, with the objects of all sinks that it published."""
+        joined: dict[int, Receipt] = {}
+        for one in sorted(self.receipts.values(), key=lambda receipt: receipt.attempt):
+            other = joined.get(one.attempt)
+            joined[one.attempt] = one if other is None else replace(other, objects=other.objects + one.objects)
+        return list(joined.values())
 
 
 def adopt(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
@@ -39,13 +49,13 @@ def adopt(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
     records = _records(lifecycle)
     known = {one.id: one for one in database.manifests(ids=[record.manifest for record in records])}
     unknown = [record for record in records if not _is_known(lifecycle, record, known.get(record.manifest))]
-    lines = [f"manifest {one.manifest} attempt {one.attempt}: {len(one.receipt().objects)} objects" for one in unknown]
+    lines = [f"manifest {one.manifest} attempt {one.attempt}: {one.objects} objects" for one in unknown]
     if dry_run:
         return Decision(tuple(lines), tuple(one.manifest for one in unknown), dry_run)
     with database.because(why):
         database.lock_planning(pipeline)
         _take_identity(lifecycle)
-        database.remember_pipeline(pipeline, {sink.name: sink.root for sink in lifecycle.sinks})
+        database.remember_pipeline(pipeline, {sink.name: sink.target for sink in lifecycle.sinks})
         run_key = f"adopt__{datetime.now(UTC).isoformat()}"
         run = database.insert_run(
             pipeline, run_key, RunKind.MANUAL, cut_at=None, reached=False, covered_by=[], notes=[why]
@@ -62,31 +72,27 @@ def adopt(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
 
 
 def _records(lifecycle: Lifecycle) -> list[_Record]:
-    """The highest record of each manifest, with what each sink's lake says of it."""
+    """The newest record of each manifest in each sink, where the output that it names is there too."""
     found: dict[int, _Record] = {}
     for sink in lifecycle.sinks:
-        for name in _newest(sink):
-            content = json.loads(sink.store.get(str(name)) or b"{}")
-            record = found.get(name.manifest)
-            if record is None or record.attempt < name.attempt:
-                ranges = tuple(range_from(one) for one in content["ranges"])
-                record = found[name.manifest] = _Record(name.manifest, name.attempt, ranges, {})
-            if record.attempt == name.attempt:
-                record.receipts[sink.name] = _receipt(sink, name, content)
-    whole = [found[manifest] for manifest in sorted(found) if len(found[manifest].receipts) == len(lifecycle.sinks)]
-    return [one for one in whole if all(sink.has_objects(one.receipts[sink.name]) for sink in lifecycle.sinks)]
+        for manifest, name in sink.newest_records().items():
+            content = sink.record(name)
+            if content is None or not sink.has_objects(receipt := _receipt(sink, name, content)):
+                continue
+            ranges = tuple(range_from(one) for one in content["ranges"])
+            record = found.setdefault(manifest, _Record(manifest, ranges, {}))
+            if record.ranges != ranges:
+                raise LakeConflict(
+                    f"the sinks' records of manifest {manifest} cover different offsets",
+                    next_step="one of the targets was restored from another copy; mend that first",
+                    pipeline=lifecycle.pipeline.name,
+                    sink=sink.name,
+                )
+            record.receipts[sink.name] = receipt
+    return [found[manifest] for manifest in sorted(found)]
 
 
-def _newest(sink: FilesSink) -> list[RecordName]:
-    newest: dict[int, RecordName] = {}
-    for key, _ in sink.store.list(f"{RECORDS}/{sink.pipeline}"):
-        name = RecordName.parse(key)
-        if name and (name.manifest not in newest or newest[name.manifest].attempt < name.attempt):
-            newest[name.manifest] = name
-    return list(newest.values())
-
-
-def _receipt(sink: FilesSink, name: RecordName, content: dict[str, Any]) -> Receipt:
+def _receipt(sink: Sink, name: RecordName, content: dict[str, Any]) -> Receipt:
     objects = [{**one, "sink": sink.name, "staged": ""} for one in content["objects"]]
     raw = {"manifest_id": name.manifest, "attempt": name.attempt, "objects": objects}
     return Receipt.from_raw({**raw, "partitions": content["partitions"], "hours": content["hours"]})
@@ -101,7 +107,8 @@ def _is_known(lifecycle: Lifecycle, record: _Record, manifest: Manifest | None) 
             next_step="the database went on after it was restored; restore a copy from before that, then adopt",
             pipeline=lifecycle.pipeline.name,
         )
-    return (manifest.published_attempt or 0) >= record.attempt
+    published = {one.sink: one.attempt for one in manifest.publications}
+    return all(published.get(sink, 0) >= receipt.attempt for sink, receipt in record.receipts.items())
 
 
 def _take_identity(lifecycle: Lifecycle) -> None:
@@ -153,11 +160,15 @@ def _one_a_partition(holes: Sequence[Range]) -> list[list[Range]]:
 
 
 def _publish(lifecycle: Lifecycle, record: _Record) -> None:
+    """Enter the attempts and what each sink shows; done when every sink of the pipeline has a record."""
     database = lifecycle.database
-    receipt = record.receipt()
-    database.adopt_attempt(receipt, asdict(receipt))
+    for receipt in record.by_attempt():
+        database.adopt_attempt(receipt, asdict(receipt))
     newest = database.newest_attempt(record.manifest)
-    for sink in record.receipts:
-        counts = asdict(receipt.counts(sink, record.ranges))
-        database.publish(record.manifest, newest, sink, record.attempt, receipt.digest(sink), counts)
-    database.finish(record.manifest, newest, list(record.receipts))
+    for sink in lifecycle.sinks:
+        if sink.name in record.receipts:
+            receipt = record.receipts[sink.name]
+            counts = asdict(sink.counts(receipt, record.ranges))
+            database.publish(record.manifest, newest, sink.name, receipt.attempt, receipt.digest(sink.name), counts)
+    if not database.finish(record.manifest, newest, [sink.name for sink in lifecycle.sinks]):
+        database.fail(record.manifest, newest, "adopted; not every sink has a record of it")

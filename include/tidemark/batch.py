@@ -7,7 +7,7 @@ A task ends with one report, a mapping that JSON can hold:
      "partitions": [{"topic", "partition", "read", "bytes", "first", "last", "distinct",    measured before the decoder
                      "decoded", "dead_lettered", "filtered", "deduplicated",                 measured after each step
                      "gaps": [[a, b], ..], "gap_count": n}],
-     "files": [<a StagedFile>, ..],
+     "parts": [<a StagedPart>, ..],
      "hours": {"2013-01-01T10": [written, late], ..}}
 
 ``bytes`` are those of keys and values. ``first`` and ``last`` are offsets, inclusive. ``distinct`` counts offsets
@@ -21,19 +21,18 @@ allowed lateness.
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders import Decoded, decoder
 from tidemark.decoders.raw import HEADERS
-from tidemark.errors import ConfigurationError, UndecodableRecord
+from tidemark.errors import UndecodableRecord
 from tidemark.event_time import INSTANT, EventTime, OnError, Placed
-from tidemark.model import Order, SinkOrder
-from tidemark.sinks.contract import SinkWriter
-from tidemark.sinks.files_writer import FilesWriter
+from tidemark.model import Order
+from tidemark.nul import with_nul
+from tidemark.sinks.writers import open_writer
 
 GAP_LIMIT = 10_000
 METADATA = pa.schema(
@@ -46,6 +45,7 @@ METADATA = pa.schema(
         pa.field("_manifest_id", pa.int64(), nullable=False),
     ]
 )
+DELETED = pa.field("_deleted", pa.bool_(), nullable=False)  # after the metadata, where the decoder knows tombstones
 DEAD_LETTERS = pa.schema(
     [
         *METADATA,
@@ -131,16 +131,16 @@ class _Pass:
         self._decoder = decoder(order.decode)
         self._event_time = EventTime.of(order.event_time)
         self._event_time.check(self._decoder.schema)
-        self._schema = pa.schema([*METADATA, *self._decoder.schema])
+        self._nul_allowed = order.nul_allowed
         self._counts: dict[tuple[str, int], _Count] = {}
         self._hours: dict[str, list[int]] = {}
-        self._sinks = [_writer(order, sink, task) for sink in order.sinks]
+        self._sinks = [open_writer(order, sink, task) for sink in order.sinks]
 
     def report(self) -> dict[str, Any]:
-        files = [file.as_dict() for sink in self._sinks for file in sink.close()]
+        parts = [part.as_dict() for sink in self._sinks for part in sink.close()]
         partitions = [asdict(count) for _, count in sorted(self._counts.items())]
         hours = dict(sorted(self._hours.items()))
-        return {"task": self._task, "partitions": partitions, "files": files, "hours": hours}
+        return {"task": self._task, "partitions": partitions, "parts": parts, "hours": hours}
 
     def abort(self) -> None:
         for sink in self._sinks:
@@ -150,14 +150,24 @@ class _Pass:
         for (topic, partition), rows in _partitions(batch):
             self._counts.setdefault((topic, partition), _Count(topic, partition)).saw(rows)
         decoded = self._decoder.decode(batch)
+        if not self._nul_allowed:
+            decoded = with_nul(decoded)
         self._refuse(batch, decoded.errors, fail=self._on_error is OnError.FAIL)
         metadata = self._metadata(batch).take(decoded.good)
-        placed = self._event_time.place(decoded.rows, metadata.column("_timestamp"))
+        placed = self._place(decoded, metadata.column("_timestamp"))
         misplaced = tuple((decoded.good[at].as_py(), reason) for at, reason in placed.invalid)
         self._refuse(batch, misplaced, fail=self._event_time.on_invalid is OnError.FAIL)
         self._write(metadata, decoded, placed)
         self._bury(batch, sorted((*decoded.errors, *misplaced)))
         self._count("decoded", metadata)
+
+    def _place(self, decoded: Decoded, timestamps: pa.Array) -> Placed:
+        """When each row happened; a tombstone has no event time of its own, so Kafka's counts."""
+        placed = self._event_time.place(decoded.rows, timestamps)
+        if decoded.deleted is None:
+            return placed
+        when = pc.if_else(decoded.deleted, timestamps, placed.when)
+        return Placed(when, tuple(one for one in placed.invalid if not decoded.deleted[one[0]].as_py()))
 
     def _metadata(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [batch.column(name) for name in ("topic", "partition", "offset", "timestamp", "key")]
@@ -166,7 +176,10 @@ class _Pass:
         return pa.RecordBatch.from_arrays(cast, schema=METADATA)
 
     def _write(self, metadata: pa.RecordBatch, decoded: Decoded, placed: Placed) -> None:
-        rows = pa.RecordBatch.from_arrays([*metadata.columns, *decoded.rows.columns], schema=self._schema)
+        marks = [] if decoded.deleted is None else [(DELETED, decoded.deleted)]
+        columns = [*metadata.columns, *(column for _, column in marks), *decoded.rows.columns]
+        schema = pa.schema([*METADATA, *(mark for mark, _ in marks), *self._decoder.schema])
+        rows = pa.RecordBatch.from_arrays(columns, schema=schema)
         when = placed.when
         if placed.invalid:
             valid = pc.is_valid(when)
@@ -219,26 +232,6 @@ class _Pass:
             partition=batch.column("partition")[index].as_py(),
             offset=batch.column("offset")[index].as_py(),
         )
-
-
-class SinkKind(StrEnum):
-    """The sinks that a task can write to."""
-
-    FILES = "files"
-
-
-def _writer(order: Order, sink: SinkOrder, task: str) -> SinkWriter:
-    try:
-        kind = SinkKind(sink.kind)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"no sink of kind {sink.kind}", next_step=f"use one of {', '.join(SinkKind)}"
-        ) from error
-    match kind:
-        case SinkKind.FILES:
-            return FilesWriter(order, sink, task)
-        case _:
-            assert_never(kind)
 
 
 def _partitions(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:

@@ -195,7 +195,7 @@ def _several(lifecycle: Lifecycle, errors: list[TidemarkError], of: int) -> Tide
 def retry(settings: Settings, pipeline: str, manifest: int | None, master: str, as_json: bool) -> None:
     """Finish what is planned, failed or abandoned."""
     with opened(settings, pipeline) as lifecycle:
-        lifecycle.sweep()
+        lifecycle.publisher.sweep()
         todo = lifecycle.unfinished(manifest)
         for one in [] if manifest else lifecycle.at_work():
             presenting.note(_left_out(one))

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidemark.errors import NotFound, WorkFailed
-from tidemark.lifecycle import Lifecycle, published_counts
+from tidemark.lifecycle import Lifecycle
 from tidemark.model import Counts, Manifest, ManifestState
 from tidemark.offsets import TopicPartition
+from tidemark.publishing import published_counts
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,12 @@ def close(lifecycle: Lifecycle, run_key: str) -> Closing:
     if run is None:
         raise NotFound(f"there is no run {run_key}", next_step="plan it first", pipeline=lifecycle.pipeline.name)
     manifests = require_done(lifecycle, [*run["manifests"], *run["covered_by"]])
-    lifecycle.sweep()
+    lifecycle.publisher.sweep()
     counts = Counts()
     hours: dict[str, list[int]] = {}
     for one in manifests:
         counts += published_counts(one)
-        receipt = lifecycle.database.receipt(one.id, one.published_attempt or 0)
+        receipt = lifecycle.database.receipt(one.id, one.publications[0].attempt) if one.publications else None
         for hour, (written, late) in (receipt.hours if receipt else {}).items():
             total = hours.setdefault(hour, [0, 0])
             total[0] += written

@@ -5,54 +5,18 @@ Airflow's Kafka provider, ``extra`` holds the configuration of the client with i
 count when that is not there.
 """
 
-import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
 from tidemark.errors import ConfigurationError
+from tidemark.named_connections import PREFIX, Lookup, Secret, from_environment, variable_of
 from tidemark.notation import nearest, servers
 from tidemark.pipeline import KafkaOptions, Pipeline
-
-_PREFIX = "AIRFLOW_CONN_"
-
-
-class Secret:
-    """A text that prints as stars; ``reveal`` gives it to the client that needs it.
-
-    It is not a ``str`` and cannot be pickled or put into JSON, so it does not get into an order or a log by accident.
-    """
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def reveal(self) -> str:
-        return self._value
-
-    def __str__(self) -> str:
-        return "***"
-
-    def __repr__(self) -> str:
-        return "Secret(***)"
-
-    def __format__(self, spec: str) -> str:
-        return format(str(self), spec)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and self._value == other._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a secret is not written anywhere; pass it by the environment or a file of mode 0600")
 
 
 @dataclass(frozen=True)
@@ -67,51 +31,7 @@ class KafkaConnection:
         return {key: one.reveal() if isinstance(one, Secret) else one for key, one in self.config.items()}
 
 
-Lookup = Callable[[str], Mapping[str, Any] | None]
-
-
-def variable_of(conn_id: str) -> str:
-    """The environment variable in which Airflow looks for a connection."""
-    return f"{_PREFIX}{conn_id.upper()}"
-
-
-def from_environment(conn_id: str) -> Mapping[str, Any] | None:
-    """The connection in ``AIRFLOW_CONN_..``, as JSON or as a URI; None when there is no such variable."""
-    text = os.environ.get(variable_of(conn_id), "").strip()
-    if not text:
-        return None
-    try:
-        connection = json.loads(text) if text.startswith("{") else _of_uri(text)
-        extra = connection.get("extra") or {}
-        connection["extra"] = json.loads(extra) if isinstance(extra, str) else extra
-    except (ValueError, RecursionError):
-        connection = None
-    if connection is None or not isinstance(connection["extra"], dict):
-        # Nothing of the text, nor of the parser's error, which quotes it: it may hold a password.
-        raise ConfigurationError(
-            f"{variable_of(conn_id)} is no Airflow connection: neither JSON nor a URI, or its extra is no object",
-            next_step=_HOW.format(variable=variable_of(conn_id)),
-            connection=conn_id,
-        )
-    return connection
-
-
 _HOW = """set {variable}='{{"conn_type": "kafka", "extra": {{"bootstrap.servers": "HOST:PORT"}}}}'"""
-
-
-def _of_uri(text: str) -> dict[str, Any]:
-    parts = urlsplit(text)
-    if not parts.scheme or text.count("://") != 1:
-        raise ValueError
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    return {
-        "conn_type": parts.scheme,
-        "host": unquote(parts.hostname or ""),
-        "port": parts.port,
-        "login": unquote(parts.username or ""),
-        "password": unquote(parts.password or ""),
-        "extra": query.get("__extra__", query),
-    }
 
 
 def kafka_connection(pipeline: Pipeline, lookup: Lookup = from_environment) -> KafkaConnection:
@@ -132,7 +52,7 @@ def kafka_connection(pipeline: Pipeline, lookup: Lookup = from_environment) -> K
 
 
 def _missing(pipeline: str, conn_id: str) -> ConfigurationError:
-    near = nearest(variable_of(conn_id), (name for name in os.environ if name.startswith(_PREFIX)))
+    near = nearest(variable_of(conn_id), (name for name in os.environ if name.startswith(PREFIX)))
     return ConfigurationError(
         f"the Kafka connection {conn_id} does not exist" + (f"; {near}" if near else ""),
         next_step=f"{_HOW.format(variable=variable_of(conn_id))}, or add it in Airflow under Admin, Connections, "

@@ -12,6 +12,7 @@
     +-- LakeConflict              a person: the lake disagrees with this database
     |   +-- ForeignLake           the root belongs to another database
     |   +-- DatabaseBehindLake    the database was restored from an older copy
+    +-- SinkRefused               a person: a sink's target does not take the rows as it is
     +-- WorkFailed                retry: this attempt did not reach its end
     |   +-- UndecodableRecord     a person: a record cannot be decoded and on_error is fail
     |   +-- Fenced                nobody: a newer attempt has taken over
@@ -90,6 +91,10 @@ class ForeignLake(LakeConflict):
 
 class DatabaseBehindLake(LakeConflict):
     """The lake holds records of manifests that this database has never seen."""
+
+
+class SinkRefused(TidemarkError):
+    """A sink's target is not made for these rows: a column, a key or a right is missing, or a constraint says no."""
 
 
 class WorkFailed(TidemarkError):

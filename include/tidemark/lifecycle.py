@@ -1,18 +1,8 @@
-"""The verbs everyone calls: plan, process, publish, retry, replay, close. Airflow and the command line add nothing.
+"""The verbs everyone calls: plan, process, retry, replay. Airflow and the command line add nothing."""
 
-How one attempt becomes visible (the numbers are those of docs/guarantees.md):
-
-1. ``publish.receipt``        the receipt is stored, if this attempt is the newest; leftovers of lower ones are removed
-2. ``publish.mid``            each object moves to its key, which belongs to this attempt alone
-3. ``publish.before_record``  all is made durable, then the record of this attempt is written into the lake
-4. ``publish.before_mark``    one transaction: the publication names this attempt, the manifest is done
-5. ``publish.marked``, ``publish.cleaned``   what lower attempts left, and this attempt's staging, is removed
-"""
-
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 
 from tidemark import planning
 from tidemark.connections import KafkaConnection
@@ -30,42 +20,52 @@ from tidemark.failpoints import failpoint
 from tidemark.kafka import KafkaCluster
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.model import AttemptState, Counts, Manifest, ManifestState, Order, Receipt, SinkOrder
+from tidemark.named_connections import Lookup, from_environment
 from tidemark.pipeline import Pipeline
 from tidemark.planner import Limits
 from tidemark.planning import PlannedRun, Tick
+from tidemark.publishing import Ending, Outcome, Publisher, published_counts
+from tidemark.sink_settings import SinkKind
+from tidemark.sinks.publishing import Sink
 from tidemark.sinks.registry import open_sink
+from tidemark.targets import OF_ONE_SINK, check_for_attempt, refuse_moved
 
 Stage = Callable[[Order], Receipt]
 
 
-class Ending(StrEnum):
-    """How processing a manifest ended well."""
+@dataclass
+class _Work:
+    """What one attempt has to do: ``failed`` has the error of each sink that cannot be worked for now."""
 
-    PUBLISHED = "published"
-    UNCHANGED = "unchanged"  # the new attempt's rows equal the published ones; nothing moved
-    RECOVERED = "recovered"  # an earlier attempt had published and died before saying so
-    ALREADY_DONE = "already done"
-    SUPERSEDED = "superseded"  # a newer attempt has published; nothing is left to do
-
-
-@dataclass(frozen=True)
-class Outcome:
-    manifest_id: int
+    manifest: Manifest
     attempt: int
-    ending: Ending
-    counts: Counts
+    replay: bool
+    failed: dict[str, TidemarkError] = field(default_factory=dict)
+
+    def without_failed(self, sinks: Sequence[Sink]) -> list[Sink]:
+        """Those of the sinks that can be worked for; raises the first one's error when none can."""
+        able = [sink for sink in sinks if sink.name not in self.failed]
+        if sinks and not able:
+            raise self.failed[sinks[0].name]
+        return able
 
 
 class Lifecycle:
     """One pipeline with its database, its broker and its sinks."""
 
-    def __init__(self, pipeline: Pipeline, database: ManifestDatabase, connection: KafkaConnection) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        database: ManifestDatabase,
+        connection: KafkaConnection,
+        lookup: Lookup = from_environment,
+    ) -> None:
         self.pipeline = pipeline
         self.database = database
         self.connection = connection
         self.cluster = KafkaCluster(connection.bootstrap_servers, connection.client_config())
-        self.sinks = [open_sink(pipeline.name, sink) for sink in pipeline.sinks]
-        self._database_id = database.id()
+        self.sinks = [open_sink(pipeline.name, sink, lookup) for sink in pipeline.sinks]
+        self.publisher = Publisher(pipeline.name, database, self.sinks)
 
     def plan(self, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
         """Cut the chains up to the tick and record the manifests; see ``planning.plan``."""
@@ -75,26 +75,36 @@ class Lifecycle:
         """Bring one manifest to done with a new attempt, or say why not.
 
         A done manifest is left alone unless ``replay``. Raises ``Blocked``, ``Fenced``, ``WorkFailed`` and what the
-        outside systems raise; the manifest then says ``failed`` or ``blocked`` with the reason.
+        outside systems raise; the manifest then says ``failed`` or ``blocked`` with the reason. A sink that does not
+        answer or take the rows fails the attempt after the others have published.
         """
         manifest = self._own(manifest_id)
         if manifest.state is ManifestState.DONE and not replay:
             return Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, published_counts(manifest))
         self._refuse_retired(manifest)
-        planning.refuse_moved_roots(self.pipeline, self.database, self.sinks)
+        refuse_moved(self.pipeline.name, self.database, self.sinks)
+        work = _Work(manifest, 0, replay)
         for sink in self.sinks:
-            sink.claim(self._database_id)
-            recorded = sink.recorded_attempt(manifest_id)  # before asking the database: it may grow meanwhile
-            sink.refuse_attempts_beyond(manifest_id, self.database.newest_attempt(manifest_id), recorded)
-        attempt = self.start(manifest)
-        manifest = self.database.manifest(manifest_id)  # as it is now that no lower attempt can change it
+            with self._on_its_own(work, sink):
+                check_for_attempt(self.pipeline.name, self.database, sink, manifest_id)
+        work.without_failed(self.sinks)
+        work.attempt = self.start(manifest)
         try:
-            return self._work(manifest, attempt, stage, replay=replay)
+            work.manifest = self.database.manifest(manifest_id)  # as it is now that no lower attempt can change it
+            return self._work(work, stage)
         except BaseException as error:
-            return self._ended(manifest, attempt, error)
+            return self._ended(work.manifest, work.attempt, error)
         finally:
             with suppress(TidemarkError):
-                self._leave(manifest_id, attempt)
+                self._leave(manifest_id, work.attempt)
+
+    @contextmanager
+    def _on_its_own(self, work: _Work, sink: Sink) -> Iterator[None]:
+        """What keeps one sink from working does not keep the others from it."""
+        try:
+            yield
+        except OF_ONE_SINK as error:
+            work.failed[sink.name] = error
 
     def _leave(self, manifest: int, attempt: int) -> None:
         """Drop what a failed attempt staged and let its lock go; one that published keeps its staging until it is
@@ -103,21 +113,49 @@ class Lifecycle:
         self.database.release(manifest, attempt)
         if ended not in (AttemptState.PUBLISHED, AttemptState.UNCHANGED):
             for sink in self.sinks:
-                sink.clear_staging(manifest, attempt)
+                with suppress(*OF_ONE_SINK):
+                    sink.clear_staging(manifest, attempt)
 
-    def _work(self, manifest: Manifest, attempt: int, stage: Stage, *, replay: bool) -> Outcome:
+    def _work(self, work: _Work, stage: Stage) -> Outcome:
+        manifest, attempt = work.manifest, work.attempt
         failpoint("attempt.started")
-        recovered = None if replay else self._recover(manifest, attempt)
-        if recovered:
-            return recovered
+        sinks = self._to_do(work)
+        if not sinks:
+            return self.publisher.recovered(manifest, attempt)
         self.cluster.check(self.pipeline.name, manifest.id, manifest.ranges, before_reading=True)
-        order = self.order(manifest, attempt)
+        wanted = sinks
+        order = self.order(manifest, attempt, work.without_failed(wanted))
+        for sink in work.without_failed(wanted):
+            with self._on_its_own(work, sink):
+                sink.prepare(order, self.database)
+        sinks = work.without_failed(wanted)
+        failed = {sink.name: work.failed[sink.name] for sink in wanted if sink.name in work.failed}
+        order = self.order(manifest, attempt, sinks)
         receipt = stage(order) if manifest.ranges else Receipt(manifest.id, attempt, (), ())
         failpoint("stage.done")
-        check_equations(self.pipeline, self.cluster, manifest, receipt)
+        check_equations(self.pipeline, self.cluster, manifest, receipt, [sink.name for sink in sinks])
         self._refuse_shrunk(manifest, receipt)
         self.cluster.check(self.pipeline.name, manifest.id, manifest.ranges, before_reading=False)
-        return self.publish(manifest, receipt)
+        return self.publisher.publish(manifest, receipt, sinks, failed)
+
+    def _to_do(self, work: _Work) -> list[Sink]:
+        """The sinks to work for: all in a replay, or when what is published was made by other code; else those
+        without a publication, unless an earlier attempt put its output there and died before the mark."""
+        if work.replay:
+            return self.sinks
+        missing = [sink for sink in self.sinks if work.manifest.published(sink.name) is None]
+        lower = self.database.receipts_below(work.manifest.id, work.attempt)
+        published = {one.attempt for one in work.manifest.publications}
+        fingerprint = self.pipeline.fingerprint()
+        if any(made_by != fingerprint for receipt, made_by in lower if receipt.attempt in published):
+            return self.sinks
+        same_code = [receipt for receipt, made_by in lower if made_by == fingerprint]
+        return [sink for sink in missing if not self._recovers(work, sink, same_code)]
+
+    def _recovers(self, work: _Work, sink: Sink, receipts: Sequence[Receipt]) -> bool:
+        if sink.name in work.failed:
+            return False
+        return self.publisher.recover(work.manifest, work.attempt, sink, receipts)
 
     def _ended(self, manifest: Manifest, attempt: int, error: BaseException) -> Outcome:
         """An attempt that did not get through: fenced whatever it stumbled over, if a newer one has taken over."""
@@ -125,10 +163,10 @@ class Lifecycle:
             if self.database.newest_attempt(manifest.id) == attempt:
                 self.fail(manifest.id, attempt, error)
                 raise error
-            fenced = error if isinstance(error, Fenced) else self._overtaken(manifest.id, attempt)
+            fenced = error if isinstance(error, Fenced) else self.publisher.overtaken(manifest.id, attempt)
             if not fenced.superseded or not isinstance(error, Exception):
                 raise fenced from error
-            self._clean(manifest.id, attempt, keep=self.database.manifest(manifest.id).published_attempt or 0)
+            self.publisher.clean(manifest.id, attempt, self.sinks)
             return Outcome(manifest.id, attempt, Ending.SUPERSEDED, Counts())
         raise error
 
@@ -167,9 +205,10 @@ class Lifecycle:
             )
         return attempt
 
-    def order(self, manifest: Manifest, attempt: int) -> Order:
-        """What Spark is told; it holds no secret."""
+    def order(self, manifest: Manifest, attempt: int, sinks: Sequence[Sink] | None = None) -> Order:
+        """What Spark is told, for some sinks or all; it holds no secret."""
         pipeline = self.pipeline
+        chosen = {sink.name: sink for sink in (self.sinks if sinks is None else sinks)}
         return Order(
             pipeline=pipeline.name,
             manifest_id=manifest.id,
@@ -181,38 +220,12 @@ class Lifecycle:
             event_time=pipeline.event_time.order(),
             on_error=pipeline.on_error.value,
             sinks=tuple(
-                SinkOrder(one.name, one.kind.value, {**one.order(), "root": sink.root})
-                for one, sink in zip(pipeline.sinks, self.sinks, strict=True)
+                SinkOrder(one.name, one.kind.value, {**one.order(), **chosen[one.name].order(manifest.id, attempt)})
+                for one in pipeline.sinks
+                if one.name in chosen
             ),
+            nul_allowed=all(one.kind is not SinkKind.POSTGRES for one in pipeline.sinks),
         )
-
-    def _fence(self, manifest: int, attempt: int) -> None:
-        if self.database.newest_attempt(manifest) != attempt:
-            raise self._overtaken(manifest, attempt)
-
-    def _overtaken(self, manifest: int, attempt: int) -> Fenced:
-        newer = [row for row in self.database.attempts(manifest) if row["attempt"] > attempt]
-        ended_well = (AttemptState.PUBLISHED, AttemptState.UNCHANGED)
-        return Fenced(
-            f"attempt {attempt} is fenced: attempt {self.database.newest_attempt(manifest)} is the newest",
-            superseded=any(row["state"] in ended_well for row in newer),
-            next_step="nothing to do here: the newer attempt does the work",
-            pipeline=self.pipeline.name,
-            manifest=manifest,
-        )
-
-    def _recover(self, manifest: Manifest, attempt: int) -> Outcome | None:
-        """Find an earlier attempt that put all its output and died before the mark: then only the mark is missing."""
-        for receipt, _, fingerprint in self.database.receipts_below(manifest.id, attempt):
-            recorded = {sink.recorded_attempt(manifest.id) for sink in self.sinks}
-            if recorded != {receipt.attempt} or fingerprint != self.pipeline.fingerprint():
-                continue
-            same = all(sink.recorded_ranges(receipt) == manifest.ranges for sink in self.sinks)
-            if same and all(sink.holds(receipt) for sink in self.sinks):
-                counts = self._mark(manifest, receipt, attempt, AttemptState.UNCHANGED)
-                self._clean(manifest.id, attempt, keep=receipt.attempt)
-                return Outcome(manifest.id, receipt.attempt, Ending.RECOVERED, counts)
-        return None
 
     def _refuse_shrunk(self, manifest: Manifest, receipt: Receipt) -> None:
         before = published_counts(manifest).read
@@ -224,78 +237,6 @@ class Lifecycle:
                 pipeline=self.pipeline.name,
                 manifest=manifest.id,
             )
-
-    def publish(self, manifest: Manifest, receipt: Receipt) -> Outcome:
-        """Make one attempt's output visible in the five steps above, then say ``done``; may be repeated."""
-        attempt = receipt.attempt
-        if not self.database.store_receipt(receipt, asdict(receipt)):
-            raise self._overtaken(manifest.id, attempt)
-        for lower, published, _ in self.database.receipts_below(manifest.id, attempt):
-            if not published:
-                for sink in self.sinks:
-                    sink.discard(lower)
-        failpoint("publish.receipt")
-        same = self._published_alike(manifest, receipt)
-        if same:
-            counts = self._mark(manifest, same, attempt, AttemptState.UNCHANGED)
-        else:
-            for sink in self.sinks:
-                sink.put(receipt, manifest.ranges, self._database_id, lambda: self._fence(manifest.id, attempt))
-            failpoint("publish.before_mark")
-            counts = self._mark(manifest, receipt, attempt, AttemptState.PUBLISHED)
-        failpoint("publish.marked")
-        self._clean(manifest.id, attempt, keep=same.attempt if same else attempt)
-        failpoint("publish.cleaned")
-        return Outcome(manifest.id, attempt, Ending.UNCHANGED if same else Ending.PUBLISHED, counts)
-
-    def _published_alike(self, manifest: Manifest, receipt: Receipt) -> Receipt | None:
-        """The published receipt if it has the same rows in every sink and they can still be read from its objects."""
-        if manifest.published_attempt is None:
-            return None
-        before = self.database.receipt(manifest.id, manifest.published_attempt)
-        if before is None:
-            return None
-        alike = all(
-            before.digest(sink.name) == receipt.digest(sink.name) and sink.intact(before) for sink in self.sinks
-        )
-        return before if alike else None
-
-    def _mark(self, manifest: Manifest, visible: Receipt, attempt: int, ending: AttemptState) -> Counts:
-        """Step 4: guarded by the attempt that says so; ``visible`` is the receipt readers see from here on."""
-        counts = Counts()
-        with self.database.transaction():
-            for sink in self.sinks:
-                counts = visible.counts(sink.name, manifest.ranges)
-                digest = visible.digest(sink.name)
-                if not self.database.publish(manifest.id, attempt, sink.name, visible.attempt, digest, asdict(counts)):
-                    raise self._overtaken(manifest.id, attempt)
-            if not self.database.finish(manifest.id, attempt, [sink.name for sink in self.sinks]):
-                raise self._overtaken(manifest.id, attempt)
-            self.database.end_attempt(manifest.id, attempt, ending)
-        return counts
-
-    def _clean(self, manifest: int, attempt: int, keep: int) -> None:
-        """Step 5: everything of attempts up to this one but the published one's objects and record."""
-        own = self.database.receipt(manifest, attempt)
-        lower = [receipt for receipt, _, _ in self.database.receipts_below(manifest, attempt)]
-        for sink in self.sinks:
-            for receipt in [*lower, own] if own else lower:
-                if receipt.attempt != keep:
-                    sink.discard(receipt)
-            for number in range(1, attempt + 1):
-                sink.clear_staging(manifest, number)
-
-    def sweep(self) -> list[int]:
-        """Finish the clean-up of done manifests whose attempt died during it; returns their ids.
-
-        Staging is removed last, so a manifest without any has nothing left over. What lives is never touched.
-        """
-        staged = sorted({one for sink in self.sinks for one in sink.staged_manifests()})
-        found = self.database.manifests(self.pipeline.name, [ManifestState.DONE], staged) if staged else []
-        swept = [one for one in found if not one.alive]
-        for one in swept:
-            self._clean(one.id, one.attempt, keep=one.published_attempt or 0)
-        return [one.id for one in swept]
 
     def fail(self, manifest: int, attempt: int, error: BaseException) -> None:
         """Record why an attempt ended; what is published stays."""
@@ -345,8 +286,3 @@ class Lifecycle:
                 )
             found = self.database.manifests(ids=run["manifests"] or run["covered_by"])
         return found
-
-
-def published_counts(manifest: Manifest) -> Counts:
-    """What readers see of a manifest; with several sinks, in the first."""
-    return manifest.publications[0].counts if manifest.publications else Counts()

@@ -54,7 +54,11 @@ class ObjectKind(StrEnum):
 
 @dataclass(frozen=True)
 class Counts:
-    """Records, each term measured: ``invisible`` is the only remainder (``span - read``)."""
+    """Records, each term measured: ``invisible`` is the only remainder (``span - read``).
+
+    Of the rows ``written`` to a table, ``superseded`` had a later one with their key in the same manifest, and
+    ``stale`` met a newer one in the table; the others are there.
+    """
 
     read: int = 0
     invisible: int = 0
@@ -62,6 +66,8 @@ class Counts:
     dead_lettered: int = 0
     filtered: int = 0
     deduplicated: int = 0
+    superseded: int = 0
+    stale: int = 0
 
     def __add__(self, other: Self) -> "Counts":
         return Counts(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
@@ -91,7 +97,10 @@ class PartitionCount:
 
 @dataclass(frozen=True)
 class PublishedObject:
-    """One object of an attempt: where it was staged and its final key, both relative to the root of its sink."""
+    """One object of an attempt: where it was staged and its final key, both relative to the root of its sink.
+
+    Rows of a table are staged by the Spark task that ``staged`` names, and have no key: their ``path`` is empty.
+    """
 
     sink: str
     kind: ObjectKind
@@ -129,6 +138,7 @@ class Order:
     event_time: dict[str, Any]
     on_error: str
     sinks: tuple[SinkOrder, ...]
+    nul_allowed: bool = True  # whether text may hold the character NUL, which PostgreSQL cannot store
 
     @property
     def staging(self) -> str:
@@ -217,35 +227,27 @@ def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receip
     """
     tasks = list(tasks)
     ranges = {(one.at.topic, one.at.partition): one for one in order.ranges}
-    files = sorted(
-        (file for task in tasks for file in task["files"]),
-        key=lambda file: (file["sink"], file["kind"], file["folder"], file["partition"], file["first_offset"]),
+    parts = sorted(
+        (one for task in tasks for one in task["parts"]),
+        key=lambda one: (one["sink"], one["kind"], one["folder"], one["partition"], one["first_offset"]),
     )
     objects = []
-    for part, file in enumerate(files):
-        covered = ranges[file["topic"], file["partition"]]
-        kind = ObjectKind(file["kind"])
-        name = ObjectName(
-            order.manifest_id, order.attempt, file["partition"], covered.start, covered.end, part,
-            file["staged"].rpartition(".")[2],
-        )  # fmt: skip
-        folder = dead_letter_folder(file["topic"]) if kind is ObjectKind.DEAD_LETTER else file["folder"]
-        objects.append(
-            PublishedObject(
-                sink=file["sink"],
-                kind=kind,
-                staged=f"{order.staging}/{file['staged']}",
-                path=f"{folder}/{name}",
-                topic=file["topic"],
-                partition=file["partition"],
-                rows=file["rows"],
-                bytes=file["bytes"],
-                digest=file["digest"],
-                first_offset=file["first_offset"],
-                last_offset=file["last_offset"],
-            )
-        )
+    for number, one in enumerate(parts):
+        covered = ranges[one["topic"], one["partition"]]
+        placed: dict[str, Any] = {} if one["format"] is None else _placed(order, covered, one, number)
+        kept = {name: value for name, value in one.items() if name not in ("folder", "format")}
+        objects.append(PublishedObject(**{"path": "", **kept, "kind": ObjectKind(one["kind"]), **placed}))
     return Receipt(order.manifest_id, order.attempt, _joined(order, tasks), tuple(objects), _hours(tasks))
+
+
+def _placed(order: Order, covered: Range, part: Mapping[str, Any], number: int) -> dict[str, str]:
+    """Where a staged file lies, and where it goes."""
+    name = ObjectName(
+        order.manifest_id, order.attempt, part["partition"], covered.start, covered.end, number, part["format"]
+    )
+    dead = part["kind"] == ObjectKind.DEAD_LETTER
+    folder = dead_letter_folder(part["topic"]) if dead else part["folder"]
+    return {"staged": f"{order.staging}/{part['staged']}", "path": f"{folder}/{name}"}
 
 
 def _joined(order: Order, tasks: list[Mapping[str, Any]]) -> tuple[PartitionCount, ...]:

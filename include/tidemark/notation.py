@@ -65,6 +65,13 @@ def connection_id(value: str) -> str:
     return value
 
 
+def table(value: str) -> str:
+    """A table of PostgreSQL, ``schema.name`` always; names as PostgreSQL folds them, so none needs quotes."""
+    if not re.fullmatch(r"([a-z_][a-z0-9_]{0,62}\.)?[a-z_][a-z0-9_]{0,62}", value):
+        raise wrong("must be a table such as prices or sales.prices: lower-case letters, digits and _")
+    return value if "." in value else f"public.{value}"
+
+
 def servers(value: str) -> str:
     """``host:port``, or several with commas; spaces around them are dropped."""
     found = [one.strip() for one in value.split(",")]

@@ -7,26 +7,22 @@
     |       +-- options: KafkaOptions
     +-- decode: JsonDecode | RawDecode    told apart by `format`
     +-- event_time: EventTime
-    +-- sinks: Sink, ..                   one key each: the kind of sink
-        +-- files: FilesSink
+    +-- sinks: Sink, ..                   one key each: the kind of sink, in `sink_settings`
 
 A new decoder or sink is one model, one enum member and one line in `Decode` or `Sink`. The pipeline files are read by
 `configuration`; the only file opened here is the JSON Schema that `decode.schema` names.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainValidator,
     StrictBool,
@@ -40,7 +36,8 @@ from pydantic import (
 from tidemark import notation
 from tidemark.notation import wrong
 from tidemark.record_settings import Decode, EventTime, OnError, check_field
-from tidemark.sections import Duration, Name, Schedule, Section, Size, Surroundings, Topic, wrong_at
+from tidemark.sections import Duration, Name, Schedule, Section, Size, Topic, wrong_at
+from tidemark.sink_settings import PostgresSinkConfig, Sink
 
 
 class Cut(StrEnum):
@@ -63,21 +60,6 @@ class OnDataLoss(StrEnum):
 
     FAIL = "fail"
     RECORD = "record"
-
-
-class FileFormat(StrEnum):
-    PARQUET = "parquet"
-
-
-class Compression(StrEnum):
-    ZSTD = "zstd"
-    SNAPPY = "snappy"
-    GZIP = "gzip"
-    NONE = "none"
-
-
-class SinkKind(StrEnum):
-    FILES = "files"
 
 
 class Slice(Section):
@@ -202,59 +184,6 @@ class Source(Section):
     kafka: KafkaSource = Field(description="Topics of a Kafka cluster.")
 
 
-class FilesSinkConfig(Section):
-    """Files of a data lake, in folders by event time; ``root`` is absolute once the file is loaded."""
-
-    name: Name = Field(default="files", description="Name of this sink, unique in the pipeline.")
-    root: Annotated[str, AfterValidator(notation.root)] = Field(
-        description="Folder of the lake; a relative one lies below TIDEMARK_HOME.", examples=["lake", "/data/lake"]
-    )
-    layout: Annotated[str, AfterValidator(notation.layout)] = Field(
-        default="raw/{stream}/%Y/%m/%d/%H", description="Folders below the root, by topic and event time in UTC."
-    )
-    format: FileFormat = Field(default=FileFormat.PARQUET, description="Format of the files.")
-    compression: Compression = Field(default=Compression.ZSTD, description="Compression inside the files.")
-
-    @field_validator("root")
-    @classmethod
-    def _absolute(cls, root: str, info: ValidationInfo) -> str:
-        return os.path.normpath(Surroundings.of(info).home / root)
-
-    @property
-    def kind(self) -> SinkKind:
-        return SinkKind.FILES
-
-    def order(self) -> dict[str, str]:
-        """What the executors must know beside name, kind and root."""
-        return {"layout": self.layout, "format": self.format.value, "compression": self.compression.value}
-
-
-SinkConfig = FilesSinkConfig
-
-
-class SinkEntry(Section):
-    """One entry of ``sinks`` as it is written: exactly one key, the kind."""
-
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
-
-    files: FilesSinkConfig | None = Field(default=None, description="Files of a data lake, by event time.")
-
-    def settings(self) -> SinkConfig:
-        given: list[SinkConfig] = [one for kind in SinkKind if (one := getattr(self, kind)) is not None]
-        if len(given) != 1:
-            raise wrong(f"must hold one key, the kind of the sink: {', '.join(SinkKind)}")
-        return given[0]
-
-
-def _sink(value: object, info: ValidationInfo) -> SinkConfig:
-    if isinstance(value, SinkConfig):
-        return value
-    return SinkEntry.model_validate(value, context=info.context).settings()
-
-
-Sink = Annotated[SinkConfig, BeforeValidator(_sink, json_schema_input_type=SinkEntry)]
-
-
 def _conf_key(key: str) -> str:
     if not key.startswith("spark."):
         raise wrong("must be a Spark property, which starts with spark.")
@@ -349,9 +278,17 @@ class Pipeline(Section):
             for other in sinks[:index]:
                 if sink.name == other.name:
                     raise wrong_at(index, f'is the second sink called "{sink.name}": give it a name of its own')
-                roots = Path(sink.root), Path(other.root)
-                if roots[0].is_relative_to(roots[1]) or roots[1].is_relative_to(roots[0]):
-                    raise wrong_at(index, f'shares its root with the sink "{other.name}": neither may lie in the other')
+                if sink.meets(other):
+                    raise wrong_at(index, f'shares its target with the sink "{other.name}": neither may write into the other')
+        return sinks
+
+    @field_validator("sinks")
+    @classmethod
+    def _columns(cls, sinks: tuple[Sink, ...], info: ValidationInfo) -> tuple[Sink, ...]:
+        if "decode" in info.data:
+            for index, sink in enumerate(sinks):
+                if isinstance(sink, PostgresSinkConfig) and (message := sink.why_not(info.data["decode"])):
+                    raise wrong_at(index, message)
         return sinks
 
     def fingerprint(self) -> str:
@@ -363,10 +300,7 @@ class Pipeline(Section):
             "decode": self.decode.model_dump(mode="json", exclude_defaults=True),
             "event_time": self.event_time.model_dump(mode="json", exclude_defaults=True),
             "on_error": self.on_error,
-            "sinks": sorted(
-                [one.kind, one.name, one.model_dump_json(exclude_defaults=True, exclude={"root", "name"})]
-                for one in self.sinks
-            ),
+            "sinks": sorted([one.kind, one.name, one.decides_output()] for one in self.sinks),
         }
         return sha256(json.dumps(settings, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 

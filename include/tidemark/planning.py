@@ -1,12 +1,12 @@
 """The verb ``plan``: asks Kafka, lets the pure planner decide, and stores ranges in one transaction."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import assert_never
 
 from tidemark import planner
-from tidemark.errors import ConfigurationError, CutConflict, PlanRefused
+from tidemark.errors import CutConflict, PlanRefused
 from tidemark.failpoints import failpoint
 from tidemark.kafka import KafkaCluster, Watermarks
 from tidemark.manifest.database import ManifestDatabase
@@ -14,7 +14,8 @@ from tidemark.model import RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition
 from tidemark.pipeline import Cut, Gaps, Pipeline
 from tidemark.planner import Chain, Limits, PartitionState, Plan
-from tidemark.sinks.files import FilesSink
+from tidemark.sinks.publishing import Sink
+from tidemark.targets import check_for_plan
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def plan(
     pipeline: Pipeline,
     database: ManifestDatabase,
     cluster: KafkaCluster,
-    sinks: Sequence[FilesSink],
+    sinks: Sequence[Sink],
     tick: Tick,
     *,
     dry_run: bool = False,
@@ -61,8 +62,8 @@ def plan(
     known = _known(pipeline, database, tick)
     if known is not None:
         return known
-    _check_lakes(pipeline, database, sinks, dry_run=dry_run)
-    first_plan = database.roots(pipeline.name) is None
+    silent = check_for_plan(pipeline.name, database, sinks, dry_run=dry_run)
+    first_plan = database.targets(pipeline.name) is None
     before_asking = _chains(pipeline, database)
     states = observe(pipeline, cluster, tick, before_asking, first_plan=first_plan)
     try:
@@ -75,8 +76,9 @@ def plan(
             planned = planner.plan(
                 pipeline.name, states, chains, limits(pipeline, database),
                 pipeline.source.kafka.on_data_loss, datetime.now(UTC),
-                first_plan=first_plan and database.roots(pipeline.name) is None,
+                first_plan=first_plan and database.targets(pipeline.name) is None,
             )  # fmt: skip
+            planned = replace(planned, notes=(*silent, *planned.notes))
             if dry_run:
                 return PlannedRun(
                     tick.run_key, (), (), planned.reached, planned.notes, dry_run=True, slices=planned.slices
@@ -112,32 +114,6 @@ def _known(pipeline: Pipeline, database: ManifestDatabase, tick: Tick) -> Planne
     return PlannedRun(
         tick.run_key, tuple(row["manifests"]), tuple(row["covered_by"]), row["reached"], tuple(row["notes"]), True
     )
-
-
-def _check_lakes(pipeline: Pipeline, database: ManifestDatabase, sinks: Sequence[FilesSink], *, dry_run: bool) -> None:
-    refuse_moved_roots(pipeline, database, sinks)
-    for sink in sinks:
-        if not dry_run:
-            sink.claim(database.id())
-    # The lake is asked before the database: it may grow meanwhile.
-    records = [(sink, sink.highest_record(), sink.highest_record(own=True)) for sink in sinks]
-    highest, own = database.highest_manifest(), database.highest_manifest(pipeline.name)
-    for sink, record, own_record in records:
-        sink.refuse_records_beyond(highest, record)
-        sink.refuse_records_beyond(own, own_record)
-
-
-def refuse_moved_roots(pipeline: Pipeline, database: ManifestDatabase, sinks: Sequence[FilesSink]) -> None:
-    """A root that is not where the pipeline was planned into would split its output over two lakes."""
-    roots = database.roots(pipeline.name) or {}
-    for sink in sinks:
-        if roots.get(sink.name, sink.root) != sink.root:
-            raise ConfigurationError(
-                f"sink {sink.name} was planned into {roots[sink.name]}, the pipeline file now says {sink.root}",
-                next_step="set the root back (relative roots start at TIDEMARK_HOME), or give the new place a new "
-                "pipeline name",
-                pipeline=pipeline.name,
-            )
 
 
 def observe(
@@ -218,14 +194,14 @@ def limits(pipeline: Pipeline, database: ManifestDatabase) -> Limits:
 def _store(
     pipeline: Pipeline,
     database: ManifestDatabase,
-    sinks: Sequence[FilesSink],
+    sinks: Sequence[Sink],
     tick: Tick,
     planned: Plan,
     chains: Sequence[Chain],
 ) -> PlannedRun:
     """Insert the run, the new chains with their anchors, lost ranges, manifests and their ranges."""
     name = pipeline.name
-    database.remember_pipeline(name, {sink.name: sink.root for sink in sinks})
+    database.remember_pipeline(name, {sink.name: sink.target for sink in sinks})
     ids = {chain.at: chain.id for chain in chains}
     ids |= database.insert_chains(name, [place for place, _ in planned.anchors])
     database.insert_ranges(RangeKind.ANCHOR, [(ids[place], None, offset, None) for place, offset in planned.anchors])

@@ -13,16 +13,17 @@ from rich.console import Console
 from rich.table import Table
 
 from tidemark.accepting import Decision
-from tidemark.audit import Difference
 from tidemark.closing import Closing, Lag
 from tidemark.configuration import InvalidPipelines
+from tidemark.difference import Difference
 from tidemark.errors import TidemarkError
-from tidemark.lifecycle import Lifecycle, Outcome
+from tidemark.lifecycle import Lifecycle
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.model import AttemptState, Manifest, ManifestState, ObjectKind
 from tidemark.offsets import Range
 from tidemark.pipeline import Pipeline
 from tidemark.planning import PlannedRun
+from tidemark.publishing import Outcome
 
 STATE_STYLES = {"done": "green", "failed": "red", "blocked": "red", "running": "yellow", "planned": "cyan"}
 

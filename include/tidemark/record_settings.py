@@ -58,12 +58,13 @@ def _parsable(schema: str | dict[str, Any]) -> str | dict[str, Any]:
     return schema
 
 
-def _fields(schema: str | dict[str, Any]) -> dict[str, str]:
+def _fields(schema: str | dict[str, Any]) -> dict[str, tuple[str, bool]]:
+    """The Arrow type of each field, as text, and whether it may be null."""
     # Late, because it brings pyarrow, and a pipeline of raw records has no use for it.
     from tidemark.decoders import json_schema
 
     try:
-        return {field.name: str(field.type) for field in json_schema.parse(schema)}
+        return {one.name: (str(one.type), one.arrow.nullable) for one in json_schema.parse(schema)}
     except ConfigurationError as problem:
         raise wrong(f"does not parse: {problem.what}") from None
 
@@ -78,13 +79,35 @@ class JsonDecode(Section):
         examples=["flights.schema.json", "id BIGINT NOT NULL, name STRING"],
     )
 
+    tombstones: tuple[str, ...] = Field(
+        default=(),
+        description="Fields that the key of a record without a value holds as JSON; such a record deletes its row.",
+        examples=[["product_id", "location_id"]],
+    )
+
+    @field_validator("tombstones")
+    @classmethod
+    def _known_fields(cls, tombstones: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        known = _fields(info.data["record_schema"]) if "record_schema" in info.data else {}
+        for field in tombstones if known else ():
+            if field not in known:
+                close = notation.nearest(field, known)
+                raise wrong(" ".join(f"names {field}, which is not in the schema; {close}".split()).rstrip(";"))
+        return tombstones
+
     def order(self) -> dict[str, Any]:
         """What the executors must know, complete without any file."""
-        return {"format": self.format.value, "schema": self.record_schema}
+        order = {"format": self.format.value, "schema": self.record_schema}
+        return {**order, "tombstones": list(self.tombstones)} if self.tombstones else order
 
     def field_types(self) -> dict[str, str]:
         """The Arrow type, as text, of each top-level field."""
-        return _fields(self.record_schema)
+        return {name: kind for name, (kind, _) in _fields(self.record_schema).items()}
+
+    def never_null(self) -> set[str]:
+        """The top-level fields that every row has, also one made of a tombstone."""
+        present = {name for name, (_, nullable) in _fields(self.record_schema).items() if not nullable}
+        return present & set(self.tombstones) if self.tombstones else present
 
 
 class RawDecode(Section):
@@ -92,8 +115,20 @@ class RawDecode(Section):
 
     format: Literal[DecodeFormat.RAW]
 
+    @property
+    def tombstones(self) -> tuple[str, ...]:
+        """None: a raw record without a value is a row like any other."""
+        return ()
+
     def order(self) -> dict[str, Any]:
         return {"format": self.format.value}
+
+    def field_types(self) -> dict[str, str]:
+        """Columns by name; none of them can be a key or an event time."""
+        return {}
+
+    def never_null(self) -> set[str]:
+        return set()
 
 
 Decode = Annotated[JsonDecode | RawDecode, Field(discriminator="format")]

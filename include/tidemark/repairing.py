@@ -4,11 +4,12 @@ Only what is certain: a missing or changed object needs a replay, a file that is
 """
 
 from tidemark.accepting import Decision
-from tidemark.audit import strays
+from tidemark.audit_files import strays
 from tidemark.layout import RecordName
 from tidemark.lifecycle import Lifecycle
 from tidemark.model import ManifestState
 from tidemark.sinks.files import FilesSink
+from tidemark.sinks.publishing import Sink
 
 
 def repair(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
@@ -16,17 +17,20 @@ def repair(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
     lines: list[str] = []
     manifests: set[int] = set()
     for sink in lifecycle.sinks:
-        removed = _leftovers(lifecycle, sink)
-        written = _missing_records(lifecycle, sink)
+        removed = _leftovers(lifecycle, sink) if isinstance(sink, FilesSink) else []
+        written, lost = _missing_records(lifecycle, sink)
         lines += [f"{'would remove' if dry_run else 'removed'} {key}" for key, _ in removed]
         lines += [f"{'would write' if dry_run else 'wrote'} {name}" for name in written]
+        lines += [f"not repaired: manifest {one} lost its record and output; tidemark replay {sink.pipeline} "
+                  f"--manifest {one}" for one in lost]  # fmt: skip
         manifests |= {manifest for _, manifest in removed} | {name.manifest for name in written}
         if not dry_run and (removed or written):
             lifecycle.database.note_repair(sorted(manifests), why)
-            sink.store.delete(key for key, _ in removed)
+            if isinstance(sink, FilesSink):
+                sink.store.delete(key for key, _ in removed)
             for name in written:
                 _write_record(lifecycle, sink, name)
-    swept = [] if dry_run else lifecycle.sweep()
+    swept = [] if dry_run else lifecycle.publisher.sweep()
     lines += [f"removed the staging of manifest {one}" for one in swept]
     return Decision(tuple(lines), tuple(sorted(manifests)), dry_run)
 
@@ -38,17 +42,23 @@ def _leftovers(lifecycle: Lifecycle, sink: FilesSink) -> list[tuple[str, int]]:
     return [(key, one) for key, one in found if one is not None and own[one].state is ManifestState.DONE]
 
 
-def _missing_records(lifecycle: Lifecycle, sink: FilesSink) -> list[RecordName]:
-    missing = []
+def _missing_records(lifecycle: Lifecycle, sink: Sink) -> tuple[list[RecordName], list[int]]:
+    """Records that can be written again, and manifests whose output is damaged too."""
+    missing: list[RecordName] = []
+    lost: list[int] = []
     for manifest in lifecycle.database.manifests(sink.pipeline):
         publication = manifest.published(sink.name)
-        receipt = publication and lifecycle.database.receipt(manifest.id, publication.attempt)
-        if receipt and sink.has_objects(receipt) and not sink.has_record(receipt):
+        receipt = lifecycle.database.receipt(manifest.id, publication.attempt) if publication else None
+        if receipt is None or sink.has_record(receipt):
+            continue
+        if sink.has_objects(receipt):
             missing.append(RecordName(sink.pipeline, manifest.id, receipt.attempt))
-    return missing
+        else:
+            lost.append(manifest.id)
+    return missing, lost
 
 
-def _write_record(lifecycle: Lifecycle, sink: FilesSink, name: RecordName) -> None:
+def _write_record(lifecycle: Lifecycle, sink: Sink, name: RecordName) -> None:
     receipt = lifecycle.database.receipt(name.manifest, name.attempt)
     assert receipt is not None
     sink.write_record(receipt, lifecycle.database.manifest(name.manifest).ranges, lifecycle.database.id())

@@ -1,90 +1,42 @@
 """What every kind of sink promises to the process that publishes; a new kind must bring an example."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from tidemark import batch, pipeline
-from tidemark.batch import BatchProcessor
-from tidemark.decoders.raw import HEADERS
-from tidemark.errors import Fenced, ForeignLake
-from tidemark.model import Order, Receipt, SinkOrder, receipt_of_tasks
-from tidemark.offsets import Range, TopicPartition
-from tidemark.pipeline import FilesSinkConfig, SinkConfig, SinkKind
-from tidemark.sections import Surroundings
-from tidemark.sinks.files import FilesSink
-from tidemark.sinks.registry import open_sink
+from sandbox.postgres import Postgres
+from tests.sink_examples import CONNECTION, RANGES, Example, FilesExample, PostgresExample, plan_two_manifests
+from tidemark.errors import Fenced, ForeignLake, WorkFailed
+from tidemark.layout import RecordName
+from tidemark.manifest.database import ManifestDatabase
+from tidemark.model import Receipt
+from tidemark.sink_settings import SinkEntry, SinkKind
+from tidemark.sinks.writers import WRITERS
 
-DATABASE = "a-database"
-AT = TopicPartition("orders", "topic-id", 0)
-RANGES = (Range(AT, 10, 40),)
+EXAMPLES: dict[SinkKind, type[Example]] = {SinkKind.FILES: FilesExample, SinkKind.POSTGRES: PostgresExample}
+GOOD = {at for at in range(10, 40) if at % 10}
+BAD = {10, 20, 30}
 
 
-def files(folder: Path) -> SinkConfig:
-    return FilesSinkConfig.model_validate({"root": str(folder)}, context=Surroundings(folder, folder))
-
-
-EXAMPLES: dict[SinkKind, Callable[[Path], SinkConfig]] = {SinkKind.FILES: files}
-
-
-def test_every_kind_of_sink_has_an_example_a_writer_and_a_publisher() -> None:
+def test_every_kind_of_sink_has_an_example_a_writer_and_a_setting() -> None:
     assert set(EXAMPLES) == set(SinkKind)
-    assert {one.value for one in SinkKind} == {one.value for one in batch.SinkKind}
-    assert {config.kind for config in (make(Path("/lake")) for make in EXAMPLES.values())} == set(SinkKind)
-    assert set(pipeline.SinkEntry.model_fields) == {one.value for one in SinkKind}
+    assert set(WRITERS) == {one.value for one in SinkKind} == set(SinkEntry.model_fields)
 
 
 @pytest.fixture(params=list(EXAMPLES), ids=str)
-def config(request: pytest.FixtureRequest, tmp_path: Path) -> SinkConfig:
-    return EXAMPLES[request.param](tmp_path / "lake")
-
-
-@pytest.fixture
-def sink(config: SinkConfig) -> FilesSink:
-    return open_sink("demo", config)
-
-
-@pytest.fixture
-def staged(config: SinkConfig) -> Callable[..., Receipt]:
-    return partial(stage, config)
-
-
-def stage(config: SinkConfig, attempt: int, *, manifest: int = 1, also: str = "") -> Receipt:
-    """Thirty records over three hours, every tenth undecodable, by the code that runs in Spark tasks."""
-    sink = SinkOrder(config.name, config.kind.value, {**config.order(), "root": config.root})
-    order = Order(
-        pipeline="demo", manifest_id=manifest, attempt=attempt, ranges=RANGES, bootstrap_servers="", kafka_options={},
-        decode={"format": "json", "schema": "n BIGINT NOT NULL, also STRING"}, event_time={"on_invalid": "fail"},
-        on_error="dead_letter", sinks=(sink,),
-    )  # fmt: skip
-    return receipt_of_tasks(order, [BatchProcessor(order).process("00000-0", [records(also)])])
-
-
-def records(also: str) -> pa.RecordBatch:
-    offsets = range(RANGES[0].start, RANGES[0].end)
-    noon = datetime(2024, 3, 1, 12, tzinfo=UTC)
-    return pa.RecordBatch.from_pydict(
-        {
-            "key": pa.array([b"k"] * len(offsets)),
-            "value": pa.array([value(at, also) for at in offsets], pa.binary()),
-            "topic": pa.array([AT.topic] * len(offsets)),
-            "partition": pa.array([0] * len(offsets), pa.int32()),
-            "offset": pa.array(offsets, pa.int64()),
-            "timestamp": pa.array([noon + timedelta(minutes=4 * at) for at in offsets], pa.timestamp("us", "UTC")),
-            "timestampType": pa.array([0] * len(offsets), pa.int32()),
-            "headers": pa.array([None] * len(offsets), HEADERS),
-        }
-    )
-
-
-def value(offset: int, also: str) -> bytes:
-    return b"{" if offset % 10 == 0 else b'{"n": %d, "also": "%s"}' % (offset, also.encode())
+def example(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    database: str,
+    postgres: Postgres,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Example]:
+    with postgres.temporary_database("warehouse") as warehouse, ManifestDatabase(database, "test") as manifests:
+        monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", warehouse)
+        plan_two_manifests(manifests)
+        yield EXAMPLES[request.param](tmp_path, manifests, warehouse)
 
 
 def agree() -> None:
@@ -103,154 +55,146 @@ class Overtaken:
             raise Fenced("a newer attempt is at work")
 
 
-def contents(sink: FilesSink) -> dict[str, Any]:
-    """Every object with its bytes and the moment it was written."""
-    found = {key: Path(sink.root, key) for key, _ in sink.store.list()}
-    return {key: (path.read_bytes(), path.stat().st_mtime_ns) for key, path in found.items()}
+def put(
+    example: Example, receipt: Receipt, fence: Callable[[], None] = agree
+) -> list[dict[int, tuple[int, str | None]]]:
+    """Publish into the sink; what readers saw each time the mark was set."""
+    marks: list[dict[int, tuple[int, str | None]]] = []
+    example.sink.put(receipt, RANGES, example.database.id(), fence, lambda: marks.append(example.seen()))
+    return marks
 
 
-def put(sink: FilesSink, receipt: Receipt, fence: Callable[[], None] = agree) -> None:
-    sink.put(receipt, RANGES, DATABASE, fence)
+def test_what_was_put_is_seen_once_and_the_mark_comes_after_it(example: Example) -> None:
+    receipt = example.stage(1)
+    counts = example.sink.counts(receipt, RANGES) if example.config.kind is SinkKind.FILES else None
+    assert counts is None or (counts.read, counts.written, counts.dead_lettered) == (30, 27, 3)
+    marks = put(example, receipt)
+    assert example.seen() == dict.fromkeys(GOOD, (1, ""))
+    assert example.dead() == BAD
+    assert marks == [example.seen()]
+    after = example.sink.counts(receipt, RANGES)
+    assert (after.read, after.written, after.dead_lettered, after.superseded, after.stale) == (30, 27, 3, 0, 0)
 
 
-def test_what_was_put_is_held_and_nothing_stays_in_staging(sink: FilesSink, staged: Callable[..., Receipt]) -> None:
-    receipt = staged(1)
-    counts = receipt.counts(sink.name, RANGES)
-    assert (counts.read, counts.written, counts.dead_lettered) == (30, 27, 3)
-    put(sink, receipt)
-    assert sink.holds(receipt)
-    assert sink.recorded_attempt(1) == 1
-    assert set(contents(sink)) == {one.path for one in receipt.objects} | {"_manifests/demo/0000000001.0001.json"}
+def test_what_was_put_has_a_record_that_says_whose_it_is(example: Example) -> None:
+    receipt = example.stage(1)
+    assert not example.sink.has_record(receipt)
+    assert example.sink.records() == []
+    put(example, receipt)
+    assert example.sink.holds(receipt)
+    assert example.sink.records() == example.sink.records(own=False) == [RecordName("demo", 1, 1)]
+    assert (example.sink.recorded_attempt(1), example.sink.recorded_attempt(2)) == (1, None)
+    assert (example.sink.highest_record(), example.sink.highest_record(own=True)) == (1, 1)
+    assert example.sink.recorded_ranges(receipt) == RANGES
+    said = example.sink.record(RecordName("demo", 1, 1)) or {}
+    assert said["database"] == example.database.id()
+    assert said["counts"]["read"] == 30
+    assert example.open().holds(receipt), "also for another process"
 
 
-def test_putting_twice_is_putting_once(sink: FilesSink, staged: Callable[..., Receipt]) -> None:
-    receipt = staged(1)
-    put(sink, receipt)
-    before = contents(sink)
-    put(sink, receipt)
-    objects = {one.path for one in receipt.objects}
-    assert {key: one for key, one in contents(sink).items() if key in objects} == {key: before[key] for key in objects}
-    assert {key: one[0] for key, one in contents(sink).items()} == {key: one[0] for key, one in before.items()}
+def test_putting_twice_is_putting_once(example: Example) -> None:
+    receipt = example.stage(1)
+    put(example, receipt)
+    before = example.seen(), example.dead()
+    assert len(put(example, receipt)) == 1, "and the mark is set again: it may be what was missing"
+    assert (example.seen(), example.dead()) == before
 
 
-def test_a_put_that_died_halfway_is_finished_by_repeating_it(sink: FilesSink, staged: Callable[..., Receipt]) -> None:
-    receipt = staged(1)
-    first = receipt.objects[0]
-    sink.store.move(first.staged, first.path, first.bytes)
-    put(sink, receipt)
-    assert sink.holds(receipt)
-
-
-def test_two_attempts_share_no_object(staged: Callable[..., Receipt]) -> None:
-    first, second = staged(1), staged(2)
-    assert first.digest("files") == second.digest("files")
-    assert not {one.path for one in first.objects} & {one.path for one in second.objects}
-
-
-def test_the_same_rows_have_the_same_digest_and_other_rows_another(staged: Callable[..., Receipt]) -> None:
-    assert staged(1).digest("files") == staged(2).digest("files") != staged(3, also="x").digest("files")
-
-
-def test_discard_removes_only_its_own(sink: FilesSink, staged: Callable[..., Receipt]) -> None:
-    kept, other_manifest = staged(1), staged(1, manifest=2)
-    put(sink, kept)
-    put(sink, other_manifest)
-    before = contents(sink)
-    unpublished = staged(2, also="mended")
-    put(sink, unpublished)
-    still_staged = staged(3)
-    sink.discard(unpublished)
-    assert contents(sink).keys() == before.keys() | {one.staged for one in still_staged.objects}
-    sink.discard(still_staged)
-    assert contents(sink) == before
-    assert sink.store.folders("_staging/0000000001") == ["0001"]  # empty, and not of a discarded attempt
-
-
-def test_discarding_twice_or_what_was_never_put_is_no_error(sink: FilesSink, staged: Callable[..., Receipt]) -> None:
-    receipt = staged(1)
-    sink.discard(receipt)
-    sink.discard(receipt)
-    assert contents(sink) == {}
+def test_a_higher_attempt_takes_the_place_of_a_lower_one(example: Example) -> None:
+    first = example.stage(1)
+    put(example, first)
+    second = example.stage(2, also="mended")
+    put(example, second)
+    example.sink.discard(first)
+    assert example.seen() == dict.fromkeys(GOOD, (1, "mended"))
+    assert example.dead() == BAD
+    assert example.sink.recorded_attempt(1) == 2
+    assert not example.sink.has_record(first)
 
 
 @pytest.mark.parametrize("questions", range(5))
-def test_fenced_before_the_record_an_attempt_takes_back_its_own(
-    sink: FilesSink, staged: Callable[..., Receipt], questions: int
-) -> None:
-    newer = staged(2)
-    put(sink, newer)
-    before = contents(sink)
-    late = staged(1)
-    assert len(late.objects) + 1 == 5  # one question per object and one before the record
+def test_a_fenced_attempt_leaves_what_readers_see_as_it_was(example: Example, questions: int) -> None:
+    newer = example.stage(2)
+    put(example, newer)
+    late = example.stage(1, also="late")
+    before = example.seen(), example.dead()
     with pytest.raises(Fenced):
-        put(sink, late, Overtaken(questions))
-    assert contents(sink) == before
-    assert sink.holds(newer)
+        put(example, late, Overtaken(questions))
+    assert (example.seen(), example.dead()) == before
+    assert example.sink.holds(newer)
+    assert not example.sink.has_record(late)
 
 
-def known(sink: FilesSink, receipt: Receipt) -> tuple[bool, bool, bool]:
-    return sink.has_record(receipt), sink.holds(receipt), sink.intact(receipt)
-
-
-def test_what_is_known_of_an_attempt_needs_its_record_its_objects_and_their_rows(
-    sink: FilesSink, staged: Callable[..., Receipt]
+def test_an_attempt_that_fails_before_its_record_takes_its_own_back(
+    example: Example, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    receipt = staged(1)
-    record = "_manifests/demo/0000000001.0001.json"
-    truth = {}
-    truth["nothing put"] = known(sink, receipt)
-    put(sink, receipt)
-    truth["put"] = known(sink, receipt)
-    said = sink.store.get(record) or b""
-    for damage, content in (("no json", b"{"), ("a list", b"[]"), ("other rows", said.replace(b'"digest"', b'"was"'))):
-        sink.store.put(record, content)
-        truth[damage] = known(sink, receipt)
-    sink.store.delete([record])
-    truth["no record"] = known(sink, receipt)
-    sink.store.put(record, said)
-    path = receipt.objects[0].path
-    whole = sink.store.get(path) or b""
-    sink.store.put(path, whole[:-1])
-    truth["truncated"] = known(sink, receipt)
-    sink.store.put(path, whole[:-4] + b"PAR2")
-    truth["garbage of its size"] = known(sink, receipt)
-    sink.store.delete([path])
-    truth["object gone"] = known(sink, receipt)
-    sink.store.put(path, whole)
-    truth["mended"] = known(sink, receipt)
-    assert truth == {
-        "nothing put": (False, False, False),
-        "put": (True, True, True),
-        "no json": (False, False, False),
-        "a list": (False, False, False),
-        "other rows": (False, False, False),
-        "no record": (False, False, False),
-        "truncated": (True, False, False),
-        "garbage of its size": (True, True, False),
-        "object gone": (True, False, False),
-        "mended": (True, True, True),
-    }
+    receipt = example.stage(1)
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TIDEMARK_FAILPOINT", "publish.before_record:raise")
+    with pytest.raises(WorkFailed):
+        put(example, receipt)
+    assert not example.sink.has_record(receipt)
+    assert example.dead() == set()
+    assert example.seen() == {}
 
 
-def test_the_record_of_one_attempt_says_nothing_of_another(sink: FilesSink, staged: Callable[..., Receipt]) -> None:
-    first, second = staged(1), staged(2)
-    put(sink, first)
-    assert not sink.has_record(second)
-    put(sink, second)
-    assert sink.recorded_attempt(1) == 2
-    assert sink.recorded_attempt(2) is None
-    assert sink.highest_record() == 1
+def test_the_same_rows_have_the_same_digest_and_other_rows_another(example: Example) -> None:
+    name = example.sink.name
+    digests = [example.stage(1).digest(name), example.stage(2).digest(name), example.stage(3, also="x").digest(name)]
+    assert digests[0] == digests[1] != digests[2]
 
 
-def test_a_receipt_survives_json_unchanged(staged: Callable[..., Receipt]) -> None:
-    receipt = staged(1)
+def test_published_rows_are_alike_until_some_are_lost(example: Example) -> None:
+    first = example.stage(1)
+    put(example, first)
+    again = example.stage(2)
+    assert example.sink.alike(first, again)
+    example.lose_a_row()
+    assert not example.sink.alike(first, again)
+    put(example, again)
+    example.sink.discard(first)
+    assert example.seen() == dict.fromkeys(GOOD, (1, ""))
+
+
+def test_discard_takes_away_only_its_own(example: Example) -> None:
+    kept, other = example.stage(1), example.stage(1, manifest=2)
+    put(example, kept)
+    example.sink.discard(other)
+    example.sink.discard(other)
+    assert example.sink.holds(kept)
+    assert example.seen() == dict.fromkeys(GOOD, (1, ""))
+
+
+def test_staging_is_found_and_cleared_by_manifest_and_attempt(example: Example) -> None:
+    example.stage(1)
+    example.stage(1, manifest=2)
+    example.stage(2, manifest=2)
+    assert example.sink.staged_manifests() == [1, 2]
+    example.sink.clear_staging(1, 1)
+    example.sink.clear_staging(2, 1)
+    assert example.sink.staged_manifests() == [2]
+    example.sink.clear_staging(2, 2)
+    example.sink.clear_staging(2, 2)
+    assert example.sink.staged_manifests() == []
+
+
+def test_a_lost_record_can_be_written_again(example: Example) -> None:
+    receipt = example.stage(1)
+    example.sink.write_record(receipt, RANGES, example.database.id())
+    assert example.sink.has_record(receipt)
+    assert example.sink.recorded_ranges(receipt) == RANGES
+
+
+def test_a_receipt_survives_json_unchanged(example: Example) -> None:
+    receipt = example.stage(1)
     assert Receipt.from_json(receipt.to_json()) == receipt
     assert Receipt.from_raw(asdict(receipt)) == receipt
 
 
-def test_a_root_is_claimed_by_one_database_for_good(sink: FilesSink) -> None:
-    sink.claim(DATABASE)
-    sink.claim(DATABASE)
-    with pytest.raises(ForeignLake, match="another-database"):
-        sink.claim("another-database")
-    sink.claim(DATABASE)
+def test_a_target_is_claimed_by_one_database_for_good(example: Example) -> None:
+    example.sink.claim(example.database.id())
+    assert example.sink.owner() == example.database.id()
+    another = "00000000-0000-0000-0000-000000000001"
+    with pytest.raises(ForeignLake, match=another):
+        example.sink.claim(another)
+    assert example.sink.owner() == example.database.id()

@@ -86,8 +86,20 @@ def test_importing_a_pure_module_imports_no_driver(name: str) -> None:
 
 
 def test_executors_need_only_the_standard_library_and_pyarrow() -> None:
-    foreign = {short(path): third_parties(path) - {"tidemark", "pyarrow"} for path in closure(PACKAGE / "batch.py")}
-    assert "sinks/files_writer.py" in foreign
+    executed = [PACKAGE / "batch.py", PACKAGE / "sinks" / "files_writer.py"]
+    foreign = {
+        short(path): third_parties(path) - {"tidemark", "pyarrow"} for start in executed for path in closure(start)
+    }
+    assert {"batch.py", "sinks/files_writer.py", "decoders/strict_json.py"} <= set(foreign)
+    assert {path: names for path, names in foreign.items() if names} == {}
+
+
+def test_executors_that_write_to_postgresql_need_only_its_driver_beside() -> None:
+    foreign = {
+        short(path): third_parties(path) - {"tidemark", "pyarrow", "psycopg"}
+        for path in closure(PACKAGE / "sinks" / "postgres_writer.py")
+    }
+    assert "sinks/postgres_connection.py" in foreign
     assert {path: names for path, names in foreign.items() if names} == {}
 
 

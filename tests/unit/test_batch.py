@@ -92,7 +92,7 @@ def ten(start: int = 0, count: int = 10, partition: int = 0) -> list[Record]:
 
 def staged(root: Path, report: dict[str, Any], kind: str = "data") -> pa.Table:
     folder = root / "_staging/0000000007/0002"
-    tables = [pq.ParquetFile(folder / file["staged"]).read() for file in report["files"] if file["kind"] == kind]
+    tables = [pq.ParquetFile(folder / file["staged"]).read() for file in report["parts"] if file["kind"] == kind]
     return pa.concat_tables(tables)
 
 
@@ -106,7 +106,7 @@ def test_records_become_rows_in_files_by_event_hour(tmp_path: Path) -> None:
     assert [(row["_offset"], row["id"], row["_key"]) for row in rows] == [(at, at, b"k%d" % at) for at in range(10)]
     assert rows[5]["_timestamp"] == START + timedelta(hours=4, minutes=30)
     assert {(row["_topic"], row["_partition"], row["_manifest_id"]) for row in rows} == {("t", 0, 7)}
-    assert [(file["folder"], file["rows"], file["first_offset"], file["last_offset"]) for file in report["files"]] == [
+    assert [(file["folder"], file["rows"], file["first_offset"], file["last_offset"]) for file in report["parts"]] == [
         (f"raw/t/2013/01/01/{hour}", 2, 2 * at, 2 * at + 1) for at, hour in enumerate(range(10, 15))
     ]
 
@@ -130,7 +130,7 @@ def test_the_report_counts_what_was_read_and_made(tmp_path: Path) -> None:
 
 def test_files_are_as_large_and_have_the_rows_and_the_digest_that_the_report_says(tmp_path: Path) -> None:
     report = BatchProcessor(order(tmp_path)).process("00000-1", [batch(ten())])
-    for file in report["files"]:
+    for file in report["parts"]:
         path = tmp_path / "_staging/0000000007/0002" / file["staged"]
         assert path.stat().st_size == file["bytes"]
         counted = duckdb.execute(f"SELECT count(*), min(_offset), max(_offset) FROM '{path}'").fetchall()
@@ -183,8 +183,8 @@ def test_offsets_that_come_twice_or_out_of_order_show_in_distinct(tmp_path: Path
 def test_rows_of_a_file_keep_the_order_of_their_offsets(tmp_path: Path) -> None:
     records = [("t", at % 2, at, START, value(at, START + timedelta(hours=at % 3))) for at in range(3_000)]
     report = BatchProcessor(order(tmp_path)).process("x", [batch(records[:1_000]), batch(records[1_000:])])
-    assert len(report["files"]) == 6
-    for file in report["files"]:
+    assert len(report["parts"]) == 6
+    for file in report["parts"]:
         offsets = pq.ParquetFile(tmp_path / "_staging/0000000007/0002" / file["staged"]).read()["_offset"].to_pylist()
         assert offsets == sorted(offsets)
         assert len(offsets) == 500
@@ -198,11 +198,11 @@ def test_several_partitions_and_topics_in_a_batch_are_kept_apart(tmp_path: Path)
     assert [tuple(one[name] for name in names) for one in report["partitions"]] == [
         ("_u/v", 0, 2, 1, 1), ("t", 0, 6, 6, 0), ("t", 1, 6, 6, 0),
     ]  # fmt: skip
-    for file in report["files"]:
+    for file in report["parts"]:
         table = pq.ParquetFile(tmp_path / "_staging/0000000007/0002" / file["staged"]).read()
         assert set(table["_topic"].to_pylist()) == {file["topic"]}
         assert set(table["_partition"].to_pylist()) == {file["partition"]}
-    assert {file["folder"] for file in report["files"] if file["topic"] == "_u/v"} == {
+    assert {file["folder"] for file in report["parts"] if file["topic"] == "_u/v"} == {
         "raw/%5Fu%2Fv/2013/01/01/10", "_dead_letters/%5Fu%2Fv",
     }  # fmt: skip
 
@@ -247,14 +247,14 @@ def test_fail_for_event_times_is_its_own_choice(tmp_path: Path) -> None:
 def test_a_task_without_records_reports_nothing(tmp_path: Path) -> None:
     for batches in ([], [batch([])]):
         report = BatchProcessor(order(tmp_path)).process("x", batches)
-        assert report == {"task": "x", "partitions": [], "files": [], "hours": {}}
+        assert report == {"task": "x", "partitions": [], "parts": [], "hours": {}}
     assert list(tmp_path.iterdir()) == []
 
 
 def test_raw_records_are_laid_out_by_their_kafka_timestamp(tmp_path: Path) -> None:
     raw = order(tmp_path, "{pipeline}/{stream}/%Y", decode={"format": "raw"}, event_time={"field": None})
     report = BatchProcessor(raw).process("x", [batch([("t", 0, 0, START, None), ("t", 0, 1, START, b"\xff")])])
-    assert [file["folder"] for file in report["files"]] == ["flights/t/2013"]
+    assert [file["folder"] for file in report["parts"]] == ["flights/t/2013"]
     assert staged(tmp_path, report)["value"].to_pylist() == [None, b"\xff"]
 
 
@@ -270,7 +270,7 @@ def test_each_layout_has_its_folders(tmp_path: Path, layout: str, folders: int) 
     ]
     records = [("t", 0, at, START, value(at, when)) for at, when in enumerate(times)]
     report = BatchProcessor(order(tmp_path, layout)).process("x", [batch(records)])
-    assert len({file["folder"] for file in report["files"]}) == folders == len(report["files"])
+    assert len({file["folder"] for file in report["parts"]}) == folders == len(report["parts"])
 
 
 @settings(max_examples=25, deadline=None)
@@ -290,7 +290,7 @@ def test_batches_and_limits_change_files_but_not_rows(
     for kind in ObjectKind:
         split, whole = staged(root, report, kind), staged(plain_root, plain, kind)
         assert split.sort_by("_offset").equals(whole.sort_by("_offset"))
-        digests = [Digest.parse(file["digest"]) for file in report["files"] if file["kind"] == kind]
+        digests = [Digest.parse(file["digest"]) for file in report["parts"] if file["kind"] == kind]
         assert sum(digests, Digest.zero()) == row_digest(whole)
     assert (report["partitions"], report["hours"]) == (plain["partitions"], plain["hours"])
 
@@ -300,13 +300,13 @@ def test_a_full_task_stages_its_largest_folder_first(tmp_path: Path, monkeypatch
     small = [("t", 0, at, START, value(at, START)) for at in range(3)]
     large = [("t", 0, 3 + at, START, value(at, START + timedelta(hours=1))) for at in range(1_000)]
     report = BatchProcessor(order(tmp_path)).process("x", [batch(small), batch(large)])
-    assert [(file["folder"][-2:], file["rows"]) for file in report["files"]] == [("11", 1_000), ("10", 3)]
+    assert [(file["folder"][-2:], file["rows"]) for file in report["parts"]] == [("11", 1_000), ("10", 3)]
 
 
 def test_two_tries_of_a_task_never_meet(tmp_path: Path) -> None:
     first = BatchProcessor(order(tmp_path)).process("00000-1", [batch(ten())])
     second = BatchProcessor(order(tmp_path)).process("00000-2", [batch(ten())])
-    names = Counter(file["staged"] for report in (first, second) for file in report["files"])
+    names = Counter(file["staged"] for report in (first, second) for file in report["parts"])
     assert set(names.values()) == {1}
     assert staged(tmp_path, first).equals(staged(tmp_path, second))
 

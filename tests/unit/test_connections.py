@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidemark.configuration import load
-from tidemark.connections import KafkaConnection, Secret, from_environment, kafka_connection, variable_of
+from tidemark.connections import KafkaConnection, kafka_connection
 from tidemark.errors import ConfigurationError
+from tidemark.named_connections import Secret, from_environment, variable_of
 from tidemark.pipeline import Pipeline
 
 VARIABLE = "AIRFLOW_CONN_KAFKA_DEFAULT"

@@ -135,7 +135,7 @@ def test_the_five_steps_of_publish_are_those_of_the_code() -> None:
         return [(number, re.findall(r"`(publish\.\w+)`", line)) for number, line in lines]
 
     guarantees = text("docs/guarantees.md").split("in five steps")[1].split("\n## ")[0]
-    of_code = steps(text("include/tidemark/lifecycle.py").split('"""')[1])
+    of_code = steps(text("include/tidemark/publishing.py").split('"""')[1])
     assert steps(guarantees) == of_code
     assert [number for number, _ in of_code] == ["1", "2", "3", "4", "5"]
 

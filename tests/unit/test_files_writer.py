@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.sinks.files_writer import _grouped
+from tidemark.sinks.grouping import grouped
 
 HOURS = [datetime(2024, 3, 1, number * 7 % 5, tzinfo=UTC) + timedelta(minutes=number) for number in range(20)]
 
@@ -22,7 +22,7 @@ def test_every_row_is_in_the_group_of_its_own_topic_partition_and_period() -> No
             }
         )
         seen = 0
-        for topic, partition, hour, piece in _grouped(rows, period):
+        for topic, partition, hour, piece in grouped(rows, period):
             seen += piece.num_rows
             assert set(piece.column("_topic").to_pylist()) == {topic}
             assert set(piece.column("_partition").to_pylist()) == {partition}

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tests.unit.pipeline_text import GOOD, changed, problems
 from tidemark.configuration import InvalidPipelines, find, load, load_each, pipeline_files
 from tidemark.errors import ConfigurationError, NotFound
-from tidemark.pipeline import Cut, FilesSinkConfig, Gaps, Pipeline, SinkKind, json_schema
+from tidemark.pipeline import Cut, Gaps, Pipeline, json_schema
+from tidemark.sink_settings import FilesSinkConfig, SinkKind
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -1,5 +1,7 @@
 """Connections as Airflow knows them, and the lifecycle of a pipeline inside a task."""
 
+import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,8 +13,10 @@ from tidemark.connections import kafka_connection
 from tidemark.errors import ConfigurationError
 from tidemark.lifecycle import Lifecycle
 from tidemark.manifest.database import ManifestDatabase
+from tidemark.named_connections import variable_of
 from tidemark.pipeline import Pipeline
 from tidemark.settings import Settings
+from tidemark.sink_settings import PostgresSinkConfig
 
 
 def _connection(conn_id: str) -> Connection | None:
@@ -22,7 +26,7 @@ def _connection(conn_id: str) -> Connection | None:
         return None
 
 
-def kafka_lookup(conn_id: str) -> Mapping[str, Any] | None:
+def airflow_lookup(conn_id: str) -> Mapping[str, Any] | None:
     """A connection from wherever Airflow keeps it, in the shape ``connections.py`` reads."""
     found = _connection(conn_id)
     if found is None:
@@ -32,6 +36,7 @@ def kafka_lookup(conn_id: str) -> Mapping[str, Any] | None:
         "port": found.port,
         "login": found.login,
         "password": found.password,
+        "schema": found.schema,
         "extra": found.extra_dejson,
     }
 
@@ -49,11 +54,27 @@ def spark_master(conn_id: str) -> str:
 
 
 @contextmanager
+def in_environment(pipeline: Pipeline) -> Iterator[None]:
+    """The connections of the pipeline's sinks in the environment, where Spark's processes look them up.
+
+    Not in arguments or Spark properties: those are seen in process lists and in pages.
+    """
+    named = {one.connection for one in pipeline.sinks if isinstance(one, PostgresSinkConfig)}
+    added = {variable_of(one): json.dumps(airflow_lookup(one)) for one in named if variable_of(one) not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+@contextmanager
 def opened(pipeline: Pipeline, context: Any) -> Iterator[Lifecycle]:
     """The lifecycle of a pipeline, acting as this task instance."""
     instance = context["ti"]
     actor = f"airflow {instance.dag_id} {instance.run_id} {instance.task_id} try {instance.try_number}"
     settings = Settings.from_environment()
-    connection = kafka_connection(pipeline, kafka_lookup)
+    connection = kafka_connection(pipeline, airflow_lookup)
     with ManifestDatabase(settings.database(), actor) as database:
-        yield Lifecycle(pipeline, database, connection)
+        yield Lifecycle(pipeline, database, connection, airflow_lookup)

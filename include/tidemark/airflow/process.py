@@ -6,15 +6,15 @@ from typing import Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
-from tidemark.airflow.lookup import opened, spark_master
+from tidemark.airflow.lookup import in_environment, opened, spark_master
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.errors import TidemarkError
-from tidemark.lifecycle import Outcome
 from tidemark.model import Order, Receipt
 from tidemark.pipeline import Pipeline
+from tidemark.publishing import Outcome
 from tidemark.settings import Settings
 from tidemark.spark.session import spark_configuration
-from tidemark.spark.submitted import read_receipt, write_order
+from tidemark.spark.submitted import read_receipt, remove_order, write_order
 
 APPLICATION = Path(__file__).resolve().parents[3] / "spark_jobs" / "process_manifest.py"
 
@@ -49,17 +49,22 @@ class ProcessManifestOperator(SparkSubmitOperator):
         return cleared or bool(context["params"].get("replay"))
 
     def _stage(self, order: Order, context: Any) -> Receipt:
-        self.application_args = [write_order(order)]
+        settings = Settings.from_environment()
+        file = write_order(order, settings.home)
+        self.application_args = [str(file)]
         self.name = f"tidemark {order.pipeline} manifest {order.manifest_id} attempt {order.attempt}"
         try:
-            super().execute(context)
+            with in_environment(self.pipeline):
+                super().execute(context)
+            return read_receipt(file, order)
         except AirflowException as failed:
-            raise self._why(order, failed) from failed
-        return read_receipt(order)
+            raise self._why(file, order, failed) from failed
+        finally:
+            remove_order(file)
 
-    def _why(self, order: Order, failed: AirflowException) -> TidemarkError:
+    def _why(self, file: Path, order: Order, failed: AirflowException) -> TidemarkError:
         try:
-            read_receipt(order)
+            read_receipt(file, order)
         except TidemarkError as reason:
             return reason
         raise failed

@@ -6,6 +6,7 @@ from typing import Any
 from tidemark.decoders.contract import Decoded, Decoder, DecoderKind
 from tidemark.decoders.raw import RawDecoder
 from tidemark.decoders.strict_json import JsonDecoder
+from tidemark.decoders.tombstones import TombstoneDecoder
 from tidemark.errors import ConfigurationError
 
 DECODERS: dict[DecoderKind, type[Decoder]] = {
@@ -22,7 +23,10 @@ def decoder(config: Mapping[str, Any]) -> Decoder:
         raise ConfigurationError(
             f"decode.format is {config.get('format')!r}", next_step=f"write one of {', '.join(DecoderKind)}"
         ) from error
-    return DECODERS[kind](config)
+    made = DECODERS[kind](config)
+    if config.get("tombstones") and isinstance(made, JsonDecoder):
+        return TombstoneDecoder(made, config["tombstones"])
+    return made
 
 
 __all__ = ["DECODERS", "Decoded", "Decoder", "DecoderKind", "decoder"]

@@ -22,12 +22,14 @@ class Decoded:
     """One batch, decoded: ``rows`` holds the data columns of the good records, in their order.
 
     ``good`` are the indices of those records in the batch (``int64``, ascending); ``errors`` are index and reason of
-    every other one, ascending too. Each record of the batch is in exactly one of the two.
+    every other one, ascending too. Each record of the batch is in exactly one of the two. ``deleted`` (``bool``) says
+    of each row whether it stands for a tombstone; None from a decoder that has none.
     """
 
     rows: pa.RecordBatch
     good: pa.Array
     errors: tuple[tuple[int, str], ...]
+    deleted: pa.Array | None = None
 
 
 class Decoder(Protocol):

@@ -9,13 +9,13 @@ import json
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
 from tidemark.decoders.contract import REASON_LIMIT, Decoded
 from tidemark.decoders.json_schema import record_of
-from tidemark.decoders.nested import quoted
+from tidemark.decoders.nested import Record, quoted
 from tidemark.decoders.shapes import Misfit, json_name
 
 DEPTH_LIMIT = 128  # nesting of a record; Python's scanner gives up near 1,000, at a depth that differs by caller
@@ -31,7 +31,17 @@ class JsonDecoder:
     """``schema`` of the config is a JSON Schema as a mapping or a Spark DDL text (``decoders/json_schema.py``)."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self._record = record_of(config.get("schema"))
+        self._take(record_of(config.get("schema")))
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """A decoder of just these fields."""
+        made = cls.__new__(cls)
+        made._take(record)
+        return made
+
+    def _take(self, record: Record) -> None:
+        self._record = record
         self._schema = pa.schema([field.arrow for field in self._record.fields])
         exact = any(pa.types.is_decimal(kind) for kind in _types_within(self._record.arrow))
         self._scanner = json.JSONDecoder(
@@ -39,6 +49,11 @@ class JsonDecoder:
             parse_constant=_no_constant,
             parse_float=Decimal if exact else None,
         )
+
+    @property
+    def record(self) -> Record:
+        """What a record must look like."""
+        return self._record
 
     @property
     def schema(self) -> pa.Schema:

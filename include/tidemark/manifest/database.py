@@ -1,16 +1,15 @@
 """The manifest database as one class: a method per query, transactions that say who acts."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from importlib.resources import files
-from typing import Any, LiteralString, Self, cast
+from typing import Any, Self
 
 from psycopg.types.json import Jsonb
 
 from tidemark.errors import NotFound
 from tidemark.manifest.connection import Connection, connect, translated
+from tidemark.manifest.named_sql import named_queries
 from tidemark.model import (
     AttemptState,
     Counts,
@@ -30,13 +29,7 @@ from tidemark.planner import Chain
 Row = dict[str, Any]
 
 
-def _queries() -> dict[str, LiteralString]:
-    text = files("tidemark.manifest").joinpath("queries.sql").read_text()
-    blocks = re.split(r"^-- name: (\w+)$", text, flags=re.MULTILINE)[1:]
-    return {name: cast("LiteralString", sql.strip()) for name, sql in zip(blocks[::2], blocks[1::2], strict=True)}
-
-
-QUERIES = _queries()
+QUERIES = named_queries("tidemark.manifest", "queries.sql")
 
 
 class ManifestDatabase:
@@ -90,6 +83,11 @@ class ManifestDatabase:
     def id(self) -> str:
         return str(self._rows("database_id")[0]["id"])
 
+    @property
+    def connection(self) -> Connection:
+        """For a sink whose target is this very database, so that its rows and the publication are one transaction."""
+        return self._connection
+
     # planning
 
     def lock_planning(self, pipeline: str) -> None:
@@ -99,12 +97,18 @@ class ManifestDatabase:
         rows = self._rows("find_run", pipeline=pipeline, run_key=run_key)
         return rows[0] if rows else None
 
-    def remember_pipeline(self, pipeline: str, roots: Mapping[str, str]) -> None:
-        self._rows("remember_pipeline", pipeline=pipeline, roots=Jsonb(dict(roots)))
+    def remember_pipeline(self, pipeline: str, targets: Mapping[str, str]) -> None:
+        """Note where the output of each sink goes; what is noted already stays."""
+        self._rows("remember_pipeline", pipeline=pipeline, targets=Jsonb(dict(targets)))
 
-    def roots(self, pipeline: str) -> dict[str, str] | None:
-        rows = self._rows("roots", pipeline=pipeline)
-        return rows[0]["roots"] if rows else None
+    def targets(self, pipeline: str) -> dict[str, str] | None:
+        """Sink name to target; None before the pipeline is first planned."""
+        rows = self._rows("targets", pipeline=pipeline)
+        return rows[0]["targets"] if rows else None
+
+    def has_published(self, pipeline: str, sink: str) -> bool:
+        """Whether readers see anything of a pipeline in one sink."""
+        return bool(self._rows("has_published", pipeline=pipeline, sink=sink))
 
     def chains(self, pipeline: str) -> list[Chain]:
         """The chains that go on; retired ones are history."""
@@ -223,10 +227,10 @@ class ManifestDatabase:
         values = {"manifest": receipt.manifest_id, "attempt": receipt.attempt, "receipt": Jsonb(raw)}
         return self._changed("store_receipt", **values) is not None
 
-    def receipts_below(self, manifest: int, attempt: int) -> list[tuple[Receipt, bool, str]]:
-        """(receipt, whether it is published, its fingerprint) of lower attempts, newest first."""
+    def receipts_below(self, manifest: int, attempt: int) -> list[tuple[Receipt, str]]:
+        """(receipt, fingerprint) of lower attempts, newest first."""
         rows = self._rows("receipts_below", manifest=manifest, attempt=attempt)
-        return [(Receipt.from_raw(row["receipt"]), row["published"], row["fingerprint"]) for row in rows]
+        return [(Receipt.from_raw(row["receipt"]), row["fingerprint"]) for row in rows]
 
     def receipt(self, manifest: int, attempt: int) -> Receipt | None:
         rows = self._rows("receipt", manifest=manifest, attempt=attempt)
@@ -254,6 +258,14 @@ class ManifestDatabase:
         """Give back the attempt's session lock: from here on it is not alive."""
         self._rows("unlock_attempt", manifest=manifest, attempt=attempt)
 
+    def attempt_lock(self, manifest: int, attempt: int) -> int:
+        """The number of the advisory lock that an attempt holds while its process lives."""
+        return int(self._rows("attempt_lock", manifest=manifest, attempt=attempt)[0]["number"])
+
+    def user(self) -> str:
+        """As whom this connection acts in PostgreSQL."""
+        return str(self._rows("current_user")[0]["name"])
+
     def unblock(self, manifest: int) -> bool:
         return self._changed("unblock", manifest=manifest) is not None
 
@@ -280,6 +292,11 @@ class ManifestDatabase:
             )
         return found[0]
 
+    def incarnations(self, manifest: int) -> list[tuple[str, int, int]]:
+        """(topic, partition, incarnation) of each range of a manifest."""
+        rows = self._rows("incarnations", manifest=manifest)
+        return [(row["topic"], row["partition"], row["incarnation"]) for row in rows]
+
     def published_objects(
         self, pipeline: str | None = None, ids: Sequence[int] | None = None
     ) -> list[tuple[int, str, PublishedObject]]:
@@ -293,6 +310,11 @@ class ManifestDatabase:
             )
             for row in rows
         ]
+
+    def publications_behind(self, sink: str, newest: Mapping[int, int]) -> list[int]:
+        """The manifests of which a sink holds a higher attempt (``newest``, by manifest) than readers are told of."""
+        rows = self._rows("publications_behind", sink=sink, manifests=list(newest), attempts=list(newest.values()))
+        return [row["id"] for row in rows]
 
     def attempts(self, manifest: int) -> list[Row]:
         return self._rows("attempts", manifest=manifest)

@@ -14,12 +14,21 @@ SELECT run_key, kind::text AS kind, cut_at, reached, manifests, covered_by, note
 FROM run WHERE pipeline = %(pipeline)s AND run_key = %(run_key)s;
 
 -- name: remember_pipeline
-INSERT INTO pipeline (name, roots) VALUES (%(pipeline)s, %(roots)s)
-ON CONFLICT (name) DO UPDATE SET roots = EXCLUDED.roots || pipeline.roots
-WHERE pipeline.roots IS DISTINCT FROM EXCLUDED.roots || pipeline.roots;
+INSERT INTO pipeline (name, targets) VALUES (%(pipeline)s, %(targets)s)
+ON CONFLICT (name) DO UPDATE SET targets = EXCLUDED.targets || pipeline.targets
+WHERE pipeline.targets IS DISTINCT FROM EXCLUDED.targets || pipeline.targets;
 
--- name: roots
-SELECT roots FROM pipeline WHERE name = %(pipeline)s;
+-- name: targets
+SELECT targets FROM pipeline WHERE name = %(pipeline)s;
+
+-- name: has_published
+SELECT 1 AS found FROM manifest m JOIN publication p ON p.manifest_id = m.id
+WHERE m.pipeline = %(pipeline)s AND p.sink = %(sink)s LIMIT 1;
+
+-- name: incarnations
+-- Which life of its partition each range of a manifest lies in.
+SELECT c.topic, c.partition, c.incarnation
+FROM manifest_range r JOIN chain c ON c.id = r.chain_id WHERE r.manifest_id = %(manifest)s;
 
 -- name: chains
 -- A chain's end in one index probe each, whatever the length of its history.
@@ -107,6 +116,12 @@ ORDER BY id;
 -- name: lock_attempt
 SELECT pg_advisory_lock(attempt_lock(%(manifest)s, %(attempt)s));
 
+-- name: attempt_lock
+SELECT attempt_lock(%(manifest)s, %(attempt)s) AS number;
+
+-- name: current_user
+SELECT current_user::text AS name;
+
 -- name: unlock_attempt
 SELECT pg_advisory_unlock(attempt_lock(%(manifest)s, %(attempt)s));
 
@@ -138,9 +153,8 @@ WHERE a.manifest_id = newest.id AND a.attempt = %(attempt)s AND a.state = 'runni
 RETURNING a.attempt;
 
 -- name: receipts_below
--- Attempts that got as far as a receipt, so may have left objects, and whether readers see them.
-SELECT a.attempt, a.receipt, a.fingerprint,
-       EXISTS (SELECT FROM publication p WHERE p.manifest_id = a.manifest_id AND p.attempt = a.attempt) AS published
+-- Attempts that got as far as a receipt, so may have left objects.
+SELECT a.attempt, a.receipt, a.fingerprint
 FROM attempt a
 WHERE a.manifest_id = %(manifest)s AND a.attempt < %(attempt)s AND a.receipt IS NOT NULL
 ORDER BY a.attempt DESC;
@@ -178,7 +192,7 @@ UPDATE manifest SET state = 'blocked', reason = %(reason)s
 WHERE id = %(manifest)s AND attempt = %(attempt)s AND state = 'running' RETURNING id;
 
 -- name: published_objects
-SELECT p.manifest_id, l.roots ->> p.sink AS root, o.object
+SELECT p.manifest_id, l.targets ->> p.sink AS root, o.object
 FROM publication p
 JOIN manifest m ON m.id = p.manifest_id
 JOIN pipeline l ON l.name = m.pipeline
@@ -186,7 +200,14 @@ JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
 CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
 WHERE (%(pipeline)s::text IS NULL OR m.pipeline = %(pipeline)s) AND o.object ->> 'sink' = p.sink
   AND (%(ids)s::bigint[] IS NULL OR p.manifest_id = ANY (%(ids)s))
+  AND o.object ->> 'path' <> ''   -- rows of a table are no objects
 ORDER BY p.manifest_id, o.object ->> 'path';
+
+-- name: publications_behind
+-- Done manifests of which a sink holds a higher attempt than the published one.
+SELECT p.manifest_id AS id
+FROM unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
+JOIN publication p ON p.manifest_id = held.manifest_id AND p.sink = %(sink)s AND p.attempt < held.attempt;
 
 -- name: attempts
 SELECT attempt, state::text AS state, actor, error, started_at, ended_at,

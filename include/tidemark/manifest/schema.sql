@@ -19,7 +19,7 @@ CREATE TABLE database (
 
 CREATE TABLE pipeline (
     name       text PRIMARY KEY,
-    roots      jsonb NOT NULL,                -- sink name -> lake root; a change of it is refused
+    targets    jsonb NOT NULL,                -- sink name -> where its output is; a change of it is refused
     planned_at timestamptz NOT NULL DEFAULT now()
 );
 

@@ -12,17 +12,19 @@ from tidemark.model import ObjectKind
 
 
 @dataclass(frozen=True)
-class StagedFile:
-    """One complete file in the attempt's staging folder, as measured from what was written.
+class StagedPart:
+    """Rows of one partition that one task staged, as measured from what was written.
 
-    ``staged`` is relative to the attempt's staging folder and ``folder``, where it belongs, to the root. Offsets are
-    the lowest and the highest, both inclusive.
+    A file: ``staged`` is relative to the attempt's staging folder and ``folder``, where it belongs, to the root;
+    ``format`` is the ending of its name. Rows of a table: ``staged`` is the task, ``folder`` the table, ``format``
+    None. Offsets are the lowest and the highest, both inclusive.
     """
 
     sink: str
     kind: ObjectKind
     staged: str
     folder: str
+    format: str | None
     topic: str
     partition: int
     rows: int
@@ -47,7 +49,7 @@ class SinkWriter(Protocol):
         """Take records that could not be decoded or placed, each with its reason."""
         ...
 
-    def close(self) -> list[StagedFile]:
+    def close(self) -> list[StagedPart]:
         """Stage what is still held and tell of everything staged by this task; calls after it are mistakes."""
         ...
 

@@ -5,38 +5,37 @@ before every object, a key never belongs to two attempts, and readers are told b
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from typing import Any
 
 import pyarrow.parquet as pq
 from pyarrow import ArrowException, fs
 
 from tidemark.digest import row_digest
-from tidemark.errors import DatabaseBehindLake, ForeignLake, TidemarkError
+from tidemark.errors import ForeignLake, TidemarkError
 from tidemark.failpoints import failpoint
 from tidemark.layout import OWNER, RECORDS, STAGING, RecordName, staging_folder
-from tidemark.model import Receipt, range_from
+from tidemark.model import Receipt
 from tidemark.objectstore import ObjectStore, open_store
 from tidemark.offsets import Range
+from tidemark.sinks.publishing import Fence, Mark, Sink
 
-Fence = Callable[[], None]
 
-
-class FilesSink:
-    """One files sink of one pipeline, seen from the process that publishes."""
+class FilesSink(Sink):
+    """One files sink of one pipeline; its target is the root of a lake."""
 
     def __init__(self, pipeline: str, name: str, root: str) -> None:
-        self.pipeline = pipeline
-        self.name = name
+        super().__init__(pipeline, name)
         self.store: ObjectStore = open_store(root)
+        self.target = self.store.root
 
     @property
     def root(self) -> str:
+        """The folder that keys start at."""
         return self.store.root
 
     def claim(self, database_id: str) -> None:
-        """Make the root this database's own, or raise ``ForeignLake``; safe to repeat."""
         owner = json.dumps({"database": database_id, "about": "this lake root is written by one Tidemark database"})
         if self.store.put_if_absent(OWNER, owner.encode()):
             return
@@ -51,69 +50,34 @@ class FilesSink:
             )
 
     def owner(self) -> str | None:
-        """The database the root belongs to, None while it belongs to nobody."""
         content = self.store.get(OWNER)
         return None if content is None else str(json.loads(content)["database"])
 
-    def highest_record(self, *, own: bool = False) -> int:
-        """The highest manifest id that any record in the lake names (``own``: of this pipeline), 0 without one."""
+    def order(self, manifest: int, attempt: int) -> dict[str, Any]:
+        del manifest, attempt  # they are in the order, and every sink's staging folder is named after them
+        return {"root": self.root}
+
+    def records(self, *, own: bool = True) -> list[RecordName]:
         folder = f"{RECORDS}/{self.pipeline}" if own else RECORDS
         names = (RecordName.parse(key) for key, _ in self.store.list(folder))
-        return max((name.manifest for name in names if name), default=0)
+        return [name for name in names if name]
 
-    def refuse_records_beyond(self, manifest: int, record: int) -> None:
-        """A lake that knows more manifests than the database means an older database was restored."""
-        if record > manifest:
-            raise DatabaseBehindLake(
-                f"the lake {self.root} holds a record of manifest {record}, this database ends at {manifest}",
-                next_step="the database was restored from an older copy; nothing was planned. Read them back with: "
-                f"tidemark adopt {self.pipeline} --why TEXT",
-                pipeline=self.pipeline,
-                sink=self.name,
-            )
-
-    def recorded_attempt(self, manifest: int) -> int | None:
-        """The highest attempt that left a record of this manifest in the lake: what readers without a database see."""
-        names = (RecordName.parse(key) for key, _ in self.store.list(f"{RECORDS}/{self.pipeline}"))
-        return max((name.attempt for name in names if name and name.manifest == manifest), default=None)
-
-    def refuse_attempts_beyond(self, manifest: int, attempt: int, recorded: int | None) -> None:
-        """An attempt in the lake that the database never gave out: its number would be given out again."""
-        if recorded is not None and recorded > attempt:
-            raise DatabaseBehindLake(
-                f"the lake {self.root} holds a record of attempt {recorded}, this database ends at attempt {attempt}",
-                next_step="the database was restored from an older copy; nothing was started. Read them back with: "
-                f"tidemark adopt {self.pipeline} --why TEXT",
-                pipeline=self.pipeline,
-                manifest=manifest,
-                sink=self.name,
-            )
-
-    def has_record(self, receipt: Receipt) -> bool:
-        """Whether the record of the receipt's attempt lies in the lake and says the same."""
-        content = self.store.get(str(RecordName(self.pipeline, receipt.manifest_id, receipt.attempt)))
+    def record(self, name: RecordName) -> dict[str, Any] | None:
+        content = self.store.get(str(name))
         try:
-            return content is not None and json.loads(content)["digest"] == receipt.digest(self.name)
-        except (ValueError, KeyError, TypeError):
-            return False
-
-    def recorded_ranges(self, receipt: Receipt) -> tuple[Range, ...]:
-        """The ranges that the record of the receipt's attempt says it covers; none without a record."""
-        content = self.store.get(str(RecordName(self.pipeline, receipt.manifest_id, receipt.attempt)))
-        return () if content is None else tuple(range_from(one) for one in json.loads(content)["ranges"])
-
-    def holds(self, receipt: Receipt) -> bool:
-        """Whether the record is there, and every object of the receipt at its key with its size."""
-        return self.has_record(receipt) and self.has_objects(receipt)
+            found = None if content is None else json.loads(content)
+        except ValueError:
+            return None
+        return found if isinstance(found, dict) else None
 
     def has_objects(self, receipt: Receipt) -> bool:
-        """Whether every object of the receipt lies at its key with its size."""
         return all(self.store.size(one.path) == one.bytes for one in receipt.objects_of(self.name))
 
-    def intact(self, receipt: Receipt) -> bool:
-        """``holds``, and every object read back has the rows it was written with; as slow as reading them all."""
-        objects = receipt.objects_of(self.name)
-        return self.holds(receipt) and all(self._digest_at(one.path) == one.digest for one in objects)
+    def alike(self, before: Receipt, now: Receipt) -> bool:
+        """As slow as reading the published files: each must have the rows it was written with."""
+        del now
+        objects = before.objects_of(self.name)
+        return self.holds(before) and all(self._digest_at(one.path) == one.digest for one in objects)
 
     def _digest_at(self, path: str) -> str | None:
         try:
@@ -122,8 +86,8 @@ class FilesSink:
         except (ArrowException, OSError):
             return None
 
-    def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence) -> None:
-        """Steps 2 and 3: every object to its key, all durable, then the record; failing, it takes its own back."""
+    def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
+        """Steps 2 to 4: every object to its key, all durable, then the record, then the mark."""
         objects = receipt.objects_of(self.name)
         try:
             for one in objects:
@@ -139,42 +103,23 @@ class FilesSink:
                 if not self.has_record(receipt):
                     self.discard(receipt)
             raise
+        failpoint("publish.before_mark")
+        mark()
 
     def write_record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> None:
-        """The record of an attempt, whole and durable: from here on a reader of records counts its objects."""
         name = RecordName(self.pipeline, receipt.manifest_id, receipt.attempt)
-        self.store.put(str(name), self._record(receipt, ranges, database_id))
-
-    def _record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> bytes:
-        record = {
-            "pipeline": self.pipeline,
-            "manifest": receipt.manifest_id,
-            "attempt": receipt.attempt,
-            "database": database_id,
-            "ranges": [asdict(one) for one in ranges],
-            "counts": asdict(receipt.counts(self.name, ranges)),
-            "digest": receipt.digest(self.name),
-            "partitions": [asdict(one) for one in receipt.partitions],
-            "hours": receipt.hours,
-            "objects": [
-                {name: value for name, value in asdict(one).items() if name not in ("sink", "staged")}
-                for one in receipt.objects_of(self.name)
-            ],
-        }
-        return json.dumps(record, indent=1, sort_keys=True).encode()
+        content = self.content_of_record(receipt, ranges, database_id)
+        self.store.put(str(name), json.dumps(content, indent=1, sort_keys=True).encode())
 
     def discard(self, receipt: Receipt) -> None:
-        """Remove all that an attempt which is not published left here.
-
-        The record goes first, so that no record ever names an object that is gone; staging goes last, so that what
-        dies on the way is found again by ``sweep``.
-        """
+        """The record goes first, so that no record ever names an object that is gone; staging goes last, so that what
+        dies on the way is found again by ``sweep``."""
         self.store.delete([str(RecordName(self.pipeline, receipt.manifest_id, receipt.attempt))])
         self.store.delete(one.path for one in receipt.objects_of(self.name))
         self.clear_staging(receipt.manifest_id, receipt.attempt)
 
     def staged_manifests(self) -> list[int]:
-        """The manifests of all pipelines that have something in staging, also an empty folder."""
+        """Of all pipelines, and also those with an empty folder."""
         return [int(name) for name in self.store.folders(STAGING) if name.isdecimal()]
 
     def clear_staging(self, manifest: int, attempt: int) -> None:

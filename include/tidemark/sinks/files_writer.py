@@ -5,9 +5,7 @@ names the try of the Spark task too, so a task that runs twice never meets its o
 here; publishing does that before it says anything to anybody.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,20 +13,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from tidemark.digest import Digest, row_hashes
 from tidemark.errors import AccessDenied, ConfigurationError, Unavailable
 from tidemark.event_time import EARLIEST, INSTANT
 from tidemark.layout import Layout, dead_letter_folder
 from tidemark.model import ObjectKind, Order, SinkOrder
-from tidemark.sinks.contract import StagedFile
+from tidemark.sinks.contract import StagedPart
+from tidemark.sinks.grouping import BESIDE, digest_of, grouped
 
 MIB = 1024 * 1024
 TASK_BYTES = 256 * MIB  # Arrow bytes held by one task, all folders together
 FILE_BYTES = 128 * MIB  # Arrow bytes of one file: Parquet is smaller, so this bounds the file too
 FILE_ROWS = 2_000_000
 ROW_GROUP_ROWS = 256 * 1024
-_HASH_A, _HASH_B = "_hash_a", "_hash_b"  # held beside the rows; no data column begins with _
-_BESIDE = pa.schema({_HASH_A: pa.uint64(), _HASH_B: pa.uint64()})
 _PIECE_OVERHEAD = 256  # bytes that a column of a small piece costs beside its values (alignment, Python objects)
 
 
@@ -66,22 +62,22 @@ class FilesWriter:
         self._folder = f"{root}/{order.staging}/{self._name}"
         self._held: dict[_Target, _Held] = {}
         self._bytes = 0
-        self._staged: list[StagedFile] = []
+        self._staged: list[StagedPart] = []
         self._names = 0
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         unit = self._layout.finest
         period = pa.nulls(len(event_time), INSTANT) if unit == "none" else pc.floor_temporal(event_time, unit=unit)
-        for topic, partition, when, piece in _grouped(rows, period):
+        for topic, partition, when, piece in grouped(rows, period):
             folder = self._layout.folder(self._pipeline, topic, when or EARLIEST)
             self._hold(_Target(ObjectKind.DATA, topic, partition, folder), piece)
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
         nothing = pa.nulls(rows.num_rows, INSTANT)
-        for topic, partition, _, piece in _grouped(rows, nothing):
+        for topic, partition, _, piece in grouped(rows, nothing):
             self._hold(_Target(ObjectKind.DEAD_LETTER, topic, partition, dead_letter_folder(topic)), piece)
 
-    def close(self) -> list[StagedFile]:
+    def close(self) -> list[StagedPart]:
         for target in list(self._held):
             self._flush(target)
         return self._staged
@@ -111,7 +107,7 @@ class FilesWriter:
         held = self._held.pop(target)
         self._bytes -= held.bytes
         measured = pa.concat_tables(held.pieces).combine_chunks()
-        table = measured.drop_columns(_BESIDE.names)
+        table = measured.drop_columns(BESIDE.names)
         number = self._names
         self._names += 1
         try:
@@ -125,16 +121,17 @@ class FilesWriter:
             ) from error  # fmt: skip
         offsets = pc.min_max(table.column("_offset")).as_py()
         self._staged.append(
-            StagedFile(
+            StagedPart(
                 sink=self._name,
                 kind=target.kind,
                 staged=f"{self._name}/{self._file_name(number)}",
                 folder=target.folder,
+                format="parquet",
                 topic=target.topic,
                 partition=target.partition,
                 rows=rows,
                 bytes=size,
-                digest=str(Digest.of(measured.column(_HASH_A), measured.column(_HASH_B))),
+                digest=str(digest_of(measured)),
                 first_offset=offsets["min"],
                 last_offset=offsets["max"],
             )
@@ -164,21 +161,7 @@ def _opened(root: str) -> tuple[fs.FileSystem, str]:
     return fs.LocalFileSystem(), str(Path(root).absolute())
 
 
-def _grouped(rows: pa.RecordBatch, period: pa.Array) -> Iterator[tuple[str, int, datetime | None, pa.Table]]:
-    """Topic, partition, period and rows of each group, in their order, with the columns of ``_BESIDE``.
-
-    A group is a copy unless it is all of the rows: a slice would keep the whole batch in memory after a flush.
-    """
-    columns = [*rows.columns, *row_hashes(rows)]
-    measured = pa.Table.from_arrays(columns, schema=pa.schema([*rows.schema, *_BESIDE]))
-    keys = pa.table({"topic": rows.column("_topic"), "partition": rows.column("_partition"), "period": period})
-    order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])  # stable, says its documentation
-    sizes = keys.group_by(keys.column_names, use_threads=False).aggregate([([], "count_all")]).to_pylist()
-    # Groups come in the order of Arrow's hash table, which is not always that of their first rows.
-    sizes.sort(key=lambda group: (group["topic"].encode(), group["partition"], group["period"] or EARLIEST))
-    start = 0
-    for group in sizes:
-        chosen = order[start : start + group["count_all"]]
-        start += group["count_all"]
-        piece = measured if len(sizes) == 1 else measured.take(chosen)
-        yield group["topic"], group["partition"], group["period"], piece
+def has_staged(order: Order, sink: SinkOrder) -> bool:
+    """Whether a file of the attempt is complete."""
+    folder = Path(sink.options["root"], order.staging, sink.name)
+    return folder.is_dir() and any(not one.name.startswith(".") for one in folder.iterdir())

@@ -20,8 +20,8 @@ from tidemark.batch import BatchProcessor
 from tidemark.errors import TidemarkError, WorkFailed
 from tidemark.failpoints import failpoint, watching
 from tidemark.model import Order, Receipt, receipt_of_tasks
-from tidemark.objectstore import open_store
 from tidemark.offsets import Range
+from tidemark.sinks.writers import has_staged
 
 
 def stage(session: SparkSession, order: Order) -> Receipt:
@@ -94,11 +94,7 @@ def failure_from(raw: dict[str, Any]) -> TidemarkError:
 
 
 def _something_is_staged(order: Order) -> bool:
-    for sink in order.sinks:
-        for key, _ in open_store(sink.options["root"]).list(f"{order.staging}/{sink.name}"):
-            if not key.rpartition("/")[2].startswith((".", "_")):
-                return True
-    return False
+    return any(has_staged(order, sink) for sink in order.sinks)
 
 
 def _reason(failed: Exception) -> str:

@@ -1,34 +1,43 @@
 """The job as ``spark-submit`` starts it: an order file in, a receipt (or a failure) beside it out."""
 
 import json
+import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from tidemark.errors import TidemarkError, WorkFailed
+from tidemark.layout import staging_folder
 from tidemark.model import Order, Receipt
-from tidemark.objectstore import open_store
+from tidemark.objectstore import LocalStore
 from tidemark.spark.job import failure_from, failure_of, stage
 
 ORDER, RECEIPT, FAILURE = "order.json", "receipt.json", "failure.json"
 
 
-def write_order(order: Order) -> str:
-    """Put the order into the attempt's staging folder, below the root of its first sink, and return its path."""
-    root = order.sinks[0].options["root"]
-    key = f"{order.staging}/{ORDER}"
-    open_store(root).put(key, order.to_json().encode())
-    return str(Path(root, key))
+def write_order(order: Order, home: Path) -> Path:
+    """Put the order into a folder of this attempt alone and return its file.
+
+    The folder is the attempt's staging below the root of a files sink, or below ``home`` when there is no such sink;
+    there the folders of the manifest's lower attempts, which nobody else would find, are removed.
+    """
+    roots = [sink.options["root"] for sink in order.sinks if "root" in sink.options]
+    if not roots:
+        shutil.rmtree(home / "_orders" / staging_folder(order.manifest_id, order.attempt).rpartition("/")[0], True)
+    folder = Path(roots[0] if roots else home / "_orders", order.staging).absolute()
+    LocalStore(str(folder)).put(ORDER, order.to_json().encode())
+    return folder / ORDER
 
 
-def read_receipt(order: Order) -> Receipt:
-    """What the job left; raises the error it left instead."""
-    store = open_store(order.sinks[0].options["root"])
-    failure = store.get(f"{order.staging}/{FAILURE}")
+def read_receipt(file: Path, order: Order) -> Receipt:
+    """What the job left beside its order; raises the error it left instead."""
+    beside = LocalStore(str(file.parent))
+    failure = beside.get(FAILURE)
     if failure is not None:
         raise failure_from(json.loads(failure))
-    receipt = store.get(f"{order.staging}/{RECEIPT}")
+    receipt = beside.get(RECEIPT)
     if receipt is None:
         raise WorkFailed(
             "Spark ended without a receipt",
@@ -40,21 +49,30 @@ def read_receipt(order: Order) -> Receipt:
     return Receipt.from_json(receipt.decode())
 
 
+def remove_order(file: Path) -> None:
+    """Remove the order and what the job left beside it, and the folder when it held nothing else."""
+    for name in (ORDER, RECEIPT, FAILURE):
+        file.with_name(name).unlink(missing_ok=True)
+    with suppress(OSError):
+        file.parent.rmdir()
+
+
 def main(arguments: list[str]) -> int:
     """Do one order; exit status 1 with a failure file when it cannot be done, 2 on wrong use."""
     if len(arguments) != 1:
         print("usage: process_manifest.py ORDER.json", file=sys.stderr)
         return 2
-    order = Order.from_json(Path(arguments[0]).read_text())
-    store = open_store(order.sinks[0].options["root"])
+    file = Path(arguments[0])
+    order = Order.from_json(file.read_text())
+    beside = LocalStore(str(file.parent))
     session = SparkSession.builder.getOrCreate()
     try:
         receipt = stage(session, order)
     except TidemarkError as error:
-        store.put(f"{order.staging}/{FAILURE}", json.dumps(failure_of(error)).encode())
+        beside.put(FAILURE, json.dumps(failure_of(error)).encode())
         print(error, file=sys.stderr)
         return 1
     finally:
         session.stop()
-    store.put(f"{order.staging}/{RECEIPT}", receipt.to_json().encode())
+    beside.put(RECEIPT, receipt.to_json().encode())
     return 0

@@ -1,0 +1,157 @@
+"""The audit of a lake: every published object is there as recorded, and nothing else is."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+import pyarrow.parquet as pq
+from pyarrow import ArrowException, fs
+
+from tidemark.difference import Difference
+from tidemark.digest import row_digest
+from tidemark.layout import OWNER, RECORDS, STAGING, ObjectName, RecordName
+from tidemark.lifecycle import Lifecycle
+from tidemark.model import Manifest, ManifestState, PublishedObject
+from tidemark.sink_settings import FileFormat
+from tidemark.sinks.files import FilesSink
+
+_SUFFIXES = {f".{one}" for one in FileFormat}
+
+
+def differences_of_files(
+    lifecycle: Lifecycle, sink: FilesSink, manifests: list[Manifest], *, deep: bool
+) -> Iterator[Difference]:
+    """What lies in the lake and should not, and the other way round; ``deep`` compares rows and offsets too."""
+    published = lifecycle.database.published_objects(lifecycle.pipeline.name)
+    found = dict(sink.store.list())
+    by_manifest: dict[int, list[PublishedObject]] = {}
+    for manifest_id, _, one in published:
+        if one.sink == sink.name and _still_published(lifecycle, manifest_id, one, found):
+            by_manifest.setdefault(manifest_id, []).append(one)
+            yield from _object(sink, manifest_id, one, found.get(one.path), deep=deep)
+    for manifest in manifests if deep else ():
+        if manifest.published(sink.name):
+            yield from _offsets(sink, manifest, by_manifest.get(manifest.id, []))
+    own = {manifest.id: manifest for manifest in lifecycle.database.manifests(lifecycle.pipeline.name)}
+    for key, made_for in strays(lifecycle, sink, own):
+        yield _stray(sink, key, own[made_for] if made_for else None)
+
+
+def _still_published(lifecycle: Lifecycle, manifest: int, one: PublishedObject, found: dict[str, int]) -> bool:
+    """An object that is not there any more may have been replaced since publications were read."""
+    if one.path in found:
+        return True
+    return any(now.path == one.path for _, _, now in lifecycle.database.published_objects(ids=[manifest]))
+
+
+def strays(lifecycle: Lifecycle, sink: FilesSink, own: dict[int, Manifest]) -> list[tuple[str, int | None]]:
+    """(key, the manifest of ``own`` it was made for, or None) of what is there and should not be.
+
+    Files are listed after the manifests and before the publications are read: what an attempt at work publishes
+    meanwhile is not taken for a stray.
+    """
+    keys = {key for key, _ in sink.store.list()}
+    published = lifecycle.database.published_objects(lifecycle.pipeline.name)
+    expected = {one.path for _, _, one in published if one.sink == sink.name}
+    return _strays(lifecycle, keys - expected, own, sink.name)
+
+
+def _strays(lifecycle: Lifecycle, keys: set[str], own: dict[int, Manifest], sink: str) -> list[tuple[str, int | None]]:
+    pipeline = lifecycle.pipeline.name
+    names = {key: RecordName.parse(key) or ObjectName.parse(key) for key in sorted(keys) if _is_seen(key, pipeline)}
+    foreign = sorted({name.manifest for name in names.values() if name and name.manifest not in own})
+    others = {one.id for one in lifecycle.database.manifests(ids=foreign)} if foreign else set()
+    found: list[tuple[str, int | None]] = []
+    for key, name in names.items():
+        manifest = own.get(name.manifest) if name else None
+        if name is None or manifest is None:
+            found += [(key, None)] if name is None or name.manifest not in others else []
+        elif not _belongs(name, manifest, sink):
+            found.append((key, manifest.id))
+    return found
+
+
+def _is_seen(key: str, pipeline: str) -> bool:
+    """Whether some reader would look at it: records, files, and hidden files that are data, which DuckDB reads."""
+    if key == OWNER or key.startswith(f"{STAGING}/"):
+        return False
+    path = PurePosixPath(key)
+    if key.startswith(f"{RECORDS}/"):
+        record = RecordName.parse(key)
+        return record is not None and record.pipeline == pipeline
+    return path.suffix in _SUFFIXES or not path.name.startswith((".", "_"))
+
+
+def _belongs(name: ObjectName | RecordName, manifest: Manifest, sink: str) -> bool:
+    published = manifest.published(sink)
+    if manifest.alive and manifest.attempt == name.attempt:
+        return True  # an attempt at work is putting it there
+    return isinstance(name, RecordName) and published is not None and published.attempt == name.attempt
+
+
+def _object(
+    sink: FilesSink, manifest: int, one: PublishedObject, size: int | None, *, deep: bool
+) -> Iterator[Difference]:
+    mend = f"tidemark replay {sink.pipeline} --manifest {manifest}"
+    if size is None:
+        yield Difference(manifest, f"{one.path} is missing ({one.rows:,} rows)", mend)
+        return
+    if size != one.bytes:
+        yield Difference(manifest, f"{one.path} has {size:,} bytes instead of {one.bytes:,}", mend)
+        return
+    try:
+        with _open(sink, one.path) as file:
+            rows = pq.read_metadata(file).num_rows
+        digest = str(row_digest(pq.read_table(_open(sink, one.path)))) if deep else one.digest
+    except (ArrowException, OSError) as unreadable:
+        yield Difference(manifest, f"{one.path} cannot be read: {str(unreadable)[:120]}", mend)
+        return
+    if rows != one.rows:
+        yield Difference(manifest, f"{one.path} has {rows:,} rows instead of {one.rows:,}", mend)
+    elif digest != one.digest:
+        yield Difference(manifest, f"{one.path} holds other rows than were written (digest {digest})", mend)
+
+
+def _open(sink: FilesSink, path: str) -> fs.FileSystem:
+    return fs.LocalFileSystem().open_input_file(f"{sink.root}/{path}")
+
+
+def _offsets(sink: FilesSink, manifest: Manifest, objects: list[PublishedObject]) -> Iterator[Difference]:
+    """The offsets in the files, as a set, against the manifest's ranges: nothing twice, nothing from outside."""
+    seen: Counter[tuple[str, int, int]] = Counter()
+    for one in objects:
+        try:
+            table = pq.read_table(_open(sink, one.path), columns=["_topic", "_partition", "_offset"])
+        except (ArrowException, OSError):
+            continue  # said already
+        seen.update(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
+    twice = [place for place, times in seen.items() if times > 1]
+    spans = {(one.at.topic, one.at.partition): range(one.start, one.end) for one in manifest.ranges}
+    outside = [place for place in seen if place[2] not in spans.get(place[:2], range(0))]
+    mend = f"tidemark replay {sink.pipeline} --manifest {manifest.id}"
+    if twice:
+        yield Difference(manifest.id, f"{len(twice):,} records twice, first {_place(twice[0])}", mend)
+    if outside:
+        yield Difference(manifest.id, f"{len(outside):,} records of other ranges, first {_place(outside[0])}", mend)
+    publication = manifest.published(sink.name)
+    assert publication is not None
+    counts = publication.counts
+    kept = counts.written + counts.dead_lettered
+    if len(seen) != kept:
+        yield Difference(manifest.id, f"{len(seen):,} records where {kept:,} were published", mend)
+
+
+def _place(place: tuple[str, int, int]) -> str:
+    return f"{place[0]}-{place[1]} offset {place[2]}"
+
+
+def _stray(sink: FilesSink, key: str, manifest: Manifest | None) -> Difference:
+    if manifest is None:
+        return Difference(None, f"{key} belongs to no manifest", "remove it, or move it out of the lake")
+    if manifest.state is not ManifestState.DONE:
+        return Difference(
+            manifest.id, f"{key} was left by an attempt that is not published", f"tidemark retry {sink.pipeline}"
+        )
+    return Difference(
+        manifest.id, f"{key} is not part of what was published", f"tidemark repair {sink.pipeline} --why TEXT"
+    )

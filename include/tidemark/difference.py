@@ -1,0 +1,16 @@
+"""What an audit finds: one thing that is not as recorded."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Difference:
+    """``manifest`` is None when it belongs to none."""
+
+    manifest: int | None
+    what: str
+    next_step: str
+
+    def __str__(self) -> str:
+        where = f"manifest {self.manifest}: " if self.manifest is not None else ""
+        return f"{where}{self.what}; next: {self.next_step}"

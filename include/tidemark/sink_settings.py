@@ -1,0 +1,177 @@
+"""Where rows go: what an entry of ``sinks`` may say, one model per kind."""
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StrictBool, ValidationInfo, field_validator
+
+from tidemark import notation
+from tidemark.notation import wrong
+from tidemark.record_settings import JsonDecode, RawDecode
+from tidemark.sections import Name, Section, Surroundings
+
+PLACE_COLUMNS = ("_topic", "_partition", "_offset")  # of a record in Kafka: never null, and unique together
+KAFKA_TIMESTAMP = "_timestamp"
+
+
+class FileFormat(StrEnum):
+    PARQUET = "parquet"
+
+
+class Compression(StrEnum):
+    ZSTD = "zstd"
+    SNAPPY = "snappy"
+    GZIP = "gzip"
+    NONE = "none"
+
+
+class SinkKind(StrEnum):
+    FILES = "files"
+    POSTGRES = "postgres"
+
+
+class FilesSinkConfig(Section):
+    """Files of a data lake, in folders by event time; ``root`` is absolute once the file is loaded."""
+
+    name: Name = Field(default="files", description="Name of this sink, unique in the pipeline.")
+    root: Annotated[str, AfterValidator(notation.root)] = Field(
+        description="Folder of the lake; a relative one lies below TIDEMARK_HOME.", examples=["lake", "/data/lake"]
+    )
+    layout: Annotated[str, AfterValidator(notation.layout)] = Field(
+        default="raw/{stream}/%Y/%m/%d/%H", description="Folders below the root, by topic and event time in UTC."
+    )
+    format: FileFormat = Field(default=FileFormat.PARQUET, description="Format of the files.")
+    compression: Compression = Field(default=Compression.ZSTD, description="Compression inside the files.")
+
+    @field_validator("root")
+    @classmethod
+    def _absolute(cls, root: str, info: ValidationInfo) -> str:
+        return os.path.normpath(Surroundings.of(info).home / root)
+
+    @property
+    def kind(self) -> SinkKind:
+        return SinkKind.FILES
+
+    def meets(self, other: "SinkConfig") -> bool:
+        """Whether two sinks would write into one another's target."""
+        if not isinstance(other, FilesSinkConfig):
+            return False
+        mine, theirs = Path(self.root), Path(other.root)
+        return mine.is_relative_to(theirs) or theirs.is_relative_to(mine)
+
+    def decides_output(self) -> str:
+        """What of this sink decides rows and files, for the fingerprint; where they lie does not."""
+        return self.model_dump_json(exclude_defaults=True, exclude={"root", "name"})
+
+    def order(self) -> dict[str, Any]:
+        """What the executors must know beside name, kind and root."""
+        return {"layout": self.layout, "format": self.format.value, "compression": self.compression.value}
+
+
+class PostgresSinkConfig(Section):
+    """A PostgreSQL table with one row per key: the newest version of it. Deleted keys stay, as marked rows."""
+
+    name: Name = Field(default="postgres", description="Name of this sink, unique in the pipeline.")
+    connection: Annotated[str, AfterValidator(notation.connection_id)] = Field(
+        description="Id of an Airflow connection.", examples=["warehouse"]
+    )
+    table: Annotated[str, AfterValidator(notation.table)] = Field(
+        description="The table, with its schema unless that is public.", examples=["prices", "sales.prices"]
+    )
+    key: tuple[str, ...] = Field(
+        description="Columns that name a row; none of them may be null.",
+        examples=[["product_id", "location_id"]],
+        json_schema_extra={"minItems": 1},
+    )
+    order_by: str | None = Field(
+        default=None, description="The column whose greatest value is the newest version; else the later offset is."
+    )
+    auto_create: StrictBool = Field(default=False, description="Whether to create the table and missing columns.")
+
+    @field_validator("key")
+    @classmethod
+    def _unique_key(cls, key: tuple[str, ...]) -> tuple[str, ...]:
+        if not key:
+            raise wrong("must have at least one entry")
+        if len(set(key)) < len(key):
+            raise wrong("must name each column once")
+        return key
+
+    @property
+    def kind(self) -> SinkKind:
+        return SinkKind.POSTGRES
+
+    def meets(self, other: "SinkConfig") -> bool:
+        """Whether two sinks would write into one another's target."""
+        return isinstance(other, PostgresSinkConfig) and (self.connection, self.table) == (
+            other.connection,
+            other.table,
+        )
+
+    def decides_output(self) -> str:
+        """What of this sink decides rows, for the fingerprint; where they lie does not."""
+        return self.model_dump_json(exclude_defaults=True, include={"key", "order_by"})
+
+    def order(self) -> dict[str, Any]:
+        """What the executors must know beside name, kind and root."""
+        return {"connection": self.connection, "table": self.table}
+
+    def why_not(self, decode: JsonDecode | RawDecode) -> str:
+        """Why key and ``order_by`` do not fit what is decoded; empty when they do."""
+        types = decode.field_types()
+        never_null = {*PLACE_COLUMNS, *decode.never_null()}
+        for column in self.key:
+            if column not in {*types, *PLACE_COLUMNS}:
+                close = notation.nearest(column, types)
+                return " ".join(f"has no column {column} for its key; {close} allowed: {_listed(types)}".split())
+            if column not in never_null:
+                return f"may not have {column} in its key: it can be null; say NOT NULL, or list it under required"
+            if types.get(column, "").startswith(("list", "struct", "map", "double", "float")):
+                return f"may not have {column} in its key: it is {types[column]}"
+        if self.order_by in (None, KAFKA_TIMESTAMP):
+            return ""
+        if self.order_by not in types:
+            return f"has no column {self.order_by} to order by; allowed: {_listed([KAFKA_TIMESTAMP, *types])}"
+        if self.order_by not in never_null:
+            return f"may not order by {self.order_by}: it can be null; say NOT NULL, or list it under required"
+        if types[self.order_by].startswith(("list", "struct", "map")):
+            return f"may not order by {self.order_by}: it is {types[self.order_by]}"
+        if decode.tombstones and self.order_by not in decode.tombstones:
+            return (
+                f"may not order by {self.order_by}: a tombstone has no such field; write order_by: {KAFKA_TIMESTAMP}, "
+                "or leave it out"
+            )
+        return ""
+
+
+def _listed(columns: Any) -> str:
+    return ", ".join(columns)
+
+
+SinkConfig = FilesSinkConfig | PostgresSinkConfig
+
+
+class SinkEntry(Section):
+    """One entry of ``sinks`` as it is written: exactly one key, the kind."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
+
+    files: FilesSinkConfig | None = Field(default=None, description="Files of a data lake, by event time.")
+    postgres: PostgresSinkConfig | None = Field(default=None, description="A PostgreSQL table, one row per key.")
+
+    def settings(self) -> SinkConfig:
+        given: list[SinkConfig] = [one for kind in SinkKind if (one := getattr(self, kind)) is not None]
+        if len(given) != 1:
+            raise wrong(f"must hold one key, the kind of the sink: {', '.join(SinkKind)}")
+        return given[0]
+
+
+def _sink(value: object, info: ValidationInfo) -> SinkConfig:
+    if isinstance(value, SinkConfig):
+        return value
+    return SinkEntry.model_validate(value, context=info.context).settings()
+
+
+Sink = Annotated[SinkConfig, BeforeValidator(_sink, json_schema_input_type=SinkEntry)]

@@ -1,0 +1,38 @@
+"""Rows of a batch by topic, partition and period, with the hash of each row beside it."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.digest import Digest, row_hashes
+from tidemark.event_time import EARLIEST
+
+_HASH_A, _HASH_B = "_hash_a", "_hash_b"  # held beside the rows; no data column begins with _
+BESIDE = pa.schema({_HASH_A: pa.uint64(), _HASH_B: pa.uint64()})
+
+
+def digest_of(measured: pa.Table) -> Digest:
+    """The digest of rows that have the columns of ``BESIDE``."""
+    return Digest.of(measured.column(_HASH_A), measured.column(_HASH_B))
+
+
+def grouped(rows: pa.RecordBatch, period: pa.Array) -> Iterator[tuple[str, int, datetime | None, pa.Table]]:
+    """Topic, partition, period and rows of each group, in their order, with the columns of ``BESIDE``.
+
+    A group is a copy unless it is all of the rows: a slice would keep the whole batch in memory after a flush.
+    """
+    columns = [*rows.columns, *row_hashes(rows)]
+    measured = pa.Table.from_arrays(columns, schema=pa.schema([*rows.schema, *BESIDE]))
+    keys = pa.table({"topic": rows.column("_topic"), "partition": rows.column("_partition"), "period": period})
+    order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])  # stable, says its documentation
+    sizes = keys.group_by(keys.column_names, use_threads=False).aggregate([([], "count_all")]).to_pylist()
+    # Groups come in the order of Arrow's hash table, which is not always that of their first rows.
+    sizes.sort(key=lambda group: (group["topic"].encode(), group["partition"], group["period"] or EARLIEST))
+    start = 0
+    for group in sizes:
+        chosen = order[start : start + group["count_all"]]
+        start += group["count_all"]
+        piece = measured if len(sizes) == 1 else measured.take(chosen)
+        yield group["topic"], group["partition"], group["period"], piece

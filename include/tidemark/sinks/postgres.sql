@@ -1,0 +1,166 @@
+-- One block per statement of the PostgreSQL sink. {..} are identifiers, put in by psycopg.sql; %(..)s are values.
+
+-- name: support
+-- What Tidemark needs beside the tables of its users: who owns a table, what was published, and dead letters.
+CREATE SCHEMA IF NOT EXISTS tidemark_target;
+
+CREATE TABLE IF NOT EXISTS tidemark_target.owner (
+    target   text PRIMARY KEY,
+    database uuid NOT NULL                    -- one manifest database writes a table, several would repeat ids
+);
+
+-- The fence: of one manifest only a higher attempt may take the place of a lower one.
+CREATE TABLE IF NOT EXISTS tidemark_target.marker (
+    target       text NOT NULL,
+    pipeline     text NOT NULL,
+    sink         text NOT NULL,
+    manifest     bigint NOT NULL,
+    attempt      int NOT NULL,
+    record       jsonb NOT NULL,
+    superseded   bigint NOT NULL DEFAULT 0,
+    stale        bigint NOT NULL DEFAULT 0,
+    published_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (target, pipeline, sink, manifest)
+);
+
+CREATE TABLE IF NOT EXISTS tidemark_target.dead_letter (
+    target       text NOT NULL,
+    _topic       text NOT NULL,
+    _partition   int NOT NULL,
+    _offset      bigint NOT NULL,
+    _timestamp   timestamptz,
+    _key         bytea,
+    _manifest_id bigint NOT NULL,
+    _value       bytea,
+    _headers     json,                        -- jsonb cannot hold the character NUL, which a header may have
+    _reason      text NOT NULL
+);
+CREATE INDEX IF NOT EXISTS dead_letter_of ON tidemark_target.dead_letter (target, _manifest_id);
+
+-- name: has_support
+SELECT to_regclass('tidemark_target.dead_letter') IS NOT NULL AS there;
+
+-- name: lock_support
+SELECT pg_advisory_xact_lock(1414089812, -1);
+
+-- name: set_local
+SELECT set_config(%(name)s, %(value)s, true);
+
+-- name: claim
+INSERT INTO tidemark_target.owner (target, database) VALUES (%(target)s, %(database)s) ON CONFLICT DO NOTHING;
+
+-- name: owner
+SELECT database::text AS database FROM tidemark_target.owner WHERE target = %(target)s;
+
+-- name: records
+SELECT pipeline, manifest, attempt FROM tidemark_target.marker
+WHERE target = %(target)s AND (%(pipeline)s::text IS NULL OR (pipeline, sink) = (%(pipeline)s, %(sink)s));
+
+-- name: marker
+SELECT attempt, record, superseded, stale FROM tidemark_target.marker
+WHERE target = %(target)s AND pipeline = %(pipeline)s AND sink = %(sink)s AND manifest = %(manifest)s;
+
+-- name: columns
+SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, a.attnotnull AS not_null,
+       a.atthasdef OR a.attidentity <> '' AS filled
+FROM pg_attribute a
+WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum;
+
+-- name: has_unique_key
+-- ON CONFLICT needs a unique index over just these columns, without conditions and expressions.
+SELECT 1 AS found FROM pg_index i
+WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+  AND (SELECT array_agg(a.attname::text ORDER BY a.attname)
+       FROM pg_attribute a WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1]))
+      = %(key)s::text[];
+
+-- name: may_write
+SELECT has_table_privilege(%(table)s, 'SELECT') AND has_table_privilege(%(table)s, 'INSERT')
+       AND has_table_privilege(%(table)s, 'UPDATE') AS allowed, current_user::text AS "user";
+
+-- name: same_database
+-- The session lock of a living attempt is seen in one database only: the manifest database.
+SELECT current_user::text AS "user", EXISTS (
+    SELECT FROM pg_locks
+    WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND (classid::bigint << 32) + objid::bigint = %(lock)s) AS same;
+
+-- name: create_staging
+-- Unlogged: it is written once and read once; what a crash of the server empties is noticed by counting.
+DROP TABLE IF EXISTS {staging}, {staging_dead};
+CREATE UNLOGGED TABLE {staging} ({columns});
+CREATE UNLOGGED TABLE {staging_dead} (
+    _task text NOT NULL, _topic text NOT NULL, _partition int NOT NULL, _offset bigint NOT NULL, _timestamp timestamptz,
+    _key bytea, _manifest_id bigint NOT NULL, _value bytea, _headers json, _reason text NOT NULL);
+
+-- name: drop_staging
+DROP TABLE IF EXISTS {staging}, {staging_dead};
+
+-- name: staging_tables
+SELECT c.relname AS name FROM pg_class c WHERE c.relnamespace = to_regnamespace('tidemark_target') AND c.relkind = 'r'
+  AND c.relname LIKE 'staging%%';
+
+-- name: fence
+-- No row back: this attempt has published already, or a higher one has.
+INSERT INTO tidemark_target.marker AS m (target, pipeline, sink, manifest, attempt, record)
+VALUES (%(target)s, %(pipeline)s, %(sink)s, %(manifest)s, %(attempt)s, %(record)s)
+ON CONFLICT (target, pipeline, sink, manifest) DO UPDATE
+SET attempt = EXCLUDED.attempt, record = EXCLUDED.record, superseded = 0, stale = 0, published_at = now()
+WHERE m.attempt < EXCLUDED.attempt
+RETURNING attempt;
+
+-- name: merge
+-- The newest row of each key among those staged, in key order so that two merges cannot wait for one another.
+WITH life (topic, partition, incarnation) AS (
+    SELECT * FROM unnest(%(topics)s::text[], %(partitions)s::int[], %(incarnations)s::int[])
+), staged AS MATERIALIZED (
+    SELECT s.*, life.incarnation AS _incarnation, %(attempt)s::int AS _attempt
+    FROM {staging} s JOIN life ON (life.topic, life.partition) = (s._topic, s._partition)
+    WHERE s._task = ANY (%(tasks)s)
+), newest AS MATERIALIZED (
+    SELECT DISTINCT ON ({key}) * FROM staged s ORDER BY {key}, {staged_version_descending}
+), merged AS (
+    INSERT INTO {table} AS t ({columns}) SELECT {columns} FROM newest ORDER BY {key}
+    ON CONFLICT ({key}) DO UPDATE SET {assignments}
+    WHERE t._offset IS NULL OR ({table_version}) < ({new_version})
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM staged) AS staged, (SELECT count(*) FROM newest) AS newest,
+       (SELECT count(*) FROM merged) AS merged;
+
+-- name: note_merge
+UPDATE tidemark_target.marker SET superseded = %(superseded)s, stale = %(stale)s
+WHERE target = %(target)s AND pipeline = %(pipeline)s AND sink = %(sink)s AND manifest = %(manifest)s;
+
+-- name: forget_dead_letters
+DELETE FROM tidemark_target.dead_letter WHERE target = %(target)s AND _manifest_id = %(manifest)s;
+
+-- name: bury
+INSERT INTO tidemark_target.dead_letter (target, _topic, _partition, _offset, _timestamp, _key, _manifest_id, _value,
+                                         _headers, _reason)
+SELECT %(target)s, _topic, _partition, _offset, _timestamp, _key, _manifest_id, _value, _headers, _reason
+FROM {staging_dead} WHERE _task = ANY (%(tasks)s);
+
+-- name: count_lacking
+-- Keys of staged rows that the table does not have, or has in an older version than the one staged.
+WITH life (topic, partition, incarnation) AS (
+    SELECT * FROM unnest(%(topics)s::text[], %(partitions)s::int[], %(incarnations)s::int[])
+), staged AS (
+    SELECT s.*, life.incarnation AS _incarnation, 0 AS _attempt
+    FROM {staging} s JOIN life ON (life.topic, life.partition) = (s._topic, s._partition)
+    WHERE s._task = ANY (%(tasks)s)
+)
+SELECT count(*) AS lacking FROM staged s LEFT JOIN {table} t USING ({key})
+WHERE t._offset IS NULL OR ({table_version}) < ({staged_version});
+
+-- name: rows_of_manifest
+SELECT _topic AS topic, _partition AS partition, min(_offset) AS first, max(_offset) AS last, count(*) AS rows,
+       max(_attempt) AS attempt
+FROM {table} WHERE _manifest_id = %(manifest)s GROUP BY _topic, _partition;
+
+-- name: count_dead_letters
+SELECT count(*) AS rows FROM tidemark_target.dead_letter WHERE target = %(target)s AND _manifest_id = %(manifest)s;
+
+-- name: manifests_in_table
+SELECT DISTINCT _manifest_id AS manifest FROM {table} WHERE _manifest_id IS NOT NULL;

@@ -1,0 +1,109 @@
+"""Columns: what rows look like in PostgreSQL, in the table a person reads and in an attempt's staging table.
+
+Beside the data a table has the columns of ``BESIDE``: where each row came from, and with which version. ``_deleted``
+marks a row whose key was deleted; it stays, so that a replay of something older does not bring it back.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from psycopg import sql
+
+from tidemark.errors import SinkRefused
+
+STAGED = {
+    "_topic": "text", "_partition": "integer", "_offset": "bigint", "_timestamp": "timestamp with time zone",
+    "_manifest_id": "bigint", "_deleted": "boolean",
+}  # fmt: skip
+BESIDE = {**STAGED, "_incarnation": "integer", "_attempt": "integer"}
+_WIDER = {  # what a column of the table may be, if not the type itself
+    "smallint": {"integer", "bigint", "numeric"},
+    "integer": {"bigint", "numeric"},
+    "bigint": {"numeric"},
+    "real": {"double precision"},
+    "text": {"character varying"},
+    "jsonb": {"json"},
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table; ``filled`` when PostgreSQL gives it a value by itself."""
+
+    name: str
+    type: str
+    not_null: bool = False
+    filled: bool = False
+
+
+def type_of(kind: pa.DataType) -> str:
+    """The PostgreSQL type of an Arrow type, as ``format_type`` writes it."""
+    simple = {
+        pa.bool_(): "boolean", pa.int8(): "smallint", pa.int16(): "smallint", pa.int32(): "integer",
+        pa.int64(): "bigint", pa.float32(): "real", pa.float64(): "double precision", pa.string(): "text",
+        pa.binary(): "bytea", pa.date32(): "date",
+    }  # fmt: skip
+    if kind in simple:
+        return simple[kind]
+    if pa.types.is_timestamp(kind):
+        return "timestamp with time zone" if kind.tz else "timestamp without time zone"
+    if pa.types.is_decimal(kind):
+        return f"numeric({kind.precision},{kind.scale})"
+    return "jsonb"
+
+
+def columns_for(data: pa.Schema, key: Sequence[str]) -> list[Column]:
+    """The columns a table needs for rows of ``data``, in the order in which it would be created."""
+    found = [Column(one.name, type_of(one.type), not_null=one.name in key) for one in data]
+    return found + [Column(name, kind, not_null=name in key) for name, kind in BESIDE.items()]
+
+
+def ddl_create(table: sql.Identifier, columns: Sequence[Column], key: Sequence[str]) -> sql.Composed:
+    """The statement that creates the table."""
+    lines = [_definition(one) for one in columns]
+    lines.append(sql.SQL("PRIMARY KEY ({})").format(names(key)))
+    return sql.SQL("CREATE TABLE {} ({})").format(table, sql.SQL(", ").join(lines))
+
+
+def ddl_add(table: sql.Identifier, columns: Sequence[Column]) -> sql.Composed:
+    """The statement that adds columns."""
+    lines = [sql.SQL("ADD COLUMN {}").format(_definition(one)) for one in columns]
+    return sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ").join(lines))
+
+
+def _definition(column: Column) -> sql.Composed:
+    kind = sql.SQL(column.type)  # one of the types above, never from a configuration
+    return sql.SQL("{} {}{}").format(sql.Identifier(column.name), kind, sql.SQL(" NOT NULL" if column.not_null else ""))
+
+
+def names(columns: Sequence[str], of: str | None = None) -> sql.Composed:
+    """Quoted column names with commas between them, each with the table it is of."""
+    return sql.SQL(", ").join(sql.Identifier(*([of] if of else []), one) for one in columns)
+
+
+def refuse_misfits(
+    wanted: Sequence[Column], found: Sequence[Column], emptied: Sequence[str], context: Mapping[str, Any]
+) -> None:
+    """Raise ``SinkRefused`` for a column of another type, and for one that must have a value and would get none.
+
+    ``emptied`` are the columns that a tombstone leaves without a value.
+    """
+    types = {one.name: one.type for one in wanted}
+    for column in found:
+        expected = types.get(column.name)
+        if expected is not None and column.type != expected and column.type not in _WIDER.get(expected, ()):
+            what = f"column {column.name} is {column.type}, the rows have {expected}"
+            raise _refused(what, f"ALTER COLUMN {column.name} TYPE {expected}", context)
+        drop = f"ALTER COLUMN {column.name} DROP NOT NULL"
+        if expected is None and column.not_null and not column.filled:
+            what = f"column {column.name} is NOT NULL without a default, and the rows do not have it"
+            raise _refused(what, drop, context)
+        if column.name in emptied and column.not_null:
+            raise _refused(f"column {column.name} is NOT NULL, and a tombstone leaves it empty", drop, context)
+
+
+def _refused(what: str, change: str, context: Mapping[str, Any]) -> SinkRefused:
+    ddl = f"ALTER TABLE {context['table']} {change}"
+    return SinkRefused(what, next_step=f"run in its database: {ddl}; then: tidemark retry PIPELINE", **context)

@@ -1,0 +1,147 @@
+"""What only files promise: keys that belong to one attempt, and what is known of one when something is damaged."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sink_examples import RANGES, FilesExample, plan_two_manifests
+from tidemark.errors import Fenced
+from tidemark.manifest.database import ManifestDatabase
+from tidemark.model import Receipt
+from tidemark.sinks.files import FilesSink
+
+
+class LakeExample(FilesExample):
+    """A files sink as it is, with its store."""
+
+    sink: FilesSink
+
+
+@pytest.fixture
+def example(tmp_path: Path, database: str) -> Iterator[LakeExample]:
+    with ManifestDatabase(database, "test") as manifests:
+        plan_two_manifests(manifests)
+        yield LakeExample(tmp_path, manifests, "")
+
+
+def agree() -> None:
+    """The fence of an attempt that nobody has overtaken."""
+
+
+class Overtaken:
+    """A fence that says no from its ``after``-th question on."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Fenced("a newer attempt is at work")
+
+
+def contents(example: LakeExample) -> dict[str, Any]:
+    """Every object but the owner's with its bytes and the moment it was written."""
+    found = {key: Path(example.lake, key) for key, _ in example.sink.store.list() if "_owner" not in key}
+    return {key: (path.read_bytes(), path.stat().st_mtime_ns) for key, path in found.items()}
+
+
+def put(example: LakeExample, receipt: Receipt, fence: Callable[[], None] = agree) -> None:
+    example.sink.put(receipt, RANGES, example.database.id(), fence, agree)
+
+
+def test_two_attempts_share_no_object(example: LakeExample) -> None:
+    first, second = example.stage(1), example.stage(2)
+    assert first.digest("files") == second.digest("files")
+    assert not {one.path for one in first.objects} & {one.path for one in second.objects}
+
+
+def test_putting_twice_moves_no_object_again(example: LakeExample) -> None:
+    receipt = example.stage(1)
+    put(example, receipt)
+    before = contents(example)
+    put(example, receipt)
+    objects = {one.path for one in receipt.objects}
+    after = contents(example)
+    assert {key: after[key] for key in objects} == {key: before[key] for key in objects}
+    assert {key: one[0] for key, one in after.items()} == {key: one[0] for key, one in before.items()}
+
+
+def test_a_put_that_died_halfway_is_finished_by_repeating_it(example: LakeExample) -> None:
+    receipt = example.stage(1)
+    first = receipt.objects[0]
+    example.sink.store.move(first.staged, first.path, first.bytes)
+    put(example, receipt)
+    assert example.sink.holds(receipt)
+
+
+@pytest.mark.parametrize("questions", range(5))
+def test_fenced_before_the_record_an_attempt_takes_back_its_own(example: LakeExample, questions: int) -> None:
+    newer = example.stage(2)
+    put(example, newer)
+    before = contents(example)
+    late = example.stage(1)
+    assert len(late.objects) + 1 == 5  # one question per object and one before the record
+    with pytest.raises(Fenced):
+        put(example, late, Overtaken(questions))
+    assert contents(example) == before
+    assert example.sink.holds(newer)
+
+
+def test_discard_removes_only_its_own(example: LakeExample) -> None:
+    kept, other_manifest = example.stage(1), example.stage(1, manifest=2)
+    put(example, kept)
+    put(example, other_manifest)
+    before = contents(example)
+    unpublished = example.stage(2, also="mended")
+    put(example, unpublished)
+    still_staged = example.stage(3)
+    example.sink.discard(unpublished)
+    assert contents(example).keys() == before.keys() | {one.staged for one in still_staged.objects}
+    example.sink.discard(still_staged)
+    assert contents(example) == before
+    assert example.sink.store.folders("_staging/0000000001") == ["0001"]  # empty, and not of a discarded attempt
+
+
+def known(example: LakeExample, receipt: Receipt) -> tuple[bool, bool, bool]:
+    return example.sink.has_record(receipt), example.sink.holds(receipt), example.sink.alike(receipt, receipt)
+
+
+def test_what_is_known_of_an_attempt_needs_its_record_its_objects_and_their_rows(example: LakeExample) -> None:
+    receipt = example.stage(1)
+    record = "_manifests/demo/0000000001.0001.json"
+    truth = {}
+    truth["nothing put"] = known(example, receipt)
+    put(example, receipt)
+    truth["put"] = known(example, receipt)
+    said = example.sink.store.get(record) or b""
+    for damage, content in (("no json", b"{"), ("a list", b"[]"), ("other rows", said.replace(b'"digest"', b'"was"'))):
+        example.sink.store.put(record, content)
+        truth[damage] = known(example, receipt)
+    example.sink.store.delete([record])
+    truth["no record"] = known(example, receipt)
+    example.sink.store.put(record, said)
+    path = receipt.objects[0].path
+    whole = example.sink.store.get(path) or b""
+    example.sink.store.put(path, whole[:-1])
+    truth["truncated"] = known(example, receipt)
+    example.sink.store.put(path, whole[:-4] + b"PAR2")
+    truth["garbage of its size"] = known(example, receipt)
+    example.sink.store.delete([path])
+    truth["object gone"] = known(example, receipt)
+    example.sink.store.put(path, whole)
+    truth["mended"] = known(example, receipt)
+    assert truth == {
+        "nothing put": (False, False, False),
+        "put": (True, True, True),
+        "no json": (False, False, False),
+        "a list": (False, False, False),
+        "other rows": (False, False, False),
+        "no record": (False, False, False),
+        "truncated": (True, False, False),
+        "garbage of its size": (True, True, False),
+        "object gone": (True, False, False),
+        "mended": (True, True, True),
+    }

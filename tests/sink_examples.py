@@ -1,0 +1,164 @@
+"""One sink of every kind, ready to stage and put: what the behaviour suite over sinks needs of each."""
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+from psycopg.rows import dict_row
+
+from tidemark.batch import BatchProcessor
+from tidemark.decoders.raw import HEADERS
+from tidemark.manifest.database import ManifestDatabase
+from tidemark.model import Order, RangeKind, Receipt, RunKind, SinkOrder, receipt_of_tasks
+from tidemark.named_connections import from_environment
+from tidemark.offsets import Range, TopicPartition
+from tidemark.sections import Surroundings
+from tidemark.sink_settings import FilesSinkConfig, PostgresSinkConfig, SinkConfig
+from tidemark.sinks.publishing import Sink
+from tidemark.sinks.registry import open_sink
+
+AT = TopicPartition("orders", "topic-id", 0)
+RANGES = (Range(AT, 10, 40),)
+CONNECTION = "warehouse"
+
+
+@dataclass
+class Example(ABC):
+    """A sink with a manifest database in which manifests 1 and 2 are planned."""
+
+    folder: Path
+    database: ManifestDatabase
+    warehouse: str
+
+    def __post_init__(self) -> None:
+        self.config = self.settings()
+        self.sink = self.open()
+
+    @abstractmethod
+    def settings(self) -> SinkConfig: ...
+
+    @abstractmethod
+    def seen(self) -> dict[int, tuple[int, str | None]]:
+        """What a reader of this kind sees: manifest and ``also`` of each offset."""
+
+    @abstractmethod
+    def dead(self) -> set[int]:
+        """The offsets of the dead letters that are kept."""
+
+    @abstractmethod
+    def lose_a_row(self) -> None:
+        """Somebody removes published output by hand."""
+
+    def open(self) -> Sink:
+        """The sink as another process would open it."""
+        sink = open_sink("demo", self.config, from_environment)
+        sink.claim(self.database.id())
+        return sink
+
+    def stage(self, attempt: int, *, manifest: int = 1, also: str = "") -> Receipt:
+        """Thirty records over three hours, every tenth undecodable, by the code that runs in Spark tasks."""
+        options = {**self.config.order(), **self.sink.order(manifest, attempt)}
+        order = Order(
+            pipeline="demo", manifest_id=manifest, attempt=attempt, ranges=RANGES, bootstrap_servers="",
+            kafka_options={}, decode={"format": "json", "schema": "n BIGINT NOT NULL, also STRING"},
+            event_time={"on_invalid": "fail"}, on_error="dead_letter",
+            sinks=(SinkOrder(self.config.name, self.config.kind.value, options),),
+        )  # fmt: skip
+        self.sink.prepare(order, self.database)
+        return receipt_of_tasks(order, [BatchProcessor(order).process("00000-0", [records(also)])])
+
+
+class FilesExample(Example):
+    def settings(self) -> SinkConfig:
+        return FilesSinkConfig.model_validate({"root": "lake"}, context=Surroundings(self.folder, self.folder))
+
+    def seen(self) -> dict[int, tuple[int, str | None]]:
+        rows = self._recorded("data")
+        assert len({row["_offset"] for row in rows}) == len(rows), "nothing twice"
+        return {row["_offset"]: (row["_manifest_id"], row["also"]) for row in rows}
+
+    def dead(self) -> set[int]:
+        return {row["_offset"] for row in self._recorded("dead_letter")}
+
+    def _recorded(self, kind: str) -> list[dict[str, Any]]:
+        """Rows as a reader without a database finds them: by the highest record of each manifest."""
+        newest = {path.name.split(".")[0]: path for path in sorted(self.lake.glob("_manifests/demo/*.json"))}
+        objects = [one for path in newest.values() for one in json.loads(path.read_text())["objects"]]
+        return [row for one in objects if one["kind"] == kind for row in _read(self.lake / one["path"])]
+
+    def lose_a_row(self) -> None:
+        next(self.lake.glob("raw/**/*.parquet")).unlink()
+
+    @property
+    def lake(self) -> Path:
+        return self.folder / "lake"
+
+
+class PostgresExample(Example):
+    """A table with a row per offset, so that nothing replaces anything but a replay."""
+
+    def settings(self) -> SinkConfig:
+        return PostgresSinkConfig.model_validate(
+            {"connection": CONNECTION, "table": "orders", "key": ["_topic", "_partition", "_offset"],
+             "auto_create": True}
+        )  # fmt: skip
+
+    def seen(self) -> dict[int, tuple[int, str | None]]:
+        rows = self._query("SELECT _offset, _manifest_id, also FROM public.orders WHERE NOT _deleted")
+        return {row["_offset"]: (row["_manifest_id"], row["also"]) for row in rows}
+
+    def dead(self) -> set[int]:
+        rows = self._query("SELECT _offset FROM tidemark_target.dead_letter WHERE target = 'public.orders'")
+        return {row["_offset"] for row in rows}
+
+    def lose_a_row(self) -> None:
+        self._query("DELETE FROM public.orders WHERE _offset = 11 RETURNING _offset")
+
+    def _query(self, statement: str) -> list[dict[str, Any]]:
+        with psycopg.connect(self.warehouse, row_factory=dict_row) as connection:
+            return connection.execute(statement).fetchall()  # type: ignore[arg-type]
+
+
+def plan_two_manifests(database: ManifestDatabase) -> None:
+    """Manifests 1 and 2 of pipeline demo, on one partition of one topic."""
+    with database.transaction():
+        database.remember_pipeline("demo", {})
+        [chain] = database.insert_chains("demo", [AT]).values()
+        run = database.insert_run("demo", "one", RunKind.MANUAL, cut_at=None, reached=True, covered_by=[], notes=[])
+        first, second = database.insert_manifests(run, "demo", 2)
+        assert (first, second) == (1, 2)
+        database.insert_ranges(RangeKind.ANCHOR, [(chain, None, 10, None)])
+        database.insert_ranges(RangeKind.DATA, [(chain, 10, 40, first), (chain, 40, 70, second)])
+
+
+def records(also: str) -> pa.RecordBatch:
+    """What Spark's Kafka source would hand over for the offsets of ``RANGES``."""
+    offsets = range(RANGES[0].start, RANGES[0].end)
+    noon = datetime(2024, 3, 1, 12, tzinfo=UTC)
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([b"k"] * len(offsets)),
+            "value": pa.array([value(at, also) for at in offsets], pa.binary()),
+            "topic": pa.array([AT.topic] * len(offsets)),
+            "partition": pa.array([0] * len(offsets), pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            "timestamp": pa.array([noon + timedelta(minutes=4 * at) for at in offsets], pa.timestamp("us", "UTC")),
+            "timestampType": pa.array([0] * len(offsets), pa.int32()),
+            "headers": pa.array([None] * len(offsets), HEADERS),
+        }
+    )
+
+
+def value(offset: int, also: str) -> bytes:
+    return b"{" if offset % 10 == 0 else b'{"n": %d, "also": "%s"}' % (offset, also.encode())
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(path, partitioning=None).to_pylist()
+    return rows
