@@ -82,11 +82,11 @@ class Log:
         self.start = min(self.start, end)
 
     def ever(self) -> dict[int, list[Entry]]:
-        """Every visible record that ever was at an offset, whatever retention or truncation did since."""
+        """All that ever was at each offset, whatever retention or truncation did since; more than one entry only
+        where a truncation removed one."""
         found: dict[int, list[Entry]] = {}
         for at, one in [*self.removed, *enumerate(self.entries)]:
-            if one.visible:
-                found.setdefault(at, []).append(one)
+            found.setdefault(at, []).append(one)
         return found
 
 

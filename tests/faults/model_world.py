@@ -192,7 +192,7 @@ class ModelWorld:
         return self._act(f"{word} {manifest}", lambda one: one.process(manifest, self.stage, replay=replay))
 
     def sweep(self) -> Actor:
-        return self._act("sweep", lambda one: one.sweep())
+        return self._act("sweep", lambda one: one.publisher.sweep())
 
     def repair(self) -> Actor:
         return self._act("repair", lambda one: repairing.repair(one, WHY, dry_run=False))

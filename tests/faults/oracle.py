@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import pyarrow.parquet as pq
 
+from tests.faults.model_broker import Entry
 from tests.faults.model_world import NAME, ModelWorld
 from tidemark.audit import audit
 from tidemark.layout import RecordName
@@ -143,14 +144,14 @@ class Oracle:
         for covered in manifest.ranges:
             ever = self.world.broker.log(covered.at).ever()
             for offset in range(covered.start, covered.end):
-                self._check_offset(manifest, covered, offset, rows, {one.serial for one in ever.get(offset, [])})
+                self._check_offset(manifest, covered, offset, rows, ever.get(offset, []))
         if rows:
             self._fail("I13 bounds", f"manifest {manifest.id}: rows of other ranges or of no record: {rows}")
         self.read[key] = state
 
     def _check_offset(
         self, manifest: Manifest, covered: Range, offset: int, rows: Counter[tuple[str, int, int, int]],
-        serials: set[int | None],
+        ever: list[Entry],
     ) -> None:  # fmt: skip
         place = (covered.at.topic, covered.at.partition, offset)
         found = [(one, times) for one, times in rows.items() if one[:3] == place]
@@ -161,11 +162,11 @@ class Oracle:
         if times > 1:
             self.figures["rows twice"] += times - 1
             self._fail("I10 nothing twice", f"{where} is there {times} times")
-        if serials and not times:
+        if ever and all(one.visible for one in ever) and not times:
             self.figures["rows missing"] += 1
             self._fail("I10 nothing missing", f"{where} is not there")
-        if times and found[0][0][3] not in serials:
-            self._fail("I10 only what is visible", f"{where} holds record {found[0][0][3]}, Kafka had {serials}")
+        if times and not any(one.visible and one.serial == found[0][0][3] for one in ever):
+            self._fail("I10 only what is visible", f"{where} holds record {found[0][0][3]}, Kafka had {ever}")
 
     def refusal_due(self) -> str | None:
         """Why the next plan must be refused, if it must."""
@@ -183,6 +184,11 @@ class Oracle:
             if log.start > chain.end and self.world.settings.on_data_loss == "fail":
                 return f"{here} lost records"
         return None
+
+    def refused(self) -> tuple[str, int, int | None] | None:
+        """Topic, partition, and where the log ended if it was truncated, of the first refusal that stands."""
+        chains = self.world.database.chains(NAME)
+        return next(((one.at.topic, one.at.partition, one.blocked_end) for one in chains if one.blocked), None)
 
     # in the end
 
@@ -204,7 +210,11 @@ class Oracle:
     def _rightly_blocked(self, manifest: Manifest) -> bool:
         """``gaps: none`` and an offset that holds no record a reader may see."""
         logs = [(one, self.world.broker.log(one.at).ever()) for one in manifest.ranges]
-        gap = any(offset not in ever for one, ever in logs for offset in range(one.start, one.end))
+        gap = any(
+            not all(entry.visible for entry in ever.get(offset, []))
+            for one, ever in logs
+            for offset in range(one.start, one.end)
+        )
         return manifest.state is ManifestState.BLOCKED and self.world.settings.gaps == "none" and gap
 
     def _check_listing(self) -> None:
@@ -239,7 +249,7 @@ class Oracle:
             found.setdefault((topic_id, partition), []).append(tuple(piece))
         return found
 
-    def _accounted(self, offset: int, entry: Any, pieces: Iterable[Piece]) -> bool:
+    def _accounted(self, offset: int, entry: Entry, pieces: Iterable[Piece]) -> bool:
         """In a range; or before every anchor, where ``starting_offsets`` or a person said to begin; or rewritten."""
         within = any(start is not None and start <= offset < end for start, end, _, _ in pieces)
         before = all(offset < end for start, end, _, _ in pieces if start is None)

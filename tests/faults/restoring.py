@@ -21,7 +21,7 @@ def restored(world: ModelWorld, oracle: Oracle, killed_at: int | None) -> bool:
     if beyond:
         _must_refuse(world, world.plan())
     for manifest in overtaken:
-        _must_refuse(world, world.process(manifest))
+        _must_refuse(world, world.process(manifest, replay=True))
     oracle.check()
     if oracle.behind and killed_at is not None:
         world.hit(world.adopt(), Fault.KILL, killed_at)

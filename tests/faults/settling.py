@@ -48,7 +48,7 @@ def _round(world: ModelWorld, run_key: str) -> bool:
     except TidemarkError as refused:
         _decide(world, own, refused)
         return False
-    own.sweep()
+    own.publisher.sweep()
     errors = [error for one in own.unfinished() if (error := _retried(world, own, one.id))]
     for error in errors:
         _decide(world, own, error)
