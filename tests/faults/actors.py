@@ -20,7 +20,7 @@ from tidemark.errors import TidemarkError, Unavailable, WorkFailed
 from tidemark.manifest.database import ManifestDatabase, Row
 from tidemark.objectstore import LocalStore
 
-STUCK_S = float(__import__('os').environ.get('STUCK', '90'))  # longer than the 60 s that a statement waits for a lock
+STUCK_S = 90.0  # longer than the 60 s that a statement waits for a lock
 
 
 class Killed(BaseException):

@@ -113,9 +113,7 @@ class ModelBroker(KafkaCluster):
         topic = Topic(f"{name}-{len(self.by_id) + 1}", [Log() for _ in range(partitions)])
         self.by_name[name] = self.by_id[topic.topic_id] = topic
 
-    def produce(
-        self, log: Log, stamp: datetime, *, transaction: Transaction | None = None, bad: bool = False
-    ) -> Entry:
+    def produce(self, log: Log, stamp: datetime, *, transaction: Transaction | None = None, bad: bool = False) -> Entry:
         """One record at the log's end; a ``bad`` one is no JSON and becomes a dead letter."""
         self.serials += 1
         value = b"{bad %d" % self.serials if bad else b'{"n": %d, "name": "r%d"}' % (self.serials, self.serials)
@@ -147,6 +145,7 @@ class ModelBroker(KafkaCluster):
         return sorted(found), sorted(set(topics) - set(self.by_name))
 
     def compacted(self, topics: Sequence[str]) -> list[str]:
+        del topics  # retention and truncation take records here, compaction does not
         return []
 
     def watermarks(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Watermarks]:

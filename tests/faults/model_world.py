@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import psycopg
@@ -24,7 +23,6 @@ from tests.faults.model_broker import Fate, Log, ModelBroker, Transaction
 from tidemark import accepting, adoption, lifecycle, repairing
 from tidemark.batch import BatchProcessor
 from tidemark.connections import KafkaConnection
-from tidemark.errors import TidemarkError
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle import Lifecycle
 from tidemark.manifest.database import ManifestDatabase
@@ -72,12 +70,13 @@ class ModelWorld:
         self.stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         self.dsn = self.stack.enter_context(postgres.temporary_database("schedule", template))
         # A patch, since the constructor makes a client with threads for a broker that is not there.
-        self.stack.enter_context(mock.patch.object(lifecycle, "KafkaCluster", lambda *_: self.broker))
+        self.stack.enter_context(mock.patch.object(lifecycle, "KafkaCluster", return_value=self.broker))
         self.stack.enter_context(actors_stop_at_failpoints())
         self._look()
         self.stack.callback(self._look_away)
         self.stack.callback(self._kill_all)
         self.broker.create("a", settings.partitions)
+        self.reached["schedules"] += 1
 
     def close(self) -> None:
         self.stack.close()

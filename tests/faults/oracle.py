@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -34,8 +34,6 @@ class Violated(AssertionError):
 
 class Oracle:
     """Looks at one world after each step, and remembers what may not change."""
-
-    figures: ClassVar[Counter[str]] = Counter()
 
     def __init__(self, world: ModelWorld) -> None:
         self.world = world
@@ -134,7 +132,7 @@ class Oracle:
         """I10, I11, I13: exactly the records that were visible in its ranges, each once, each as it was."""
         missing = [one.path for one in objects if not (self.world.lake / one.path).exists()]
         if missing:
-            self.figures["rows missing"] += sum(one.rows for one in objects if one.path in missing)
+            self.world.reached["rows missing"] += sum(one.rows for one in objects if one.path in missing)
             self._fail("I11 whole", f"manifest {manifest.id}: {missing} is missing")
         state = [_state(self.world.lake / one.path) for one in objects]
         key = (manifest.id, manifest.published_attempt or 0)
@@ -160,10 +158,10 @@ class Oracle:
         where = f"manifest {manifest.id} attempt {manifest.published_attempt}: {place}"
         times = sum(times for _, times in found)
         if times > 1:
-            self.figures["rows twice"] += times - 1
+            self.world.reached["rows twice"] += times - 1
             self._fail("I10 nothing twice", f"{where} is there {times} times")
         if ever and all(one.visible for one in ever) and not times:
-            self.figures["rows missing"] += 1
+            self.world.reached["rows missing"] += 1
             self._fail("I10 nothing missing", f"{where} is not there")
         if times and not any(one.visible and one.serial == found[0][0][3] for one in ever):
             self._fail("I10 only what is visible", f"{where} holds record {found[0][0][3]}, Kafka had {ever}")
@@ -240,7 +238,7 @@ class Oracle:
                     self._fail("I24 progress", f"{topic}-{partition} is planned up to {end} of {log.last_stable}")
                 for offset in range(log.start, log.last_stable):
                     if log.entries[offset].visible and not self._accounted(offset, log.entries[offset], pieces[place]):
-                        self.figures["rows missing"] += 1
+                        self.world.reached["rows missing"] += 1
                         self._fail("I22 never silent", f"{topic}-{partition} offset {offset} was never planned")
 
     def _pieces(self) -> dict[tuple[str, int], list[Piece]]:

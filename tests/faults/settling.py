@@ -13,7 +13,7 @@ from tidemark.errors import (
     Unavailable,
 )
 from tidemark.lifecycle import Lifecycle
-from tidemark.model import RunKind
+from tidemark.model import ManifestState, RunKind
 from tidemark.planning import Tick
 
 ROUNDS = 30  # a plan takes at most `max_slices` slices; no schedule needs more than a few decisions
@@ -49,7 +49,9 @@ def _round(world: ModelWorld, run_key: str) -> bool:
         _decide(world, own, refused)
         return False
     own.publisher.sweep()
-    errors = [error for one in own.unfinished() if (error := _retried(world, own, one.id))]
+    blocked = own.database.manifests(own.pipeline.name, [ManifestState.BLOCKED])
+    todo = [*own.unfinished(), *(each for one in blocked for each in own.unfinished(one.id))]
+    errors = [error for one in todo if (error := _retried(world, own, one.id))]
     for error in errors:
         _decide(world, own, error)
     return planned.reached and not errors

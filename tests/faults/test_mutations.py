@@ -4,17 +4,15 @@ The control of each: ``test_schedules.py`` plays the same schedules unbroken, an
 lies is refused as long as nothing is broken.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from sandbox.postgres import Postgres
 from tests.faults.model_broker import ModelBroker
-from tests.faults.model_world import ModelWorld, Settings
+from tests.faults.model_world import ModelWorld
 from tests.faults.oracle import Violated
 from tests.faults.schedules import SCHEDULES, Play
 from tidemark import lifecycle, planner
@@ -26,13 +24,6 @@ from tidemark.publishing import Publisher
 from tidemark.sinks.files import FilesSink
 
 Break = Callable[[pytest.MonkeyPatch, ModelWorld], None]
-
-
-@pytest.fixture
-def play(postgres: Postgres, template: str) -> Iterator[Play]:
-    world = ModelWorld(postgres, template, Settings(), Counter())
-    yield Play(world)
-    world.close()
 
 
 def nothing(*_: Any, **__: Any) -> None:
@@ -68,7 +59,7 @@ def the_clean_up_of_staging(patch: pytest.MonkeyPatch, world: ModelWorld) -> Non
 
 
 def the_sweeper(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
-    patch.setattr(Publisher, "sweep", lambda self: [])
+    patch.setattr(Publisher, "sweep", lambda _: [])
 
 
 def the_check_of_topic_ids(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
@@ -87,13 +78,15 @@ BROKEN: list[tuple[Break, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("broken", "name", "notice"), BROKEN, ids=[f"{one.__name__}-{name}" for one, name, _ in BROKEN])
+@pytest.mark.parametrize(
+    ("broken", "name", "notice"), BROKEN, ids=[f"{one.__name__}-{name}" for one, name, _ in BROKEN]
+)
 def test_a_schedule_that_is_well_fails_when_a_promise_is_broken(
-    play: Play, monkeypatch: pytest.MonkeyPatch, broken: Break, name: str, notice: str
+    broken_play: Play, monkeypatch: pytest.MonkeyPatch, broken: Break, name: str, notice: str
 ) -> None:
-    broken(monkeypatch, play.world)
+    broken(monkeypatch, broken_play.world)
     with pytest.raises(Violated, match=notice):
-        SCHEDULES[name](play)
+        SCHEDULES[name](broken_play)
 
 
 def drop_last(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -107,18 +100,18 @@ def repeat_last(batch: pa.RecordBatch) -> pa.RecordBatch:
 @pytest.mark.parametrize(("lie", "notice"), [(drop_last, "nothing missing"), (repeat_last, "nothing twice")])
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "not counted"])
 def test_a_reader_that_lies_is_blocked_by_the_counting_and_noticed_without_it(
-    play: Play, monkeypatch: pytest.MonkeyPatch, lie: Callable[[pa.RecordBatch], pa.RecordBatch], notice: str,
+    broken_play: Play, monkeypatch: pytest.MonkeyPatch, lie: Callable[[pa.RecordBatch], pa.RecordBatch], notice: str,
     counted: bool,
 ) -> None:  # fmt: skip
-    play.planned()
+    broken_play.planned()
     honest = ModelBroker.batch
     monkeypatch.setattr(ModelBroker, "batch", lambda self, covered: lie(honest(self, covered)))
     if counted:
-        play.refused(play.world.process(1), Blocked)
+        broken_play.refused(broken_play.world.process(1), Blocked)
         return
     monkeypatch.setattr(lifecycle, "check_equations", nothing)
     with pytest.raises(Violated, match=notice):
-        play.end(play.world.process(1))
+        broken_play.end(broken_play.world.process(1))
 
 
 CONSTRAINTS = ("range_no_gap", "range_no_fork", "range_one_end")
@@ -127,10 +120,10 @@ CONSTRAINTS = ("range_no_gap", "range_no_fork", "range_one_end")
 @pytest.mark.parametrize(("shift", "notice"), [(1, "I2 contiguous"), (-1, "I1 disjoint")], ids=["gap", "overlap"])
 @pytest.mark.parametrize("kept", [True, False], ids=["constrained", "not constrained"])
 def test_a_planner_that_lies_is_refused_by_the_chain_and_noticed_without_it(
-    play: Play, monkeypatch: pytest.MonkeyPatch, shift: int, notice: str, kept: bool
+    broken_play: Play, monkeypatch: pytest.MonkeyPatch, shift: int, notice: str, kept: bool
 ) -> None:
-    play.planned()
-    play.world.produce(5)
+    broken_play.planned()
+    broken_play.world.produce(5)
     honest = planner.plan
 
     def lying(*arguments: Any, **named: Any) -> Plan:
@@ -141,9 +134,9 @@ def test_a_planner_that_lies_is_refused_by_the_chain_and_noticed_without_it(
 
     monkeypatch.setattr(planner, "plan", lying)
     if kept:
-        play.refused(play.world.plan(), PlanRefused)
+        broken_play.refused(broken_play.world.plan(), PlanRefused)
         return
     for name in CONSTRAINTS:
-        play.world.sql.execute(f"ALTER TABLE tidemark.manifest_range DROP CONSTRAINT {name}")
+        broken_play.world.sql.execute(f"ALTER TABLE tidemark.manifest_range DROP CONSTRAINT {name}")
     with pytest.raises(Violated, match=notice):
-        play.end(play.world.plan())
+        broken_play.end(broken_play.world.plan())
