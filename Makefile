@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up down test lint lock clean python
+.PHONY: help setup run up down test test-faults lint lock clean python
 
 help:
 	@sed -n 's/^## \{0,1\}//p' Makefile
@@ -19,9 +19,12 @@ help:
 ##
 ## Work on it
 ##   make setup   the virtual environment and the jars, nothing more (name another Python with PYTHON=..)
-##   make test    every test, on real services
+##   make test    the tests, on real services, within 20 minutes
 ##   make lint    ruff and mypy, as CI does
 ##   make lock    resolve Python packages and jars anew (after a change of requirements/*.in or jars/ivy.xml)
+##
+## Break it
+##   make test-faults   every fault there is a test for: kills, cuts, restarts, thousands of schedules, within 45 minutes
 ##
 ## Start over
 ##   make clean   remove all state: .venv, .tidemark and caches of tools
@@ -51,6 +54,10 @@ down:
 
 test: setup
 	@$(BIN)/python -m pytest
+
+# The empty -m takes back the one of pyproject.toml. Whoever starts it learns after 45 minutes at the latest.
+test-faults: setup
+	@$(BIN)/python -m pytest -m "" --session-timeout 2700 tests/faults tests/characterization
 
 lint: setup
 	@$(BIN)/ruff check

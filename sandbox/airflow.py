@@ -49,7 +49,7 @@ class Airflow(AirflowApi):
         self._metadata_dsn = metadata_dsn
         self._secrets = self._kept_secrets()
         self._children: list[Child] = []
-        self._components: list[Child] = []
+        self._components: dict[str, Child] = {}
         self._starting = threading.Lock()
         self._stopped = False
         self.env = {
@@ -91,9 +91,20 @@ class Airflow(AirflowApi):
 
     def start(self) -> None:
         """Start the components without waiting for them; ``prepare`` comes before, ``wait_healthy`` after."""
-        command = str(Path(sys.executable).with_name("airflow"))
         for name in COMPONENTS:
-            self._components.append(self._child(name, [command, name]))
+            self._start_component(name)
+
+    def _start_component(self, name: str) -> None:
+        command = str(Path(sys.executable).with_name("airflow"))
+        self._components[name] = self._child(name, [command, name])
+
+    def kill_scheduler(self) -> None:
+        """SIGKILL to the scheduler alone: its workers, and the tasks they run, live on."""
+        self._components["scheduler"].kill()
+
+    def start_scheduler(self) -> None:
+        """A new scheduler after ``kill_scheduler``; it takes over the tasks of the dead one."""
+        self._start_component("scheduler")
 
     def stop(self) -> None:
         """End all components and every task they had started; returns when nothing is left. Nothing starts after it."""
@@ -117,7 +128,7 @@ class Airflow(AirflowApi):
         """Return when the API answers and scheduler and DAG processor have reported; raises if one of them ends."""
 
         def healthy() -> bool:
-            for child in self._components:
+            for child in self._components.values():
                 if not child.running:
                     raise child.failure(f"{child.name} ended with exit code {child.exit_code}")
             return self.healthy()

@@ -81,6 +81,43 @@ class AirflowApi:
         body = {"dry_run": False, "dag_run_id": run_id, "task_ids": [list(one) for one in tasks], "only_failed": False}
         self._request("POST", f"/dags/{dag_id}/clearTaskInstances", json=body)
 
+    def set_task_state(self, dag_id: str, run_id: str, task: tuple[str, int], state: str) -> None:
+        """Mark one (task id, map index) as success, failed or skipped, as the button does."""
+        task_id, map_index = task
+        place = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
+        path = place if map_index < 0 else f"{place}/{map_index}"
+        self._request("PATCH", path, json={"new_state": state})
+
+    def backfill(
+        self, dag_id: str, start: datetime, end: datetime, conf: dict[str, Any] | None = None, reprocess: str = "none"
+    ) -> list[str]:
+        """Create runs for the schedule's dates in [start, end], as `airflow backfill create` does; their run ids.
+
+        ``reprocess``: which dates that have a run already are done again: none, failed or completed.
+        """
+        body = {
+            "dag_id": dag_id,
+            "from_date": start.isoformat(),
+            "to_date": end.isoformat(),
+            "dag_run_conf": conf or {},
+            "reprocess_behavior": reprocess,
+        }
+        before = {one["dag_run_id"] for one in self.runs(dag_id)}
+        self._request("POST", "/backfills", json=body)
+        made = {one["dag_run_id"] for one in self.runs(dag_id) if one["run_type"] == "backfill"}
+        return sorted(made - before)
+
+    def delete_dag(self, dag_id: str) -> None:
+        """Forget the DAG with its runs; it comes back, on pause, when its file is read again."""
+        self._request("DELETE", f"/dags/{dag_id}", accept=(200, 204, 404))
+
+    def create_connection(self, conn_id: str, conn_type: str, host: str) -> None:
+        """A connection in Airflow's own store, which environment variables take precedence over."""
+        self._request("POST", "/connections", json={"connection_id": conn_id, "conn_type": conn_type, "host": host})
+
+    def delete_connection(self, conn_id: str) -> None:
+        self._request("DELETE", f"/connections/{conn_id}", accept=(204,))
+
     def task_log(self, dag_id: str, run_id: str, task: TaskInstance) -> str:
         """The log of the newest try of a task instance, one line per entry."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task['task_id']}/logs/{task['try_number']}"

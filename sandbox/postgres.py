@@ -90,9 +90,12 @@ class Postgres:
             self._child = None
 
     def kill(self) -> None:
-        """SIGKILL to the server's main process; ``restart`` recovers from what it had written."""
+        """SIGKILL to the server and all its sessions at once; ``restart`` recovers from what it had written.
+
+        Its sessions would end by themselves, but only after the statement they are at.
+        """
         assert self._child is not None, "not started"
-        self._child.kill()
+        self._child.kill(tree=True)
 
     def restart(self) -> None:
         """Start again, on the same port and data, after ``kill`` or while running."""

@@ -92,9 +92,17 @@ class Child:
         """Send a signal to the command alone."""
         os.kill(self.pid, number)
 
-    def kill(self) -> None:
-        """SIGKILL to the command, and wait until it is gone; what it had started lives on until ``stop``."""
+    def kill(self, *, tree: bool = False) -> None:
+        """SIGKILL to the command, and wait until it is gone; what it had started lives on until ``stop``.
+
+        With ``tree`` its direct children get it too (on Linux, which tells who they are).
+        """
+        found = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        children = found.read_text().split() if tree and found.exists() else []
         self.signal(signal.SIGKILL)
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
         wait_until(lambda: not self.running, f"{self.name} to die", timeout=10)
 
     def begin_stop(self) -> None:

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from sandbox.airflow import Airflow
 from sandbox.broker import Broker
 from sandbox.postgres import Postgres, remove_home
 from sandbox.preflight import STATE
+from tests.airflow_world import AirflowWorld
 from tests.table_world import TableWorld
 from tests.world import World
 from tidemark.manifest.migrate import migrate
@@ -103,9 +105,15 @@ def airflow(
             "TIDEMARK_PIPELINES": str(airflow_home / "pipelines"),
             "TIDEMARK_SPARK_JARS": str(spark_jars),
             "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(kafka),
-            "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
+            # A dead supervisor or scheduler is noticed within 10 s instead of 300.
+            "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "10",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
+            "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "10",
+            "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "2",
         }
-        with Airflow(services, metadata, env, schedules=False, parse_interval=3) as server:
+        with Airflow(services, metadata, env, parse_interval=3) as server:
+            server.create_connection("spark_default", "spark", "local[2]")
             yield server
 
 
@@ -125,6 +133,19 @@ def make_table_world(
         yield make
         for world in made:
             world.stop()
+
+
+@pytest.fixture
+def airflow_world(make_world: Callable[..., World], airflow: Airflow, airflow_home: Path) -> Iterator[AirflowWorld]:
+    """A world whose pipeline is the DAG `demo` of a real Airflow; ``deploy`` it before the first run."""
+    with psycopg.connect(airflow.env["TIDEMARK_DB"]) as connection:
+        connection.execute("DROP SCHEMA tidemark CASCADE")
+    migrate(airflow.env["TIDEMARK_DB"])
+    world = make_world(settings={"retry_delay": "1s", "kafka": {"slice": {"max_records": 1000}}})
+    world.dsn = airflow.env["TIDEMARK_DB"]
+    found = AirflowWorld(world, airflow, airflow_home / "pipelines")
+    yield found
+    found.remove()
 
 
 @pytest.fixture

@@ -39,6 +39,16 @@ class TableWorld(World):
         with psycopg.connect(self.targets["warehouse"], row_factory=dict_row, autocommit=True) as connection:
             return connection.execute(statement, values).fetchall()  # type: ignore[arg-type]
 
+    def execute(self, statement: str, dsn: str = "") -> None:
+        """One statement in the warehouse, by its owner."""
+        with psycopg.connect(dsn or self.targets["warehouse"], autocommit=True) as connection:
+            connection.execute(statement)  # type: ignore[arg-type]
+
+    def table_is_readable(self) -> bool:
+        [there] = self.query("SELECT to_regclass('public.latest') IS NOT NULL AS there")
+        [columns] = self.query("SELECT count(*) AS count FROM information_schema.columns WHERE table_name = 'latest'")
+        return bool(there["there"]) and columns["count"] > 10
+
     def damage(self, manifest: dict[str, Any]) -> None:
         """Lose rows of a manifest by hand, in the table and in the lake if there is one."""
         if self.has_lake:

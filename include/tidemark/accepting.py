@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from tidemark.errors import IllegalTransition, NotFound, PlanRefused
 from tidemark.kafka import Watermarks
 from tidemark.lifecycle import Lifecycle
-from tidemark.model import ManifestState, RangeKind, RunKind
+from tidemark.model import UNDONE, RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition
 from tidemark.planner import Chain, sliced
 
@@ -32,6 +32,13 @@ def accept_loss(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
     with database.because(why):
         database.lock_planning(pipeline)
         chains = {chain.at: chain for chain in database.chains(pipeline)}
+        if not chains:
+            raise NotFound(
+                "the pipeline has no chains yet, so nothing of it can be lost",
+                next_step="plan it first; when that is refused: on_data_loss: record in the pipeline file, or other "
+                "starting_offsets",
+                pipeline=pipeline,
+            )
         lost = [(chains[at], one) for at, log_start in starts.items() if at in chains
                 for one in _dropped(lifecycle, chains[at], log_start)]  # fmt: skip
         if not lost:
@@ -49,15 +56,12 @@ def accept_loss(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
 
 def _dropped(lifecycle: Lifecycle, chain: Chain, log_start: int) -> Iterable[Range]:
     """The parts of a chain below Kafka's log start that are not published, and the hole behind its end."""
-    for manifest in lifecycle.database.manifests(lifecycle.pipeline.name, _UNDONE):
+    for manifest in lifecycle.database.manifests(lifecycle.pipeline.name, UNDONE):
         for one in manifest.ranges:
             if one.at == chain.at and one.start < log_start and not manifest.alive:
                 yield Range(one.at, one.start, min(one.end, log_start))
     if chain.end < log_start:
         yield Range(chain.at, chain.end, log_start)
-
-
-_UNDONE = [state for state in ManifestState if state is not ManifestState.DONE]
 
 
 def accept_topic(lifecycle: Lifecycle, topic: str, why: str, *, dry_run: bool) -> Decision:
@@ -131,7 +135,7 @@ def _retire(
 def _unread(lifecycle: Lifecycle, chains: list[Chain]) -> list[tuple[Chain, Range]]:
     """What was planned on chains and is not published; an attempt at work on it is an error."""
     found = []
-    for manifest in lifecycle.database.manifests(lifecycle.pipeline.name, _UNDONE):
+    for manifest in lifecycle.database.manifests(lifecycle.pipeline.name, UNDONE):
         mine = [(chain, one) for one in manifest.ranges for chain in chains if one.at == chain.at]
         if mine and manifest.alive:
             raise IllegalTransition(

@@ -11,6 +11,7 @@ from tidemark.model import Manifest, ManifestState
 from tidemark.sinks.files import FilesSink
 from tidemark.sinks.postgres import PostgresSink
 from tidemark.sinks.publishing import Sink
+from tidemark.targets import OF_ONE_SINK
 
 
 def audit(lifecycle: Lifecycle, *, deep: bool = False) -> Iterator[Difference]:
@@ -26,9 +27,12 @@ def audit(lifecycle: Lifecycle, *, deep: bool = False) -> Iterator[Difference]:
     for manifest in manifests:
         yield from _equations(manifest)
     for sink in lifecycle.sinks:
-        for manifest in manifests:
-            yield from _record(lifecycle, sink, manifest)
-        yield from _output(lifecycle, sink, manifests, deep=deep)
+        try:
+            for manifest in manifests:
+                yield from _record(lifecycle, sink, manifest)
+            yield from _output(lifecycle, sink, manifests, deep=deep)
+        except OF_ONE_SINK as error:
+            yield Difference(None, f"sink {sink.name} cannot be compared: {error.what}", error.next_step)
 
 
 def _output(lifecycle: Lifecycle, sink: Sink, manifests: list[Manifest], *, deep: bool) -> Iterator[Difference]:

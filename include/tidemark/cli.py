@@ -21,7 +21,7 @@ from tidemark.cli_options import database_of, json_option, master_option, opened
 from tidemark.closing import close
 from tidemark.closing import lag as measure_lag
 from tidemark.configuration import find, load_each, load_or_error
-from tidemark.errors import TidemarkError, Unavailable
+from tidemark.errors import ConfigurationError, TidemarkError, Unavailable
 from tidemark.lifecycle import Lifecycle, Stage
 from tidemark.manifest.migrate import migrate as create_tables
 from tidemark.model import Manifest, ManifestState, Order, Receipt, RunKind
@@ -145,8 +145,11 @@ def run(
     with opened(settings, pipeline) as lifecycle:
         planned = lifecycle.plan(_tick(until, run_key))
         presenting.notes(planned)
-        todo = lifecycle.database.manifests(ids=planned.manifests)
-        _process(settings, lifecycle, todo, master)
+        found = lifecycle.database.manifests(ids=planned.manifests)
+        for one in found:
+            if one.alive:
+                presenting.note(_left_out(one))
+        _process(settings, lifecycle, [one for one in found if not one.alive], master)
         _print_closing(lifecycle, planned, as_json)
 
 
@@ -162,7 +165,10 @@ def _views(lifecycle: Lifecycle, ids: list[int]) -> list[dict[str, Any]]:
 def _process(
     settings: Settings, lifecycle: Lifecycle, manifests: list[Manifest], master: str, *, replay: bool = False
 ) -> None:
-    """Process each; one that fails does not stop the others, unless an outside system is down: they would all wait."""
+    """Process each; one that fails does not stop the others, unless an outside system is down: they would all wait.
+
+    When it is one sink of several that is down, the others still get all of it.
+    """
     stage = in_this_process(settings, master)
     errors: list[TidemarkError] = []
     for number, manifest in enumerate(manifests, 1):
@@ -170,9 +176,11 @@ def _process(
         try:
             presenting.worked(lifecycle.process(manifest.id, stage, replay=replay))
         except TidemarkError as error:
-            presenting.error(error)
+            if len(manifests) > 1:
+                presenting.error(error)
             errors.append(error)
-            if isinstance(error, Unavailable):
+            of_one_sink = len(lifecycle.sinks) > 1 and "sink" in error.context
+            if isinstance(error, Unavailable) and not of_one_sink:
                 break
     if errors:
         raise errors[0] if len(manifests) == 1 else _several(lifecycle, errors, len(manifests))
@@ -308,6 +316,11 @@ def validate(context: click.Context, files: tuple[Path, ...], as_json: bool) -> 
     Without FILES: all of the folder.
     """
     found = [(file, load_or_error(file)) for file in files] if files else load_each(context.obj.pipelines)
+    if not found:
+        raise ConfigurationError(
+            f"there are no pipeline files (*.yaml, *.yml) in {context.obj.pipelines}",
+            next_step="set TIDEMARK_PIPELINES, or give --pipelines DIR",
+        )
     presenting.validated(found, as_json)
     context.exit(2 if any(not isinstance(one, Pipeline) for _, one in found) else 0)
 

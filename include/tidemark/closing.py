@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from tidemark.errors import NotFound, WorkFailed
 from tidemark.lifecycle import Lifecycle
-from tidemark.model import Counts, Manifest, ManifestState
+from tidemark.model import UNDONE, Counts, Manifest, ManifestState, sum_of_hours
 from tidemark.offsets import TopicPartition
 from tidemark.publishing import published_counts
 
@@ -33,6 +34,7 @@ class Lag:
     last_stable: int
     log_end: int
     unpublished: int
+    open_transaction: str | None  # what holds ``last_stable`` below ``log_end``, and since when
 
     @property
     def lag(self) -> int:
@@ -46,15 +48,9 @@ def close(lifecycle: Lifecycle, run_key: str) -> Closing:
         raise NotFound(f"there is no run {run_key}", next_step="plan it first", pipeline=lifecycle.pipeline.name)
     manifests = require_done(lifecycle, [*run["manifests"], *run["covered_by"]])
     lifecycle.publisher.sweep()
-    counts = Counts()
-    hours: dict[str, list[int]] = {}
-    for one in manifests:
-        counts += published_counts(one)
-        receipt = lifecycle.database.receipt(one.id, one.publications[0].attempt) if one.publications else None
-        for hour, (written, late) in (receipt.hours if receipt else {}).items():
-            total = hours.setdefault(hour, [0, 0])
-            total[0] += written
-            total[1] += late
+    receipts = [lifecycle.database.receipt(one.id, one.publications[0].attempt) for one in manifests]
+    hours = sum_of_hours(receipt.hours for receipt in receipts if receipt)
+    counts = sum((published_counts(one) for one in manifests), Counts())
     return Closing(run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), counts, hours)
 
 
@@ -64,16 +60,19 @@ def lag(lifecycle: Lifecycle) -> list[Lag]:
     if missing:
         raise lifecycle.cluster.missing_topic(missing[0], lifecycle.pipeline.name)
     ends = {chain.at: chain.end for chain in lifecycle.database.chains(lifecycle.pipeline.name)}
-    waiting = lifecycle.database.manifests(lifecycle.pipeline.name, [one for one in ManifestState if one != "done"])
+    waiting = lifecycle.database.manifests(lifecycle.pipeline.name, UNDONE)
     unpublished: dict[TopicPartition, int] = {}
     for one in (each for manifest in waiting for each in manifest.ranges):
         unpublished[one.at] = unpublished.get(one.at, 0) + one.span
+    marks = lifecycle.cluster.watermarks(places)
+    now = datetime.now(UTC)
+    held = {place: one.described(now) for place, one in lifecycle.cluster.open_transactions(marks).items()}
     return [
         Lag(
             place.topic, place.partition, mark.log_start, ends.get(place, mark.log_start), mark.last_stable,
-            mark.log_end, unpublished.get(place, 0),
+            mark.log_end, unpublished.get(place, 0), held.get(place),
         )
-        for place, mark in sorted(lifecycle.cluster.watermarks(places).items())
+        for place, mark in sorted(marks.items())
     ]  # fmt: skip
 
 

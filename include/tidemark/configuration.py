@@ -60,7 +60,7 @@ def pipeline_files(folder: Path | str) -> list[Path]:
         raise ConfigurationError(
             f"the folder {place} cannot be read: {problem.strerror}", next_step="check who may read it"
         ) from problem
-    return [one for one in found if one.suffix in (".yaml", ".yml") and not one.name.startswith(".") and one.is_file()]
+    return [one for one in found if one.suffix in (".yaml", ".yml") and not one.name.startswith(".")]
 
 
 def load(path: Path | str, env: Mapping[str, str] = os.environ) -> Pipeline:

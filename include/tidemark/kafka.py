@@ -2,20 +2,37 @@
 
 import difflib
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
+from tidemark.answers import ConsumerGroup, OpenTransaction
 from tidemark.errors import AccessDenied, DataLost, NotFound, TidemarkError, TopicChanged, Unavailable
 from tidemark.offsets import Range, TopicPartition
 
 TIMEOUT_S = 10.0
+FIRST_RECORDS_S = 5.0  # an age is worth less than the plan that waits for it
+NO_COORDINATOR_YET = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
 T = TypeVar("T")
 _SILENT = logging.getLogger("tidemark.kafka.client")
 _SILENT.addHandler(logging.NullHandler())
@@ -145,6 +162,81 @@ class KafkaCluster:
         end = self._offsets(places, OffsetSpec.latest, IsolationLevel.READ_UNCOMMITTED)
         return {one: Watermarks(start[one][0], stable[one][0], end[one][0]) for one in places}
 
+    def open_transactions(self, marks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, OpenTransaction]:
+        """What holds the last stable offset of a partition below its log end; a partition without it has no entry."""
+        below = [place for place, mark in marks.items() if mark.last_stable < mark.log_end]
+        # Asked again: the end was asked last, and records that were written between the two were not held back.
+        stable = self._offsets(below, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
+        held = {place: offset for place, (offset, _) in stable.items() if offset < marks[place].log_end}
+        since = self._stamped(held)
+        return {
+            place: OpenTransaction(place, offset, marks[place].log_end - offset, since.get(place))
+            for place, offset in held.items()
+        }
+
+    def _stamped(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, datetime]:
+        """The timestamps of single records, committed or not; one that does not come in time has no entry."""
+        waiting = {(one.topic, one.partition): one for one in offsets}
+        found: dict[TopicPartition, datetime] = {}
+        if not waiting:
+            return found
+        consumer = Consumer(self._reading("read_uncommitted"), logger=_SILENT)
+        deadline = time.monotonic() + FIRST_RECORDS_S
+        try:
+            consumer.assign([KafkaPartition(one.topic, one.partition, offset) for one, offset in offsets.items()])
+            while waiting and (left := deadline - time.monotonic()) > 0:
+                message = consumer.poll(left)
+                if message is None:
+                    break
+                place = waiting.pop((message.topic() or "", message.partition() or 0), None)
+                if place is None:
+                    continue
+                kind, milliseconds = message.timestamp()
+                if message.offset() == offsets[place] and kind != TIMESTAMP_NOT_AVAILABLE and message.error() is None:
+                    found[place] = datetime.fromtimestamp(milliseconds / 1000, UTC)
+                consumer.incremental_unassign([KafkaPartition(place.topic, place.partition)])
+        finally:
+            consumer.close()
+        return found
+
+    def group(self, name: str, places: Sequence[TopicPartition]) -> ConsumerGroup:
+        """A consumer group: first its state, then what it has committed, so that one that stops between is active."""
+        asked = {(one.topic, one.partition): one for one in places}
+        request = ConsumerGroupTopicPartitions(name, [KafkaPartition(*one) for one in asked])
+        described = self._coordinated(lambda: self._admin.describe_consumer_groups([name], request_timeout=TIMEOUT_S))
+        answer = self._coordinated(
+            # Without require_stable an offset that a transaction is about to replace looks like the newest.
+            lambda: self._admin.list_consumer_group_offsets([request], require_stable=True, request_timeout=TIMEOUT_S)
+        )
+        committed: dict[TopicPartition, int] = {}
+        unsettled: list[TopicPartition] = []
+        for one in answer.topic_partitions if answer else []:
+            place = asked[one.topic, one.partition]
+            if one.error is not None and one.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT:
+                unsettled.append(place)
+            elif one.error is not None:
+                raise self._translate(one.error)
+            elif one.offset >= 0:
+                committed[place] = one.offset
+        exists = described is not None and described.state is not ConsumerGroupState.DEAD
+        active = exists and (described.state is not ConsumerGroupState.EMPTY or bool(described.members))
+        return ConsumerGroup(name, exists, active, committed, tuple(sorted(unsettled)))
+
+    def _coordinated(self, ask: Callable[[], Mapping[str, Future[Any]]]) -> Any:
+        """What a group's coordinator answers, None for a group it does not know; asked again until it is ready."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            [future] = ask().values()
+            try:
+                return future.result()
+            except KafkaException as failed:
+                error = failed.args[0]
+                if error.code() == KafkaError.GROUP_ID_NOT_FOUND:
+                    return None
+                if error.code() not in NO_COORDINATOR_YET or time.monotonic() > deadline:
+                    raise self._translate(error) from failed
+                time.sleep(0.1)
+
     def offsets_at(
         self, places: Sequence[TopicPartition], when: datetime
     ) -> dict[TopicPartition, tuple[int, datetime] | None]:
@@ -170,16 +262,7 @@ class KafkaCluster:
     def _read(self, covered: Range, *, first_only: bool = False) -> Iterator[int]:
         """Offsets of the committed records of a range, ascending."""
         place = covered.at
-        settings: dict[str, Any] = {
-            **self._config,
-            "bootstrap.servers": self.bootstrap_servers,
-            "group.id": "tidemark-never-commits",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-        }
-        consumer = Consumer(settings, logger=_SILENT)
+        consumer = Consumer({**self._reading("read_committed"), "enable.partition.eof": True}, logger=_SILENT)
         try:
             consumer.assign([KafkaPartition(place.topic, place.partition, covered.start)])
             while True:
@@ -202,6 +285,16 @@ class KafkaCluster:
                     return
         finally:
             consumer.close()
+
+    def _reading(self, isolation: str) -> dict[str, Any]:
+        return {
+            **self._config,
+            "bootstrap.servers": self.bootstrap_servers,
+            "group.id": "tidemark-never-commits",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "auto.offset.reset": "error",
+        }
 
     def check(self, pipeline: str, manifest: int, ranges: Sequence[Range], *, before_reading: bool) -> None:
         """The topics are still those the manifest was planned on and, before reading, still hold its ranges."""

@@ -1,7 +1,7 @@
 """The words of the system as types: states, kinds, orders, receipts. Frozen, plain, and readable as JSON."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -21,6 +21,9 @@ class ManifestState(StrEnum):
     FAILED = "failed"
     BLOCKED = "blocked"
     DONE = "done"
+
+
+UNDONE = tuple(state for state in ManifestState if state is not ManifestState.DONE)
 
 
 class AttemptState(StrEnum):
@@ -237,7 +240,13 @@ def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receip
         placed: dict[str, Any] = {} if one["format"] is None else _placed(order, covered, one, number)
         kept = {name: value for name, value in one.items() if name not in ("folder", "format")}
         objects.append(PublishedObject(**{"path": "", **kept, "kind": ObjectKind(one["kind"]), **placed}))
-    return Receipt(order.manifest_id, order.attempt, _joined(order, tasks), tuple(objects), _hours(tasks))
+    return Receipt(
+        order.manifest_id,
+        order.attempt,
+        _joined(order, tasks),
+        tuple(objects),
+        sum_of_hours(task["hours"] for task in tasks),
+    )
 
 
 def _placed(order: Order, covered: Range, part: Mapping[str, Any], number: int) -> dict[str, str]:
@@ -293,10 +302,11 @@ def _joined(order: Order, tasks: list[Mapping[str, Any]]) -> tuple[PartitionCoun
     return tuple(joined)
 
 
-def _hours(tasks: list[Mapping[str, Any]]) -> dict[str, list[int]]:
+def sum_of_hours(parts: Iterable[Mapping[str, Sequence[int]]]) -> dict[str, list[int]]:
+    """``[written, late]`` of each event hour, added up over parts, hours ascending."""
     hours: dict[str, list[int]] = {}
-    for task in tasks:
-        for hour, (written, late) in task["hours"].items():
+    for part in parts:
+        for hour, (written, late) in part.items():
             total = hours.setdefault(hour, [0, 0])
             total[0] += written
             total[1] += late

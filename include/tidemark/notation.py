@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 NAME_PATTERN: Final = "^[a-z][a-z0-9_-]{0,62}$"
 DURATION_PATTERN: Final = r"^(\d{1,9}[smhd]|P(?=.)(\d{1,9}D)?(T(?=.)(\d{1,9}H)?(\d{1,9}M)?(\d{1,9}S)?)?)$"
+PARTITION_PATTERN: Final = "^(0|[1-9][0-9]{0,8})$"
 SIZE_PATTERN: Final = r"^\d[\d_]{0,17} ?(kB|MB|GB|KiB|MiB|GiB)$"
 
 PRESETS: Final = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
@@ -122,9 +123,23 @@ def day(value: object) -> date:
         raise wrong("must be a day such as 2024-01-31") from None
 
 
-def moment(value: object, words: tuple[str, ...]) -> datetime:
-    """A moment with its zone, in UTC; ``words`` are what else would have been allowed in its place."""
-    choice = f"must be {', '.join(words)} or a time such as 2024-01-31T00:00:00Z"
+def group(value: str) -> str:
+    if not 1 <= len(value) <= 255 or not value.isprintable():
+        raise wrong("must be the name of a consumer group: 1 to 255 characters that can be printed")
+    return value
+
+
+def partition(value: object) -> int:
+    """The number of a partition; keys of a pipeline file are text, so ``00`` would be ``0`` a second time."""
+    if not re.fullmatch(PARTITION_PATTERN[1:-1], str(value)):
+        raise wrong("must be the number of a partition, such as 0")
+    return int(str(value))
+
+
+def moment(value: object, words: tuple[str, ...], shapes: tuple[str, ...] = ()) -> datetime:
+    """A moment with its zone, in UTC; ``words`` and ``shapes`` are what else would have been allowed in its place."""
+    choices = (*words, "a time such as 2024-01-31T00:00:00Z", *shapes)
+    choice = f"must be {', '.join(choices[:-1])} or {choices[-1]}"
     try:
         found = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
         if found.tzinfo is not None:
@@ -191,8 +206,8 @@ def root(value: str) -> str:
     if "://" in value:
         scheme = value.split("://")[0]
         raise wrong(f'must be a folder of this machine; stores such as "{scheme}://" come with a later version')
-    if not value.strip() or "\0" in value or value.startswith("~"):
-        raise wrong("must be a folder, such as lake, /data/lake or ${HOME}/lake")
+    if not value.strip("/. ") or "\0" in value or value.startswith("~"):
+        raise wrong("must be a folder of its own, such as lake, /data/lake or ${HOME}/lake")
     return value
 
 

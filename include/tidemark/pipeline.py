@@ -3,6 +3,7 @@
     Pipeline
     +-- source: Source                    one key: the kind of source
     |   +-- kafka: KafkaSource
+    |       +-- starting_offsets: StartingPoint    unless it is a word or a time
     |       +-- slice: Slice
     |       +-- options: KafkaOptions
     +-- decode: JsonDecode | RawDecode    told apart by `format`
@@ -15,16 +16,15 @@ A new decoder or sink is one model, one enum member and one line in `Decode` or 
 
 import json
 from collections.abc import Mapping
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from enum import StrEnum
 from hashlib import sha256
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    PlainValidator,
     StrictBool,
     StrictInt,
     ValidationInfo,
@@ -38,6 +38,7 @@ from tidemark.notation import wrong
 from tidemark.record_settings import Decode, EventTime, OnError, check_field
 from tidemark.sections import Duration, Name, Schedule, Section, Size, Topic, wrong_at
 from tidemark.sink_settings import PostgresSinkConfig, Sink
+from tidemark.starting_point import ExplicitOffsets, StartingOffsets
 
 
 class Cut(StrEnum):
@@ -116,23 +117,6 @@ def _client_config(value: object) -> dict[str, str]:
     return KafkaOptions.model_validate(value).client_config()
 
 
-def _starting_offsets(value: object) -> str | datetime:
-    words = ("earliest", "latest")
-    return value if isinstance(value, str) and value in words else notation.moment(value, words)
-
-
-StartingOffsets = Annotated[
-    Literal["earliest", "latest"] | datetime,
-    PlainValidator(_starting_offsets),
-    WithJsonSchema(
-        {
-            "anyOf": [{"enum": ["earliest", "latest"]}, {"type": "string", "format": "date-time"}],
-            "examples": ["earliest", "2024-01-31T00:00:00Z"],
-        }
-    ),
-]
-
-
 class KafkaSource(Section):
     """Topics of one Kafka cluster. Either ``connection`` or ``bootstrap_servers`` is set, never both."""
 
@@ -146,7 +130,9 @@ class KafkaSource(Section):
         description="Names of the topics.", examples=[["flights"]], json_schema_extra={"minItems": 1}
     )
     starting_offsets: StartingOffsets = Field(
-        default="earliest", description="Where to start when the pipeline is first planned: earliest, latest or a time."
+        default="earliest",
+        description="Where to start when the pipeline is first planned: earliest, latest, a time, where a consumer "
+        "group has committed, or an offset for each partition.",
     )
     cut: Cut = Field(default=Cut.SCHEDULE, description="A run reads up to the end of its interval, or up to now.")
     gaps: Gaps = Field(default=Gaps.NONE, description="Which offsets may hold no record.")
@@ -178,6 +164,17 @@ class KafkaSource(Section):
         if twice:
             raise wrong(f"must name each topic once, has twice: {', '.join(twice)}")
         return topics
+
+    @field_validator("starting_offsets")
+    @classmethod
+    def _known_topics(cls, start: StartingOffsets, info: ValidationInfo) -> StartingOffsets:
+        topics = info.data.get("topics")
+        if isinstance(start, ExplicitOffsets) and topics is not None:
+            for topic in start.offsets:
+                if topic not in topics:
+                    said = f"is not in source.kafka.topics; {notation.nearest(topic, topics)}".removesuffix("; ")
+                    raise wrong_at(("offsets", topic), said)
+        return start
 
 
 class Source(Section):
@@ -279,7 +276,9 @@ class Pipeline(Section):
                 if sink.name == other.name:
                     raise wrong_at(index, f'is the second sink called "{sink.name}": give it a name of its own')
                 if sink.meets(other):
-                    raise wrong_at(index, f'shares its target with the sink "{other.name}": neither may write into the other')
+                    raise wrong_at(
+                        index, f'shares its target with the sink "{other.name}": neither may write into the other'
+                    )
         return sinks
 
     @field_validator("sinks")

@@ -20,7 +20,8 @@ class PartitionState:
     """What Kafka says of one partition, at ``read_committed``.
 
     ``cut`` is the first offset stamped at or after the cut and the time stamped on it (None: there is none, or the
-    cut is ``latest``); ``start_offset`` is where ``starting_offsets`` points to.
+    cut is ``latest``); ``by_time`` says that the run has such a cut. ``start_offset`` is where ``starting_offsets``
+    points to.
     """
 
     at: TopicPartition
@@ -29,6 +30,13 @@ class PartitionState:
     log_end: int
     start_offset: int
     cut: tuple[int, datetime] | None = None
+    by_time: bool = False
+
+    @property
+    def held_back(self) -> bool:
+        """Whether an open transaction keeps a run that cuts by time from records of before its cut."""
+        later = self.cut is None or self.cut[0] > self.last_stable
+        return self.by_time and self.last_stable < self.log_end and later
 
 
 @dataclass(frozen=True)
@@ -64,8 +72,8 @@ class Limits:
 class Plan:
     """What to insert: ``anchors`` for partitions without a chain, ``lost`` ranges, and a list of ranges per slice.
 
-    ``ends`` is the cut, one offset per partition; ``reached`` is false when ``max_slices`` ended the plan before the
-    cut did. ``notes`` are for people.
+    ``ends`` is the cut, one offset per partition; ``reached`` is false when ``max_slices`` or an open transaction
+    ended the plan before the cut did. ``notes`` are for people.
     """
 
     anchors: tuple[tuple[TopicPartition, int], ...]
@@ -104,9 +112,10 @@ def plan(
     *,
     first_plan: bool,
 ) -> Plan:
-    """The next ranges of every chain up to the cut; raises ``DataLost``, ``TopicChanged`` or ``Refused``.
+    """The next ranges of every chain up to the cut; raises ``PlanRefused`` or one of its kinds.
 
-    Only a pipeline's ``first_plan`` looks at ``start_offset``: what appears later is read from offset 0.
+    Only a pipeline's ``first_plan`` looks at ``start_offset``: what appears later is read from offset 0, and what
+    retention took of it is lost, whatever ``on_data_loss`` says, since nobody was there to read it.
     """
     by_place = {chain.at: chain for chain in chains}
     _refuse_changed_topics(pipeline, partitions, chains)
@@ -120,12 +129,14 @@ def plan(
         if chain is None:
             covered = state.start_offset if first_plan else 0
             anchors.append((state.at, covered))
+            if first_plan:
+                _refuse_unreached_start(pipeline, state)
         else:
             covered = chain.end
             _refuse_truncated(pipeline, state, chain)
         if state.log_start > covered:
-            if on_data_loss is OnDataLoss.FAIL and chain is not None:
-                raise _loss(pipeline, state, covered)
+            if on_data_loss is OnDataLoss.FAIL and (chain is not None or first_plan):
+                raise _loss(pipeline, state, covered, starting=chain is None)
             lost.append(Range(state.at, covered, state.log_start))
             notes.append(f"{_place(state.at)}: offsets [{covered}, {state.log_start}) are lost, retention took them")
             covered = state.log_start
@@ -136,7 +147,7 @@ def plan(
             open_ranges.append(Range(state.at, covered, end))
     parts = sliced(open_ranges, limits)
     slices = tuple(tuple(part) for part in parts[: limits.max_slices])
-    reached = len(parts) <= limits.max_slices
+    reached = len(parts) <= limits.max_slices and not any(state.held_back for state in partitions)
     return Plan(tuple(anchors), tuple(lost), slices, tuple(ends), reached, tuple(notes))
 
 
@@ -216,11 +227,32 @@ def _acceptance(pipeline: str, chain: Chain) -> str:
     return f"then: tidemark accept-truncation {where} --partition {chain.at.partition} --why TEXT"
 
 
-def _loss(pipeline: str, state: PartitionState, covered: int) -> DataLost:
+def _refuse_unreached_start(pipeline: str, state: PartitionState) -> None:
+    """A chain from past the last stable offset would leave out what comes up to there."""
+    if state.start_offset <= state.last_stable:
+        return
+    if state.start_offset <= state.log_end:
+        why = "an open transaction holds back what lies between: plan again when it has ended"
+    else:
+        why = "the topic was restored or made anew since, or the offset is not of this topic: correct starting_offsets"
+    raise PlanRefused(
+        f"starting_offsets points to offset {state.start_offset} of {_place(state.at)}, past the last stable offset "
+        f"{state.last_stable} (it ends at {state.log_end})",
+        next_step=f"nothing was planned; {why}",
+        pipeline=pipeline,
+        topic=state.at.topic,
+        partition=state.at.partition,
+    )
+
+
+def _loss(pipeline: str, state: PartitionState, covered: int, *, starting: bool) -> DataLost:
+    if starting:  # there is no chain yet on which a person could accept it
+        remedy = "on_data_loss: record in the pipeline file, for this first plan at least, or another starting_offsets"
+    else:
+        remedy = f"tidemark accept-loss {pipeline} --why TEXT, or on_data_loss: record in the pipeline file"
     return DataLost(
         f"Kafka dropped offsets [{covered}, {state.log_start}) of {_place(state.at)} before they were read",
-        next_step=f"nothing was planned; to go on without them: tidemark accept-loss {pipeline} --why TEXT, or "
-        "on_data_loss: record in the pipeline file; and give the topic a longer retention",
+        next_step=f"nothing was planned; to go on without them: {remedy}; and give the topic a longer retention",
         pipeline=pipeline,
         topic=state.at.topic,
         partition=state.at.partition,

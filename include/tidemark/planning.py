@@ -1,9 +1,8 @@
 """The verb ``plan``: asks Kafka, lets the pure planner decide, and stores ranges in one transaction."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import assert_never
 
 from tidemark import planner
 from tidemark.errors import CutConflict, PlanRefused
@@ -11,10 +10,11 @@ from tidemark.failpoints import failpoint
 from tidemark.kafka import KafkaCluster, Watermarks
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.model import RangeKind, RunKind
-from tidemark.offsets import Range, TopicPartition
+from tidemark.offsets import Range
 from tidemark.pipeline import Cut, Gaps, Pipeline
 from tidemark.planner import Chain, Limits, PartitionState, Plan
 from tidemark.sinks.publishing import Sink
+from tidemark.starting import starts
 from tidemark.targets import check_for_plan
 
 
@@ -66,6 +66,7 @@ def plan(
     first_plan = database.targets(pipeline.name) is None
     before_asking = _chains(pipeline, database)
     states = observe(pipeline, cluster, tick, before_asking, first_plan=first_plan)
+    held_back = _held_back(cluster, states, datetime.now(UTC))
     try:
         with database.transaction():
             database.lock_planning(pipeline.name)
@@ -78,7 +79,7 @@ def plan(
                 pipeline.source.kafka.on_data_loss, datetime.now(UTC),
                 first_plan=first_plan and database.targets(pipeline.name) is None,
             )  # fmt: skip
-            planned = replace(planned, notes=(*silent, *planned.notes))
+            planned = replace(planned, notes=(*silent, *planned.notes, *held_back))
             if dry_run:
                 return PlannedRun(
                     tick.run_key, (), (), planned.reached, planned.notes, dry_run=True, slices=planned.slices
@@ -128,7 +129,7 @@ def observe(
     if kafka.gaps is Gaps.NONE:
         _refuse_compacted(pipeline, cluster, sorted({place.topic for place in places}))
     marks = cluster.watermarks(places)
-    starts = _starts(pipeline, cluster, marks) if first_plan else {}
+    start_offsets = starts(pipeline, cluster, marks) if first_plan else {}
     cuts = cluster.offsets_at(places, tick.cut_at) if tick.cut_at and kafka.cut is Cut.SCHEDULE else {}
     return [
         PartitionState(
@@ -136,28 +137,21 @@ def observe(
             mark.log_start,
             mark.last_stable,
             mark.log_end,
-            start_offset=starts.get(place, mark.log_start),
+            start_offset=start_offsets.get(place, mark.log_start),
             cut=cuts.get(place),
+            by_time=tick.cut_at is not None and kafka.cut is Cut.SCHEDULE,
         )
         for place, mark in marks.items()
     ]
 
 
-def _starts(
-    pipeline: Pipeline, cluster: KafkaCluster, marks: Mapping[TopicPartition, Watermarks]
-) -> dict[TopicPartition, int]:
-    """Where ``starting_offsets`` points to in each partition; asked only when the pipeline is first planned."""
-    match pipeline.source.kafka.starting_offsets:
-        case "earliest":
-            return {place: mark.log_start for place, mark in marks.items()}
-        case "latest":
-            return {place: mark.last_stable for place, mark in marks.items()}
-        case datetime() as when:
-            found = cluster.offsets_at(list(marks), when)
-            answers = {place: (found[place] or (mark.last_stable,))[0] for place, mark in marks.items()}
-            return {place: min(offset, marks[place].last_stable) for place, offset in answers.items()}
-        case other:
-            assert_never(other)
+def _held_back(cluster: KafkaCluster, states: Sequence[PartitionState], now: datetime) -> tuple[str, ...]:
+    """A line for each partition that would be read further if a transaction had ended."""
+    capped = [one for one in states if one.cut is None or one.cut[0] > one.last_stable]
+    found = cluster.open_transactions(
+        {one.at: Watermarks(one.log_start, one.last_stable, one.log_end) for one in capped}
+    )
+    return tuple(one.described(now) for _, one in sorted(found.items()))
 
 
 def _refuse_before_anchors(pipeline: Pipeline, planned: Plan, chains: Sequence[Chain]) -> None:

@@ -117,6 +117,7 @@ def manifest_views(
             "reason": one.reason,
             "ranges": [range_view(each) for each in one.ranges],
             "counts": asdict(one.publications[0].counts) if one.publications else None,
+            "publications": [asdict(each) for each in one.publications],
             "objects": paths.get(one.id, {}).get(ObjectKind.DATA, []),
             "dead_letter_objects": paths.get(one.id, {}).get(ObjectKind.DEAD_LETTER, []),
             "created_at": one.created_at,
@@ -152,7 +153,9 @@ def planned(run: PlannedRun, as_json: bool) -> None:
     for number, part in enumerate(run.slices):
         console.print(f"  slice {number}: {', '.join(_span(one) for one in part)}", markup=False)
     if not run.reached:
-        console.print("the cut is not reached yet: max_slices ended the plan, the next run goes on from there")
+        console.print(
+            "the cut is not reached: max_slices or an open transaction ended the plan, the next run goes on from there"
+        )
 
 
 def finished(views: list[dict[str, Any]], as_json: bool, *, nothing: str) -> None:
@@ -205,11 +208,21 @@ def shown(database: ManifestDatabase, manifest: Manifest, as_json: bool) -> None
             _time(one["ended_at"]), str(one["objects"]), one["error"] or "",
         )  # fmt: skip
     console.print(table)
+    console.print(_publications(manifest))
     history = Table("at", "by", "what", title="history")
     for one in events:
         changes = ", ".join(f"{name}={value}" for name, value in sorted(one["what"].items()) if name in _TOLD)
         history.add_row(_time(one["at"]), one["actor"], f"{one['subject']}: {changes}")
     console.print(history)
+
+
+def _publications(manifest: Manifest) -> Table:
+    """What readers see, sink by sink."""
+    table = Table("sink", "attempt", "written", "dead", "superseded", "stale", "at", title="published")
+    for one in manifest.publications:
+        counts = (one.counts.written, one.counts.dead_lettered, one.counts.superseded, one.counts.stale)
+        table.add_row(one.sink, str(one.attempt), *(f"{count:,}" for count in counts), _time(one.published_at))
+    return table
 
 
 def _standing(state: str, manifest: Manifest) -> str:
@@ -257,6 +270,9 @@ def lag(rows: Sequence[Lag], as_json: bool) -> None:
         numbers = (one.log_start, one.planned, one.last_stable, one.log_end, one.lag, one.unpublished)
         table.add_row(one.topic, str(one.partition), *(f"{value:,}" for value in numbers))
     _console().print(table)
+    for one in rows:
+        if one.open_transaction:
+            _console().print(one.open_transaction, markup=False)
     _console().print(
         f"lag {sum(one.lag for one in rows):,} offsets, {sum(one.unpublished for one in rows):,} unpublished"
     )

@@ -67,6 +67,7 @@ class Section(BaseModel):
         return next((reason for pattern, reason in cls.refused.items() if fnmatchcase(key, pattern)), None)
 
 
-def wrong_at(key: str | int, message: str) -> ValidationError:
-    """The problem of one entry, found while looking at the whole."""
-    return ValidationError.from_exception_data("", [InitErrorDetails(type=wrong(message), loc=(key,), input=None)])
+def wrong_at(key: str | int | tuple[str | int, ...], message: str) -> ValidationError:
+    """The problem of one entry, found while looking at the whole; a tuple of keys names one further down."""
+    place = key if isinstance(key, tuple) else (key,)
+    return ValidationError.from_exception_data("", [InitErrorDetails(type=wrong(message), loc=place, input=None)])

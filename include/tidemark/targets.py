@@ -2,11 +2,24 @@
 
 from collections.abc import Sequence
 
-from tidemark.errors import AccessDenied, ConfigurationError, LakeConflict, SinkRefused, TidemarkError, Unavailable
+from tidemark.errors import (
+    AccessDenied,
+    ConfigurationError,
+    LakeConflict,
+    SinkRefused,
+    TidemarkError,
+    Unavailable,
+    WorkFailed,
+)
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.sinks.publishing import Sink
 
-OF_ONE_SINK = (Unavailable, AccessDenied, SinkRefused)  # what may keep one sink from working while the others go on
+OF_ONE_SINK = (
+    Unavailable,
+    AccessDenied,
+    SinkRefused,
+    WorkFailed,
+)  # what may keep one sink from working while the others go on
 
 
 def check_for_plan(pipeline: str, database: ManifestDatabase, sinks: Sequence[Sink], *, dry_run: bool) -> list[str]:

@@ -1,40 +1,26 @@
-"""One pipeline through a real Airflow: scheduler, LocalExecutor, spark-submit, two manifests, one killed on the way."""
+"""What a person does in Airflow, on a real one: scheduler, LocalExecutor, spark-submit, a kill on the way."""
 
-import json
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from datetime import timedelta
 
-import pytest
+from tests.airflow_world import DAG, AirflowWorld
+from tests.e2e.hours import last_hour, produce_hours
 
-from sandbox.airflow import Airflow
-from sandbox.processes import wait_until
-from tests.world import World
-
-DAG = "demo"
-
-
-@pytest.fixture
-def world(make_world: Callable[..., World], airflow: Airflow, airflow_home: Path) -> Iterator[World]:
-    """A world whose pipeline file lies where Airflow looks, on Airflow's manifest database."""
-    found = make_world(settings={"retry_delay": "1s"})
-    found.dsn = airflow.env["TIDEMARK_DB"]
-    link = airflow_home / "pipelines" / "demo.yaml"
-    link.write_text((found.pipelines / "demo.yaml").read_text())
-    yield found
-    link.unlink()
+HOUR = timedelta(hours=1)
 
 
 def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_is_cleared(
-    world: World, airflow: Airflow
+    airflow_world: AirflowWorld,
 ) -> None:
+    demo, world, airflow = airflow_world, airflow_world.world, airflow_world.airflow
+    world.settings["kafka"] = {"slice": {"max_records": 40}}
+    world.write_pipeline()
     world.produce(60, bad_every=20)
-    airflow.wait_dag(DAG)
-    airflow.unpause(DAG)
+    demo.deploy()
 
-    run_id = airflow.trigger(DAG)
-    assert airflow.wait_run(DAG, run_id) == "success", _logs(airflow, run_id)
+    run_id = demo.trigger()
+    demo.succeed(run_id)
     world.assert_complete()
     manifests = world.json("manifests", DAG)
     assert [one["state"] for one in manifests] == ["done", "done"]
@@ -43,47 +29,124 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     # A cleared, already successful task does its manifest once more: equal rows, so nothing moves.
     before = {path: path.stat().st_mtime_ns for path in world.lake.rglob("*.parquet")}
     airflow.clear(DAG, run_id, [("process", 0)])
-    assert airflow.wait_run(DAG, run_id) == "success", _logs(airflow, run_id)
+    demo.succeed(run_id)
     replayed = world.json("show", str(manifests[0]["id"]))
     assert (replayed["attempt"], replayed["published_attempt"]) == (2, 1)
     assert "airflow demo" in replayed["attempts"][-1]["actor"]
     assert {path: path.stat().st_mtime_ns for path in world.lake.rglob("*.parquet")} == before
 
-    # Killed with SIGKILL in the middle of publishing, the task is tried again by Airflow and loses nothing.
+    # Killed with SIGKILL in the middle of its work, the task is tried again by Airflow and loses nothing.
     world.produce(60)
-    run_id = airflow.trigger(DAG)
-    _kill_what_has_staged(world)
-    assert airflow.wait_run(DAG, run_id) == "success", _logs(airflow, run_id)
+    run_id = demo.trigger()
+    spark = demo.hold_spark(1, manifest=3, staged=True)
+    os.killpg(spark[0].leader.pid, signal.SIGKILL)
+    demo.succeed(run_id)
     world.assert_complete()
+    assert demo.attempts(3) == [(1, "fenced"), (2, "published")]
 
     # A run with nothing new skips its mapped tasks and passes; what covers it is published.
-    run_id = airflow.trigger(DAG)
-    assert airflow.wait_run(DAG, run_id) == "success", _logs(airflow, run_id)
-    states = {one["task_id"]: one["state"] for one in airflow.task_instances(DAG, run_id)}
-    assert states == {"plan": "success", "process": "skipped", "close": "success"}
+    run_id = demo.trigger()
+    demo.succeed(run_id)
+    assert demo.states(run_id) == {("plan", -1): "success", ("process", -1): "skipped", ("close", -1): "success"}
     assert len(world.json("manifests", DAG)) == 4
 
 
-def _kill_what_has_staged(world: World) -> None:
-    """SIGKILL the process group of the task that has a file staged: Spark and Airflow's task die at once."""
-    wait_until(
-        lambda: any(world.lake.glob("_staging/*/*/files/*.parquet")), "something staged", timeout=120, interval=0.02
-    )
-    os.killpg(_group_of_spark_submit(world), signal.SIGKILL)
+def test_without_a_spark_connection_the_run_says_so_and_plans_nothing(airflow_world: AirflowWorld) -> None:
+    demo = airflow_world
+    demo.world.produce(10)
+    demo.deploy()
+    demo.airflow.delete_connection("spark_default")
+    try:
+        run_id = demo.trigger()
+        said = demo.fail(run_id)
+    finally:
+        demo.airflow.create_connection("spark_default", "spark", "local[2]")
+    assert "there is no Airflow connection spark_default with a Spark master as its host" in said
+    assert "yarn" not in said.lower()
+    assert demo.instance(run_id, "plan")["try_number"] == 1, "what only a person can mend is not tried again"
+    assert demo.world.json("manifests", DAG) == []
 
 
-def _group_of_spark_submit(world: World) -> int:
-    for process in Path("/proc").iterdir():
-        if process.name.isdecimal():
-            try:
-                words = (process / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if any(str(world.lake).encode() in word for word in words):
-                return os.getpgid(int(process.name))
-    raise AssertionError("no process works on this lake")
+def test_a_task_skipped_by_hand_does_not_let_close_pass_until_it_is_done(airflow_world: AirflowWorld) -> None:
+    demo = airflow_world
+    demo.world.produce(60)
+    demo.deploy()
+    run_id = demo.trigger()
+    demo.hold_spark(1)
+    demo.airflow.set_task_state(DAG, run_id, ("process", 0), "skipped")
+    said = demo.fail(run_id)
+    assert "1 of 1 manifests are not published: 1 (" in said
+    assert demo.states(run_id)["process", 0] == "skipped"
+    demo.wait_spark_gone()
+    demo.world.ok("retry", DAG)
+    demo.airflow.clear(DAG, run_id, [("close", -1)])
+    demo.succeed(run_id)
+    demo.world.assert_complete()
 
 
-def _logs(airflow: Airflow, run_id: str) -> str:
-    failed = [one for one in airflow.task_instances(DAG, run_id) if one["state"] == "failed"]
-    return json.dumps([airflow.task_log(DAG, run_id, one)[-3000:] for one in failed], indent=1)
+def test_a_backfill_over_a_covered_interval_processes_nothing_and_before_the_anchor_it_fails(
+    airflow_world: AirflowWorld,
+) -> None:
+    demo, hour = airflow_world, last_hour()
+    demo.world.settings["schedule"] = "@hourly"
+    demo.world.write_pipeline(starting_offsets=(hour - 3 * HOUR).isoformat())
+    produce_hours(demo.world, hour, 4)
+    for back in (2, 1, 0):
+        demo.world.ok("run", DAG, "--until", (hour - back * HOUR).isoformat(), "--run-key", f"by hand {back}")
+    assert [one["id"] for one in demo.world.json("manifests", DAG)] == [1, 2, 3]
+    demo.deploy()
+    made = demo.airflow.backfill(DAG, hour - 4 * HOUR, hour - HOUR)
+    before_the_anchor, at_the_anchor, *covered = made
+    assert len(covered) == 2
+    for run_id in (at_the_anchor, *covered):
+        demo.succeed(run_id)
+        states = demo.states(run_id)
+        assert (states["plan", -1], states["process", -1], states["close", -1]) == ("success", "skipped", "success")
+    said = demo.logs(covered[0], ("success",)) + demo.logs(covered[1], ("success",))
+    assert "manifests [], covered by [1]" in said
+    assert "manifests [], covered by [2]" in said
+    assert [one["attempt"] for one in demo.world.json("manifests", DAG)] == [1, 1, 1]
+
+    said = demo.fail(before_the_anchor)
+    assert "the backfill ends before offset 10, where this pipeline's chain begins" in said
+    assert "tidemark extend-back demo --why TEXT" in said
+    demo.world.ok("extend-back", DAG, "--why", "the backfill said so")
+    demo.world.ok("retry", DAG)
+    demo.world.assert_complete()
+
+
+def test_the_form_plans_until_a_moment_retries_what_is_unfinished_and_replays_what_is_named(
+    airflow_world: AirflowWorld,
+) -> None:
+    demo, hour = airflow_world, last_hour()
+    produce_hours(demo.world, hour, 2)
+    demo.deploy()
+
+    run_id = demo.trigger({"plan_until": (hour - HOUR).isoformat()})
+    demo.succeed(run_id)
+    assert sum(demo.world.exact().values()) == 20, "the hour after the moment is not read"
+    assert demo.instance(run_id, "process", 0)["rendered_map_index"] == "manifest 1"
+
+    demo.world.ok("plan", DAG)
+    run_id = demo.trigger({"retry_unfinished": True})
+    demo.succeed(run_id)
+    assert demo.instance(run_id, "process", 0)["rendered_map_index"] == "manifest 2"
+    demo.world.assert_complete()
+
+    run_id = demo.trigger({"replay": [1]})
+    demo.succeed(run_id)
+    assert demo.attempts(1) == [(1, "published"), (2, "unchanged")]
+    assert demo.attempts(2) == [(1, "published")]
+    demo.world.assert_complete()
+
+
+def test_a_form_that_cannot_be_followed_fails_at_once_and_says_why_once(airflow_world: AirflowWorld) -> None:
+    demo = airflow_world
+    demo.deploy()
+    for form, why in [
+        ({"replay": [999]}, "there is no such manifest [manifest=999]"),
+        ({"plan_until": "tomorrow"}, "plan_until is 'tomorrow', which is no time"),
+    ]:
+        run_id = demo.trigger(form)
+        assert demo.fail(run_id).count(why) == 1
+        assert demo.instance(run_id, "plan")["try_number"] == 1

@@ -17,7 +17,13 @@ BEFORE_PUBLICATION = FAILPOINTS[: FAILPOINTS.index("publish.marked")]
 SINKS = ("lake", "table", "table in the manifest database", "lake and table")
 
 
-@pytest.fixture(params=SINKS)
+def over_every_sink(*quick: str) -> pytest.MarkDecorator:
+    """Over all kinds of sinks; those that are not ``quick`` only in `make test-faults`."""
+    sinks = [pytest.param(one, marks=() if one in quick else pytest.mark.exhaustive) for one in SINKS]
+    return pytest.mark.parametrize("world", sinks, indirect=True)
+
+
+@pytest.fixture
 def world(
     request: pytest.FixtureRequest,
     make_world: Callable[..., World],
@@ -35,6 +41,7 @@ def world(
             return make_table_world(has_lake=True)
 
 
+@over_every_sink(*SINKS[:3])
 @pytest.mark.parametrize("point", FAILPOINTS)
 def test_killed_at_a_failpoint_nothing_is_missing_and_nothing_twice(world: World, point: str) -> None:
     world.produce(100, bad_every=9)
@@ -52,19 +59,21 @@ def test_killed_at_a_failpoint_nothing_is_missing_and_nothing_twice(world: World
     world.assert_complete()
 
 
+@over_every_sink("lake")
 @pytest.mark.parametrize("point", [point for point in FAILPOINTS if not point.startswith("plan.")])
 def test_killed_while_replaying_what_is_published_stays_whole(world: World, point: str) -> None:
     world.produce(60)
     world.ok("run", "demo")
-    first = world.json("manifests", "demo")[0]
-    world.damage(first)  # else the replay finds its own rows published and moves nothing
-    killed = world.tidemark("replay", "demo", "--manifest", str(first["id"]), failpoint=f"{point}:kill9")
+    last = world.json("manifests", "demo")[-1]  # a table still has rows of it
+    world.damage(last)  # else the replay finds its own rows published and moves nothing
+    killed = world.tidemark("replay", "demo", "--manifest", str(last["id"]), failpoint=f"{point}:kill9")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert world.json("show", str(first["id"]))["state"] == "done"
-    world.ok("replay", "demo", "--manifest", str(first["id"]))
+    assert world.json("show", str(last["id"]))["state"] == "done"
+    world.ok("replay", "demo", "--manifest", str(last["id"]))
     world.assert_complete()
 
 
+@over_every_sink("lake")
 @pytest.mark.parametrize("point", [point for point in FAILPOINTS if point.startswith(("read", "stage", "publish"))])
 def test_a_paused_attempt_that_wakes_late_changes_nothing_readers_count(world: World, point: str) -> None:
     world.produce(60)
@@ -81,6 +90,7 @@ def test_a_paused_attempt_that_wakes_late_changes_nothing_readers_count(world: W
     assert all(one["attempt"] > taken_over[one["id"]] for one in world.json("manifests", "demo"))
 
 
+@over_every_sink("lake")
 @pytest.mark.parametrize("point", FAILPOINTS)
 def test_an_error_at_a_failpoint_is_one_message_and_leaves_nothing_half(world: World, point: str) -> None:
     world.produce(60)
@@ -96,6 +106,7 @@ def test_an_error_at_a_failpoint_is_one_message_and_leaves_nothing_half(world: W
     world.assert_complete()
 
 
+@over_every_sink("lake")
 @pytest.mark.parametrize("seconds", [0.9, 1.1, 1.3, 1.5, 1.7, 1.9])
 def test_killed_at_any_moment_a_retry_and_a_run_end_right(world: World, seconds: float) -> None:
     world.produce(80, bad_every=9)

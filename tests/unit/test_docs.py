@@ -27,7 +27,7 @@ LIFE = [
     "include/tidemark/planner.py",
     "include/tidemark/manifest/queries.sql",
     "include/tidemark/spark/job.py",
-    "include/tidemark/lifecycle.py",
+    "include/tidemark/publishing.py",
 ]
 ALLOWED_HOSTS = {"json-schema.org", "yaml.org", "example.com", "example.org"}
 each_document = pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(REPOSITORY)))

@@ -1,11 +1,12 @@
 """What a plan promises, as tables of inputs and outputs."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
 
-from tidemark.errors import DataLost, TopicChanged
+from tidemark.errors import DataLost, PlanRefused, TopicChanged
 from tidemark.offsets import Range, TopicPartition
 from tidemark.pipeline import OnDataLoss
 from tidemark.planner import Chain, Limits, PartitionState, Plan, Refused, plan
@@ -87,6 +88,44 @@ def test_a_partition_that_appears_later_is_anchored_at_0_and_what_retention_took
     assert ranges(found) == [(1, 30, 100)]
 
 
+def test_a_first_start_that_retention_took_fails_by_default_and_names_a_remedy_that_helps() -> None:
+    with pytest.raises(DataLost) as refused:
+        planned([kafka(start=60, begin=40)], [])
+    assert "[40, 60) of flights-0" in str(refused.value)
+    assert "on_data_loss: record in the pipeline file" in refused.value.next_step
+    assert "accept-loss" not in refused.value.next_step, "there is no chain to accept it on"
+
+
+def test_a_first_start_that_retention_took_is_recorded_as_lost_when_the_pipeline_says_so() -> None:
+    found = planned([kafka(start=60, begin=40)], [], on_data_loss=OnDataLoss.RECORD)
+    assert (found.anchors, found.lost, ranges(found)) == (((at(), 40),), (Range(at(), 40, 60),), [(0, 60, 100)])
+
+
+@pytest.mark.parametrize(
+    ("partition", "words"),
+    [
+        (kafka(stable=60, end=100, begin=61), "plan again when it has ended"),
+        (kafka(stable=60, end=100, begin=100), "plan again when it has ended"),
+        (kafka(stable=60, end=100, begin=101), "correct starting_offsets"),
+        (kafka(stable=0, begin=1), "correct starting_offsets"),
+    ],
+)
+def test_a_first_start_past_the_last_stable_offset_is_refused(partition: PartitionState, words: str) -> None:
+    with pytest.raises(PlanRefused, match=f"points to offset {partition.start_offset} of flights-0") as refused:
+        planned([partition], [])
+    assert words in refused.value.next_step
+
+
+def test_a_first_start_at_the_last_stable_offset_reads_what_comes_then() -> None:
+    found = planned([kafka(stable=60, end=100, begin=60)], [])
+    assert (found.anchors, ranges(found)) == (((at(), 60),), [])
+
+
+def test_a_start_means_nothing_once_the_pipeline_was_planned() -> None:
+    found = planned([kafka(0, begin=1000), kafka(1, begin=1000)], [chain(40)])
+    assert ranges(found) == [(0, 40, 100), (1, 0, 100)]
+
+
 def test_retention_past_the_chains_end_fails_by_default_and_names_the_offsets() -> None:
     with pytest.raises(DataLost) as refused:
         planned([kafka(start=60)], [chain(40)])
@@ -146,3 +185,19 @@ def test_more_slices_than_allowed_end_the_plan_before_the_cut() -> None:
     found = planned([kafka(stable=1000)], [], Limits(max_records=100, max_bytes=10**15, max_slices=3))
     assert (len(found.slices), found.reached) == (3, False)
     assert ranges(found) == [(0, 0, 100), (0, 100, 200), (0, 200, 300)]
+
+
+@pytest.mark.parametrize(
+    ("partition", "by_time", "reached"),
+    [
+        (kafka(stable=60, end=100, cut=(70, NOW)), True, False),  # records of before the cut may be behind it
+        (kafka(stable=60, end=100), True, False),
+        (kafka(stable=60, end=100, cut=(40, NOW)), True, True),  # the transaction began after the cut
+        (kafka(stable=100), True, True),  # nothing is stamped at or after the cut: all of it was before
+        (kafka(stable=60, end=100), False, True),  # up to what is there is reached, whatever is open
+    ],
+)
+def test_a_cut_by_time_that_an_open_transaction_holds_back_is_not_reached(
+    partition: PartitionState, by_time: bool, reached: bool
+) -> None:
+    assert planned([replace(partition, by_time=by_time)], [chain(0)]).reached is reached

@@ -14,7 +14,7 @@ from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.closing import close as close_planned
 from tidemark.closing import require_done
-from tidemark.errors import TidemarkError
+from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.model import RunKind
 from tidemark.pipeline import Pipeline
 from tidemark.planning import Tick
@@ -22,12 +22,12 @@ from tidemark.planning import Tick
 PARAMS = {
     "plan_until": Param(
         None, type=["null", "string"], format="date-time", title="Plan until",
-        description="Read up to this moment instead of the run's own date.",
+        description="Read up to this moment (UTC without a zone) instead of the run's own date.",
     ),
     "replay": Param(
         [], type=["array", "boolean"], items={"type": "integer"}, title="Replay these manifests",
-        description="Process these manifests once more; their new output replaces the published one. "
-        "true in a backfill's conf: those that cover its interval.",
+        description="Their ids, such as [12, 13]. They are processed once more, and their new output replaces the "
+        "published one. true in a backfill's conf: those that cover its interval.",
     ),
     "retry_unfinished": Param(
         False, type="boolean", title="Retry what is unfinished",
@@ -79,8 +79,20 @@ def tick_of(context: Any) -> Tick:
     run = context["dag_run"]
     kind = {"scheduled": RunKind.SCHEDULED, "backfill": RunKind.BACKFILL}.get(str(run.run_type.value), RunKind.MANUAL)
     until = context["params"].get("plan_until")
-    cut = datetime.fromisoformat(until) if until else run.data_interval_end or run.logical_date
+    cut = moment(until) if until else run.data_interval_end or run.logical_date
     return Tick.at(cut, kind) if cut else Tick(run.run_id, kind, None)
+
+
+def moment(text: str) -> datetime:
+    """A time of the form or a run's configuration, without a zone in UTC; Airflow lets any text through."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"plan_until is {text!r}, which is no time",
+            next_step="write it as 2024-03-01T11:00 (UTC) or 2024-03-01T11:00+01:00",
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def plan_run(pipeline: Pipeline) -> list[int]:

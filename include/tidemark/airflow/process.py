@@ -1,8 +1,10 @@
 """``process``: one manifest from attempt to publication, as one Airflow task."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]  # Airflow itself requires it
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
@@ -16,6 +18,8 @@ from tidemark.settings import Settings
 from tidemark.spark.session import spark_configuration
 from tidemark.spark.submitted import read_receipt, remove_order, write_order
 
+# Spark says 450 lines of INFO for one manifest, in which nobody finds the one that matters.
+QUIET = {"spark.log.level": "WARN"}
 APPLICATION = Path(__file__).resolve().parents[3] / "spark_jobs" / "process_manifest.py"
 
 
@@ -29,7 +33,8 @@ class ProcessManifestOperator(SparkSubmitOperator):
     template_fields = ("manifest_id", *SparkSubmitOperator.template_fields)
 
     def __init__(self, *, pipeline: Pipeline, manifest_id: int, conn_id: str = "spark_default", **kwargs: Any) -> None:
-        settings = {**spark_configuration(Settings.from_environment().spark_jars), **pipeline.spark.conf}
+        ours = spark_configuration(Settings.from_environment().spark_jars)
+        settings = {**ours, **QUIET, **pipeline.spark.conf}
         super().__init__(application=str(APPLICATION), conn_id=conn_id, conf=settings, durable=False, **kwargs)
         self.pipeline = pipeline
         self.manifest_id = manifest_id
@@ -54,20 +59,47 @@ class ProcessManifestOperator(SparkSubmitOperator):
         self.application_args = [str(file)]
         self.name = f"tidemark {order.pipeline} manifest {order.manifest_id} attempt {order.attempt}"
         try:
-            with in_environment(self.pipeline):
-                super().execute(context)
+            self._submit(file, order, context)
             return read_receipt(file, order)
-        except AirflowException as failed:
-            raise self._why(file, order, failed) from failed
         finally:
             remove_order(file)
 
-    def _why(self, file: Path, order: Order, failed: AirflowException) -> TidemarkError:
+    def _submit(self, file: Path, order: Order, context: Any) -> None:
+        try:
+            with in_environment(self.pipeline):
+                super().execute(context)
+        except AirflowException as failed:
+            self._raise_reason(file, order)
+            raise failed
+        except BaseException:  # a time limit, or a log that nobody reads any more: Spark is still at work
+            end(started())
+            raise
+
+    def on_kill(self) -> None:
+        """SIGTERM came: end Spark. Airflow's own way kills the JVM of spark-submit and leaves its Python behind."""
+        left = started()  # before the JVM dies: its Python then belongs to nobody
+        if self._hook is not None:
+            super().on_kill()
+        end(left)
+
+    def _raise_reason(self, file: Path, order: Order) -> None:
+        """Raise what the job says of its failure, alone: Airflow's exception would bury it below Spark's last lines."""
         try:
             read_receipt(file, order)
         except TidemarkError as reason:
-            return reason
-        raise failed
+            raise reason from None
+
+
+def started() -> list[psutil.Process]:
+    """Every process below this one: spark-submit and what it has started."""
+    return list(psutil.Process().children(recursive=True))
+
+
+def end(processes: list[psutil.Process]) -> None:
+    """SIGKILL to each that is still there; what the attempt staged stays below its own folder."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def describe(pipeline: str, outcome: Outcome) -> str:

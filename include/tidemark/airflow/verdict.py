@@ -20,4 +20,4 @@ def airflow_verdict() -> Iterator[None]:
         yield
     except TidemarkError as error:
         verdict = AirflowException if may_help(error) else AirflowFailException
-        raise verdict(str(error)) from error
+        raise verdict(str(error)) from error.__cause__  # not from error: the log would say everything twice

@@ -77,6 +77,15 @@ class PostgresSink(Sink):
         marker = self._table.marker(name.manifest)
         return marker["record"] if marker and marker["attempt"] == name.attempt else None
 
+    def recorded_attempt(self, manifest: int) -> int | None:
+        marker = self._table.marker(manifest)
+        return None if marker is None else int(marker["attempt"])
+
+    def highest_record(self, *, own: bool = False) -> int:
+        if not self._table.has_support():
+            return 0
+        return int(self._table.rows("highest_record", pipeline=self.pipeline if own else None)[0]["manifest"])
+
     def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
         counts = super().counts(receipt, ranges)
         values = {**self._table.names, "manifest": receipt.manifest_id}
@@ -268,7 +277,7 @@ class _BrokenOff(Exception):
     def __init__(self, context: dict[str, Any]) -> None:
         self.error = Unavailable(
             f"PostgreSQL broke the merge off {MERGES} times to resolve a deadlock",
-            next_step="another session changes the same rows; nothing was applied: tidemark retry PIPELINE",
+            next_step=f"nothing was applied; another session changes these rows. tidemark retry {context['pipeline']}",
             **context,
         )
         super().__init__()

@@ -1,9 +1,14 @@
 -- One block per statement of the PostgreSQL sink. {..} are identifiers, put in by psycopg.sql; %(..)s are values.
 
+-- name: has_schema
+-- CREATE SCHEMA IF NOT EXISTS would ask for the right to create one even when it is there.
+SELECT to_regnamespace('tidemark_target') IS NOT NULL AS there;
+
+-- name: create_schema
+CREATE SCHEMA tidemark_target;
+
 -- name: support
 -- What Tidemark needs beside the tables of its users: who owns a table, what was published, and dead letters.
-CREATE SCHEMA IF NOT EXISTS tidemark_target;
-
 CREATE TABLE IF NOT EXISTS tidemark_target.owner (
     target   text PRIMARY KEY,
     database uuid NOT NULL                    -- one manifest database writes a table, several would repeat ids
@@ -54,6 +59,10 @@ SELECT database::text AS database FROM tidemark_target.owner WHERE target = %(ta
 
 -- name: records
 SELECT pipeline, manifest, attempt FROM tidemark_target.marker
+WHERE target = %(target)s AND (%(pipeline)s::text IS NULL OR (pipeline, sink) = (%(pipeline)s, %(sink)s));
+
+-- name: highest_record
+SELECT coalesce(max(manifest), 0) AS manifest FROM tidemark_target.marker
 WHERE target = %(target)s AND (%(pipeline)s::text IS NULL OR (pipeline, sink) = (%(pipeline)s, %(sink)s));
 
 -- name: marker

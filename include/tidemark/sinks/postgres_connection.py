@@ -55,7 +55,7 @@ def describe(secret: Secret) -> str:
     return f"postgresql://{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
 
 
-def connect(secret: Secret, conn_id: str) -> Connection:
+def connect(secret: Secret, conn_id: str, **context: object) -> Connection:
     """An autocommitting connection that answers within 5 s and waits 30 s for a lock, or ``Unavailable``."""
     try:
         given = secret.reveal()
@@ -65,10 +65,11 @@ def connect(secret: Secret, conn_id: str) -> Connection:
         )
     except psycopg.OperationalError as refused:
         raise Unavailable(
-            f"the database of connection {conn_id} cannot be reached: {_said(refused)}",
+            f"the database of connection {conn_id} cannot be reached: {str(refused).splitlines()[0]}",
             next_step="check that it runs, and host, port, user, password and database of the connection; "
-            "what other sinks have published stays, tidemark retry PIPELINE goes on",
+            f"what other sinks publish meanwhile stays. Then: {_retry(context)}",
             database=describe(secret),
+            **context,
         ) from refused
     connection.execute("SELECT set_config('lock_timeout', %s, false)", [f"{LOCK_TIMEOUT_S}s"])
     return connection
@@ -88,13 +89,13 @@ def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkErro
     if state == "42501":
         return AccessDenied(
             f"PostgreSQL says: {said}",
-            next_step="grant the connection's user the right, then: tidemark retry PIPELINE",
+            next_step=f"grant the connection's user the right, then: {_retry(context)}",
             **context,
         )
     if state == "55P03":
         return Locked(
             f"waited in vain for a lock that another session holds (lock_timeout, {LOCK_TIMEOUT_S} s at most)",
-            next_step="find it in pg_stat_activity and pg_locks, then: tidemark retry PIPELINE; nothing was applied",
+            next_step=f"nothing was applied; find it in pg_stat_activity and pg_locks, then: {_retry(context)}",
             **context,
         )
     if state.startswith(("22", "23", "42", "0A", "P0")):
@@ -102,16 +103,20 @@ def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkErro
         where = {"constraint": error.diag.constraint_name, "column": error.diag.column_name}
         return SinkRefused(
             f"the table does not take the rows: {said}" + (f" ({detail})" if detail else ""),
-            next_step="nothing was applied; change the table or the pipeline file, then: tidemark retry PIPELINE",
+            next_step=f"nothing was applied; change the table or the pipeline file, then: {_retry(context)}",
             **context,
             **where,
         )
     return Unavailable(
         f"PostgreSQL failed: {said} (SQLSTATE {state or 'none'})",
         next_step="nothing was applied, unless a COMMIT was under way: its outcome is looked up. "
-        "Then: tidemark retry PIPELINE",
+        f"Then: {_retry(context)}",
         **context,
     )
+
+
+def _retry(context: Mapping[str, object]) -> str:
+    return f"tidemark retry {context.get('pipeline', 'PIPELINE')}"
 
 
 def _said(error: Exception) -> str:

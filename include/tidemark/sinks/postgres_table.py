@@ -106,4 +106,6 @@ def refuse_misfits(
 
 def _refused(what: str, change: str, context: Mapping[str, Any]) -> SinkRefused:
     ddl = f"ALTER TABLE {context['table']} {change}"
-    return SinkRefused(what, next_step=f"run in its database: {ddl}; then: tidemark retry PIPELINE", **context)
+    return SinkRefused(
+        what, next_step=f"run in its database: {ddl}; then: tidemark retry {context['pipeline']}", **context
+    )

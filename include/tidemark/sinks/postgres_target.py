@@ -60,7 +60,8 @@ class PostgresTarget:
 
     def connected(self) -> Connection:
         if self._connection is None or self._connection.closed:
-            self._connection = connect(conninfo(self.config.connection, self._lookup), self.config.connection)
+            secret = conninfo(self.config.connection, self._lookup)
+            self._connection = connect(secret, self.config.connection, **self.context())
             weakref.finalize(self, self._connection.close)
         return self._connection
 
@@ -83,6 +84,8 @@ class PostgresTarget:
         try:
             with translated(**self.context()), self.connected().transaction():
                 execute(self.connected(), "lock_support", None, {})
+                if not execute(self.connected(), "has_schema", None, {})[0]["there"]:
+                    execute(self.connected(), "create_schema", None, {})
                 self.connected().execute(QUERIES["support"])
         except AccessDenied as denied:
             raise AccessDenied(

@@ -73,7 +73,7 @@ class _Copy:
         self._task = task
         self._context = context
         self._counts: dict[tuple[str, int], list[Any]] = {}
-        self._connection = connect(conninfo(connection, from_environment), connection)
+        self._connection = connect(conninfo(connection, from_environment), connection, **context)
         columns = sql.SQL(", ").join(map(sql.Identifier, ["_task", *rows.schema.names]))
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(sql.Identifier(SCHEMA, table), columns)
         with translated(**context):

@@ -1,5 +1,6 @@
 """A Spark session that can read Kafka, set up the same way by the command line, Airflow and the tests."""
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -68,4 +69,6 @@ def _session(master: str, jars: Path | None) -> SparkSession:
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    # When the JVM dies, each call still under way is logged with its stack; the job's error says it in one line.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     return session

@@ -1,0 +1,77 @@
+"""Clears and backfills that process, on a real Airflow: each does what a person expects, and nothing twice."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.airflow_world import DAG, AirflowWorld
+from tests.e2e.hours import last_hour, produce_hours
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.exhaustive
+def test_a_cleared_failed_task_does_its_manifest_only_and_a_cleared_run_replays_all_of_it(
+    airflow_world: AirflowWorld,
+) -> None:
+    demo = airflow_world
+    demo.world.settings["kafka"] = {"slice": {"max_records": 40}}
+    demo.world.write_pipeline()
+    demo.world.produce(60)
+    demo.deploy()
+    run_id = demo.trigger()
+    demo.hold_spark(1)
+    demo.airflow.set_task_state(DAG, run_id, ("process", 0), "failed")
+    demo.fail(run_id)
+    assert demo.attempts(2) == [(1, "published")]
+    assert demo.states(run_id)["close", -1] == "upstream_failed"
+
+    demo.airflow.clear(DAG, run_id, [("process", 0), ("close", -1)])
+    demo.succeed(run_id)
+    assert demo.attempts(1) == [(1, "failed"), (2, "published")]
+    assert demo.attempts(2) == [(1, "published")]
+    demo.world.assert_complete()
+
+    before = {path: path.stat().st_mtime_ns for path in demo.world.lake.rglob("*.parquet")}
+    demo.airflow.clear(DAG, run_id)
+    demo.succeed(run_id)
+    assert demo.attempts(1) == [(1, "failed"), (2, "published"), (3, "unchanged")]
+    assert demo.attempts(2) == [(1, "published"), (2, "unchanged")]
+    assert {path: path.stat().st_mtime_ns for path in demo.world.lake.rglob("*.parquet")} == before
+    demo.world.assert_complete()
+
+
+@pytest.mark.exhaustive
+def test_a_backfill_told_to_replay_does_the_manifests_of_its_interval_again(airflow_world: AirflowWorld) -> None:
+    demo, hour = airflow_world, last_hour()
+    demo.world.settings |= {"schedule": "@hourly", "kafka": {"slice": {"max_records": 10}}}
+    demo.world.write_pipeline()
+    produce_hours(demo.world, hour, 3)
+    for back in (2, 1, 0):
+        demo.world.ok("run", DAG, "--until", (hour - back * HOUR).isoformat(), "--run-key", f"by hand {back}")
+    assert len(demo.world.json("manifests", DAG)) == 6
+    demo.deploy()
+    (run_id,) = demo.airflow.backfill(DAG, hour - HOUR, hour - HOUR, {"replay": True})
+    demo.succeed(run_id)
+    assert [one["attempt"] for one in demo.world.json("manifests", DAG)] == [1, 1, 2, 2, 1, 1]
+    demo.world.assert_complete()
+
+
+@pytest.mark.exhaustive
+def test_backfills_beside_a_scheduled_run_read_everything_once(airflow_world: AirflowWorld) -> None:
+    demo, hour = airflow_world, last_hour()
+    demo.world.settings["schedule"] = "@hourly"
+    demo.world.write_pipeline()
+    produce_hours(demo.world, hour, 3)
+    demo.deploy()  # off pause, the scheduler starts the newest hour by itself
+    made = demo.airflow.backfill(DAG, hour - 2 * HOUR, hour - HOUR)
+    assert len(made) == 2
+    runs = {one["dag_run_id"]: one["run_type"] for one in demo.airflow.runs(DAG)}
+    for run_id in runs:
+        demo.succeed(run_id)
+    runs = {one["dag_run_id"]: one["run_type"] for one in demo.airflow.runs(DAG)}
+    assert sorted(runs.values()) == ["backfill", "backfill", "scheduled"]
+    for run_id in runs:
+        demo.succeed(run_id)
+    demo.world.assert_complete()
+    assert all(one["attempt"] == 1 for one in demo.world.json("manifests", DAG))

@@ -1,0 +1,191 @@
+"""Kafka itself dies, freezes, forgets: on a broker of this module alone, kept on disk as a broker keeps it."""
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from sandbox.broker import Broker
+from sandbox.preflight import STATE
+from tests.world import World, wait_stopped, wake
+
+Make = Callable[..., World]
+KEY = ("--run-key", "one")
+ONE_TASK = ("--master", "local[1]")  # one task after the other, so that the last ones have read nothing at stage.mid
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """In place of the session's: this one may die."""
+    with Broker(tmp_path_factory.mktemp("mortal"), STATE / "jars" / "kafka") as server:
+        yield server
+
+
+def finish(world: World) -> None:
+    world.assert_whole()
+    world.ok("retry", "demo")
+    world.ok("run", "demo", *KEY)
+    world.assert_complete()
+
+
+def test_killed_between_plan_and_read_the_same_ranges_are_read_when_it_is_back(world: World, broker: Broker) -> None:
+    world.produce(60)
+    world.ok("plan", "demo", *KEY)
+    ranges = world.chain()
+    broker.kill()
+    failed = world.here("retry", "demo")
+    assert failed.exit_code == 1
+    assert "Kafka does not answer within 10 s" in failed.stderr
+    broker.restart()
+    world.produce(20)
+    world.ok("retry", "demo")
+    assert world.chain() == ranges
+    assert sum(world.exact().values()) == 60
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+@pytest.mark.exhaustive
+def test_frozen_when_asked_for_a_plan_nothing_is_planned(world: World, broker: Broker) -> None:
+    world.produce(30)
+    broker.stop_signal()
+    try:
+        refused = world.here("plan", "demo", *KEY)
+    finally:
+        broker.cont_signal()
+    assert refused.exit_code == 1
+    assert "Kafka does not answer within 10 s" in refused.stderr
+    assert world.chain() == []
+    finish(world)
+
+
+@pytest.mark.exhaustive
+def test_R14_frozen_for_seconds_while_spark_reads_it_is_waited_for(make_world: Make, broker: Broker) -> None:
+    world = make_world(partitions=4, settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(200, bad_every=9)
+    process = world.start("run", "demo", *KEY, *ONE_TASK, failpoint="stage.mid:stop", spark=True)
+    wait_stopped(process)
+    broker.stop_signal()
+    try:
+        os.killpg(process.pid, signal.SIGCONT)
+        time.sleep(8)
+        assert process.poll() is None, "it ended while the broker said nothing"
+        assert world.exact() == {}
+    finally:
+        broker.cont_signal()
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, out + err
+    world.assert_complete()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("point", ["read.before", "stage.mid"])
+def test_R14_killed_while_spark_reads_and_back_again(make_world: Make, broker: Broker, point: str) -> None:
+    world = make_world(partitions=4, settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(200, bad_every=9)
+    process = world.start("run", "demo", *KEY, *ONE_TASK, failpoint=f"{point}:stop", spark=True)
+    wait_stopped(process)
+    broker.kill()
+    os.killpg(process.pid, signal.SIGCONT)
+    time.sleep(3)
+    broker.restart()
+    out, err = process.communicate(timeout=150)
+    assert process.returncode == 0, f"clients find it again: {out}{err}"
+    world.assert_complete()
+
+
+@pytest.mark.exhaustive
+def test_R11_records_deleted_while_spark_reads_fail_the_attempt_and_a_person_gives_them_up(make_world: Make) -> None:
+    world = make_world(partitions=8, settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(160)
+    process = world.start("run", "demo", *KEY, *ONE_TASK, failpoint="stage.mid:stop", spark=True)
+    wait_stopped(process)
+    world.administer("delete_records", [TopicPartition(world.topic, 7, 15)])
+    ended = wake(process)
+    assert ended.returncode == 1
+    assert "Spark failed: " in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert (world.exact(), world.listing()) == ({}, {})
+    refused = world.here("retry", "demo")
+    assert refused.exit_code == 1
+    assert "Kafka dropped offsets [0, 15) before they were read" in refused.stderr
+    world.ok("accept-loss", "demo", "--why", "deleted while it was read")
+    world.ok("retry", "demo")
+    assert world.exact() == world.everything() - Counter((world.topic, 7, offset) for offset in range(15))
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_R13_a_topic_recreated_while_it_is_read_publishes_nothing(world: World, broker: Broker) -> None:
+    world.produce(30)
+    process = world.start("run", "demo", *KEY, failpoint="stage.done:stop")
+    wait_stopped(process)
+    broker.delete_topic(world.topic)
+    world.create_topic()
+    world.produce(90)
+    ended = wake(process)
+    assert ended.returncode == 1
+    assert f"topic {world.topic} was recreated: planned on id" in ended.stderr
+    assert (world.exact(), world.listing(), world.recorded()) == ({}, {}, {})
+    assert not (world.lake / "_staging").exists()
+    assert world.json("manifests", "demo")[0]["state"] == "failed"
+
+
+@pytest.mark.exhaustive
+def test_R13_a_topic_recreated_while_spark_reads_it_publishes_nothing(make_world: Make, broker: Broker) -> None:
+    world = make_world(partitions=8, settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(160)
+    process = world.start("run", "demo", *KEY, *ONE_TASK, failpoint="stage.mid:stop", spark=True)
+    wait_stopped(process)
+    broker.delete_topic(world.topic)
+    world.create_topic()
+    world.produce(400)
+    ended = wake(process)
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert (world.exact(), world.listing(), world.recorded()) == ({}, {}, {})
+
+
+def test_P10_a_log_that_really_lost_its_tail_is_refused_until_a_person_accepts_it(
+    make_world: Make, broker: Broker
+) -> None:
+    world = make_world(partitions=1)
+    world.produce(30)
+    log = broker.state / "data" / f"{world.topic}-0" / f"{0:020d}.log"
+    before = log.stat().st_size
+    world.produce(20)
+    world.ok("run", "demo")
+    old = world.exact()
+    broker.kill()
+    cut(log, before)
+    broker.start()
+    refusal = refused(world)
+    assert f"{world.topic}-0 was truncated: it ends at 30, the chain at 50" in refusal
+    world.produce(40)  # now it is longer than the chain, and looks well
+    assert "a refusal stands" in refused(world)
+    world.assert_whole()
+    accept = ("accept-truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "the disk was restored")
+    assert "incarnation 1 ends at 50, the next starts at 30" in world.ok(*accept, "--dry-run")
+    refused(world)
+    world.ok(*accept)
+    world.ok("run", "demo")
+    assert world.exact() == old + Counter((world.topic, 0, offset) for offset in range(30, 70))
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def refused(world: World) -> str:
+    done = world.here("plan", "demo")
+    assert done.exit_code == 1
+    return done.stderr
+
+
+def cut(log: Path, size: int) -> None:
+    """As after a power failure: the tail of the segment never reached the disk, nor did its indexes."""
+    with log.open("r+b") as file:
+        file.truncate(size)
+    for index in log.parent.glob("*index"):
+        index.unlink()

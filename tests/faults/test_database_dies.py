@@ -1,0 +1,108 @@
+"""PostgreSQL itself is killed in the middle of the work and recovers: with fsync, on a server of this module alone."""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from sandbox.postgres import Postgres, remove_home
+from tests.world import World, wait_stopped, wake
+from tidemark.failpoints import FAILPOINTS
+from tidemark.manifest.migrate import migrate
+
+IN_MAKE_TEST = ("plan.before_commit", "publish.before_mark")
+POINTS = [
+    pytest.param(point, marks=() if point in IN_MAKE_TEST else pytest.mark.exhaustive, id=point) for point in FAILPOINTS
+]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    state = tmp_path_factory.mktemp("mortal")
+    with Postgres(state, durable=True) as started:
+        yield started
+    remove_home(state)
+
+
+@pytest.fixture
+def database(server: Postgres) -> Iterator[str]:
+    """In place of the session's: this one may die."""
+    with server.temporary_database("test") as dsn:
+        migrate(dsn)
+        yield dsn
+
+
+@contextmanager
+def dead(server: Postgres) -> Iterator[None]:
+    server.kill()
+    try:
+        yield
+    finally:
+        server.restart()
+
+
+def finish(world: World) -> None:
+    world.assert_whole()
+    world.ok("retry", "demo")
+    world.ok("run", "demo", "--run-key", "one")
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_and_back_while_a_process_is_stopped_at_a_failpoint(world: World, server: Postgres, point: str) -> None:
+    world.produce(60, bad_every=9)
+    process = world.start("run", "demo", "--run-key", "one", failpoint=f"{point}:stop")
+    wait_stopped(process)
+    with dead(server):
+        pass
+    published = world.json("manifests", "demo", "--state", "done")
+    ended = wake(process)
+    assert ended.returncode == 1, "its session is gone, so it must not go on"
+    assert "the manifest database failed" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert world.json("manifests", "demo", "--state", "done") == published, "what was committed is there, and no more"
+    finish(world)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_down_while_a_process_goes_on_from_a_failpoint(world: World, server: Postgres, point: str) -> None:
+    world.produce(60)
+    process = world.start("run", "demo", "--run-key", "one", failpoint=f"{point}:stop")
+    wait_stopped(process)
+    with dead(server):
+        started = time.monotonic()
+        ended = wake(process)
+        assert time.monotonic() - started < 15
+        listed = world.listing()
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert listed == world.listing()
+    finish(world)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seconds", [0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0])
+def test_killed_at_any_moment_of_a_run(world: World, server: Postgres, seconds: float) -> None:
+    world.produce(200, bad_every=9)
+    process = world.start("run", "demo", "--run-key", "one")
+    time.sleep(seconds)  # the work takes from about 0.8 to 2.5 s after the start
+    with dead(server):
+        out, err = process.communicate(timeout=60)
+    assert process.returncode in (0, 1), out + err
+    assert "Traceback" not in err
+    finish(world)
+
+
+@pytest.mark.exhaustive
+def test_killed_with_an_attempt_and_its_process_nobody_counts_as_alive(world: World, server: Postgres) -> None:
+    world.produce(30)
+    process = world.start("run", "demo", "--run-key", "one", failpoint="publish.mid:stop")
+    wait_stopped(process)
+    process.send_signal(signal.SIGKILL)
+    with dead(server):
+        pass
+    [manifest] = world.json("manifests", "demo")
+    assert manifest["state"] == "running"
+    finish(world)

@@ -1,0 +1,75 @@
+"""F7: a disk that really is full, at every size of what is left; a limit on file sizes stands in tests/integration.
+
+It needs a small file system of its own, so the right to mount one; without it these tests are skipped.
+"""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.world import World
+
+PAGE = 4096  # a tmpfs gives out whole pages, at least one to each file
+SIZE = 4 * 1024 * 1024
+
+
+@pytest.fixture
+def disk(world: World) -> Iterator[Path]:
+    """The lake of the world lies on a tmpfs of 4 MiB."""
+    disk = world.folder / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tidemark-test", str(disk)]
+    try:
+        mounted = subprocess.run(mount, capture_output=True, text=True)
+    except FileNotFoundError as missing:
+        pytest.skip(f"no small file system can be mounted here: {missing}")
+    if mounted.returncode != 0:
+        pytest.skip(f"no small file system can be mounted here: {mounted.stderr.strip()}")
+    (disk / "lake").mkdir()
+    world.lake.symlink_to(disk / "lake")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def fill(disk: Path, pages_left: int) -> Path:
+    """Ballast that leaves so many pages free."""
+    ballast = disk / "ballast"
+    size = 0
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while True:
+                size += file.write(b"\0" * PAGE)
+        except OSError:
+            file.truncate(size - pages_left * PAGE)
+    return ballast
+
+
+def failure(world: World, disk: Path, pages_left: int) -> str:
+    """What a run with so little space says, "" when it is enough; all is whole either way, and right in the end."""
+    key = ("--run-key", f"{pages_left} pages")
+    world.produce(40)
+    ballast = fill(disk, pages_left)
+    done = world.here("run", "demo", *key)
+    world.assert_whole()
+    assert world.listing() == world.exact(), "an attempt that failed takes back what it had put"
+    if done.exit_code:
+        assert "No space left on device" in done.stderr
+        assert "next:  free s" in done.stderr
+    ballast.unlink()
+    world.ok("retry", "demo")
+    world.ok("run", "demo", *key)
+    world.assert_complete()
+    return done.stderr if done.exit_code else ""
+
+
+def test_F7_a_disk_with_any_number_of_pages_left_publishes_all_or_nothing(world: World, disk: Path) -> None:
+    world.produce(40)
+    world.ok("run", "demo")
+    failures = [failure(world, disk, pages) for pages in (0, 1, 3, 6, 9, 10, 11, 12, 13, 14, 16, 50)]
+    said = [one for one in failures if one]
+    assert failures == [*said, *[""] * (len(failures) - len(said))], "what was enough is enough with more"
+    assert len(said) < len(failures)
+    for place in ("_owner.json", "cannot stage a file", "_manifests/demo/"):
+        assert any(place in one for one in said), f"no failure at {place}"

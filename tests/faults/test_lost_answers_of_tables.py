@@ -1,0 +1,82 @@
+"""G3: a COMMIT in the database of the table gets lost, or its answer; the marker says what has happened."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sandbox.broker import Broker
+from sandbox.postgres import Postgres
+from tests.faults.losing import FAULTS, MOST, Fresh, finish, lose_each
+from tests.faults.proxy import Armed, Fault, Proxy
+from tests.table_world import TableWorld
+from tests.world import World
+
+
+@pytest.fixture
+def proxy(postgres: Postgres) -> Iterator[Proxy]:
+    with Proxy(postgres.port) as opened:
+        yield opened
+
+
+TARGETS = ("a database of its own", "the manifest database", "a lake beside it")
+
+
+@pytest.fixture(params=TARGETS)
+def fresh(
+    request: pytest.FixtureRequest,
+    postgres: Postgres,
+    template: str,
+    proxy: Proxy,
+    broker: Broker,
+    tmp_path: Path,
+    spark_jars: Path,
+) -> Fresh:
+    """Makes one pipeline with a table after the other; both of its databases are reached through the proxy."""
+
+    @contextmanager
+    def make() -> Iterator[World]:
+        with postgres.temporary_database("test", template) as dsn, postgres.temporary_database("target") as target:
+            manifests = proxy.dsn(dsn)
+            made = TableWorld(
+                tmp_path / dsn.rpartition("/")[2],
+                manifests,
+                broker,
+                spark_jars,
+                targets={"warehouse": manifests if request.param == "the manifest database" else proxy.dsn(target)},
+                has_lake=request.param == "a lake beside it",
+            )
+            try:
+                yield made
+            finally:
+                made.stop()
+
+    return make
+
+
+@FAULTS
+def test_G3_a_merge_whose_commit_is_unknown_is_done_once(fresh: Fresh, proxy: Proxy, fault: Fault) -> None:
+    with fresh() as world:
+        world.produce(30)
+        armed = proxy.arm(Armed(fault, having="INSERT INTO tidemark_target.marker"))
+        assert world.here("run", "demo", "--run-key", "one").exit_code == 1
+        assert armed.struck
+        world.assert_whole()
+        finish(world, "one")
+
+
+@pytest.mark.exhaustive
+@FAULTS
+def test_G3_every_commit_of_a_run_may_be_unknown(fresh: Fresh, proxy: Proxy, fault: Fault) -> None:
+    met = lose_each(fresh, proxy, fault, every=False)
+    assert sum("INSERT INTO publication" in one for one in met) >= 2, "one for each sink of two manifests"
+    assert 7 <= len(met) < MOST
+
+
+@pytest.mark.exhaustive
+@FAULTS
+@pytest.mark.parametrize("fresh", TARGETS[2:], indirect=True)
+def test_G3_the_connection_may_break_at_every_statement_of_a_run(fresh: Fresh, proxy: Proxy, fault: Fault) -> None:
+    met = lose_each(fresh, proxy, fault, every=True)
+    assert 60 < len(met) < MOST

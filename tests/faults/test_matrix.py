@@ -1,0 +1,281 @@
+"""Rows of the failure matrix that no other file tells: each test begins with the name of its row.
+
+P = plan, R = run, F = files, M = mark and recovery. docs/guarantees.md says where every row is.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.world import World, wait_stopped, wake
+from tidemark.lifecycle import Ending
+
+Make = Callable[..., World]
+KEY = ("--run-key", "one")
+NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
+FEWER_COLUMNS = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"}
+
+
+def killed(world: World, point: str, *words: str) -> None:
+    done = world.tidemark(*(words or ("run", "demo", *KEY)), failpoint=f"{point}:kill9")
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def finish(world: World) -> None:
+    world.assert_whole()
+    world.ok("retry", "demo")
+    world.ok("run", "demo", *KEY)
+    world.assert_complete()
+
+
+def only(world: World) -> dict[str, object]:
+    [manifest] = world.json("manifests", "demo")
+    return dict(manifest)
+
+
+def other_rows(world: World) -> None:
+    """From here on the pipeline makes other rows of the same records, so that a replay has to move its objects."""
+    world.settings["decode"] = FEWER_COLUMNS
+    world.write_pipeline()
+
+
+# plan
+
+
+def test_P2_killed_after_the_plan_was_stored_the_same_key_has_the_same_ends(world: World) -> None:
+    world.produce(60)
+    killed(world, "plan.after_commit")
+    chain = world.chain()
+    assert [one for one in chain if one[1] == "data"]
+    world.produce(100)
+    world.ok("plan", "demo", *KEY)
+    assert world.chain() == chain
+    world.ok("retry", "demo")
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_P11_a_cut_after_every_record_takes_them_all_and_stores_where_it_ended(make_world: Make) -> None:
+    world = make_world(partitions=1)
+    world.produce(5)
+    cut = ("--until", (datetime.now(UTC) + timedelta(minutes=1)).isoformat())
+    world.ok("run", "demo", *cut)
+    world.produce(5)
+    assert world.json("plan", "demo", *cut)["manifests"] == [only(world)["id"]], "what came later is of the next run"
+    assert world.chain()[-1] == (0, "data", 0, 5)
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])
+def test_P12_a_planner_in_another_time_zone_cuts_at_the_same_offset(make_world: Make, zone: str) -> None:
+    world = make_world(partitions=1)
+    for hours in range(-6, 6):
+        world.send(json.dumps({"n": hours, "at": NOON.isoformat()}), at=NOON + timedelta(hours=hours))
+    # 2024-03-10 is when clocks change in New York; the cut has no zone of its own and is UTC.
+    planned = world.tidemark("plan", "demo", "--until", "2024-03-01T12:00", env={"TZ": zone})
+    assert planned.returncode == 0, planned.stderr
+    assert world.chain()[-1] == (0, "data", 0, 6)
+    [run] = {one["run_key"] for one in world.json("manifests", "demo")}
+    assert run == NOON.isoformat()
+
+
+# run
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda one: one.name)
+@pytest.mark.parametrize("point", ["publish.receipt", "publish.mid", "publish.before_mark"])
+def test_R4_asked_to_stop_in_the_middle_of_publishing(world: World, number: signal.Signals, point: str) -> None:
+    world.produce(60)
+    process = world.start("run", "demo", *KEY, failpoint=f"{point}:hang:60")
+    claimed = world.folder / "_failpoints" / f"{point}-hang-60"
+    while not claimed.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    time.sleep(0.1)  # from the claim to the sleep
+    os.killpg(process.pid, number)
+    started = time.monotonic()
+    process.communicate(timeout=30)
+    assert time.monotonic() - started < 10
+    assert process.returncode != 0
+    finish(world)
+
+
+def test_R12_records_that_compaction_really_took_block_the_replay_and_stay_published(make_world: Make) -> None:
+    eager = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+    world = make_world(partitions=1, topic_config=eager, settings={"kafka": {"gaps": "compacted"}})
+    record = json.dumps({"n": 1, "at": NOON.isoformat()})
+    world.send(*[record] * 20, key=b"the same")
+    world.ok("run", "demo", *KEY)
+    manifest = world.lifecycle().database.manifests("demo")[0]
+    before = world.exact()
+    assert sum(before.values()) == 20
+    deadline = time.monotonic() + 60
+    while world.lifecycle().cluster.count_records(manifest.ranges[0]) == 20:
+        assert time.monotonic() < deadline, "Kafka does not compact"
+        world.send(record, key=b"another")  # the segment before is closed, so it can be compacted
+        time.sleep(0.5)
+    other_rows(world)
+    refused = world.here("replay", "demo", *KEY)
+    assert refused.exit_code == 1
+    assert "records where 20 are published: compaction or retention took some" in refused.stderr
+    assert world.exact() == world.listing() == world.recorded() == before
+    assert only(world)["state"] == "done"
+
+
+def test_R18_code_changed_between_two_attempts_is_not_taken_for_the_same_output(world: World) -> None:
+    world.produce(30)
+    killed(world, "publish.before_mark")
+    other_rows(world)
+    world.ok("retry", "demo")
+    manifest = only(world)
+    assert (manifest["attempt"], manifest["published_attempt"]) == (2, 2), "done anew, not just marked"
+    world.assert_complete()
+
+
+# files
+
+
+def test_F5_replays_of_one_manifest_at_once_leave_one_of_them_whole(world: World) -> None:
+    world.produce(60)
+    world.ok("run", "demo", *KEY)
+    other_rows(world)
+    replay = ("replay", "demo", *KEY, "--take-over")
+    together = [world.start(*replay) for _ in range(4)]
+    seen = 0
+    while any(one.poll() is None for one in together):
+        world.assert_whole()
+        seen += 1
+    ended = [one.communicate()[1] for one in together]
+    assert seen > 3
+    assert {one.returncode for one in together} <= {0, 1}, ended
+    assert any(one.returncode == 0 for one in together), ended
+    assert not any("Traceback" in one for one in ended), ended
+    finish(world)
+    newest = [one["published_attempt"] for one in world.json("manifests", "demo")]
+    assert all(1 < one <= 5 for one in newest), newest
+
+
+def test_F6_a_record_that_never_got_its_name_is_not_seen_and_written_again(world: World) -> None:
+    world.produce(30)
+    killed(world, "publish.before_mark")
+    [record] = world.lake.glob("_manifests/demo/*.json")
+    torn = record.with_name(f".{record.name}.0123456789abcdef")  # as one killed between write and rename leaves it
+    torn.write_text(record.read_text()[:100])
+    record.unlink()
+    assert world.recorded() == world.exact() == {}
+    world.ok("retry", "demo")
+    assert only(world)["published_attempt"] == 2, "done anew"
+    world.assert_complete()
+    assert world.recorded() == world.everything()
+
+
+@pytest.mark.parametrize("point", ["stage.mid", "stage.done", "publish.receipt", "publish.mid", "publish.before_mark"])
+def test_F9_clean_up_beside_an_attempt_that_is_slow_takes_nothing_of_it(world: World, point: str) -> None:
+    world.produce(30)
+    process = world.start("run", "demo", *KEY, failpoint=f"{point}:stop")
+    wait_stopped(process)
+    world.ok("retry", "demo")
+    world.ok("repair", "demo", "--why", "somebody tidies up")
+    ended = wake(process)
+    assert ended.returncode == 0, ended.stderr
+    assert only(world)["published_attempt"] == 1
+    world.assert_complete()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("point", ["stage.done", "publish.mid", "publish.before_record", "publish.before_mark"])
+def test_F9_clean_up_beside_a_replay_that_is_slow_takes_nothing_of_it(world: World, point: str) -> None:
+    world.produce(30)
+    world.ok("run", "demo", *KEY)
+    other_rows(world)
+    process = world.start("replay", "demo", *KEY, failpoint=f"{point}:stop")
+    wait_stopped(process)
+    world.ok("retry", "demo")
+    world.ok("repair", "demo", "--why", "somebody tidies up")
+    assert world.exact() == world.everything()
+    ended = wake(process)
+    assert ended.returncode == 0, ended.stderr
+    assert only(world)["published_attempt"] == 2
+    world.assert_complete()
+
+
+def test_F10_a_replay_that_makes_no_rows_at_all_leaves_none_of_the_old_ones(world: World) -> None:
+    world.produce(60)
+    world.ok("run", "demo", *KEY)
+    assert list(world.lake.glob("raw/**/*.parquet"))
+    world.settings["decode"] = {"format": "json", "schema": "n STRING NOT NULL, at TIMESTAMP NOT NULL"}
+    world.write_pipeline()
+    world.ok("replay", "demo", *KEY)
+    assert not list(world.lake.glob("raw/**/*.parquet")), "every record is a dead letter now"
+    assert all(one["counts"]["dead_lettered"] == one["counts"]["read"] for one in world.json("manifests", "demo"))
+    world.assert_complete()
+
+
+def test_F11_late_events_of_published_hours_join_them_and_each_replay_keeps_the_other(make_world: Make) -> None:
+    world = make_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(60)
+    world.ok("run", "demo")
+    world.produce(60)  # the same five hours
+    world.ok("run", "demo")
+    hours = Counter(path.parent for path in world.lake.glob("raw/**/*.parquet"))
+    assert set(hours.values()) == {4}, "two manifests, two partitions each"
+    other_rows(world)
+    for one in world.json("manifests", "demo"):
+        world.ok("replay", "demo", "--manifest", str(one["id"]))
+        world.assert_complete()
+
+
+# mark and recovery
+
+
+def together(world: World, *words: str) -> list[subprocess.CompletedProcess[str]]:
+    processes = [world.start(*words) for _ in range(4)]
+    outputs = [one.communicate(timeout=120) for one in processes]
+    return [
+        subprocess.CompletedProcess(one.args, one.returncode, *output)
+        for one, output in zip(processes, outputs, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("point", ["publish.before_mark", "publish.marked"])
+def test_M2_several_who_recover_the_same_attempt_at_once_end_in_one_mark(world: World, point: str) -> None:
+    world.produce(30)
+    killed(world, point)
+    for done in together(world, "retry", "demo"):
+        assert done.returncode in (0, 1), done.stderr
+        assert "Traceback" not in done.stderr
+    world.assert_whole()
+    finish(world)
+    assert only(world)["published_attempt"] is not None
+
+
+def test_M4_a_record_that_says_something_else_than_the_receipt_is_not_marked(world: World) -> None:
+    world.produce(30)
+    killed(world, "publish.before_mark")
+    [record] = world.lake.glob("_manifests/demo/*.json")
+    forged = {**json.loads(record.read_text()), "digest": "0" * 32}
+    record.write_text(json.dumps(forged))
+    world.ok("retry", "demo")
+    assert only(world)["published_attempt"] == 2
+    assert not record.exists()
+    world.assert_complete()
+
+
+def test_M1_an_attempt_that_was_overtaken_between_its_record_and_its_mark_marks_nothing(world: World) -> None:
+    world.produce(30)
+    process = world.start("run", "demo", *KEY, failpoint="publish.before_mark:stop")
+    wait_stopped(process)
+    other_rows(world)
+    world.ok("replay", "demo", *KEY, "--take-over")
+    published = only(world)["published_attempt"]
+    assert Ending.SUPERSEDED.value in wake(process).stderr
+    assert only(world)["published_attempt"] == published == 2
+    world.assert_complete()

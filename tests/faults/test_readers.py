@@ -1,0 +1,157 @@
+"""Readers that never stop looking while processes die: what they may see, sampled thousands of times.
+
+A sample is one listing and the reading of all it names. A file may go between the two (a replay replaced it): then the
+reader asks again, as the guarantees say.
+"""
+
+import json
+import random
+import signal
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.world import Place, World, places
+from tidemark.failpoints import FAILPOINTS
+from tidemark.manifest.database import ManifestDatabase
+
+SCHEMAS = ("n BIGINT NOT NULL, at TIMESTAMP NOT NULL", "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING")
+Look = Callable[[World], list[Path]]
+
+
+def exact(world: World) -> list[Path]:
+    with ManifestDatabase(world.dsn, "reader") as database:
+        return [Path(root, one.path) for _, root, one in database.published_objects("demo")]
+
+
+def recorded(world: World) -> list[Path]:
+    """The highest record of each manifest, without a database."""
+    newest = {path.name.split(".")[0]: path for path in sorted(world.lake.glob("_manifests/demo/*.json"))}
+    return [world.lake / one["path"] for path in newest.values() for one in json.loads(path.read_text())["objects"]]
+
+
+def listing(world: World) -> list[Path]:
+    """Every file below the layout's folders."""
+    return [path for folder in ("raw", "_dead_letters") for path in world.lake.glob(f"{folder}/**/[!.]*.parquet")]
+
+
+@dataclass
+class Reader:
+    """One reader in a thread of its own; ``wrong`` says what it saw that nobody may see."""
+
+    world: World
+    look: Look
+    whole: bool
+    samples: int = 0
+    asked_again: int = 0
+    most: int = 0
+    wrong: list[str] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        while not self.over.wait(0.005) and not self.wrong:
+            try:
+                paths = self.look(self.world)
+                seen = {path: places([path]) for path in paths}
+            except FileNotFoundError:
+                self.asked_again += 1
+                continue
+            except Exception as error:
+                self.wrong.append(repr(error))
+                return
+            self.judge(seen)
+
+    def judge(self, seen: dict[Path, Counter[Place]]) -> None:
+        by_manifest: dict[int, Counter[Place]] = defaultdict(Counter)
+        for path, rows in seen.items():
+            by_manifest[int(path.name.split("-")[0])].update(rows)
+        everything = sum(by_manifest.values(), Counter[Place]())
+        self.samples += 1
+        self.most = max(self.most, len(everything))
+        unknown = set(everything) - set(self.world.everything())
+        if unknown:
+            self.wrong.append(f"records that nobody sent: {sorted(unknown)[:3]}")
+        if self.whole:
+            spans = spans_of(self.world, list(by_manifest))
+            self.wrong += [f"manifest {one}: not as planned" for one, rows in by_manifest.items() if rows != spans[one]]
+            self.wrong += [f"{place} twice" for place, count in everything.items() if count > 1]
+
+
+def spans_of(world: World, ids: list[int]) -> dict[int, Counter[Place]]:
+    """The offsets each manifest was planned with; that never changes."""
+    with ManifestDatabase(world.dsn, "reader") as database:
+        return {
+            manifest.id: Counter(
+                (one.at.topic, one.at.partition, offset)
+                for one in manifest.ranges
+                for offset in range(one.start, one.end)
+            )
+            for manifest in database.manifests(ids=ids)
+        }
+
+
+@contextmanager
+def reading(world: World) -> Iterator[list[Reader]]:
+    """An exact, a record and a listing reader at work; in the end none has seen anything wrong."""
+    readers = [Reader(world, exact, True), Reader(world, recorded, True), Reader(world, listing, False)]
+    threads = [threading.Thread(target=one.run) for one in readers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield readers
+    finally:
+        for one in readers:
+            one.over.set()
+        for thread in threads:
+            thread.join()
+    assert [one.wrong for one in readers] == [[], [], []]
+
+
+def strike(world: World, chance: random.Random, round_: int) -> None:
+    """New records, a run that is killed and retried, then a replay with other rows that is killed and repeated."""
+    key = ("--run-key", f"run {round_}")
+    world.produce(40, bad_every=9)
+    point = chance.choice(FAILPOINTS)
+    killed = world.tidemark("run", "demo", *key, failpoint=f"{point}:kill9", env=once(world, round_, "run"))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    world.ok("retry", "demo")
+    world.ok("run", "demo", *key)
+    world.settings["decode"] = {"format": "json", "schema": SCHEMAS[round_ % 2]}
+    world.write_pipeline()
+    manifest = str(chance.choice(world.json("manifests", "demo"))["id"])
+    point = chance.choice([one for one in FAILPOINTS if one.startswith(("stage", "publish"))])
+    replay = ("replay", "demo", "--manifest", manifest)
+    world.tidemark(*replay, failpoint=f"{point}:kill9", env=once(world, round_, "replay"))
+    if chance.random() < 0.5:
+        world.ok("retry", "demo")
+    world.ok(*replay)
+
+
+def once(world: World, round_: int, what: str) -> dict[str, str]:
+    """A failpoint acts once per TIDEMARK_HOME: a new one for each, since the lake's root is absolute."""
+    return {"TIDEMARK_HOME": str(world.folder / f"home-{what}-{round_}")}
+
+
+def test_readers_that_look_all_the_time_see_manifests_whole_and_nothing_twice(world: World) -> None:
+    chance = random.Random(1)
+    with reading(world) as readers:
+        for round_ in range(3):
+            strike(world, chance, round_)
+    world.assert_complete()
+    assert all(one.samples > 20 and one.most > 60 for one in readers), readers
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_readers_see_manifests_whole_through_many_kills(world: World, seed: int) -> None:
+    chance = random.Random(seed)
+    with reading(world) as readers:
+        for round_ in range(12):
+            strike(world, chance, round_)
+    world.assert_complete()
+    assert all(one.samples > 100 and one.most > 400 for one in readers), readers

@@ -1,0 +1,161 @@
+"""A transaction that does not end is said with its place and age, and nothing past it is planned."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import psycopg
+from confluent_kafka import Producer, TopicPartition
+
+from sandbox.processes import wait_until
+from tests.world import World
+from tidemark.answers import OpenTransaction
+from tidemark.kafka import KafkaCluster, Watermarks
+
+MakeWorld = Callable[..., World]
+LONG_AGO = timedelta(minutes=14, seconds=20)
+GAPS = {"kafka": {"gaps": "transactions"}}
+
+
+def record(number: int) -> str:
+    return json.dumps({"n": number, "at": "2024-03-01T12:00:00Z"})
+
+
+@contextmanager
+def transaction(world: World, *partitions: int, since: datetime) -> Iterator[Producer]:
+    """An open transaction with one record in each of the partitions, stamped ``since``; aborted at the end."""
+    producer = world.broker.producer(transactional_id=uuid4().hex)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for partition in partitions:
+        producer.produce(world.topic, record(partition), partition=partition, timestamp=int(since.timestamp() * 1000))
+    assert producer.flush(30) == 0
+    yield producer
+    producer.abort_transaction(30)
+
+
+def observed(world: World) -> list[OpenTransaction]:
+    cluster = KafkaCluster(world.broker.bootstrap_servers, {})
+    places, _ = cluster.partitions([world.topic])
+    return [one for _, one in sorted(cluster.open_transactions(cluster.watermarks(places)).items())]
+
+
+def settled(world: World) -> bool:
+    return not observed(world)
+
+
+def stored_notes(world: World) -> list[list[str]]:
+    with psycopg.connect(world.dsn) as connection:
+        return [row[0] for row in connection.execute("SELECT notes FROM tidemark.run ORDER BY id").fetchall()]
+
+
+def test_a_plan_says_which_transaction_holds_it_back_and_since_when_and_stores_it(make_world: MakeWorld) -> None:
+    world = make_world(partitions=2, settings=GAPS)
+    world.send(record(0), record(1))
+    world.send(record(0), partition=1)
+    with transaction(world, 0, since=datetime.now(UTC) - LONG_AGO):
+        world.send(record(3), record(4))
+        done = world.json("plan", "demo")
+        [note] = done["notes"]
+        assert note.startswith(
+            f"{world.topic}-0: an open transaction holds back 3 offsets from offset 2 on, for 14 min, "
+            "by the timestamp of its first record ("
+        )
+        assert stored_notes(world) == [[note]]
+        assert world.chain()[1] == (0, "data", 0, 2), "never up to the high watermark"
+        printed = world.here("plan", "demo", "--run-key", "again").stderr
+        assert "an open transaction holds back 3 offsets" in " ".join(printed.split())
+    wait_until(lambda: settled(world), "the abort is visible", timeout=20)
+    assert world.json("plan", "demo")["notes"] == []
+    world.ok("retry", "demo")
+    assert sorted(world.exact()) == [(world.topic, 0, offset) for offset in (0, 1, 3, 4)] + [(world.topic, 1, 0)]
+
+
+def test_a_cut_before_the_open_transaction_is_not_held_back_by_it(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings=GAPS)
+    noon = datetime(2024, 3, 1, 12, tzinfo=UTC)
+    world.send(record(0), at=noon)
+    world.send(record(1), at=noon + timedelta(hours=1))
+    with transaction(world, 0, since=noon + timedelta(hours=2)):
+        early = world.json("plan", "demo", "--until", (noon + timedelta(minutes=5)).isoformat())
+        assert (early["notes"], world.chain()[-1]) == ([], (0, "data", 0, 1))
+        late = world.json("plan", "demo", "--until", (noon + timedelta(hours=3)).isoformat())
+        assert "holds back 1 offset from offset 2 on" in late["notes"][0]
+        assert world.chain()[-1] == (0, "data", 1, 2)
+
+
+def test_each_partition_of_a_transaction_has_its_own_place_and_age(make_world: MakeWorld) -> None:
+    world = make_world(partitions=40)
+    for partition in range(40):
+        world.send(record(partition), partition=partition)
+    since = datetime.now(UTC).replace(microsecond=0) - LONG_AGO
+    with transaction(world, *range(0, 40, 2), since=since):
+        found = observed(world)
+        assert [one.at.partition for one in found] == list(range(0, 40, 2))
+        assert {(one.first_offset, one.held_back, one.since) for one in found} == {(1, 1, since)}
+    wait_until(lambda: settled(world), "the abort is visible", timeout=20)
+
+
+def test_the_older_of_two_open_transactions_gives_the_age(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1)
+    since = datetime.now(UTC).replace(microsecond=0)
+    with transaction(world, 0, since=since - LONG_AGO), transaction(world, 0, since=since):
+        [one] = observed(world)
+        assert (one.first_offset, one.held_back, one.since) == (0, 2, since - LONG_AGO)
+    wait_until(lambda: settled(world), "the aborts are visible", timeout=20)
+
+
+def test_a_transaction_whose_first_record_was_deleted_is_still_reported(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1)
+    since = datetime.now(UTC).replace(microsecond=0)
+    with transaction(world, 0, since=since - LONG_AGO) as producer:
+        producer.produce(world.topic, record(1), partition=0)
+        assert producer.flush(30) == 0
+        world.administer("delete_records", [TopicPartition(world.topic, 0, 1)])
+        [one] = observed(world)
+        assert (one.first_offset, one.held_back) == (1, 1)
+
+
+def test_a_producer_stopped_inside_its_transaction_is_reported_until_its_timeout_ends_it(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(partitions=1, settings=GAPS)
+    world.send(record(0))
+    program = (
+        "import os, signal, sys\n"
+        "from confluent_kafka import Producer\n"
+        "servers, topic, name = sys.argv[1:]\n"
+        "one = Producer({'bootstrap.servers': servers, 'transactional.id': name, 'transaction.timeout.ms': 5000})\n"
+        "one.init_transactions(30)\n"
+        "one.begin_transaction()\n"
+        "one.produce(topic, b'hangs', partition=0)\n"
+        "assert one.flush(30) == 0\n"
+        "os.kill(os.getpid(), signal.SIGSTOP)\n"
+    )
+    words = [sys.executable, "-c", program, world.broker.bootstrap_servers, world.topic, uuid4().hex]
+    hanging = subprocess.Popen(words)
+    try:
+        wait_until(lambda: not settled(world), "the transaction is open", timeout=30)
+        world.send(record(2))
+        assert "an open transaction holds back 2 offsets from offset 1 on" in world.json("plan", "demo")["notes"][0]
+        wait_until(lambda: settled(world), "the broker ended the transaction", timeout=60)
+        assert world.json("plan", "demo")["notes"] == []
+    finally:
+        hanging.send_signal(signal.SIGKILL)
+        hanging.wait()
+    world.ok("retry", "demo")
+    assert world.exact() == Counter([(world.topic, 0, 0), (world.topic, 0, 2)])
+
+
+def test_records_that_came_between_two_questions_are_no_open_transaction(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1)
+    world.send(*map(record, range(4)))
+    cluster = KafkaCluster(world.broker.bootstrap_servers, {})
+    [place], _ = cluster.partitions([world.topic])
+    assert cluster.open_transactions({place: Watermarks(log_start=0, last_stable=2, log_end=4)}) == {}

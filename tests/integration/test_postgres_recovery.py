@@ -1,0 +1,122 @@
+"""A table and a manifest database that do not agree any more: found, named, and brought together again."""
+
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from tests.table_world import TableWorld
+from tidemark.manifest.migrate import migrate
+
+MakeTableWorld = Callable[..., TableWorld]
+
+
+@pytest.fixture(params=["same database", "another database", "beside a lake"])
+def world(request: pytest.FixtureRequest, make_table_world: MakeTableWorld) -> TableWorld:
+    """Two manifests published."""
+    made = make_table_world(same=request.param == "same database", has_lake=request.param == "beside a lake")
+    made.produce(60, bad_every=13)
+    made.ok("run", "demo", "--run-key", "one")
+    return made
+
+
+def lose_the_manifest_database(world: TableWorld) -> None:
+    with psycopg.connect(world.dsn, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA tidemark CASCADE")
+    migrate(world.dsn)
+
+
+def test_an_empty_database_adopts_what_markers_say(world: TableWorld) -> None:
+    lose_the_manifest_database(world)
+    refused = world.here("run", "demo", "--run-key", "two")
+    assert refused.exit_code == 1
+    assert "belongs to another manifest database" in refused.stderr
+    before = world.json("adopt", "demo", "--why", "a test", "--dry-run")
+    assert before["manifests"] == [1, 2]
+    assert world.json("adopt", "demo", "--why", "a test")["manifests"] == [1, 2]
+    world.assert_complete()
+    assert world.ok("adopt", "demo", "--why", "again") == ""
+    world.produce(20)
+    world.ok("run", "demo", "--run-key", "two")
+    world.assert_complete()
+    assert [one["id"] for one in world.json("manifests", "demo")] == [1, 2, 3]
+
+
+def test_a_database_restored_from_an_older_copy_is_refused_until_it_adopts(world: TableWorld) -> None:
+    world.produce(30)
+    world.ok("run", "demo", "--run-key", "two")
+    forget_the_last_manifest(world.dsn)
+    refused = world.here("run", "demo", "--run-key", "three")
+    assert refused.exit_code == 1
+    assert "holds a record of manifest 3, this database ends at 2" in refused.stderr
+    assert world.json("adopt", "demo", "--why", "restored")["manifests"] == [3]
+    world.ok("run", "demo", "--run-key", "three")
+    world.assert_complete()
+
+
+def forget_the_last_manifest(dsn: str) -> None:
+    """The database as an older copy would have it, without what forbids deletions."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("SET session_replication_role = replica")  # no triggers, as a restore has none
+        for table in ("publication", "attempt", "manifest_range"):
+            connection.execute(f"DELETE FROM tidemark.{table} WHERE manifest_id = 3")
+        connection.execute("DELETE FROM tidemark.manifest WHERE id = 3")
+        connection.execute("DELETE FROM tidemark.run WHERE run_key = 'two'")
+
+
+def test_an_attempt_that_the_database_never_gave_out_is_refused(world: TableWorld) -> None:
+    world.query("UPDATE tidemark_target.marker SET attempt = 7 WHERE manifest = 1 RETURNING manifest")
+    refused = world.here("replay", "demo", "--manifest", "1")
+    assert refused.exit_code == 1
+    assert "holds a record of attempt 7, this database ends at attempt 1" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("damage", "said", "advice"),
+    [
+        ("UPDATE tidemark_target.marker SET record = record || '{\"digest\": \"0\"}' WHERE manifest = 2",
+         "manifest 2: the record _manifests/demo/0000000002.0001.json is missing or says something else",
+         "tidemark repair demo --why TEXT"),
+        ("DELETE FROM tidemark_target.dead_letter WHERE _manifest_id = 2",
+         "manifest 2: 0 dead letters are kept where 2 were", "tidemark replay demo --manifest 2"),
+        ("UPDATE public.latest SET _offset = 999 WHERE k = 5",
+         "which it does not cover", "tidemark replay demo --manifest 2"),
+        (("INSERT INTO public.latest (k, n, at, _topic, _partition, _offset, _manifest_id, _deleted, _incarnation, "
+         "_attempt) VALUES (77, 1, now(), 't', 0, 1, 99, false, 1, 1)"),
+         "has rows of manifest 99, which this database does not know", "tidemark adopt demo --why TEXT"),
+    ],
+)  # fmt: skip
+def test_damage_to_a_table_is_one_line_that_names_the_manifest(
+    make_table_world: MakeTableWorld, damage: str, said: str, advice: str
+) -> None:
+    world = make_table_world()
+    world.produce(60, bad_every=13)
+    world.ok("run", "demo")
+    world.execute(damage)
+    audit = world.here("audit", "demo", "--deep")
+    assert audit.exit_code == 1
+    [line] = audit.stdout.splitlines()
+    assert said in line
+    assert line.endswith(f"next: {advice}")
+
+
+def test_a_lost_marker_is_written_again_by_repair(world: TableWorld) -> None:
+    world.query("DELETE FROM tidemark_target.marker WHERE manifest = 1 RETURNING manifest")
+    assert world.here("audit", "demo").exit_code == 1
+    world.ok("repair", "demo", "--why", "a test")
+    world.assert_complete()
+
+
+def test_a_lake_that_vanished_under_published_manifests_is_not_begun_anew(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world(has_lake=True)
+    world.produce(40)
+    world.ok("run", "demo")
+    aside = world.lake.rename(world.folder / "not mounted")
+    for words in (["run", "demo"], ["plan", "demo"], ["replay", "demo", "--manifest", "1"]):
+        refused = world.here(*words)
+        assert refused.exit_code == 1
+        assert f"{world.lake} is empty, and manifests are published there" in refused.stderr
+        assert not world.lake.exists(), "nothing was made in the place where the disk is to be mounted"
+    aside.rename(world.lake)
+    world.ok("run", "demo")
+    world.assert_complete()

@@ -1,0 +1,245 @@
+"""A target that is down, locked, of another shape or without a right: one message with the way out, nothing half."""
+
+import json
+from collections.abc import Callable
+from unittest import mock
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests.table_world import TableWorld, table_sink
+from tidemark.manifest.migrate import migrate
+from tidemark.sinks import postgres_connection
+
+MakeTableWorld = Callable[..., TableWorld]
+CREATE = (
+    "CREATE TABLE public.latest ({columns}, k bigint PRIMARY KEY, _topic text, _partition integer, _offset bigint, \
+_timestamp timestamptz, _manifest_id bigint, _deleted boolean, _incarnation integer, _attempt integer)"
+)
+COLUMNS = "n bigint, at timestamptz, name text"
+
+
+@pytest.fixture
+def world(make_table_world: MakeTableWorld) -> TableWorld:
+    """A table that a person makes: the pipeline may not."""
+    made = make_table_world(settings={"sinks": [table_sink(auto_create=False)]})
+    made.produce(20)
+    return made
+
+
+def refused(world: TableWorld) -> str:
+    """What the person reads; nothing is published, and no row is in the table."""
+    failed = world.here("run", "demo", "--run-key", "one")
+    assert failed.exit_code == 1, failed.stderr
+    assert world.json("manifests", "demo")[0]["published_attempt"] is None
+    assert world.rows() == {} if world.table_is_readable() else True
+    return failed.stderr
+
+
+def run_ddl(world: TableWorld, message: str) -> None:
+    """Do what the message says is to be run."""
+    statement = message.split("run in its database: ")[1].split("; ")[0].splitlines()[0]
+    world.execute(statement)
+
+
+def test_the_statement_that_a_refusal_names_is_all_that_is_missing(world: TableWorld) -> None:
+    message = refused(world)
+    assert "the table does not exist" in message
+    assert 'CREATE TABLE "public"."latest" ("n" bigint, ' in message
+    run_ddl(world, message)
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("n bigint, at timestamptz", "the table has no column name"),
+        ("n integer, at timestamptz, name text", "column n is integer, the rows have bigint"),
+        ("n bigint, at date, name text", "column at is date, the rows have timestamp with time zone"),
+        (f"{COLUMNS}, house text NOT NULL", "column house is NOT NULL without a default, and the rows do not have it"),
+    ],
+)
+def test_a_table_of_another_shape_is_refused_with_the_statement_that_mends_it(
+    world: TableWorld, columns: str, said: str
+) -> None:
+    world.execute(CREATE.format(columns=columns))
+    message = refused(world)
+    assert said in message
+    run_ddl(world, message)
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+@pytest.mark.parametrize(
+    "columns",
+    ["n numeric, at timestamptz, name varchar", f"{COLUMNS}, id bigint GENERATED ALWAYS AS IDENTITY, more text"],
+)
+def test_wider_columns_and_columns_of_its_own_are_the_tables_business(world: TableWorld, columns: str) -> None:
+    world.execute(CREATE.format(columns=columns))
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_a_key_that_is_not_unique_in_the_table_is_refused(world: TableWorld) -> None:
+    world.execute(CREATE.format(columns=COLUMNS).replace("k bigint PRIMARY KEY", "k bigint NOT NULL"))
+    message = refused(world)
+    assert "the table has no unique key over just (k), so there may be several rows of a key" in message
+    run_ddl(world, message)
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_a_constraint_that_says_no_is_named_and_nothing_is_applied(world: TableWorld) -> None:
+    world.execute(CREATE.format(columns=COLUMNS.replace("n bigint", "n bigint CONSTRAINT small CHECK (n < 15)")))
+    message = refused(world)
+    assert "violates check constraint" in message
+    assert "constraint=small" in message
+    world.execute("ALTER TABLE public.latest DROP CONSTRAINT small")
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_a_new_column_is_an_error_with_its_ddl_unless_the_pipeline_may_create_it(world: TableWorld) -> None:
+    run_ddl(world, refused(world))
+    world.ok("retry", "demo")
+    schema = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING, k BIGINT NOT NULL, colour STRING"
+    world.settings["decode"] = {"format": "json", "schema": schema}
+    world.write_pipeline()
+    world.produce(20)
+    failed = world.here("run", "demo", "--run-key", "two")
+    assert 'ALTER TABLE "public"."latest" ADD COLUMN "colour" text' in failed.stderr
+    world.settings["sinks"] = [table_sink(auto_create=True)]
+    world.write_pipeline()
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def as_guest(world: TableWorld) -> str:
+    """A user with no rights in the warehouse; the connection uses it from here on."""
+    owner = world.targets["warehouse"]
+    world.execute("DROP ROLE IF EXISTS guest_of_tests")
+    world.execute("CREATE ROLE guest_of_tests LOGIN PASSWORD 'guest'")
+    world.targets["guest"] = owner
+    host = owner.rpartition("@")[2]
+    world.targets["warehouse"] = f"postgresql://guest_of_tests:guest@{host}"
+    return owner
+
+
+def test_a_missing_right_is_named_with_the_grant(world: TableWorld) -> None:
+    world.execute(CREATE.format(columns=COLUMNS))
+    owner = as_guest(world)
+    try:
+        failed = world.here("run", "demo", "--run-key", "one")
+        assert failed.exit_code == 1
+        assert (
+            "the schema tidemark_target cannot be made: PostgreSQL says: permission denied for database"
+            in failed.stderr
+        )
+        assert "CREATE SCHEMA tidemark_target AUTHORIZATION" in failed.stderr
+        world.execute("CREATE SCHEMA tidemark_target AUTHORIZATION guest_of_tests", owner)
+        failed = world.here("run", "demo", "--run-key", "one")
+        assert "user guest_of_tests may not read and write the table" in failed.stderr
+        world.execute(failed.stderr.split("run in its database: ")[1].splitlines()[0], owner)
+        world.ok("retry", "demo")
+        world.assert_complete()
+    finally:
+        world.targets["warehouse"] = owner
+        world.execute("DROP OWNED BY guest_of_tests")
+        world.execute("DROP ROLE guest_of_tests")
+
+
+def test_a_locked_table_is_waited_for_and_then_named(world: TableWorld) -> None:
+    world.execute(CREATE.format(columns=COLUMNS))
+    with (
+        psycopg.connect(world.targets["warehouse"]) as holder,
+        mock.patch.object(postgres_connection, "LOCK_TIMEOUT_S", 1),
+    ):
+        holder.execute("LOCK TABLE public.latest IN SHARE MODE")
+        failed = world.here("run", "demo", "--run-key", "one")
+        assert failed.exit_code == 1
+        assert "waited in vain for a lock that another session holds" in failed.stderr
+    assert world.rows() == {}
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_a_target_that_is_down_does_not_keep_the_lake_from_its_rows(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world(has_lake=True)
+    world.produce(50, bad_every=7)
+    alive = world.targets["warehouse"]
+    world.targets["warehouse"] = "postgresql://nobody:canary-password@127.0.0.1:1/none"
+    failed = world.here("run", "demo", "--run-key", "one")
+    assert failed.exit_code == 1
+    assert "the database of connection warehouse cannot be reached" in failed.stderr
+    assert "canary" not in failed.stderr + failed.stdout
+    assert world.exact() == world.listing() == world.recorded() == world.everything()
+    before = {path: path.stat().st_mtime_ns for path in world.lake.rglob("*.parquet")}
+    assert {one["state"] for one in world.json("manifests", "demo")} == {"failed"}
+    world.targets["warehouse"] = alive
+    world.ok("retry", "demo")
+    world.assert_complete()
+    assert {path: path.stat().st_mtime_ns for path in world.lake.rglob("*.parquet")} == before, "not written again"
+    with psycopg.connect(world.dsn) as connection:
+        found = connection.execute("SELECT DISTINCT sink, attempt FROM tidemark.publication ORDER BY 1").fetchall()
+        history = connection.execute("SELECT json_agg(e)::text FROM tidemark.event e").fetchone()
+    assert found == [("files", 1), ("postgres", 2)]
+    assert "canary" not in str(history)
+
+
+def test_a_lake_that_is_no_folder_does_not_keep_the_table_from_its_rows(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world(has_lake=True)
+    world.produce(50)
+    world.ok("plan", "demo", "--run-key", "one")
+    aside = world.lake.rename(world.folder / "aside")
+    world.lake.write_text("not a folder")
+    failed = world.here("retry", "demo")
+    assert failed.exit_code == 1
+    assert world.rows() == world.latest(world.everything())
+    world.lake.unlink()
+    aside.rename(world.lake)
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_two_manifest_databases_do_not_write_one_table(make_table_world: MakeTableWorld, world: TableWorld) -> None:
+    run_ddl(world, refused(world))
+    world.ok("retry", "demo")
+    with psycopg.connect(world.dsn, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA tidemark CASCADE")
+    migrate(world.dsn)
+    other = world.here("run", "demo", "--run-key", "two")
+    assert other.exit_code == 1
+    assert "connection warehouse, table public.latest belongs to another manifest database" in other.stderr
+
+
+def test_a_table_that_vanished_with_its_database_is_not_begun_anew(world: TableWorld) -> None:
+    run_ddl(world, refused(world))
+    world.ok("retry", "demo")
+    world.execute("DROP SCHEMA tidemark_target CASCADE")
+    world.execute("DROP TABLE public.latest")
+    world.produce(20)
+    failed = world.here("run", "demo", "--run-key", "two")
+    assert failed.exit_code == 1
+    assert "table public.latest is empty, and manifests are published there" in failed.stderr
+
+
+def test_the_order_and_the_record_hold_no_secret(world: TableWorld) -> None:
+    world.targets["warehouse"] = world.targets["warehouse"].replace("//", "//", 1)
+    password = psycopg.conninfo.conninfo_to_dict(world.targets["warehouse"])["password"]
+    lifecycle = world.lifecycle()
+    run_ddl(world, refused(world))
+    world.ok("retry", "demo")
+    [manifest, *_] = lifecycle.database.manifests("demo")
+    order = lifecycle.order(manifest, 1).to_json()
+    [marker] = world.query("SELECT json_agg(m)::text AS text FROM tidemark_target.marker m")
+    assert json.loads(order)["sinks"][0]["options"]["connection"] == "warehouse"
+    assert str(password) not in order + str(marker["text"])
+
+
+def test_a_statement_is_never_made_of_a_configured_text(world: TableWorld) -> None:
+    world.settings["sinks"] = [table_sink(table='latest"; DROP TABLE x; --')]
+    world.write_pipeline()
+    assert "must be a table such as prices or sales.prices" in world.here("plan", "demo").stderr
+    assert sql.Identifier('a"b').as_string(None) == '"a""b"'

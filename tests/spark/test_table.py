@@ -1,0 +1,33 @@
+"""A table fed by Spark: executors copy their rows into staging themselves."""
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.table_world import TableWorld
+
+MakeTableWorld = Callable[..., TableWorld]
+
+
+def test_spark_fills_a_table_and_a_lake_from_one_pass(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world(has_lake=True, partitions=3)
+    world.produce(300, bad_every=17)
+    done = world.tidemark("run", "demo", spark=True)
+    assert done.returncode == 0, done.stderr
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("point", ["stage.mid:kill9", "publish.before_record:kill9"])
+def test_killed_with_spark_at_work_a_table_is_as_if_nothing_happened(
+    make_table_world: MakeTableWorld, point: str
+) -> None:
+    world = make_table_world(partitions=3)
+    world.produce(300, bad_every=17)
+    killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=point, spark=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    world.assert_whole()
+    retried = world.tidemark("retry", "demo", spark=True)
+    assert retried.returncode == 0, retried.stderr
+    world.ok("run", "demo", "--run-key", "one")
+    world.assert_complete()

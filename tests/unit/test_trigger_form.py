@@ -1,0 +1,21 @@
+"""What the trigger form hands over, before anything is planned."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tidemark.airflow.dag import moment
+from tidemark.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    "text", ["2024-03-01T11:00", "2024-03-01T11:00:00Z", "2024-03-01T12:00+01:00", "2024-03-01T11:00:00.000000"]
+)
+def test_plan_until_without_a_zone_is_utc(text: str) -> None:
+    assert moment(text) == datetime(2024, 3, 1, 11, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "", "2024-13-01T00:00"])
+def test_plan_until_that_is_no_time_is_refused_with_the_way_to_write_it(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="which is no time"):
+        moment(text)
