@@ -1,0 +1,278 @@
+"""Processes as threads that a test lets go from one operation to the next, and that die as processes die.
+
+An actor runs a real verb with a database session and sinks of its own, one actor at a time. It may stop before every
+statement, every change of the lake and every question to Kafka, but inside a transaction only at a failpoint.
+
+A kill is to be as honest as SIGKILL: the session is closed, so its locks go and its transaction rolls back, and the
+lake refuses what the code's own clean-up still tries while the exception climbs. Python is alive, the process is not.
+"""
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from enum import StrEnum
+from typing import Any
+from unittest import mock
+
+from tidemark import failpoints
+from tidemark.errors import TidemarkError, Unavailable, WorkFailed
+from tidemark.manifest.database import ManifestDatabase, Row
+from tidemark.objectstore import LocalStore
+
+STUCK_S = 90.0  # longer than the 60 s that a statement waits for a lock
+
+
+class Killed(BaseException):
+    """The process is gone; nothing catches this but the actor."""
+
+
+class Fault(StrEnum):
+    """What hits an actor at one operation."""
+
+    KILL = "kill -9 before it"
+    CUT = "its database session is ended, it lives on"  # from outside, while it stands
+    FAIL = "the outside system fails before it"
+    LOSE = "done, and the answer is lost"
+
+
+class Life:
+    """How far a process may go, what will hit it, and whether it is dead; shared by all that it uses."""
+
+    def __init__(self) -> None:
+        self.dead = False
+        self.at = "its begin"
+        self.operations = 0
+        self.to_failpoint = False
+        self.budget: int | None = None  # operations until the next stop; None: none but failpoints, or the end
+        self.armed: tuple[Fault, int] | None = None
+        self.hits: list[tuple[Fault, str]] = []
+        self.turn = threading.Semaphore(0)
+        self.stopped = threading.Semaphore(0)
+
+    def before(self, what: str, *, may_stop: bool = True, failpoint: bool = False) -> Fault | None:
+        """Called by the actor before each operation: stops, dies, or says what goes wrong with it."""
+        self.check()
+        self.operations += 1
+        stop = failpoint and self.to_failpoint
+        if self.budget is not None:
+            self.budget -= 1
+            stop = stop or (may_stop and self.budget <= 0)
+        if stop:
+            self.at = what
+            self.park()
+        fault = self._fault(what)
+        if fault is Fault.KILL:
+            self.dead = True
+            raise Killed
+        return fault
+
+    def park(self) -> None:
+        """Wait until the test lets it go on."""
+        self.stopped.release()
+        self.turn.acquire()
+        self.check()
+
+    def check(self) -> None:
+        if self.dead:
+            raise Killed
+
+    def _fault(self, what: str) -> Fault | None:
+        if self.armed is None:
+            return None
+        fault, left = self.armed
+        self.armed = None if left <= 1 else (fault, left - 1)
+        if left > 1:
+            return None
+        self.hits.append((fault, what))
+        return fault
+
+
+class MortalDatabase(ManifestDatabase):
+    """A session of one process; every statement is an operation."""
+
+    def __init__(self, dsn: str, actor: str, life: Life) -> None:
+        super().__init__(dsn, actor)
+        self._life = life
+        self._depth = 0
+        self._lost_commit = False
+        self.started: tuple[int, int] | None = None  # the manifest and attempt it is working on
+        self.pid = self._connection.info.backend_pid
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._depth > 0
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self._depth += 1
+        try:
+            with super().transaction():
+                yield
+        finally:
+            self._depth -= 1
+            lost, self._lost_commit = self._lost_commit, self.in_transaction and self._lost_commit
+        if lost and not self.in_transaction:
+            self._lose("COMMIT")
+
+    def start(self, manifest: int, fingerprint: str) -> int | None:
+        attempt = super().start(manifest, fingerprint)
+        self.started = None if attempt is None else (manifest, attempt)
+        return attempt
+
+    def _rows(self, name: str, **values: object) -> list[Row]:
+        try:
+            fault = self._life.before(f"sql {name}", may_stop=not self.in_transaction)
+        except Killed:
+            self.close()
+            raise
+        if fault is Fault.FAIL:
+            self.close()
+        rows = super()._rows(name, **values)
+        if fault is Fault.LOSE and self.in_transaction:
+            self._lost_commit = True
+        elif fault is Fault.LOSE:
+            self._lose(name)
+        return rows
+
+    def _lose(self, what: str) -> None:
+        self.close()
+        raise Unavailable(f"the answer to {what} was lost", next_step="this is a fault of the test")
+
+
+class MortalStore(LocalStore):
+    """The lake as one process sees it; every call is an operation, and a dead process changes nothing."""
+
+    def __init__(self, root: str, life: Life) -> None:
+        super().__init__(root)
+        self._life = life
+
+    def put_if_absent(self, key: str, content: bytes) -> bool:
+        return bool(self._change("put_if_absent", key, content))
+
+    def put(self, key: str, content: bytes) -> None:
+        self._change("put", key, content)
+
+    def move(self, staged: str, key: str, size: int) -> None:
+        self._change("move", staged, key, size)
+
+    def sync(self, keys: Iterable[str]) -> None:
+        self._change("sync", keys)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:  # one by one: a process may die between two
+            self._change("delete", [key])
+
+    def delete_folder(self, key: str) -> None:
+        self._change("delete_folder", key)
+
+    def get(self, key: str) -> bytes | None:
+        self._life.before(f"lake get {key}")
+        return super().get(key)
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        self._life.before(f"lake list {prefix}")
+        yield from super().list(prefix)
+
+    def _change(self, name: str, *arguments: Any) -> object:
+        fault = self._life.before(f"lake {name} {arguments[0]}")
+        if fault is Fault.FAIL:
+            raise Unavailable("the disk does not answer", next_step="this is a fault of the test")
+        done: object = getattr(super(), name)(*arguments)
+        if fault is Fault.LOSE:
+            raise Unavailable(f"the answer to {name} was lost", next_step="this is a fault of the test")
+        return done
+
+
+class Actor(threading.Thread):
+    """One process: ``verb`` is what it does, and gets the actor; it begins when it is first let go."""
+
+    def __init__(self, name: str, verb: Callable[["Actor"], object], *, plans: bool = False) -> None:
+        super().__init__(name=name, daemon=True)
+        self.verb = verb
+        self.plans = plans  # takes the planning lock of the pipeline
+        self.life = Life()
+        self.database: MortalDatabase | None = None
+        self.ended = False
+        self.result: object = None
+        self.error: TidemarkError | None = None
+        self.defect: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        self.life.turn.acquire()
+        try:
+            self.life.check()
+            self.result = self.verb(self)
+        except Killed:
+            self.life.dead = True
+        except TidemarkError as error:
+            self.error = error
+        except BaseException as defect:  # whatever else comes out of a verb is a defect, and the test says so
+            self.defect = defect
+        finally:
+            if self.database is not None:
+                self.database.close()
+            self.ended = True
+            self.life.stopped.release()
+
+    @property
+    def at_work(self) -> tuple[int, int] | None:
+        """The manifest and the number of its attempt, once it has one and until it ends."""
+        return None if self.ended or self.database is None else self.database.started
+
+    @property
+    def holds_lock(self) -> bool:
+        """Whether it stands inside a transaction, where others would wait for it."""
+        return not self.ended and self.database is not None and self.database.in_transaction
+
+    def go(self, *, to_failpoint: bool = False, operations: int | None = None) -> None:
+        """To the next failpoint, for some operations, or (with neither) to its end; returns when it has stopped."""
+        self.life.to_failpoint = to_failpoint
+        self.life.budget = operations
+        self._let_go()
+
+    def kill(self) -> None:
+        """SIGKILL where it stands."""
+        self.life.dead = True
+        self.life.hits.append((Fault.KILL, self.life.at))
+        if self.database is not None:
+            self.database.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        assert not self.ended, f"{self.name} has ended"
+        self.life.turn.release()
+        assert self.life.stopped.acquire(timeout=STUCK_S), f"{self.name} hangs after {self.life.at}"
+        if self.defect is not None:
+            raise self.defect
+
+
+def notice(what: str) -> None:
+    """For outside systems that all processes share: an operation of the actor that asks, if it is one."""
+    actor = threading.current_thread()
+    if isinstance(actor, Actor) and actor.life.before(what) in (Fault.FAIL, Fault.LOSE):
+        raise Unavailable(f"no answer to {what}", next_step="this is a fault of the test")
+
+
+def _failpoint(name: str) -> None:
+    actor = threading.current_thread()
+    if not isinstance(actor, Actor):
+        return
+    if actor.life.before(f"failpoint {name}", failpoint=True, may_stop=not actor.holds_lock):
+        raise WorkFailed(f"failpoint {name} raised", next_step="this is a fault of the test")
+
+
+@contextmanager
+def actors_stop_at_failpoints() -> Iterator[None]:
+    """Every module of ours that has failpoints passes them on to its actor while the block runs.
+
+    A patch, since the real action of a failpoint hits the whole process, and all actors share this one.
+    """
+    real = failpoints.failpoint
+    ours = [module for name, module in sys.modules.items() if name.startswith(("tidemark.", "tests."))]
+    with ExitStack() as stack:
+        for one in ours:
+            if getattr(one, "failpoint", None) is real:
+                stack.enter_context(mock.patch.object(one, "failpoint", _failpoint))
+        yield

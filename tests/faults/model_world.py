@@ -1,0 +1,352 @@
+"""One pipeline under fire: real PostgreSQL, real files, real verbs; a model broker and processes that can be stopped.
+
+A schedule is a sequence of calls here, written by hand or drawn by hypothesis. After each of them ``Oracle.check`` must
+hold; after ``settle``, which lets all faults end, ``Oracle.check_quiet``.
+"""
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from unittest import mock
+
+import psycopg
+
+from sandbox.postgres import Postgres
+from tests.faults.actors import Actor, Fault, MortalDatabase, MortalStore, actors_stop_at_failpoints, notice
+from tests.faults.model_broker import Fate, Log, ModelBroker, Transaction
+from tidemark import accepting, adoption, lifecycle, repairing
+from tidemark.batch import BatchProcessor
+from tidemark.connections import KafkaConnection
+from tidemark.failpoints import failpoint
+from tidemark.lifecycle import Lifecycle
+from tidemark.manifest.database import ManifestDatabase
+from tidemark.model import Order, Receipt, RunKind, receipt_of_tasks
+from tidemark.pipeline import Pipeline
+from tidemark.planning import Tick
+from tidemark.sections import Surroundings
+
+EPOCH = datetime(2024, 3, 1, tzinfo=UTC)
+NAME = "demo"
+SCHEMAS = ("n BIGINT NOT NULL, name STRING", "n BIGINT NOT NULL")  # another code makes other rows of the same records
+WHY = "the schedule says so"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What stays the same during one schedule."""
+
+    gaps: str = "transactions"
+    on_data_loss: str = "fail"
+    starting_offsets: str = "earliest"
+    max_records: int = 5
+    max_slices: int = 4
+    partitions: int = 2
+
+
+class ModelWorld:
+    """Everything one schedule works on; used as a context manager, since it has threads, a database and a folder."""
+
+    def __init__(self, postgres: Postgres, template: str, settings: Settings, reached: Counter[str]) -> None:
+        self.postgres = postgres
+        self.settings = settings
+        self.reached = reached  # what happened, by name: interesting combinations and faults
+        self.broker = ModelBroker(notice)
+        self.clock = EPOCH
+        self.topics = ["a"]
+        self.schema = 0
+        self.actors: list[Actor] = []
+        self.open: dict[tuple[str, int], Transaction] = {}  # by topic id and partition
+        self.runs = 0
+        self.copy: str | None = None  # a database as it was
+        self.surgery = False  # a person gave offsets up since the oracle last looked
+        self.stack = contextlib.ExitStack()
+        self.folder = Path(tempfile.mkdtemp(prefix="tidemark-schedule-"))
+        self.stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        self.dsn = self.stack.enter_context(postgres.temporary_database("schedule", template))
+        # A patch, since the constructor makes a client with threads for a broker that is not there.
+        self.stack.enter_context(mock.patch.object(lifecycle, "KafkaCluster", return_value=self.broker))
+        self.stack.enter_context(actors_stop_at_failpoints())
+        self._look()
+        self.stack.callback(self._look_away)
+        self.stack.callback(self._kill_all)
+        self.broker.create("a", settings.partitions)
+        self.reached["schedules"] += 1
+
+    def close(self) -> None:
+        self.stack.close()
+        if self.copy:
+            self.postgres.drop_database(self.copy)
+
+    def _look(self) -> None:
+        """Connections of an onlooker, who is no process of the schedule."""
+        self.database = ManifestDatabase(self.dsn, "onlooker")
+        self.sql = psycopg.connect(self.dsn, autocommit=True)
+
+    def _look_away(self) -> None:
+        self.database.close()
+        self.sql.close()
+
+    @property
+    def lake(self) -> Path:
+        return self.folder / "lake"
+
+    def pipeline(self) -> Pipeline:
+        """The pipeline file as it is now."""
+        one = self.settings
+        kafka = {
+            "bootstrap_servers": self.broker.bootstrap_servers,
+            "topics": self.topics,
+            "gaps": one.gaps,
+            "on_data_loss": one.on_data_loss,
+            "starting_offsets": one.starting_offsets,
+            "slice": {"max_records": one.max_records, "max_slices": one.max_slices},
+        }
+        raw = {
+            "pipeline": NAME,
+            "source": {"kafka": kafka},
+            "decode": {"format": "json", "schema": SCHEMAS[self.schema]},
+            "on_error": "dead_letter",
+            "sinks": [{"files": {"root": str(self.lake), "layout": "raw/{stream}/%Y/%m/%d/%H"}}],
+        }
+        return Pipeline.model_validate(raw, context=Surroundings(self.folder, self.folder))
+
+    def onlooker(self) -> Lifecycle:
+        """The verbs as a person calls them who waits until they end."""
+        return Lifecycle(self.pipeline(), self.database, KafkaConnection(self.broker.bootstrap_servers, {}))
+
+    # Kafka
+
+    def log(self, topic: str, partition: int) -> Log:
+        logs = self.broker.by_name[topic].logs
+        return logs[partition % len(logs)]
+
+    def produce(
+        self, count: int = 1, *, topic: str = "a", partition: int = 0, minutes: int = 7, bad: bool = False
+    ) -> None:
+        """Records ``minutes`` after one another; negative ones are late, and the clock does not go back."""
+        log = self.log(topic, partition)
+        transaction = self.open.get(self._key(topic, partition))
+        for _ in range(count):
+            if minutes > 0:
+                self.clock += timedelta(minutes=minutes)
+            stamp = self.clock if minutes > 0 else self.clock + timedelta(minutes=minutes)
+            self.broker.produce(log, stamp, transaction=transaction, bad=bad)
+        self.reached["late records"] += minutes < 0
+
+    def _key(self, topic: str, partition: int) -> tuple[str, int]:
+        one = self.broker.by_name[topic]
+        return one.topic_id, partition % len(one.logs)
+
+    def begin(self, *, topic: str = "a", partition: int = 0) -> None:
+        self.open.setdefault(self._key(topic, partition), Transaction())
+
+    def end(self, *, topic: str = "a", partition: int = 0, commit: bool) -> None:
+        transaction = self.open.pop(self._key(topic, partition), None)
+        log = self.log(topic, partition)
+        if transaction and any(one.transaction is transaction for one in log.entries):
+            self.broker.finish(log, self.clock, transaction, Fate.COMMITTED if commit else Fate.ABORTED)
+            self.reached["a transaction was " + ("committed" if commit else "aborted")] += 1
+
+    def delete_records(self, share: float, *, topic: str = "a", partition: int = 0) -> None:
+        """Retention takes the oldest share of what is left below the last stable offset."""
+        log = self.log(topic, partition)
+        log.start += round((log.last_stable - log.start) * share)
+
+    def truncate(self, lost: int, *, topic: str = "a", partition: int = 0) -> None:
+        log = self.log(topic, partition)
+        log.truncate(max(0, log.end - lost))
+
+    def recreate(self, *, topic: str = "a", partitions: int = 2) -> None:
+        self.broker.create(topic, partitions)
+
+    def add_partition(self, *, topic: str = "a") -> None:
+        self.broker.by_name[topic].logs.append(Log())
+
+    def add_topic(self) -> None:
+        """A second topic, and the pipeline file names it from now on."""
+        self.broker.create("b", 1)
+        self.topics = ["a", "b"]
+
+    def change_code(self) -> None:
+        """Another schema: what is done from now on has other rows, so a replay has something to move."""
+        self.schema = 1 - self.schema
+
+    # processes
+
+    def plan(self, run_key: str | None = None, *, until: int | None = None) -> Actor:
+        """A planner; ``until`` minutes before the newest record, else up to now. A key given again is a repetition."""
+        self.runs += 1
+        cut = None if until is None else self.clock - timedelta(minutes=until)
+        tick = Tick(run_key or f"run-{self.runs}", RunKind.MANUAL, cut)
+        return self._act(f"plan {tick.run_key}", lambda one: one.plan(tick), plans=True)
+
+    def process(self, manifest: int, *, replay: bool = False) -> Actor:
+        word = "replay" if replay else "process"
+        return self._act(f"{word} {manifest}", lambda one: one.process(manifest, self.stage, replay=replay))
+
+    def sweep(self) -> Actor:
+        return self._act("sweep", lambda one: one.publisher.sweep())
+
+    def repair(self) -> Actor:
+        return self._act("repair", lambda one: repairing.repair(one, WHY, dry_run=False))
+
+    def adopt(self) -> Actor:
+        return self._act("adopt", lambda one: adoption.adopt(one, WHY, dry_run=False), plans=True)
+
+    def accept_loss(self) -> Actor:
+        return self._decide("accept loss", lambda one: accepting.accept_loss(one, WHY, dry_run=False))
+
+    def accept_topic(self, topic: str = "a") -> Actor:
+        return self._decide("accept topic", lambda one: accepting.accept_topic(one, topic, WHY, dry_run=False))
+
+    def accept_truncation(self, topic: str = "a", partition: int = 0) -> Actor:
+        def verb(one: Lifecycle) -> object:
+            return accepting.accept_truncation(one, topic, partition, WHY, start=None, dry_run=False)
+
+        return self._decide("accept truncation", verb)
+
+    def _decide(self, name: str, verb: Callable[[Lifecycle], object]) -> Actor:
+        self.surgery = True
+        return self._act(name, verb, plans=True)
+
+    def _act(self, name: str, verb: Callable[[Lifecycle], object], *, plans: bool = False) -> Actor:
+        def live(actor: Actor) -> object:
+            actor.database = MortalDatabase(self.dsn, name, actor.life)
+            connection = KafkaConnection(self.broker.bootstrap_servers, {})
+            own = Lifecycle(self.pipeline(), actor.database, connection)
+            for sink in own.sinks:
+                sink.store = MortalStore(sink.root, actor.life)
+            return verb(own)
+
+        actor = Actor(name, live, plans=plans)
+        self.actors.append(actor)
+        return actor
+
+    def stage(self, order: Order) -> Receipt:
+        """What Spark does, by the code of its tasks; a process may die between two of them."""
+        failpoint("read.before")
+        processor = BatchProcessor(order)
+        reports = []
+        for task, one in enumerate(order.ranges):
+            reports.append(processor.process(f"{task:05d}-0", [self.broker.batch(one)]))
+            failpoint("stage.mid")
+        return receipt_of_tasks(order, reports)
+
+    # what happens to processes
+
+    def step(self, actor: Actor, *, operations: int | None = None) -> None:
+        """To the actor's next failpoint, or some operations further."""
+        self._advance(actor, lambda: actor.go(to_failpoint=operations is None, operations=operations))
+
+    def finish(self, actor: Actor) -> None:
+        if not actor.ended:
+            self._advance(actor, actor.go)
+
+    def run_to(self, actor: Actor, name: str, passes: int = 1) -> None:
+        """To a failpoint by its name."""
+        for _ in range(passes):
+            self.step(actor)
+            while actor.life.at != f"failpoint {name}":
+                assert not actor.ended, f"{actor.name} never came to {name}: {actor.error}"
+                self.step(actor)
+
+    def kill(self, actor: Actor) -> None:
+        if not actor.ended:
+            self._advance(actor, actor.kill)
+
+    def hit(self, actor: Actor, fault: Fault, operations: int) -> None:
+        """Go on to the end, and be hit at one operation on the way."""
+        actor.life.armed = (fault, operations)
+        self._advance(actor, actor.go)
+
+    def cut(self, actor: Actor) -> None:
+        """Its session is ended by the server while it stands; it does not know."""
+        if actor.database is not None:
+            actor.life.hits.append((Fault.CUT, actor.life.at))
+            self.sql.execute("SELECT pg_terminate_backend(%s)", [actor.database.pid])
+            self._wait_gone(actor)
+
+    def _advance(self, actor: Actor, move: Callable[[], None]) -> None:
+        self._note_overtaken(actor)
+        move()
+        if actor.ended:
+            self._wait_gone(actor)
+            self.actors.remove(actor)
+            self._note_end(actor)
+        else:
+            self.reached[f"paused at {' '.join(actor.life.at.split()[:2])}"] += 1
+        for fault, at in actor.life.hits:
+            self.reached[f"fault {fault.name.lower()}"] += 1
+            self.reached[f"fault {fault.name.lower()} {' '.join(at.split()[:2])}"] += 1
+        actor.life.hits.clear()
+
+    def _note_overtaken(self, actor: Actor) -> None:
+        if actor.at_work is None:
+            return
+        manifest, attempt = actor.at_work
+        published = self.database.manifest(manifest).published_attempt or 0
+        rivals = [one.at_work for one in self.actors if one.at_work and one.at_work[0] == manifest]
+        self.reached["an older attempt woke after a newer had published"] += published > attempt
+        self.reached["an older attempt went on beside a newer one"] += any(one > actor.at_work for one in rivals)
+        self.reached["a newer attempt went on beside an older one"] += any(one < actor.at_work for one in rivals)
+
+    def _note_end(self, actor: Actor) -> None:
+        verb = actor.name.split()[0]
+        if actor.life.dead:
+            self.reached[f"{verb} was killed"] += 1
+        elif actor.error is not None:
+            self.reached[f"{verb} said {type(actor.error).__name__}"] += 1
+        else:
+            ending = getattr(actor.result, "ending", "well")
+            self.reached[f"{verb} ended {ending}"] += 1
+
+    def _wait_gone(self, actor: Actor) -> None:
+        """Until the server has noticed that the session is over; only then are its locks gone."""
+        if actor.database is None:
+            return
+        deadline = time.monotonic() + 30
+        while self.sql.execute("SELECT FROM pg_stat_activity WHERE pid = %s", [actor.database.pid]).fetchone():
+            assert time.monotonic() < deadline, "the session never ended"
+            time.sleep(0.0005)
+
+    def _kill_all(self) -> None:
+        for actor in list(self.actors):
+            self.kill(actor)
+
+    def may_move(self, actor: Actor) -> bool:
+        """A planner would wait for another that stands inside its transaction."""
+        return not actor.plans or not any(other.holds_lock for other in self.actors if other is not actor)
+
+    # the database, back to what it was
+
+    def snapshot(self) -> None:
+        """Keep a copy; nobody may be at work."""
+        assert not self.actors
+        with self._away():
+            if self.copy:
+                self.postgres.drop_database(self.copy)
+            self.copy = f"copy_{self._database_name()}"
+            self.postgres.create_database(self.copy, self._database_name())
+
+    def restore(self) -> None:
+        """The copy takes the database's place; who was at work is dead."""
+        assert self.copy
+        self._kill_all()
+        with self._away():
+            self.postgres.drop_database(self._database_name())
+            self.postgres.create_database(self._database_name(), self.copy)
+
+    @contextlib.contextmanager
+    def _away(self) -> Iterator[None]:
+        self._look_away()
+        yield
+        self._look()
+
+    def _database_name(self) -> str:
+        return self.dsn.rpartition("/")[2]

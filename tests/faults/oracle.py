@@ -1,0 +1,290 @@
+"""What must be true after every step of a schedule, whatever was killed, paused or repeated (invariants.md).
+
+The truth is the model broker: it knows every record that ever was at an offset. The oracle reads the real files that
+the exact reader is told of, and compares row by row.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from tests.faults.model_broker import Entry
+from tests.faults.model_world import NAME, ModelWorld
+from tidemark.audit import audit
+from tidemark.layout import RecordName
+from tidemark.model import Manifest, ManifestState, ObjectKind, PublishedObject
+from tidemark.offsets import Range
+
+Piece = tuple[int | None, int, str, int | None]  # start, end, kind, manifest
+
+CHAINS = """
+SELECT c.id, c.topic, c.topic_id, c.partition, r.start_offset, r.end_offset, r.kind::text, r.manifest_id
+FROM tidemark.manifest_range r JOIN tidemark.chain c ON c.id = r.chain_id ORDER BY c.id, r.end_offset
+"""
+RUNS = "SELECT run_key, cut_at, reached, manifests, covered_by FROM tidemark.run"
+
+
+class Violated(AssertionError):
+    """An invariant does not hold; the message begins with its number."""
+
+
+class Oracle:
+    """Looks at one world after each step, and remembers what may not change."""
+
+    def __init__(self, world: ModelWorld) -> None:
+        self.world = world
+        self.behind = False  # the database was restored and has not adopted what the lake knows
+        self.read: dict[tuple[int, int], list[object]] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """The database is another one from here on."""
+        self.chains: dict[int, list[Piece]] = {}
+        self.runs: dict[str, Any] = {}
+        self.manifests: dict[int, Manifest] = {}
+
+    def check(self) -> None:
+        """After every step."""
+        self._check_chains()
+        self._check_runs()
+        manifests = self.world.database.manifests(NAME)
+        self._check_tokens(manifests)
+        if not self.behind:
+            self._check_published(manifests)
+        self.world.surgery = bool(self.world.actors) and self.world.surgery
+
+    def _fail(self, number: str, what: str) -> None:
+        raise Violated(f"{number}: {what}")
+
+    def _check_chains(self) -> None:
+        found: dict[int, list[Piece]] = {}
+        for chain, topic, topic_id, partition, *piece in self.world.sql.execute(CHAINS).fetchall():
+            found.setdefault(chain, []).append(tuple(piece))
+            log = self.world.broker.by_id[topic_id].logs[partition]
+            if piece[2] == "data" and piece[1] > log.most_stable:
+                self._fail("I4 stable end", f"{topic}-{partition} {piece} ends above {log.most_stable}")
+        for chain, pieces in found.items():
+            anchor, *others = pieces
+            if anchor[0] is not None or any(one[0] is None for one in others):
+                self._fail("I2 one anchor", f"chain {chain}: {pieces}")
+            for before, after in zip(pieces, others, strict=False):
+                if after[0] is None or after[0] < before[1]:
+                    self._fail("I1 disjoint", f"chain {chain}: {before} and {after}")
+                if after[0] > before[1]:
+                    self._fail("I2 contiguous", f"chain {chain}: {before} and {after}")
+        for chain, before in self.chains.items():
+            gone = set(before) - set(found.get(chain, []))
+            if gone and not (self.world.surgery and all(_given_up(one, found[chain]) for one in gone)):
+                self._fail("I3 immutable", f"chain {chain}: {gone} became {found.get(chain)}")
+        self.chains = found
+
+    def _check_runs(self) -> None:
+        found = {row[0]: row for row in self.world.sql.execute(RUNS).fetchall()}
+        for key, row in self.runs.items():
+            if found.get(key) != row:
+                self._fail("I3 a plan is a function", f"run {row} became {found.get(key)}")
+        self.runs = found
+
+    def _check_tokens(self, manifests: list[Manifest]) -> None:
+        found = {one.id: one for one in manifests}
+        for before in self.manifests.values():
+            now = found[before.id]
+            if now.attempt < before.attempt:
+                self._fail("I7 tokens grow", f"manifest {now.id}: {before.attempt} to {now.attempt}")
+            if (now.published_attempt or 0) < (before.published_attempt or 0):
+                self._fail("I7 publications grow", f"manifest {now.id}: {before.publications} to {now.publications}")
+            if before.state is ManifestState.DONE is not now.state:
+                self._fail("I6 done stays done", f"manifest {now.id}: {now.state}")
+            if before.publications and before.ranges != now.ranges:
+                self._fail("I3 what is published keeps its ranges", f"manifest {now.id}: {now.ranges}")
+        self.manifests = found
+
+    # readers
+
+    def _check_published(self, manifests: list[Manifest]) -> None:
+        objects: dict[int, list[PublishedObject]] = {}
+        for manifest, _, one in self.world.database.published_objects(NAME):
+            objects.setdefault(manifest, []).append(one)
+        paths = Counter(one.path for found in objects.values() for one in found)
+        if len(paths) != paths.total():
+            self._fail("I15 location", f"an object belongs to two manifests: {paths.most_common(1)}")
+        for manifest in manifests:
+            if manifest.state is ManifestState.DONE and not manifest.publications:
+                self._fail("I8 done has evidence", f"manifest {manifest.id} is done without a publication")
+            if manifest.publications:
+                self._check_record(manifest)
+                self._check_whole(manifest, objects.get(manifest.id, []))
+
+    def _check_record(self, manifest: Manifest) -> None:
+        for one in manifest.publications:
+            path = self.world.lake / str(RecordName(NAME, manifest.id, one.attempt))
+            if not path.exists():
+                self._fail("I8 done has evidence", f"{path.name} is missing")
+            record = json.loads(path.read_text())
+            if record["digest"] != one.digest:
+                self._fail("I8 done has evidence", f"{path.name} has digest {record['digest']}, not {one.digest}")
+
+    def _check_whole(self, manifest: Manifest, objects: list[PublishedObject]) -> None:
+        """I10, I11, I13: exactly the records that were visible in its ranges, each once, each as it was."""
+        missing = [one.path for one in objects if not (self.world.lake / one.path).exists()]
+        if missing:
+            self.world.reached["rows missing"] += sum(one.rows for one in objects if one.path in missing)
+            self._fail("I11 whole", f"manifest {manifest.id}: {missing} is missing")
+        state = [_state(self.world.lake / one.path) for one in objects]
+        key = (manifest.id, manifest.published_attempt or 0)
+        if self.read.get(key) == state:
+            return
+        rows = Counter(row for one in objects for row in _rows(self.world.lake, one))
+        for covered in manifest.ranges:
+            ever = self.world.broker.log(covered.at).ever()
+            for offset in range(covered.start, covered.end):
+                self._check_offset(manifest, covered, offset, rows, ever.get(offset, []))
+        if rows:
+            self._fail("I13 bounds", f"manifest {manifest.id}: rows of other ranges or of no record: {rows}")
+        self.read[key] = state
+
+    def _check_offset(
+        self, manifest: Manifest, covered: Range, offset: int, rows: Counter[tuple[str, int, int, int]],
+        ever: list[Entry],
+    ) -> None:  # fmt: skip
+        place = (covered.at.topic, covered.at.partition, offset)
+        found = [(one, times) for one, times in rows.items() if one[:3] == place]
+        for one, _ in found:
+            del rows[one]
+        where = f"manifest {manifest.id} attempt {manifest.published_attempt}: {place}"
+        times = sum(times for _, times in found)
+        if times > 1:
+            self.world.reached["rows twice"] += times - 1
+            self._fail("I10 nothing twice", f"{where} is there {times} times")
+        if ever and all(one.visible for one in ever) and not times:
+            self.world.reached["rows missing"] += 1
+            self._fail("I10 nothing missing", f"{where} is not there")
+        if times and not any(one.visible and one.serial == found[0][0][3] for one in ever):
+            self._fail("I10 only what is visible", f"{where} holds record {found[0][0][3]}, Kafka had {ever}")
+
+    def refusal_due(self) -> str | None:
+        """Why the next plan must be refused, if it must."""
+        for chain in self.world.database.chains(NAME):
+            if chain.at.topic not in self.world.topics:
+                continue
+            log = self.world.broker.log(chain.at)
+            here = f"{chain.at.topic}-{chain.at.partition}"
+            if chain.blocked:
+                return f"{here}: {chain.blocked}"
+            if self.world.broker.by_name[chain.at.topic].topic_id != chain.at.topic_id:
+                return f"{here} was recreated"
+            if log.end < chain.end:
+                return f"{here} was truncated"
+            if log.start > chain.end and self.world.settings.on_data_loss == "fail":
+                return f"{here} lost records"
+        return None
+
+    def refused(self) -> tuple[str, int, int | None] | None:
+        """Topic, partition, and where the log ended if it was truncated, of the first refusal that stands."""
+        chains = self.world.database.chains(NAME)
+        return next(((one.at.topic, one.at.partition, one.blocked_end) for one in chains if one.blocked), None)
+
+    # in the end
+
+    def check_quiet(self, *, restored: bool = False) -> None:
+        """When all faults have ended and everything was retried: the audit agrees and nothing is left over."""
+        self.check()
+        for one in self.manifests.values():
+            if one.state is not ManifestState.DONE and not self._rightly_blocked(one):
+                self._fail("I24 progress", f"manifest {one.id} is {one.state}: {one.reason}")
+        differences = [str(one) for one in audit(self.world.onlooker(), deep=True)]
+        if differences:
+            self._fail("the audit", "; ".join(differences))
+        left = [path for path in self.world.lake.glob("_staging/*/*") if not restored or self._is_known(path)]
+        if left:
+            self._fail("I23 nothing is left over", f"staging {[str(one.relative_to(self.world.lake)) for one in left]}")
+        self._check_listing()
+        self._check_everything()
+
+    def _is_known(self, staging: Path) -> bool:
+        """Whether the database gave the attempt out; one that a restored copy forgot nobody cleans up after."""
+        manifest = self.manifests.get(int(staging.parent.name))
+        return manifest is not None and int(staging.name) <= manifest.attempt
+
+    def _rightly_blocked(self, manifest: Manifest) -> bool:
+        """``gaps: none`` and an offset that holds no record a reader may see."""
+        logs = [(one, self.world.broker.log(one.at).ever()) for one in manifest.ranges]
+        gap = any(
+            not all(entry.visible for entry in ever.get(offset, []))
+            for one, ever in logs
+            for offset in range(one.start, one.end)
+        )
+        return manifest.state is ManifestState.BLOCKED and self.world.settings.gaps == "none" and gap
+
+    def _check_listing(self) -> None:
+        """Readers of folders and readers of records see what the exact reader sees."""
+        lake = self.world.lake
+        published = {one.path for _, _, one in self.world.database.published_objects(NAME)}
+        listed = {str(one.relative_to(lake)) for one in lake.rglob("*.parquet") if not _hidden(one.relative_to(lake))}
+        if listed != published:
+            self._fail("I11 listing readers", f"they see {sorted(listed ^ published)} otherwise")
+        records = {one.stem for one in lake.glob(f"_manifests/{NAME}/*.json")}
+        said = {f"{one.id:010d}.{one.published_attempt:04d}" for one in self.manifests.values() if one.publications}
+        if records != said:
+            self._fail("I8 record readers", f"they see {sorted(records ^ said)} otherwise")
+
+    def _check_everything(self) -> None:
+        """I10, I22: every record Kafka still shows is in a published range, or was given up and says so."""
+        pieces = self._pieces()
+        for topic in self.world.topics:
+            for partition, log in enumerate(self.world.broker.by_name[topic].logs):
+                place = (self.world.broker.by_name[topic].topic_id, partition)
+                end = max((one[1] for one in pieces.get(place, [])), default=0)
+                if end < log.last_stable:
+                    self._fail("I24 progress", f"{topic}-{partition} is planned up to {end} of {log.last_stable}")
+                for offset in range(log.start, log.last_stable):
+                    if log.entries[offset].visible and not self._accounted(offset, log.entries[offset], pieces[place]):
+                        self.world.reached["rows missing"] += 1
+                        self._fail("I22 never silent", f"{topic}-{partition} offset {offset} was never planned")
+
+    def _pieces(self) -> dict[tuple[str, int], list[Piece]]:
+        found: dict[tuple[str, int], list[Piece]] = {}
+        for _, _, topic_id, partition, *piece in self.world.sql.execute(CHAINS).fetchall():
+            found.setdefault((topic_id, partition), []).append(tuple(piece))
+        return found
+
+    def _accounted(self, offset: int, entry: Entry, pieces: Iterable[Piece]) -> bool:
+        """In a range; or before every anchor, where ``starting_offsets`` or a person said to begin; or rewritten."""
+        within = any(start is not None and start <= offset < end for start, end, _, _ in pieces)
+        before = all(offset < end for start, end, _, _ in pieces if start is None)
+        begun_late = before and self.world.settings.starting_offsets == "latest"
+        return within or begun_late or entry.rewritten
+
+
+def _given_up(piece: Piece, now: list[Piece]) -> bool:
+    """The piece is now data of the same manifest and lost ranges, which together are the same offsets."""
+    start, end, kind, manifest = piece
+    if start is None or kind != "data":
+        return False
+    inside = [one for one in now if one[0] is not None and start <= one[0] and one[1] <= end]
+    kinds = all(one[2] == "lost" or (one[2] == "data" and one[3] == manifest) for one in inside)
+    return kinds and sum(one[1] - (one[0] or 0) for one in inside) == end - start
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith((".", "_")) and part != "_dead_letters" for part in path.parts)
+
+
+def _state(path: Path) -> object:
+    status = path.stat()
+    return path, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _rows(lake: Path, one: PublishedObject) -> list[tuple[str, int, int, int]]:
+    """(topic, partition, offset, serial number) of each row of a published object."""
+    data = one.kind is ObjectKind.DATA
+    names = ["_topic", "_partition", "_offset", "n" if data else "_value"]
+    table = pq.ParquetFile(lake / one.path).read(columns=names)
+    columns = [table[name].to_pylist() for name in names]
+    if not data:
+        columns[3] = [int(value.split()[1]) for value in columns[3]]
+    return list(zip(*columns, strict=True))

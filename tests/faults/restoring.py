@@ -1,0 +1,55 @@
+"""The manifest database is restored from an older copy: refused while the lake knows more, until it is adopted."""
+
+from tests.faults.actors import Actor, Fault
+from tests.faults.model_world import NAME, ModelWorld
+from tests.faults.oracle import Oracle, Violated
+from tidemark.errors import DatabaseBehindLake, TidemarkError
+from tidemark.layout import RecordName
+
+
+def restored(world: ModelWorld, oracle: Oracle, killed_at: int | None) -> bool:
+    """Restore the copy and read the lake back, at first with an ``adopt`` killed at one operation.
+
+    False when ``adopt`` refuses: a person decided something after the copy, which no record tells.
+    """
+    world.restore()
+    oracle.forget()
+    beyond, overtaken = _behind(world)
+    oracle.behind = bool(beyond or overtaken)
+    world.reached["restored, and the lake knew more"] += oracle.behind
+    world.reached["restored, and the lake knew no more"] += not oracle.behind
+    if beyond:
+        _must_refuse(world, world.plan())
+    for manifest in overtaken:
+        _must_refuse(world, world.process(manifest, replay=True))
+    oracle.check()
+    if oracle.behind and killed_at is not None:
+        world.hit(world.adopt(), Fault.KILL, killed_at)
+        oracle.check()
+    if oracle.behind:
+        adopter = world.adopt()
+        world.finish(adopter)
+        if adopter.error is not None:
+            world.reached[f"adopt was refused with {type(adopter.error).__name__}"] += 1
+            return False
+        oracle.behind = False
+        if _behind(world) != ([], []):
+            raise Violated(f"adopt left out {_behind(world)}")
+        oracle.check()
+    return True
+
+
+def _behind(world: ModelWorld) -> tuple[list[int], list[int]]:
+    """Manifests of the lake's records that the database does not know, and those whose attempt it does not know."""
+    known = {one.id: one.attempt for one in world.database.manifests(NAME)}
+    paths = world.lake.glob(f"_manifests/{NAME}/*.json")
+    names = [name for path in paths if (name := RecordName.parse(str(path.relative_to(world.lake))))]
+    beyond = sorted({one.manifest for one in names if one.manifest not in known})
+    return beyond, sorted({one.manifest for one in names if one.attempt > known.get(one.manifest, one.attempt)})
+
+
+def _must_refuse(world: ModelWorld, actor: Actor) -> None:
+    world.finish(actor)
+    error: TidemarkError | None = actor.error
+    if not isinstance(error, DatabaseBehindLake):
+        raise Violated(f"I22 never silent: the lake knows more than the database, and {actor.name} said {error!r}")

@@ -1,0 +1,267 @@
+"""Schedules written by hand, each for one promise; the mutation checks break the promise and play them again."""
+
+from collections.abc import Callable
+
+from tests.faults.actors import Actor, Fault
+from tests.faults.model_world import ModelWorld
+from tests.faults.oracle import Oracle, Violated
+from tests.faults.restoring import restored
+from tests.faults.settling import settle
+from tidemark.errors import DataLost, Fenced, TidemarkError, TopicChanged
+from tidemark.publishing import Ending
+
+Schedule = Callable[["Play"], None]
+
+
+class Play:
+    """One world with its oracle, which looks after every step: ``play(world.finish(actor))``."""
+
+    def __init__(self, world: ModelWorld) -> None:
+        self.world = world
+        self.oracle = Oracle(world)
+
+    def __call__(self, _: None) -> None:
+        self.oracle.check()
+
+    def end(self, actor: Actor) -> Actor:
+        """To its end, whatever that is."""
+        self(self.world.finish(actor))
+        return actor
+
+    def well(self, actor: Actor) -> Actor:
+        """To its end, which must be good."""
+        assert self.end(actor).error is None, actor.error
+        return actor
+
+    def refused(self, actor: Actor, kind: type[TidemarkError]) -> None:
+        error = self.end(actor).error
+        if not isinstance(error, kind):
+            raise Violated(f"I22 never silent: {actor.name} said {error!r}, not {kind.__name__}")
+
+    def settle(self, *, wake: bool = True, after_restore: bool = False) -> None:
+        settle(self.world, self.oracle, wake=wake, restored=after_restore)
+
+    def planned(self, records: int = 5) -> None:
+        """Records of both partitions, planned and not done."""
+        self.world.produce(records)
+        self.world.produce(records, partition=1, bad=True)
+        self.well(self.world.plan())
+
+    def run(self) -> None:
+        """Plan up to now and do it all."""
+        planner = self.well(self.world.plan())
+        for manifest in getattr(planner.result, "manifests", ()):
+            self.well(self.world.process(manifest))
+
+
+def _overtaken_at(point: str) -> Schedule:
+    def schedule(play: Play) -> None:
+        world = play.world
+        play.planned()
+        older = world.process(1)
+        play(world.run_to(older, point))
+        newer = play.well(world.process(1))
+        play.end(older)
+        assert isinstance(older.error, Fenced) or older.result.ending is Ending.SUPERSEDED, older.error  # type: ignore
+        assert newer.result.ending in (Ending.PUBLISHED, Ending.RECOVERED)  # type: ignore[attr-defined]
+        play.settle()
+
+    return schedule
+
+
+def overtaken_by_one_that_has_put_nothing(play: Play) -> None:
+    """The older attempt wakes in the middle of putting; no reader sees either, and it must take its objects back."""
+    world = play.world
+    play.planned()
+    older, newer = world.process(1), world.process(1)
+    play(world.run_to(older, "publish.mid"))
+    play(world.run_to(newer, "stage.done"))
+    play.refused(older, Fenced)
+    left = sorted(path.name for path in world.lake.rglob("*") if "-a0001-" in path.name or path.stem.endswith(".0001"))
+    if left:
+        raise Violated(f"I9 fenced: attempt 1 left {left} after attempt 2 had begun")
+    play.well(newer)
+    play.settle()
+
+
+def killed_between_record_and_mark(play: Play) -> None:
+    world = play.world
+    play.planned()
+    killed = world.process(1)
+    play(world.run_to(killed, "publish.before_mark"))
+    play(world.kill(killed))
+    assert play.well(world.process(1)).result.ending is Ending.RECOVERED  # type: ignore[attr-defined]
+    play.settle()
+
+
+def killed_while_it_cleans_after_a_replay(play: Play) -> None:
+    """What the published attempt replaced is still there; the clean-up is finished by somebody else."""
+    world = play.world
+    play.planned()
+    play.well(world.process(1))
+    world.change_code()
+    killed = world.process(1, replay=True)
+    play(world.run_to(killed, "publish.marked"))
+    play(world.kill(killed))
+    play.well(world.sweep())
+    play.settle()
+
+
+def killed_while_it_puts(play: Play) -> None:
+    world = play.world
+    play.planned()
+    killed = world.process(1)
+    play(world.run_to(killed, "publish.mid"))
+    play(world.kill(killed))
+    play.settle()
+
+
+def recreated_while_it_is_read(play: Play) -> None:
+    """The new topic is long enough to be read at the old offsets, without any error."""
+    world = play.world
+    play.planned()
+    attempt = world.process(1)
+    play(world.run_to(attempt, "attempt.started"))
+    play(world.step(attempt))
+    world.recreate()
+    world.produce(20)
+    world.produce(20, partition=1)
+    play.refused(attempt, TopicChanged)
+    play.refused(world.plan(), TopicChanged)
+    play.settle()
+
+
+def planner_overtaken(play: Play) -> None:
+    """It asked Kafka, then another planned, and more records came in."""
+    world = play.world
+    world.produce(5)
+    older = world.plan()
+    while not older.life.at.startswith("kafka offsets") and not older.life.at.startswith("kafka watermarks"):
+        play(world.step(older, operations=1))
+    play(world.step(older, operations=1))
+    world.produce(5)
+    play.well(world.plan())
+    play.well(older)
+    play.settle()
+
+
+def transactions_open_aborted_and_committed(play: Play) -> None:
+    world = play.world
+    world.produce(3)
+    world.begin()
+    world.produce(3)
+    world.begin(partition=1)
+    world.produce(3, partition=1)
+    play.run()
+    world.end(commit=True)
+    world.end(commit=False, partition=1)
+    play.run()
+    play.settle()
+
+
+def retention_takes_what_was_not_read(play: Play) -> None:
+    world = play.world
+    play.planned()
+    world.produce(4)
+    world.delete_records(1.0)
+    play.refused(world.plan(), DataLost)
+    play.refused(world.process(1), DataLost)
+    play.well(world.accept_loss())
+    play.run()
+    play.settle()
+
+
+def truncated_below_the_chain(play: Play) -> None:
+    world = play.world
+    play.run()
+    world.produce(6)
+    play.run()
+    world.truncate(3)
+    play.refused(world.plan(), TopicChanged)
+    world.produce(9)
+    play.refused(world.plan(), TopicChanged)
+    play.well(world.accept_truncation())
+    play.run()
+    play.settle()
+
+
+def restored_from_an_older_copy(play: Play) -> None:
+    world = play.world
+    play.planned()
+    play.well(world.process(1))
+    world.snapshot()
+    play.well(world.process(2))
+    world.produce(9)
+    play.run()
+    world.change_code()
+    play.well(world.process(1, replay=True))
+    assert restored(world, play.oracle, killed_at=20)
+    play.settle(after_restore=True)
+
+
+def the_answer_to_its_mark_is_lost(play: Play) -> None:
+    world = play.world
+    play.planned()
+    attempt = world.process(1)
+    play(world.run_to(attempt, "publish.before_mark"))
+    play(world.hit(attempt, Fault.LOSE, 2))
+    assert world.database.manifest(1).publications
+    play.settle()
+
+
+def its_session_ends_while_it_puts(play: Play) -> None:
+    """It lives on and does not know that it may not: another attempt has been through before it goes on."""
+    world = play.world
+    play.planned()
+    attempt = world.process(1)
+    play(world.run_to(attempt, "publish.mid"))
+    play(world.cut(attempt))
+    play.well(world.process(1))
+    play.end(attempt)
+    assert attempt.error is not None
+    play.settle()
+
+
+def swept_while_replays_go_on(play: Play) -> None:
+    """A sweeper that stands after it has looked, while a replay publishes and another is at work."""
+    world = play.world
+    play.planned()
+    play.well(world.process(1))
+    world.change_code()
+    killed = world.process(1, replay=True)
+    play(world.run_to(killed, "publish.before_record"))
+    play(world.kill(killed))
+    sweeper = world.sweep()
+    while "discard" not in sweeper.life.at and not sweeper.life.at.startswith("sql receipts_below"):
+        play(world.step(sweeper, operations=1))
+    play.well(world.process(1, replay=True))
+    world.change_code()
+    other = world.process(1, replay=True)
+    play(world.run_to(other, "publish.before_mark"))
+    play.well(sweeper)
+    play.well(other)
+    play.settle()
+
+
+OVERTAKEN = {f"overtaken at {point}": _overtaken_at(point) for point in (
+    "attempt.started", "read.before", "stage.mid", "stage.done", "publish.receipt", "publish.mid",
+    "publish.before_record", "publish.before_mark",
+)}  # fmt: skip
+SCHEDULES: dict[str, Schedule] = OVERTAKEN | {
+    one.__name__.replace("_", " "): one
+    for one in (
+        overtaken_by_one_that_has_put_nothing,
+        killed_between_record_and_mark,
+        killed_while_it_cleans_after_a_replay,
+        killed_while_it_puts,
+        recreated_while_it_is_read,
+        planner_overtaken,
+        transactions_open_aborted_and_committed,
+        retention_takes_what_was_not_read,
+        truncated_below_the_chain,
+        restored_from_an_older_copy,
+        the_answer_to_its_mark_is_lost,
+        its_session_ends_while_it_puts,
+        swept_while_replays_go_on,
+    )
+}

@@ -1,0 +1,285 @@
+"""The machine that draws schedules: who does what next, who is paused, who is killed and what happens to Kafka."""
+
+from collections import Counter
+from enum import StrEnum
+from typing import assert_never
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from sandbox.postgres import Postgres
+from tests.faults.actors import Actor, Fault
+from tests.faults.model_world import ModelWorld, Settings
+from tests.faults.oracle import Oracle, Violated
+from tests.faults.restoring import restored
+from tests.faults.settling import settle
+from tidemark.errors import IllegalTransition, LakeConflict
+from tidemark.model import ManifestState
+
+LIVE = 4  # processes at the same time
+PICK = st.integers(0, 7)
+TOPIC = st.integers(0, 1)
+PARTITION = st.integers(0, 1)
+OPERATIONS = st.integers(0, 25)
+FAULTS = st.sampled_from(Fault)
+
+
+class Happening(StrEnum):
+    """What producers and administrators do while a pipeline is at work."""
+
+    RECORDS = "records"
+    BAD = "undecodable records"
+    LATE = "late records"
+    BEGIN = "a transaction goes on"
+    COMMIT = "a transaction is committed"
+    ABORT = "a transaction is aborted"
+    RETENTION = "retention"
+    TRUNCATION = "truncation"
+    RECREATION = "recreation"
+    PARTITION = "another partition"
+    TOPIC = "another topic"
+    CODE = "other code"
+
+
+class Verb(StrEnum):
+    """What somebody calls; the first are the most frequent."""
+
+    PROCESS = "process"
+    REPLAY = "replay"
+    RIVAL = "rival"
+    PLAN = "plan"
+    AGAIN = "plan again"
+    SWEEP = "sweep"
+    REPAIR = "repair"
+    ACCEPT = "accept"
+
+
+class Move(StrEnum):
+    """What the next step of a schedule is."""
+
+    SOURCE = "source"
+    CALL = "call"
+    STEP = "step"
+    FINISH = "finish"
+    STRIKE = "strike"
+    RUN = "run"
+    LOSE_DATABASE = "lose the database"
+
+
+def _often(words: type[StrEnum], **times: int) -> list[StrEnum]:
+    """Every word once, some of them more often."""
+    return [word for word in words for _ in range(times.get(word.name, 1))]
+
+
+# One rule that draws its kind, since with many rules hypothesis leaves half of them out of each schedule.
+MOVES = st.sampled_from(_often(Move, SOURCE=6, CALL=8, STEP=12, FINISH=3, STRIKE=4, RUN=2))
+SOURCES = st.sampled_from(_often(Happening, RECORDS=8, BEGIN=3, COMMIT=2, CODE=2))
+VERBS = st.sampled_from(_often(Verb, PROCESS=4, REPLAY=3, RIVAL=5, PLAN=2))
+
+
+class Schedules(RuleBasedStateMachine):
+    """One schedule; ``postgres`` and ``template`` are set by the test that runs it."""
+
+    postgres: Postgres
+    template: str
+    reached: Counter[str]
+
+    @initialize(
+        gaps=st.sampled_from(["transactions", "transactions", "none"]),
+        loss=st.sampled_from(["fail", "fail", "record"]),
+        start=st.sampled_from(["earliest", "earliest", "latest"]),
+        records=st.integers(2, 8),
+        before=st.integers(0, 9),
+    )
+    def begin(self, gaps: str, loss: str, start: str, records: int, before: int) -> None:
+        chosen = Settings(gaps=gaps, on_data_loss=loss, starting_offsets=start, max_records=records)
+        self.world = ModelWorld(self.postgres, self.template, chosen, self.reached)
+        self.oracle = Oracle(self.world)
+        self.keys: list[str] = []
+        self.restores = 0
+        self.over = False
+        self.world.produce(before)
+        self._plan()
+
+    @rule(data=st.data(), move=MOVES, pick=PICK)
+    def go_on(self, data: st.DataObject, move: Move, pick: int) -> None:
+        """The move, or where there is nobody to move, somebody begins."""
+        movable = self._movable()
+        if move in (Move.STEP, Move.FINISH, Move.STRIKE) and not movable:
+            move = Move.CALL
+        if move is Move.CALL and not self._room():
+            move = Move.FINISH
+        match move:
+            case _ if self.over:
+                return
+            case Move.SOURCE:
+                self._source(data.draw(SOURCES), data.draw(TOPIC), data.draw(PARTITION), data.draw(st.integers(1, 9)))
+            case Move.CALL:
+                self._call(data.draw(VERBS), pick, data.draw(st.none() | st.integers(0, 60)))
+            case Move.STEP:
+                self._step(movable[pick % len(movable)], data.draw(st.integers(1, 6)), data.draw(OPERATIONS))
+            case Move.STRIKE:
+                actor = movable[pick % len(movable)]
+                self._strike(actor, data.draw(FAULTS), data.draw(st.integers(0, 6)), data.draw(OPERATIONS))
+            case Move.RUN if not any(one.holds_lock for one in self.world.actors):
+                self._run()
+            case Move.LOSE_DATABASE if not self.restores:
+                self._lose_database(data.draw(st.none() | st.integers(1, 40)))
+            case _ if movable:
+                self._finish(movable[pick % len(movable)])
+            case _:
+                pass
+
+    # the source
+
+    def _source(self, which: Happening, topic: int, at: int, size: int) -> None:
+        name = self.world.topics[topic % len(self.world.topics)]
+        where = {"topic": name, "partition": at}
+        self.reached[f"source: {which}"] += 1
+        match which:
+            case Happening.RECORDS:
+                self.world.produce(size, **where)
+            case Happening.BAD:
+                self.world.produce(1 + size // 4, bad=True, **where)
+            case Happening.LATE:
+                self.world.produce(1 + size // 4, minutes=-90, **where)
+            case Happening.BEGIN:
+                self.world.begin(**where)
+                self.world.produce(2, **where)
+            case Happening.COMMIT | Happening.ABORT:
+                self.world.end(commit=which is Happening.COMMIT, **where)
+            case Happening.RETENTION:
+                self.world.delete_records(size / 9, **where)
+            case Happening.TRUNCATION:
+                self.world.truncate(size, **where)
+                self.world.produce(size % 3, **where)
+            case Happening.RECREATION:
+                self.world.recreate(topic=name, partitions=1 + size % 2)
+                self.world.produce(size * 3 if at else 0, topic=name)
+            case Happening.PARTITION:
+                self.world.add_partition()
+            case Happening.TOPIC:
+                self.world.add_topic()
+            case Happening.CODE:
+                self.world.change_code()
+            case other:
+                assert_never(other)
+
+    # processes begin
+
+    def _room(self) -> bool:
+        return len(self.world.actors) < LIVE and not self.over
+
+    def _plan(self, until: int | None = None) -> Actor:
+        actor = self.world.plan(until=until)
+        self.keys.append(actor.name.split()[1])
+        return actor
+
+    def _call(self, which: Verb, pick: int, until: int | None) -> None:
+        """A process begins; an attempt goes as far as its first failpoint, so that it has its number."""
+        todo = [one.id for one in self.oracle.manifests.values() if one.state is not ManifestState.DONE]
+        done = [one.id for one in self.oracle.manifests.values() if one.state is ManifestState.DONE]
+        busy = sorted({one.at_work[0] for one in self.world.actors if one.at_work})
+        match which:
+            case Verb.PLAN | Verb.ACCEPT if self.oracle.refused():
+                self._accept()
+            case Verb.RIVAL if busy:
+                self._step(self.world.process(busy[pick % len(busy)], replay=pick % 2 == 0), 1, 0)
+            case Verb.REPLAY if done:
+                self._step(self.world.process(done[pick % len(done)], replay=True), 1, 0)
+            case Verb.PROCESS | Verb.RIVAL if todo:
+                self._step(self.world.process(todo[pick % len(todo)]), 1, 0)
+            case Verb.SWEEP:
+                self.world.sweep()
+            case Verb.REPAIR:
+                self.world.repair()
+            case Verb.ACCEPT:
+                self._accept()
+            case Verb.AGAIN:
+                self.world.plan(self.keys[pick % len(self.keys)])
+            case _:
+                self._plan(until)
+
+    def _accept(self) -> None:
+        """What the refusal that stands asks for."""
+        match self.oracle.refused():
+            case None:
+                self.world.accept_loss()
+            case topic, _, None:
+                self.world.accept_topic(topic)
+            case topic, partition, _:
+                self.world.accept_truncation(topic, partition)
+
+    def _run(self) -> None:
+        """A whole run as a scheduler does it; planning must be refused exactly when there is a reason."""
+        due = self.oracle.refusal_due()
+        planner = self._plan()
+        self._finish(planner)
+        if bool(due) != bool(planner.error):
+            raise Violated(f"I22 never silent: due was {due}, the plan said {planner.error!r}")
+        for manifest in getattr(planner.result, "manifests", ()):
+            self._finish(self.world.process(manifest))
+
+    # processes go on, or are hit
+
+    def _movable(self) -> list[Actor]:
+        return [one for one in self.world.actors if self.world.may_move(one)]
+
+    def _finish(self, actor: Actor) -> None:
+        self.world.finish(actor)
+        self._hear(actor)
+
+    def _hear(self, actor: Actor) -> None:
+        """What no process may ever say here."""
+        if isinstance(actor.error, LakeConflict):
+            raise Violated(f"I22 no false alarm: {actor.name} said {actor.error}")
+        if isinstance(actor.error, IllegalTransition) and "refused a change" in str(actor.error):
+            raise Violated(f"{actor.name} ran into a constraint: {actor.error}")
+
+    def _step(self, actor: Actor, failpoints: int, operations: int) -> None:
+        """Some failpoints further, and then some operations."""
+        for _ in range(failpoints):
+            if not actor.ended:
+                self.world.step(actor)
+        if operations and not actor.ended and self.world.may_move(actor):
+            self.world.step(actor, operations=operations)
+        self._hear(actor)
+
+    def _strike(self, actor: Actor, fault: Fault, failpoints: int, operations: int) -> None:
+        """Some failpoints further, and then something hits it: where it stands, or at one of its next operations."""
+        self._step(actor, failpoints, 0)
+        if actor.ended:
+            return
+        if fault is Fault.CUT:
+            self.world.cut(actor)
+        elif fault is Fault.KILL and not operations:
+            self.world.kill(actor)
+        else:
+            self.world.hit(actor, fault, max(1, operations))
+        self._hear(actor)
+
+    # the database is lost
+
+    def _lose_database(self, killed_at: int | None) -> None:
+        """The first time a copy is kept, and the second time it is restored; then nobody is at work."""
+        if self.world.copy is None:
+            for actor in list(self._movable()):
+                self._finish(actor)
+            self.world.snapshot()
+        elif len(self.oracle.manifests) > 2:
+            self.restores += 1
+            self.over = not restored(self.world, self.oracle, killed_at)
+
+    @invariant()
+    def what_must_be_true(self) -> None:
+        if hasattr(self, "oracle") and not self.over:
+            self.oracle.check()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "oracle"):
+            return
+        try:
+            if not self.over:
+                settle(self.world, self.oracle, wake=bool(self.world.runs % 2), restored=self.restores > 0)
+        finally:
+            self.world.close()

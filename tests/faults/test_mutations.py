@@ -1,0 +1,142 @@
+"""The suite is not blind: one promise is broken at a time, and a schedule that is well without the break must fail.
+
+The control of each: ``test_schedules.py`` plays the same schedules unbroken, and the source that drops, repeats or
+lies is refused as long as nothing is broken.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.faults.model_broker import ModelBroker
+from tests.faults.model_world import ModelWorld
+from tests.faults.oracle import Violated
+from tests.faults.schedules import SCHEDULES, Play
+from tidemark import lifecycle, planner
+from tidemark.errors import Blocked, PlanRefused
+from tidemark.manifest.database import QUERIES
+from tidemark.offsets import Range
+from tidemark.planner import Plan
+from tidemark.publishing import Publisher
+from tidemark.sinks.files import FilesSink
+
+Break = Callable[[pytest.MonkeyPatch, ModelWorld], None]
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    """What a break puts in the place of a check."""
+
+
+def the_fence(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    """An attempt does not ask any more whether it is the newest before it moves an object."""
+    patch.setattr(Publisher, "_fence", nothing)
+
+
+def the_fence_and_every_guard(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    """Whoever comes stores a receipt, sets the publication and ends the manifest, in any order."""
+    the_fence(patch, world)
+    for query, guard in (
+        ("store_receipt", " AND attempt = %(attempt)s FOR UPDATE"),
+        ("store_receipt", " AND a.state = 'running'"),
+        ("publish", " AND attempt = %(newest)s FOR UPDATE"),
+        ("publish", "WHERE publication.attempt <= EXCLUDED.attempt"),
+        ("finish", " AND attempt = %(attempt)s"),
+    ):
+        assert guard in QUERIES[query], f"{query} has no such guard any more: {guard}"
+        patch.setitem(QUERIES, query, QUERIES[query].replace(guard, ""))
+    world.sql.execute("DROP TRIGGER only_higher ON tidemark.publication")
+
+
+def the_clean_up_of_objects(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    patch.setattr(FilesSink, "discard", nothing)
+
+
+def the_clean_up_of_staging(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    patch.setattr(FilesSink, "clear_staging", nothing)
+
+
+def the_sweeper(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    patch.setattr(Publisher, "sweep", lambda _: [])
+
+
+def the_check_of_topic_ids(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    patch.setattr(ModelBroker, "check", nothing)
+
+
+BROKEN: list[tuple[Break, str, str]] = [
+    (the_fence, "overtaken by one that has put nothing", "I9 fenced"),
+    (the_fence_and_every_guard, "overtaken at read.before", "I7 publications grow"),
+    (the_fence_and_every_guard, "overtaken at publish.before_record", "I7 publications grow"),
+    (the_clean_up_of_objects, "killed while it puts", "the audit"),
+    (the_clean_up_of_objects, "killed while it cleans after a replay", "the audit"),
+    (the_clean_up_of_staging, "overtaken at publish.mid", "I23 nothing is left over"),
+    (the_sweeper, "killed while it cleans after a replay", "the audit"),
+    (the_check_of_topic_ids, "recreated while it is read", "I10 only what is visible"),
+]
+
+
+@pytest.mark.parametrize(
+    ("broken", "name", "notice"), BROKEN, ids=[f"{one.__name__}-{name}" for one, name, _ in BROKEN]
+)
+def test_a_schedule_that_is_well_fails_when_a_promise_is_broken(
+    broken_play: Play, monkeypatch: pytest.MonkeyPatch, broken: Break, name: str, notice: str
+) -> None:
+    broken(monkeypatch, broken_play.world)
+    with pytest.raises(Violated, match=notice):
+        SCHEDULES[name](broken_play)
+
+
+def drop_last(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.slice(0, batch.num_rows - 1)
+
+
+def repeat_last(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.concat_batches([batch, batch.slice(batch.num_rows - 1)])
+
+
+@pytest.mark.parametrize(("lie", "notice"), [(drop_last, "nothing missing"), (repeat_last, "nothing twice")])
+@pytest.mark.parametrize("counted", [True, False], ids=["counted", "not counted"])
+def test_a_reader_that_lies_is_blocked_by_the_counting_and_noticed_without_it(
+    broken_play: Play, monkeypatch: pytest.MonkeyPatch, lie: Callable[[pa.RecordBatch], pa.RecordBatch], notice: str,
+    counted: bool,
+) -> None:  # fmt: skip
+    broken_play.planned()
+    honest = ModelBroker.batch
+    monkeypatch.setattr(ModelBroker, "batch", lambda self, covered: lie(honest(self, covered)))
+    if counted:
+        broken_play.refused(broken_play.world.process(1), Blocked)
+        return
+    monkeypatch.setattr(lifecycle, "check_equations", nothing)
+    with pytest.raises(Violated, match=notice):
+        broken_play.end(broken_play.world.process(1))
+
+
+CONSTRAINTS = ("range_no_gap", "range_no_fork", "range_one_end")
+
+
+@pytest.mark.parametrize(("shift", "notice"), [(1, "I2 contiguous"), (-1, "I1 disjoint")], ids=["gap", "overlap"])
+@pytest.mark.parametrize("kept", [True, False], ids=["constrained", "not constrained"])
+def test_a_planner_that_lies_is_refused_by_the_chain_and_noticed_without_it(
+    broken_play: Play, monkeypatch: pytest.MonkeyPatch, shift: int, notice: str, kept: bool
+) -> None:
+    broken_play.planned()
+    broken_play.world.produce(5)
+    honest = planner.plan
+
+    def lying(*arguments: Any, **named: Any) -> Plan:
+        plan = honest(*arguments, **named)
+        first, *others = plan.slices
+        moved = tuple(Range(one.at, one.start + shift, one.end) for one in first)
+        return replace(plan, slices=(moved, *others))
+
+    monkeypatch.setattr(planner, "plan", lying)
+    if kept:
+        broken_play.refused(broken_play.world.plan(), PlanRefused)
+        return
+    for name in CONSTRAINTS:
+        broken_play.world.sql.execute(f"ALTER TABLE tidemark.manifest_range DROP CONSTRAINT {name}")
+    with pytest.raises(Violated, match=notice):
+        broken_play.end(broken_play.world.plan())
