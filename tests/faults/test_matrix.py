@@ -163,14 +163,18 @@ def test_F5_replays_of_one_manifest_at_once_leave_one_of_them_whole(world: World
     assert all(1 < one <= 5 for one in newest), newest
 
 
-def test_F6_a_record_that_never_got_its_name_is_not_seen_and_written_again(world: World) -> None:
+@pytest.mark.parametrize("torn", ["no name", "half a record", "no byte of it", "no ranges"])
+def test_F6_a_record_that_was_torn_is_not_believed_and_written_again(world: World, torn: str) -> None:
     world.produce(30)
     killed(world, "publish.before_mark")
     [record] = world.lake.glob("_manifests/demo/*.json")
-    torn = record.with_name(f".{record.name}.0123456789abcdef")  # as one killed between write and rename leaves it
-    torn.write_text(record.read_text()[:100])
-    record.unlink()
-    assert world.recorded() == world.exact() == {}
+    content = record.read_text()
+    if torn == "no name":  # as one killed between write and rename leaves it
+        record.rename(record.with_name(f".{record.name}.0123456789abcdef"))
+    else:
+        without = json.dumps({"digest": json.loads(content)["digest"]})
+        record.write_text({"half a record": content[: len(content) // 2], "no byte of it": ""}.get(torn, without))
+    assert world.exact() == {}
     world.ok("retry", "demo")
     assert only(world)["published_attempt"] == 2, "done anew"
     world.assert_complete()

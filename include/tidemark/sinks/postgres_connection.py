@@ -72,7 +72,8 @@ def connect(secret: Secret, conn_id: str, **context: object) -> Connection:
             database=describe(secret),
             **context,
         ) from refused
-    connection.execute("SELECT set_config('lock_timeout', %s, false)", [f"{LOCK_TIMEOUT_S}s"])
+    with translated(**context):
+        connection.execute("SELECT set_config('lock_timeout', %s, false)", [f"{LOCK_TIMEOUT_S}s"])
     return connection
 
 

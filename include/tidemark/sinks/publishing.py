@@ -115,7 +115,7 @@ class Sink(ABC):
     def recorded_ranges(self, receipt: Receipt) -> tuple[Range, ...]:
         """The ranges that the record of the receipt's attempt says it covers; none without a record."""
         content = self.record(RecordName(self.pipeline, receipt.manifest_id, receipt.attempt))
-        return () if content is None else tuple(range_from(one) for one in content["ranges"])
+        return tuple(range_from(one) for one in (content or {}).get("ranges", ()))
 
     def holds(self, receipt: Receipt) -> bool:
         """Whether the record is there, and all that the receipt names."""
