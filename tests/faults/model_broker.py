@@ -4,7 +4,7 @@ It is a real ``KafkaCluster``, so checks before reading and second reads are the
 what a ``read_committed`` client can see: log start, last stable offset, high watermark, topic ids, transactions.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -12,6 +12,7 @@ from enum import StrEnum
 import pyarrow as pa
 
 from tests.arrow_stage import SCHEMA
+from tidemark.answers import OpenTransaction
 from tidemark.errors import Unavailable, WorkFailed
 from tidemark.kafka import KafkaCluster, Watermarks
 from tidemark.offsets import Range, TopicPartition
@@ -152,6 +153,16 @@ class ModelBroker(KafkaCluster):
         self.notice("kafka watermarks")
         logs = {one: self._served(one.topic, one.partition) for one in places}
         return {one: Watermarks(log.start, log.last_stable, log.end) for one, log in logs.items()}
+
+    def open_transactions(self, marks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, OpenTransaction]:
+        self.notice("kafka open_transactions")
+        found = {}
+        for one, mark in marks.items():
+            log = self._served(one.topic, one.partition)
+            if log.last_stable < mark.log_end:
+                stamp = log.entries[log.last_stable].stamp if log.last_stable < log.end else None
+                found[one] = OpenTransaction(one, log.last_stable, mark.log_end - log.last_stable, stamp)
+        return found
 
     def offsets_at(
         self, places: Sequence[TopicPartition], when: datetime
