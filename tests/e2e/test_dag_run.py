@@ -4,10 +4,13 @@ import os
 import signal
 from datetime import timedelta
 
+import pytest
+
 from tests.airflow_world import DAG, AirflowWorld
 from tests.e2e.hours import last_hour, produce_hours
 
 HOUR = timedelta(hours=1)
+pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine
 
 
 def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_is_cleared(

@@ -8,6 +8,8 @@ import pytest
 from sandbox.processes import wait_until
 from tests.airflow_world import DAG, AirflowWorld, Process, wake
 
+pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine
+
 
 @pytest.fixture
 def planned(airflow_world: AirflowWorld) -> AirflowWorld:
