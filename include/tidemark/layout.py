@@ -99,9 +99,14 @@ class RecordName:
         return match and cls(match["pipeline"], int(match["manifest"]), int(match["attempt"]))
 
 
+def manifest_staging(manifest: int) -> str:
+    """The folder, relative to the root, that holds a folder per attempt at a manifest."""
+    return f"{STAGING}/{manifest:010d}"
+
+
 def staging_folder(manifest: int, attempt: int) -> str:
     """The folder, relative to the root, where only this attempt writes."""
-    return f"{STAGING}/{manifest:010d}/{attempt:04d}"
+    return f"{manifest_staging(manifest)}/{attempt:04d}"
 
 
 def dead_letter_folder(stream: str) -> str:

@@ -163,10 +163,19 @@ class Publisher:
                 for one in found:
                     if not one.alive:
                         self.clean(one.id, one.attempt, [sink])
+                        self._clear_unknown(sink, one.id)
                         swept.add(one.id)
                 if sink.merges:
                     self._catch_up(sink)
         return sorted(swept)
+
+    def _clear_unknown(self, sink: Sink, manifest: int) -> None:
+        """Remove staging of attempts that this database never gave out: a restored one forgot them."""
+        staged = sink.staged_attempts(manifest)  # asked first: what starts meanwhile has a number given out by then
+        newest = self.database.newest_attempt(manifest)
+        for number in staged:
+            if number > newest:
+                sink.clear_staging(manifest, number)
 
     def _catch_up(self, sink: Sink) -> None:
         """A replay whose rows are merged and that died before the mark cannot be undone, so its mark is set."""

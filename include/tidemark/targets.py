@@ -28,22 +28,25 @@ def check_for_plan(pipeline: str, database: ManifestDatabase, sinks: Sequence[Si
     Raises ``LakeConflict``, and what a target says when not even one of them answers.
     """
     refuse_moved(pipeline, database, sinks)
-    found: list[tuple[Sink, int, int]] = []
+    found: list[tuple[Sink, int, dict[int, int]]] = []
     silent: list[tuple[Sink, TidemarkError]] = []
     for sink in sinks:  # asked before the database, which may grow meanwhile
         try:
             refuse_vanished(pipeline, database, sink)
             if not dry_run:
                 sink.claim(database.id())
-            found.append((sink, sink.highest_record(), sink.highest_record(own=True)))
+            attempts = {name.manifest: name.attempt for name in sink.newest_records().values()}
+            found.append((sink, sink.highest_record(), attempts))
         except OF_ONE_SINK as error:
             silent.append((sink, error))
     if not found:
         raise silent[0][1]
     highest, own = database.highest_manifest(), database.highest_manifest(pipeline)
-    for sink, record, own_record in found:
+    for sink, record, attempts in found:
         sink.refuse_records_beyond(highest, record)
-        sink.refuse_records_beyond(own, own_record)
+        sink.refuse_records_beyond(own, max(attempts, default=0))
+        for manifest, attempt in database.attempts_forgotten(attempts):
+            sink.refuse_attempts_beyond(manifest, attempt, attempts[manifest])
     return [f"sink {sink.name} was not asked what it holds: {error.what}" for sink, error in silent]
 
 

@@ -77,7 +77,7 @@ def test_what_was_put_has_a_record_that_says_whose_it_is(example: Example) -> No
     assert example.sink.holds(receipt)
     assert example.sink.records() == example.sink.records(own=False) == [RecordName("demo", 1, 1)]
     assert (example.sink.recorded_attempt(1), example.sink.recorded_attempt(2)) == (1, None)
-    assert (example.sink.highest_record(), example.sink.highest_record(own=True)) == (1, 1)
+    assert example.sink.highest_record() == 1
     assert example.sink.recorded_ranges(receipt) == RANGES
     said = example.sink.record(RecordName("demo", 1, 1)) or {}
     assert said["database"] == example.database.id()
@@ -163,6 +163,7 @@ def test_staging_is_found_and_cleared_by_manifest_and_attempt(example: Example) 
     example.stage(1, manifest=2)
     example.stage(2, manifest=2)
     assert example.sink.staged_manifests() == [1, 2]
+    assert [example.sink.staged_attempts(one) for one in (1, 2, 3)] == [[1], [1, 2], []]
     example.sink.clear_staging(1, 1)
     example.sink.clear_staging(2, 1)
     assert example.sink.staged_manifests() == [2]

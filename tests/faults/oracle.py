@@ -190,7 +190,7 @@ class Oracle:
 
     # in the end
 
-    def check_quiet(self, *, restored: bool = False) -> None:
+    def check_quiet(self) -> None:
         """When all faults have ended and everything was retried: the audit agrees and nothing is left over."""
         self.check()
         for one in self.manifests.values():
@@ -199,16 +199,11 @@ class Oracle:
         differences = [str(one) for one in audit(self.world.onlooker(), deep=True)]
         if differences:
             self._fail("the audit", "; ".join(differences))
-        left = [path for path in self.world.lake.glob("_staging/*/*") if not restored or self._is_known(path)]
+        left = list(self.world.lake.glob("_staging/*/*"))
         if left:
             self._fail("I23 nothing is left over", f"staging {[str(one.relative_to(self.world.lake)) for one in left]}")
         self._check_listing()
         self._check_everything()
-
-    def _is_known(self, staging: Path) -> bool:
-        """Whether the database gave the attempt out; one that a restored copy forgot nobody cleans up after."""
-        manifest = self.manifests.get(int(staging.parent.name))
-        return manifest is not None and int(staging.name) <= manifest.attempt
 
     def _rightly_blocked(self, manifest: Manifest) -> bool:
         """``gaps: none`` and an offset that holds no record a reader may see."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from tests.table_world import TableWorld
+from tests.table_world import TABLE_SCHEMA, TableWorld
 from tidemark.manifest.migrate import migrate
 
 MakeTableWorld = Callable[..., TableWorld]
@@ -119,4 +119,21 @@ def test_a_lake_that_vanished_under_published_manifests_is_not_begun_anew(make_t
         assert not world.lake.exists(), "nothing was made in the place where the disk is to be mounted"
     aside.rename(world.lake)
     world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_a_database_that_forgot_a_replay_plans_nothing_and_adopts_it(world: TableWorld) -> None:
+    world.settings["decode"] = {"format": "json", "schema": TABLE_SCHEMA.replace("name STRING, ", "")}  # other rows
+    world.write_pipeline()
+    world.ok("replay", "demo", "--manifest", "1")
+    with psycopg.connect(world.dsn, autocommit=True) as connection:
+        connection.execute("SET session_replication_role = replica")  # no triggers, as a restore has none
+        connection.execute("UPDATE tidemark.publication SET attempt = 1 WHERE manifest_id = 1")
+        connection.execute("DELETE FROM tidemark.attempt WHERE (manifest_id, attempt) = (1, 2)")
+        connection.execute("UPDATE tidemark.manifest SET attempt = 1 WHERE id = 1")
+    refused = world.here("plan", "demo", "--run-key", "two")
+    assert refused.exit_code == 1
+    assert "holds a record of attempt 2, this database ends at attempt 1" in refused.stderr
+    world.ok("adopt", "demo", "--why", "restored")
+    world.ok("run", "demo", "--run-key", "two")
     world.assert_complete()

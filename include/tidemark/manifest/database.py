@@ -311,6 +311,11 @@ class ManifestDatabase:
             for row in rows
         ]
 
+    def attempts_forgotten(self, newest: Mapping[int, int]) -> list[tuple[int, int]]:
+        """(manifest, its newest attempt here) where a sink holds a higher one (``newest``, by manifest)."""
+        rows = self._rows("attempts_forgotten", manifests=list(newest), attempts=list(newest.values()))
+        return [(row["id"], row["attempt"]) for row in rows]
+
     def publications_behind(self, sink: str, newest: Mapping[int, int]) -> list[int]:
         """The manifests of which a sink holds a higher attempt (``newest``, by manifest) than readers are told of."""
         rows = self._rows("publications_behind", sink=sink, manifests=list(newest), attempts=list(newest.values()))

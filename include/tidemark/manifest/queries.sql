@@ -203,6 +203,12 @@ WHERE (%(pipeline)s::text IS NULL OR m.pipeline = %(pipeline)s) AND o.object ->>
   AND o.object ->> 'path' <> ''   -- rows of a table are no objects
 ORDER BY p.manifest_id, o.object ->> 'path';
 
+-- name: attempts_forgotten
+-- Manifests of which a sink holds a higher attempt than was ever given out: the database was restored.
+SELECT m.id, m.attempt
+FROM unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
+JOIN manifest m ON m.id = held.manifest_id AND m.attempt < held.attempt ORDER BY m.id;
+
 -- name: publications_behind
 -- Done manifests of which a sink holds a higher attempt than the published one.
 SELECT p.manifest_id AS id

@@ -15,7 +15,7 @@ from pyarrow import ArrowException, fs
 from tidemark.digest import row_digest
 from tidemark.errors import TidemarkError
 from tidemark.failpoints import failpoint
-from tidemark.layout import OWNER, RECORDS, STAGING, RecordName, staging_folder
+from tidemark.layout import OWNER, RECORDS, STAGING, RecordName, manifest_staging, staging_folder
 from tidemark.model import Receipt
 from tidemark.objectstore import ObjectStore, open_store
 from tidemark.offsets import Range
@@ -112,6 +112,9 @@ class FilesSink(Sink):
     def staged_manifests(self) -> list[int]:
         """Of all pipelines, and also those with an empty folder."""
         return [int(name) for name in self.store.folders(STAGING) if name.isdecimal()]
+
+    def staged_attempts(self, manifest: int) -> list[int]:
+        return [int(name) for name in self.store.folders(manifest_staging(manifest)) if name.isdecimal()]
 
     def clear_staging(self, manifest: int, attempt: int) -> None:
         self.store.delete_folder(staging_folder(manifest, attempt))

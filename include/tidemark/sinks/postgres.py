@@ -73,10 +73,8 @@ class PostgresSink(Sink):
         marker = self._table.marker(manifest)
         return None if marker is None else int(marker["attempt"])
 
-    def highest_record(self, *, own: bool = False) -> int:
-        if not self._table.has_support():
-            return 0
-        return int(self._table.rows("highest_record", pipeline=self.pipeline if own else None)[0]["manifest"])
+    def highest_record(self) -> int:
+        return int(self._table.rows("highest_record")[0]["manifest"]) if self._table.has_support() else 0
 
     def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
         counts = super().counts(receipt, ranges)
@@ -105,6 +103,9 @@ class PostgresSink(Sink):
 
     def staged_manifests(self) -> list[int]:
         return sorted({manifest for manifest, _ in self._table.staged()})
+
+    def staged_attempts(self, manifest: int) -> list[int]:
+        return sorted(attempt for of, attempt in self._table.staged() if of == manifest)
 
     def clear_staging(self, manifest: int, attempt: int) -> None:
         self._table.drop_staging(manifest, attempt)

@@ -62,8 +62,7 @@ SELECT pipeline, manifest, attempt FROM tidemark_target.marker
 WHERE target = %(target)s AND (%(pipeline)s::text IS NULL OR (pipeline, sink) = (%(pipeline)s, %(sink)s));
 
 -- name: highest_record
-SELECT coalesce(max(manifest), 0) AS manifest FROM tidemark_target.marker
-WHERE target = %(target)s AND (%(pipeline)s::text IS NULL OR (pipeline, sink) = (%(pipeline)s, %(sink)s));
+SELECT coalesce(max(manifest), 0) AS manifest FROM tidemark_target.marker WHERE target = %(target)s;
 
 -- name: marker
 SELECT attempt, record, superseded, stale FROM tidemark_target.marker

@@ -83,6 +83,10 @@ class Sink(ABC):
         """The manifests that have something in staging, also of other pipelines that share the target."""
 
     @abstractmethod
+    def staged_attempts(self, manifest: int) -> list[int]:
+        """The attempts at a manifest that have something in staging."""
+
+    @abstractmethod
     def clear_staging(self, manifest: int, attempt: int) -> None:
         """Remove what an attempt staged and did not put."""
 
@@ -103,9 +107,9 @@ class Sink(ABC):
         newest = self.newest_records().get(manifest)
         return None if newest is None else newest.attempt
 
-    def highest_record(self, *, own: bool = False) -> int:
-        """The highest manifest id that any record names (``own``: of this pipeline), 0 without one."""
-        return max((name.manifest for name in self.records(own=own)), default=0)
+    def highest_record(self) -> int:
+        """The highest manifest id that any record of the target names, 0 without one."""
+        return max((name.manifest for name in self.records(own=False)), default=0)
 
     def has_record(self, receipt: Receipt) -> bool:
         """Whether the record of the receipt's attempt is there and says the same."""
