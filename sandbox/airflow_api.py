@@ -111,9 +111,13 @@ class AirflowApi:
         """Forget the DAG with its runs; it comes back, on pause, when its file is read again."""
         self._request("DELETE", f"/dags/{dag_id}", accept=(200, 204, 404))
 
-    def create_connection(self, conn_id: str, conn_type: str, host: str) -> None:
-        """A connection in Airflow's own store, which environment variables take precedence over."""
-        self._request("POST", "/connections", json={"connection_id": conn_id, "conn_type": conn_type, "host": host})
+    def create_connection(self, conn_id: str, conn_type: str, host: str, **more: str | int) -> None:
+        """A connection in Airflow's own store, which environment variables take precedence over.
+
+        ``more`` are its other fields: login, password, port, schema.
+        """
+        named = {"connection_id": conn_id, "conn_type": conn_type, "host": host}
+        self._request("POST", "/connections", json={**named, **more})
 
     def delete_connection(self, conn_id: str) -> None:
         self._request("DELETE", f"/connections/{conn_id}", accept=(204,))

@@ -259,14 +259,20 @@ class Lifecycle:
         manifest = self._own(manifest_id)
         if manifest.state is ManifestState.BLOCKED:
             self.database.unblock(manifest_id)
-        elif manifest.alive:
-            raise IllegalTransition(
-                f"attempt {manifest.attempt} is alive and at work",
-                next_step="wait for it, or stop that process",
-                pipeline=self.pipeline.name,
-                manifest=manifest_id,
-            )
+        self.refuse_at_work([manifest])
         return [] if manifest.state is ManifestState.DONE else [manifest]
+
+    def refuse_at_work(self, manifests: Sequence[Manifest]) -> None:
+        """Raise ``IllegalTransition`` when an attempt is alive at one of them: taking over is a decision."""
+        for one in manifests:
+            if one.alive:
+                raise IllegalTransition(
+                    f"attempt {one.attempt} is alive and at work",
+                    next_step="wait for it; or fence it: "
+                    f"tidemark replay {one.pipeline} --manifest {one.id} --take-over",
+                    pipeline=one.pipeline,
+                    manifest=one.id,
+                )
 
     def at_work(self) -> list[Manifest]:
         """What ``retry`` leaves out: an attempt is alive, so somebody is finishing it."""

@@ -106,7 +106,9 @@ def plan_run(pipeline: Pipeline) -> list[int]:
     with airflow_verdict(), opened(pipeline, context) as lifecycle:
         spark_master("spark_default")
         if isinstance(params.get("replay"), list) and params["replay"]:
-            return [lifecycle.replayable(manifest=one)[0].id for one in params["replay"]]
+            named = [lifecycle.replayable(manifest=one)[0] for one in params["replay"]]
+            lifecycle.refuse_at_work(named)
+            return [one.id for one in named]
         if params.get("retry_unfinished"):
             return [one.id for one in lifecycle.unfinished()]
         run = lifecycle.plan(tick_of(context))

@@ -1,0 +1,27 @@
+"""What an attempt that is alive keeps others from, and what it does not."""
+
+import pytest
+
+from tests.world import World, wait_stopped, wake
+from tidemark.errors import IllegalTransition
+
+
+def test_an_attempt_at_work_is_taken_over_only_when_a_person_says_so(world: World) -> None:
+    world.produce(30)
+    at_work = world.start("run", "demo", "--run-key", "one", failpoint="stage.done:stop")
+    wait_stopped(at_work)
+    lifecycle = world.lifecycle()
+    [manifest] = lifecycle.replayable(run_key="one")
+    assert manifest.alive
+    with pytest.raises(IllegalTransition, match="attempt 1 is alive and at work"):
+        lifecycle.refuse_at_work([manifest])
+    named = world.here("retry", "demo", "--manifest", str(manifest.id))
+    assert named.exit_code == 1
+    assert f"next:  wait for it; or fence it: tidemark replay demo --manifest {manifest.id} --take-over" in named.stderr
+    for words in (["retry", "demo"], ["run", "demo", "--run-key", "one"]):
+        others = world.here(*words)
+        assert f"manifest {manifest.id} is left out: attempt 1 is at work" in others.stderr
+    assert world.json("show", str(manifest.id))["attempt"] == 1, "nobody has taken over"
+    ended = wake(at_work)
+    assert ended.returncode == 0, ended.stderr
+    world.assert_complete()
