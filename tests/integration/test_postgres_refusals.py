@@ -82,6 +82,14 @@ def test_wider_columns_and_columns_of_its_own_are_the_tables_business(world: Tab
     world.assert_complete()
 
 
+def test_a_schema_that_does_not_exist_is_a_persons_business(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world(settings={"sinks": [table_sink(table="sales.latest")]})
+    world.produce(20)
+    failed = world.here("run", "demo", "--run-key", "one")
+    assert failed.exit_code == 1
+    assert 'the table does not take the rows: schema "sales" does not exist' in failed.stderr
+
+
 def test_a_key_that_is_not_unique_in_the_table_is_refused(world: TableWorld) -> None:
     world.execute(CREATE.format(columns=COLUMNS).replace("k bigint PRIMARY KEY", "k bigint NOT NULL"))
     message = refused(world)

@@ -111,12 +111,9 @@ class PostgresTarget:
         With ``auto_create`` the table and missing columns are made.
         """
         wanted = columns_for(data, self.config.key)
+        if _missing(wanted, self.columns()):
+            self._complete(wanted)
         found = self.columns()
-        missing = [one for one in wanted if one.name not in {column.name for column in found}]
-        if missing:
-            ddl = ddl_add(self.identifier, missing) if found else ddl_create(self.identifier, wanted, self.config.key)
-            self._create(ddl, missing, whole=not found)
-            found = self.columns()
         emptied = [one.name for one in data if tombstones and one.name not in tombstones]
         refuse_misfits(wanted, found, emptied, self.context())
         if not self.rows("has_unique_key", table=self.table, key=sorted(self.config.key)):
@@ -134,16 +131,24 @@ class PostgresTarget:
                 **self.context(),
             )
 
-    def _create(self, ddl: sql.Composed, missing: Sequence[Column], *, whole: bool) -> None:
-        if not self.config.auto_create:
+    def _complete(self, wanted: Sequence[Column]) -> None:
+        """Make the table or its missing columns; by one process at a time, since all slices of a first run ask."""
+        with translated(**self.context()), self.connected().transaction():
+            execute(self.connected(), "lock_support", None, {})
+            found = self.columns()
+            missing = _missing(wanted, found)
+            if not missing:
+                return
+            ddl = ddl_add(self.identifier, missing) if found else ddl_create(self.identifier, wanted, self.config.key)
+            if self.config.auto_create:
+                self.connected().execute(ddl)
+                return
             listed = ", ".join(one.name for one in missing)
             raise SinkRefused(
-                "the table does not exist" if whole else f"the table has no column {listed}",
+                f"the table has no column {listed}" if found else "the table does not exist",
                 next_step=f"run in its database: {ddl.as_string(self.connected())}; or write auto_create: true",
                 **self.context(),
             )
-        with translated(**self.context()):
-            self.connected().execute(ddl)
 
     # staging
 
@@ -180,3 +185,8 @@ class PostgresTarget:
         with suppress(Locked), translated(**self.context()), self.connected().transaction():
             execute(self.connected(), "set_local", None, {"name": "lock_timeout", "value": f"{DROP_TIMEOUT_S}s"})
             self.connected().execute(statement)
+
+
+def _missing(wanted: Sequence[Column], found: Sequence[Column]) -> list[Column]:
+    there = {one.name for one in found}
+    return [one for one in wanted if one.name not in there]
