@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from tidemark import planning
 from tidemark.connections import KafkaConnection
@@ -277,6 +278,10 @@ class Lifecycle:
     def at_work(self) -> list[Manifest]:
         """What ``retry`` leaves out: an attempt is alive, so somebody is finishing it."""
         return [one for one in self.database.manifests(self.pipeline.name, [ManifestState.RUNNING]) if one.alive]
+
+    def between(self, start: datetime, end: datetime) -> list[int]:
+        """The manifests that hold records stamped in [start, end)."""
+        return planning.between(self.pipeline, self.database, self.cluster, start, end)
 
     def replayable(self, *, manifest: int | None = None, run_key: str | None = None) -> list[Manifest]:
         """The manifests a replay means: the one named, or all of a run, or what covers it."""

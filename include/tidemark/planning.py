@@ -154,6 +154,20 @@ def _held_back(cluster: KafkaCluster, states: Sequence[PartitionState], now: dat
     return tuple(one.described(now) for _, one in sorted(found.items()))
 
 
+def between(
+    pipeline: Pipeline, database: ManifestDatabase, cluster: KafkaCluster, start: datetime, end: datetime
+) -> list[int]:
+    """The manifests that hold records stamped in [start, end), as far as Kafka's answer for both moments tells."""
+    chains = {chain.at: chain for chain in _chains(pipeline, database)}
+    begins, ends = (cluster.offsets_at(list(chains), moment) for moment in (start, end))
+    parts = []
+    for at, chain in chains.items():
+        begin, stop = begins[at], ends[at]
+        if begin is not None:
+            parts.append((chain.id, begin[0], chain.end if stop is None else stop[0]))
+    return database.manifests_between(parts)
+
+
 def _refuse_before_anchors(pipeline: Pipeline, planned: Plan, chains: Sequence[Chain]) -> None:
     """A backfill of a time from before the pipeline began would pass and have done nothing."""
     anchors = {chain.at: chain.anchor for chain in chains}

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.airflow_world import DAG, AirflowWorld
-from tests.e2e.hours import last_hour, produce_hours
+from tests.hours import last_hour, produce_hours
 
 HOUR = timedelta(hours=1)
 pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine

@@ -10,6 +10,7 @@ from datetime import time as time_of_day
 from typing import Any
 
 from airflow.sdk import DAG, Asset, Param, get_current_context, task
+from croniter import croniter  # type: ignore[import-untyped]  # Airflow itself requires it
 
 from tidemark.airflow.lookup import opened, spark_master
 from tidemark.airflow.process import ProcessManifestOperator
@@ -99,6 +100,20 @@ def moment(text: str) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
+def interval_start(pipeline: Pipeline, context: Any, tick: Tick) -> datetime | None:
+    """Where the interval that ends at the tick's cut begins; None without a schedule.
+
+    Airflow 3's cron timetable has no interval: its start is its end. Then it is the schedule's moment before the cut.
+    """
+    begin: datetime | None = context["dag_run"].data_interval_start
+    if begin and tick.cut_at and begin < tick.cut_at:
+        return begin
+    if pipeline.schedule is None or tick.cut_at is None:
+        return None
+    before: datetime = croniter(pipeline.schedule, tick.cut_at).get_prev(datetime)
+    return before
+
+
 def plan_run(pipeline: Pipeline) -> list[int]:
     """Manifest ids to process: the run's plan, or what the trigger form asked for instead."""
     context: Any = get_current_context()
@@ -111,8 +126,12 @@ def plan_run(pipeline: Pipeline) -> list[int]:
             return [one.id for one in named]
         if params.get("retry_unfinished"):
             return [one.id for one in lifecycle.unfinished()]
-        run = lifecycle.plan(tick_of(context))
+        tick = tick_of(context)
+        run = lifecycle.plan(tick)
         if params.get("replay"):
+            begin = interval_start(pipeline, context, tick)
+            if begin and tick.cut_at:
+                return lifecycle.between(begin, tick.cut_at)
             return list(run.manifests or run.covered_by)
         for note in run.notes:
             print(note)

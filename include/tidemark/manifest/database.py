@@ -150,6 +150,11 @@ class ManifestDatabase:
         chains, offsets = [one[0] for one in ends], [one[1] for one in ends]
         return [row["id"] for row in self._rows("covering_manifests", chains=chains, ends=offsets)]
 
+    def manifests_between(self, parts: Sequence[tuple[int, int, int]]) -> list[int]:
+        """Ids of the manifests that hold an offset of any part: (chain id, start, end), half-open."""
+        chains, starts, ends = ([one[at] for one in parts] for at in range(3))
+        return [row["id"] for row in self._rows("manifests_between", chains=chains, starts=starts, ends=ends)]
+
     def insert_run(self, pipeline: str, run_key: str, kind: RunKind, **values: object) -> int:
         row = self._rows("insert_run", pipeline=pipeline, run_key=run_key, kind=kind.value, **values)[0]
         return int(row["id"])

@@ -76,6 +76,15 @@ CROSS JOIN LATERAL (
 WHERE r.manifest_id IS NOT NULL AND r.start_offset < cut.end_offset
 ORDER BY 1;
 
+-- name: manifests_between
+-- The manifests that hold an offset of each chain's part, which is half-open.
+SELECT DISTINCT r.manifest_id AS id
+FROM unnest(%(chains)s::bigint[], %(starts)s::bigint[], %(ends)s::bigint[]) AS part (chain_id, start_offset, end_offset)
+JOIN manifest_range r ON r.chain_id = part.chain_id
+    AND r.start_offset < part.end_offset AND r.end_offset > part.start_offset
+WHERE r.manifest_id IS NOT NULL
+ORDER BY 1;
+
 -- name: insert_run
 INSERT INTO run (pipeline, run_key, kind, cut_at, reached, manifests, covered_by, notes)
 VALUES (%(pipeline)s, %(run_key)s, %(kind)s, %(cut_at)s, %(reached)s, '{}', %(covered_by)s, %(notes)s)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.airflow_world import DAG, AirflowWorld
-from tests.e2e.hours import last_hour, produce_hours
+from tests.hours import last_hour, produce_hours
 
 HOUR = timedelta(hours=1)
 pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine
@@ -45,16 +45,16 @@ def test_a_cleared_failed_task_does_its_manifest_only_and_a_cleared_run_replays_
 @pytest.mark.exhaustive
 def test_a_backfill_told_to_replay_does_the_manifests_of_its_interval_again(airflow_world: AirflowWorld) -> None:
     demo, hour = airflow_world, last_hour()
-    demo.world.settings["schedule"] = "@hourly"
+    demo.world.settings |= {"schedule": "@hourly", "kafka": {"slice": {"max_records": 10}}}
     demo.world.write_pipeline()
     produce_hours(demo.world, hour, 3)
     for back in (2, 1, 0):
         demo.world.ok("run", DAG, "--until", (hour - back * HOUR).isoformat(), "--run-key", f"by hand {back}")
-    assert len(demo.world.json("manifests", DAG)) == 3
+    assert len(demo.world.json("manifests", DAG)) == 6
     demo.deploy()
     (run_id,) = demo.airflow.backfill(DAG, hour - HOUR, hour - HOUR, {"replay": True})
     demo.succeed(run_id)
-    assert [one["attempt"] for one in demo.world.json("manifests", DAG)] == [1, 2, 1]
+    assert [one["attempt"] for one in demo.world.json("manifests", DAG)] == [1, 1, 2, 2, 1, 1]
     demo.world.assert_complete()
 
 
