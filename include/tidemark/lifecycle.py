@@ -108,14 +108,15 @@ class Lifecycle:
             work.failed[sink.name] = error
 
     def _leave(self, manifest: int, attempt: int) -> None:
-        """Drop what a failed attempt staged and let its lock go; one that published keeps its staging until it is
-        clean, since ``sweep`` finds by it what is still to be removed."""
+        """Drop what a failed attempt staged and let its lock go; one that left a record or published keeps its staging
+        until it is clean, since ``sweep`` finds by it what is still to be removed."""
         ended = next(row["state"] for row in self.database.attempts(manifest) if row["attempt"] == attempt)
         self.database.release(manifest, attempt)
         if ended not in (AttemptState.PUBLISHED, AttemptState.UNCHANGED):
             for sink in self.sinks:
                 with suppress(*OF_ONE_SINK):
-                    sink.clear_staging(manifest, attempt)
+                    if sink.recorded_attempt(manifest) != attempt:
+                        sink.clear_staging(manifest, attempt)
 
     def _work(self, work: _Work, stage: Stage) -> Outcome:
         manifest, attempt = work.manifest, work.attempt

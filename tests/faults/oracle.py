@@ -190,7 +190,7 @@ class Oracle:
 
     # in the end
 
-    def check_quiet(self) -> None:
+    def check_quiet(self, *, restored: bool = False) -> None:
         """When all faults have ended and everything was retried: the audit agrees and nothing is left over."""
         self.check()
         for one in self.manifests.values():
@@ -199,7 +199,9 @@ class Oracle:
         differences = [str(one) for one in audit(self.world.onlooker(), deep=True)]
         if differences:
             self._fail("the audit", "; ".join(differences))
-        left = list(self.world.lake.glob("_staging/*/*"))
+        found = self.world.lake.glob("_staging/*/*")
+        # What a manifest staged that a restored database forgot altogether, nobody cleans up after.
+        left = [path for path in found if not restored or int(path.parent.name) in self.manifests]
         if left:
             self._fail("I23 nothing is left over", f"staging {[str(one.relative_to(self.world.lake)) for one in left]}")
         self._check_listing()
