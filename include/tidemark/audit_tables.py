@@ -22,25 +22,28 @@ def differences_of_table(
         manifest = own.get(staged)
         if manifest is not None and manifest.state is ManifestState.DONE and not manifest.alive:
             yield Difference(staged, "staging was left by an attempt that died", f"tidemark retry {sink.pipeline}")
-    for manifest in manifests if deep else ():
-        publication = manifest.published(sink.name)
-        if publication is not None:
-            yield from _rows(sink, manifest, publication)
-    for unknown in _unknown(lifecycle, sink, own) if deep else ():
-        yield Difference(None, f"{sink.target} has rows of manifest {unknown}, which this database does not know",
-                         f"tidemark adopt {sink.pipeline} --why TEXT")  # fmt: skip
+    if deep:
+        found = sink.rows_by_manifest()  # one pass over the table, however many manifests there are
+        for manifest in manifests:
+            publication = manifest.published(sink.name)
+            if publication is not None:
+                yield from _rows(sink, manifest, publication, found.get(manifest.id, []))
+        for unknown in _unknown(lifecycle, set(found) - set(own)):
+            yield Difference(None, f"{sink.target} has rows of manifest {unknown}, which this database does not know",
+                             f"tidemark adopt {sink.pipeline} --why TEXT")  # fmt: skip
 
 
-def _unknown(lifecycle: Lifecycle, sink: PostgresSink, own: dict[int, Manifest]) -> list[int]:
-    foreign = [one for one in sink.manifests_in_table() if one not in own]
-    known = {one.id for one in lifecycle.database.manifests(ids=foreign)} if foreign else set()
-    return [one for one in foreign if one not in known]
+def _unknown(lifecycle: Lifecycle, foreign: set[int]) -> list[int]:
+    """Those of the manifests that are of no pipeline of this database."""
+    known = {one.id for one in lifecycle.database.manifests(ids=sorted(foreign))} if foreign else set()
+    return sorted(foreign - known)
 
 
-def _rows(sink: PostgresSink, manifest: Manifest, publication: Publication) -> Iterator[Difference]:
+def _rows(
+    sink: PostgresSink, manifest: Manifest, publication: Publication, found: list[dict[str, Any]]
+) -> Iterator[Difference]:
     mend = f"tidemark replay {sink.pipeline} --manifest {manifest.id}"
     counts = publication.counts
-    found = sink.rows_of(manifest.id)
     merged = counts.written - counts.superseded - counts.stale
     if (rows := sum(row["rows"] for row in found)) > merged:
         yield Difference(manifest.id, f"the table has {rows:,} rows of it where {merged:,} were merged", mend)

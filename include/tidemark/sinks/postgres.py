@@ -255,13 +255,12 @@ class PostgresSink(Sink):
         """How many dead letters of a manifest are kept."""
         return int(self._table.rows("count_dead_letters", manifest=manifest)[0]["rows"])
 
-    def rows_of(self, manifest: int) -> list[dict[str, Any]]:
-        """Per partition first and last offset, number and highest attempt of the rows that are a manifest's still."""
-        return self._table.rows("rows_of_manifest", {"table": self._table.identifier}, manifest=manifest)
-
-    def manifests_in_table(self) -> list[int]:
-        """Every manifest that the table has rows of."""
-        return [row["manifest"] for row in self._table.rows("manifests_in_table", {"table": self._table.identifier})]
+    def rows_by_manifest(self) -> dict[int, list[dict[str, Any]]]:
+        """Of each manifest the table has rows of, per partition: first and last offset, number, highest attempt."""
+        found: dict[int, list[dict[str, Any]]] = {}
+        for row in self._table.rows("rows_by_manifest", {"table": self._table.identifier}):
+            found.setdefault(row["manifest"], []).append(row)
+        return found
 
 
 class _BrokenOff(Exception):

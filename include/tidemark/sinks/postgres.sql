@@ -162,13 +162,10 @@ WITH life (topic, partition, incarnation) AS (
 SELECT count(*) AS lacking FROM staged s LEFT JOIN {table} t USING ({key})
 WHERE t._offset IS NULL OR ({table_version}) < ({staged_version});
 
--- name: rows_of_manifest
-SELECT _topic AS topic, _partition AS partition, min(_offset) AS first, max(_offset) AS last, count(*) AS rows,
-       max(_attempt) AS attempt
-FROM {table} WHERE _manifest_id = %(manifest)s GROUP BY _topic, _partition;
+-- name: rows_by_manifest
+SELECT _manifest_id AS manifest, _topic AS topic, _partition AS partition, min(_offset) AS first,
+       max(_offset) AS last, count(*) AS rows, max(_attempt) AS attempt
+FROM {table} WHERE _manifest_id IS NOT NULL GROUP BY _manifest_id, _topic, _partition;
 
 -- name: count_dead_letters
 SELECT count(*) AS rows FROM tidemark_target.dead_letter WHERE target = %(target)s AND _manifest_id = %(manifest)s;
-
--- name: manifests_in_table
-SELECT DISTINCT _manifest_id AS manifest FROM {table} WHERE _manifest_id IS NOT NULL;
