@@ -61,11 +61,16 @@ class _Conversation:
     portals: dict[bytes, str] = field(default_factory=dict)
     transaction: list[str] = field(default_factory=list)
 
-    def close(self) -> None:
+    def hang_up(self) -> None:
+        """End both sides from another thread: whoever reads them wakes up with nothing, and closes them itself."""
         for one in (self.client, self.server):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-            one.close()
+
+    def close(self) -> None:
+        self.hang_up()
+        self.client.close()
+        self.server.close()
 
     def messages(self, received: bytes) -> list[tuple[bytes, str]]:
         """Whole messages of the client, each with the SQL it executes ("" when it executes none)."""
@@ -119,7 +124,7 @@ class Proxy:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for one in self._open:
-            one.close()
+            one.hang_up()
         for thread in self._threads:
             thread.join()
 

@@ -30,7 +30,8 @@ def disk(world: World) -> Iterator[Path]:
     (disk / "lake").mkdir()
     world.lake.symlink_to(disk / "lake")
     yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    # A file that could not be closed for want of space stays open until Python collects it: lazily, then.
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def fill(disk: Path, pages_left: int) -> Path:
