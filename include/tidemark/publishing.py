@@ -153,12 +153,17 @@ class Publisher:
         """Finish the clean-up of done manifests whose attempt died during it; returns their ids.
 
         Staging is removed last, so a manifest without any has nothing left over. What lives is never touched, and a
-        sink that does not answer is left for the next time.
+        sink that does not answer, or is another database's, is left alone.
         """
         swept: set[int] = set()
         for sink in self.sinks:
             with suppress(*OF_ONE_SINK):
+                if sink.owner() != self._database_id:
+                    continue
                 staged = sink.staged_manifests()
+                for forgotten in self.database.unknown_manifests(staged):  # asked second: newer ones are known
+                    for number in sink.staged_attempts(forgotten):
+                        sink.clear_staging(forgotten, number)
                 found = self.database.manifests(self.pipeline, [ManifestState.DONE], staged) if staged else []
                 for one in found:
                     if not one.alive:
@@ -170,7 +175,7 @@ class Publisher:
         return sorted(swept)
 
     def _clear_unknown(self, sink: Sink, manifest: int) -> None:
-        """Remove staging of attempts that this database never gave out: a restored one forgot them."""
+        """Remove staging of attempts that this database never gave out: one restored from a copy forgot them."""
         staged = sink.staged_attempts(manifest)  # asked first: what starts meanwhile has a number given out by then
         newest = self.database.newest_attempt(manifest)
         for number in staged:

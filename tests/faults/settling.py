@@ -36,7 +36,7 @@ def settle(world: ModelWorld, oracle: Oracle, *, wake: bool, restored: bool = Fa
         raise Violated(f"I24 progress: nothing settles: {[str(one) for one in world.onlooker().unfinished()]}")
     if restored:  # what an attempt left that the restored database never knew of, no attempt takes away
         repairing.repair(world.onlooker(), WHY, dry_run=False)
-    oracle.check_quiet(restored=restored)
+    oracle.check_quiet()
 
 
 def _round(world: ModelWorld, run_key: str) -> bool:

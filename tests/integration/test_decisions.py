@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -142,6 +143,29 @@ def test_a_restored_older_database_adopts_what_the_lake_knows_better(world: Worl
         world.ok("adopt", "demo", "--why", "restored")
         assert world.exact() == complete
         world.produce(20)
+        world.ok("run", "demo")
+        world.assert_complete()
+
+
+def test_what_a_forgotten_attempt_staged_is_swept_by_the_restored_database_and_by_no_other(
+    world: World, postgres: Postgres, template: str
+) -> None:
+    world.produce(20)
+    world.ok("run", "demo")
+    name = world.dsn.rpartition("/")[2].partition("?")[0]
+    with postgres.temporary_database("older", name) as older, postgres.temporary_database("foreign", template) as other:
+        with psycopg.connect(other) as connection:
+            connection.execute("UPDATE tidemark.database SET id = gen_random_uuid()")
+        world.produce(20)
+        assert world.tidemark("run", "demo", failpoint="stage.done:kill9").returncode == -signal.SIGKILL
+        staged = world.lake / "_staging/0000000002/0001"
+        assert list(staged.rglob("*.parquet")), "the newer database's attempt died with staging, and left no record"
+        world.dsn = other
+        world.here("retry", "demo")
+        assert list(staged.rglob("*.parquet")), "another database's staging is left alone"
+        world.dsn = older
+        world.ok("retry", "demo")
+        assert not staged.exists()
         world.ok("run", "demo")
         world.assert_complete()
 

@@ -326,6 +326,10 @@ class ManifestDatabase:
         rows = self._rows("publications_behind", sink=sink, manifests=list(newest), attempts=list(newest.values()))
         return [row["id"] for row in rows]
 
+    def unknown_manifests(self, manifests: Sequence[int]) -> list[int]:
+        """Those of the ids that this database has no manifest of: one restored from an older copy forgot them."""
+        return [row["id"] for row in self._rows("unknown_manifests", manifests=list(manifests))]
+
     def attempts(self, manifest: int) -> list[Row]:
         return self._rows("attempts", manifest=manifest)
 

@@ -224,6 +224,10 @@ SELECT p.manifest_id AS id
 FROM unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
 JOIN publication p ON p.manifest_id = held.manifest_id AND p.sink = %(sink)s AND p.attempt < held.attempt;
 
+-- name: unknown_manifests
+SELECT staged.id FROM unnest(%(manifests)s::bigint[]) AS staged (id)
+WHERE NOT EXISTS (SELECT FROM manifest m WHERE m.id = staged.id) ORDER BY staged.id;
+
 -- name: attempts
 SELECT attempt, state::text AS state, actor, error, started_at, ended_at,
        coalesce(jsonb_array_length(receipt -> 'objects'), 0) AS objects
