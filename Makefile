@@ -52,18 +52,15 @@ up: python
 down:
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m sandbox down; else echo "nothing is running"; fi
 
+# Two at once, module by module: most tests wait for a process to start, to stop or to be noticed as dead.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
 test: setup
-	@$(BIN)/python -m pytest
+	@$(PYTEST)
 
 # The empty -m takes back the one of pyproject.toml. Whoever starts it learns after 45 minutes at the latest.
-# Two at once: most of these tests wait for a process to start, to stop or to be noticed as dead.
-APART := $(addprefix tests/faults/test_,kills.py guarantees.py tables.py target_dies.py matrix.py disk_full.py)
 test-faults: setup
-	@mkdir -p .tidemark/logs; \
-	$(BIN)/python -m pytest -m "" --session-timeout 2700 $(APART) > .tidemark/logs/test-faults.log 2>&1 & apart=$$!; \
-	$(BIN)/python -m pytest -m "" --session-timeout 2700 $(filter-out $(APART),$(wildcard tests/faults/test_*.py)) \
-	  tests/characterization; here=$$?; \
-	wait $$apart; there=$$?; cat .tidemark/logs/test-faults.log; exit $$((here | there))
+	@$(PYTEST) -m "" --session-timeout 2700 tests/faults tests/characterization
 
 lint: setup
 	@$(BIN)/ruff check

@@ -1,6 +1,7 @@
 """Real services for every test that wants them: started once per session, when first asked for, on free ports."""
 
 import json
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,12 +15,38 @@ from sandbox.broker import Broker
 from sandbox.postgres import Postgres, remove_home
 from sandbox.preflight import STATE
 from tests.airflow_world import AirflowWorld
+from tests.faults import figures
 from tests.table_world import TableWorld
 from tests.world import World
 from tidemark.manifest.migrate import migrate
 
 TEMPLATE = "tidemark_template"
 TopicFactory = Callable[..., str]
+
+
+def pytest_configure() -> None:
+    """A shell's background job ignores SIGINT and hands that on to every process a test starts and interrupts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist hands its figures to the process that prints them."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["reached"] = dict(figures.REACHED)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker that died has said nothing."""
+    figures.REACHED.update(getattr(node, "workeroutput", {}).get("reached", {}))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    line = figures.summary()
+    if line:
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

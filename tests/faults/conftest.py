@@ -1,18 +1,14 @@
-"""What the schedules came to: printed in the end, and written to the file that TIDEMARK_FAULT_FIGURES names."""
+"""A world for each schedule, and the counts of what happened in those that must be well."""
 
-import json
-import os
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from sandbox.postgres import Postgres
+from tests.faults.figures import REACHED
 from tests.faults.model_world import ModelWorld, Settings
 from tests.faults.schedules import Play
-
-REACHED: Counter[str] = Counter()
 
 
 @pytest.fixture(scope="session")
@@ -35,22 +31,3 @@ def broken_play(postgres: Postgres, template: str) -> Iterator[Play]:
     world = ModelWorld(postgres, template, Settings(), Counter())
     yield Play(world)
     world.close()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Nothing when no schedule ran."""
-    if not REACHED["schedules"]:
-        return
-    words = ("fault kill", "fault cut", "fault fail", "fault lose")
-    figures = {
-        "schedules": REACHED["schedules"],
-        "faults injected": sum(REACHED[word] for word in words),
-        "processes paused": sum(count for name, count in REACHED.items() if name.startswith("paused at")),
-        "older attempts that woke late": REACHED["an older attempt woke after a newer had published"],
-        "rows missing": REACHED["rows missing"],
-        "rows twice": REACHED["rows twice"],
-    }
-    terminalreporter.write_line(", ".join(f"{name}: {count:,}" for name, count in figures.items()))
-    path = os.environ.get("TIDEMARK_FAULT_FIGURES")
-    if path:
-        Path(path).write_text(json.dumps({**figures, "reached": dict(sorted(REACHED.items()))}, indent=1) + "\n")
