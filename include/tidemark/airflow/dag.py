@@ -59,7 +59,9 @@ def build_dag(pipeline: Pipeline) -> DAG:
         params=PARAMS,
         tags=["tidemark"],
         default_args={"retries": pipeline.retries, "retry_delay": pipeline.retry_delay},
-        doc_md=f"Topics {', '.join(pipeline.source.kafka.topics)}. {pipeline.description}",
+        doc_md=f"Topics {', '.join(pipeline.source.kafka.topics)}. {pipeline.description}\n\n"
+        f"On the command line: `tidemark manifests {pipeline.name}`, `tidemark show MANIFEST`, "
+        f"`tidemark audit {pipeline.name}`.",
     ) as dag:
 
         @task

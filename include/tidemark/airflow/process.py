@@ -107,5 +107,5 @@ def describe(pipeline: str, outcome: Outcome) -> str:
     counts = outcome.counts
     return (
         f"{pipeline} manifest {outcome.manifest_id} attempt {outcome.attempt}: {outcome.ending}, read {counts.read:,}, "
-        f"written {counts.written:,}, dead-lettered {counts.dead_lettered:,}"
+        f"written {counts.written:,}, dead-lettered {counts.dead_lettered:,}; more: tidemark show {outcome.manifest_id}"
     )
