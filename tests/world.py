@@ -215,10 +215,20 @@ class World:
     # readers
 
     def exact(self) -> Counter[Place]:
-        """What the exact reader returns: data and dead letters that ``tidemark objects`` names."""
+        """What the exact reader returns: data and dead letters that ``tidemark objects`` names.
+
+        A replay may take a path away while it is read: then the reader must ask again, as docs/guarantees.md says.
+        """
+        before: list[Path] | None = None
+        while (paths := self._published()) != before:
+            with suppress(FileNotFoundError):
+                return places(paths)
+            before = paths
+        raise FileNotFoundError(f"published, and not there: {[str(one) for one in paths if not one.exists()]}")
+
+    def _published(self) -> list[Path]:
         with ManifestDatabase(self.dsn, "reader") as database:
-            paths = [Path(root, one.path) for _, root, one in database.published_objects("demo")]
-        return places(paths)
+            return [Path(root, one.path) for _, root, one in database.published_objects("demo")]
 
     def listing(self) -> Counter[Place]:
         """What a reader that lists folders sees, dead letters included."""
