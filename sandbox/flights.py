@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from sandbox.broker import QUIET, Broker
 from sandbox.errors import SandboxFailed
@@ -47,6 +48,15 @@ def ensure_loaded(broker: Broker, on_progress: Callable[[int], None] = lambda _:
     return _send(broker, on_progress)
 
 
+def _without_leader(error: BaseException) -> bool:
+    """A broker that was killed answers before it leads its partitions again."""
+    return isinstance(error, KafkaException) and error.args[0].code() in (
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+    )
+
+
+@retry(retry=retry_if_exception(_without_leader), stop=stop_after_delay(20), wait=wait_fixed(0.2), reraise=True)
 def records(broker: Broker) -> int | None:
     """How many records the topic holds, None when there is no topic."""
     consumer = Consumer({**QUIET, "bootstrap.servers": broker.bootstrap_servers, "group.id": "nobody"})

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from sandbox import flights
 from sandbox.broker import Broker
 from sandbox.errors import SandboxBusy, SandboxFailed
 from sandbox.jars import CHECKOUT, ensure, locked
@@ -100,11 +101,17 @@ def test_the_broker_shows_committed_transactions_only_and_keeps_them_when_killed
         send(producer, "kept", b"one", commit=True)
         send(producer, "kept", b"aborted", commit=False)
         send(producer, "kept", b"two", commit=True)
+        broker.create_topic(flights.TOPIC, flights.PARTITIONS)
+        loader = broker.producer()
+        for partition in range(flights.PARTITIONS):
+            loader.produce(flights.TOPIC, b"{}", partition=partition)
+        assert loader.flush(30) == 0
         before = broker.bootstrap_servers
         broker.kill()
         assert not port_answers(broker.port)
         broker.restart()
         assert broker.bootstrap_servers == before
+        assert flights.records(broker) == flights.PARTITIONS, "asked before every partition has its leader again"
         assert committed(broker, "kept") == [b"one", b"two"]
     assert not port_answers(broker.port)
 
