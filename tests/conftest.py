@@ -30,6 +30,14 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A module's tests run in one worker, and all that ask for Airflow in the same one: two of it fill two cores."""
+    for item in items:
+        asks = "airflow" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("airflow" if asks else item.path.stem))
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker of pytest-xdist hands its figures to the process that prints them."""
     output = getattr(session.config, "workeroutput", None)
