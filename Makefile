@@ -53,7 +53,7 @@ down:
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m sandbox down; else echo "nothing is running"; fi
 
 # Two at once (tests/conftest.py says which): most tests wait for a process to start, to stop or to be noticed as dead.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 test: setup
 	@$(PYTEST)

@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from sandbox.airflow import Airflow
 from sandbox.broker import Broker
@@ -30,12 +31,16 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A module's tests run in one worker, and all that ask for Airflow in the same one: two of it fill two cores."""
-    for item in items:
-        asks = "airflow" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("airflow" if asks else item.path.stem))
+class ByModule(LoadScopeScheduling):
+    """A module's tests run in one worker, and all that need Airflow in the same one: two of it fill two cores."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return "airflow" if "airflow" in module or "/e2e/" in module else module
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModule:
+    return ByModule(config, log)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
