@@ -4,18 +4,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-import pyarrow.parquet as pq
-from pyarrow import ArrowException, fs
-
 from tidemark.difference import Difference
-from tidemark.digest import row_digest
-from tidemark.layout import OWNER, RECORDS, STAGING, ObjectName, RecordName
+from tidemark.layout import ENDINGS, OWNER, RECORDS, STAGING, ObjectName, RecordName
 from tidemark.lifecycle import Lifecycle
 from tidemark.model import Manifest, ManifestState, PublishedObject
-from tidemark.sink_settings import FileFormat
 from tidemark.sinks.files import FilesSink
+from tidemark.sinks.formats import Unreadable, format_of
 
-_SUFFIXES = {f".{one}" for one in FileFormat}
+_ENDINGS = tuple(f".{one}" for one in ENDINGS)
 
 
 def differences_of_files(
@@ -79,7 +75,7 @@ def _is_seen(key: str, pipeline: str) -> bool:
     if key.startswith(f"{RECORDS}/"):
         record = RecordName.parse(key)
         return record is not None and record.pipeline == pipeline
-    return path.suffix in _SUFFIXES or not path.name.startswith((".", "_"))
+    return path.name.endswith(_ENDINGS) or not path.name.startswith((".", "_"))
 
 
 def _belongs(name: ObjectName | RecordName, manifest: Manifest, sink: str) -> bool:
@@ -100,10 +96,15 @@ def _object(
         yield Difference(manifest, f"{one.path} has {size:,} bytes instead of {one.bytes:,}", mend)
         return
     try:
-        with _open(sink, one.path) as file:
-            rows = pq.read_metadata(file).num_rows
-        digest = str(row_digest(pq.read_table(_open(sink, one.path)))) if deep else one.digest
-    except (ArrowException, OSError) as unreadable:
+        written = format_of(one.path)
+        with sink.open(one.path) as file:
+            rows = written.count(file)
+        if deep:
+            with sink.open(one.path) as file:
+                digest = str(written.digest(file))
+        else:
+            digest = one.digest
+    except (Unreadable, OSError) as unreadable:
         yield Difference(manifest, f"{one.path} cannot be read: {str(unreadable)[:120]}", mend)
         return
     if rows != one.rows:
@@ -112,17 +113,14 @@ def _object(
         yield Difference(manifest, f"{one.path} holds other rows than were written (digest {digest})", mend)
 
 
-def _open(sink: FilesSink, path: str) -> fs.FileSystem:
-    return fs.LocalFileSystem().open_input_file(f"{sink.root}/{path}")
-
-
 def _offsets(sink: FilesSink, manifest: Manifest, objects: list[PublishedObject]) -> Iterator[Difference]:
     """The offsets in the files, as a set, against the manifest's ranges: nothing twice, nothing from outside."""
     seen: Counter[tuple[str, int, int]] = Counter()
     for one in objects:
         try:
-            table = pq.read_table(_open(sink, one.path), columns=["_topic", "_partition", "_offset"])
-        except (ArrowException, OSError):
+            with sink.open(one.path) as file:
+                table = format_of(one.path).places(file)
+        except (Unreadable, OSError):
             continue  # said already
         seen.update(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
     twice = [place for place, times in seen.items() if times > 1]

@@ -19,10 +19,12 @@ OWNER = "_manifests/_owner.json"
 RECORDS = "_manifests"
 STAGING = "_staging"
 DEAD_LETTERS = "_dead_letters"
+ENDINGS = ("parquet", "avro", "jsonl", "jsonl.gz", "jsonl.zst")  # of files with rows, without the dot
 
 _NAME = re.compile(
     r"(?P<manifest>\d{10,})-a(?P<attempt>\d{4,})-p(?P<partition>\d{5,})"
-    r"-(?P<start>\d{19})-(?P<end>\d{19})-(?P<part>\d{5,})\.(?P<format>parquet)"
+    r"-(?P<start>\d{19})-(?P<end>\d{19})-(?P<part>\d{5,})\."
+    rf"(?P<format>{'|'.join(map(re.escape, ENDINGS))})"
 )
 _RECORD = re.compile(r"_manifests/(?P<pipeline>[^/]+)/(?P<manifest>\d{10,})\.(?P<attempt>\d{4,})\.json")
 

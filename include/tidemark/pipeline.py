@@ -37,7 +37,7 @@ from tidemark import notation
 from tidemark.notation import wrong
 from tidemark.record_settings import Decode, EventTime, OnError, check_field
 from tidemark.sections import Duration, Name, Schedule, Section, Size, Topic, wrong_at
-from tidemark.sink_settings import PostgresSinkConfig, Sink
+from tidemark.sink_settings import Sink
 from tidemark.starting_point import ExplicitOffsets, StartingOffsets
 
 
@@ -286,7 +286,7 @@ class Pipeline(Section):
     def _columns(cls, sinks: tuple[Sink, ...], info: ValidationInfo) -> tuple[Sink, ...]:
         if "decode" in info.data:
             for index, sink in enumerate(sinks):
-                if isinstance(sink, PostgresSinkConfig) and (message := sink.why_not(info.data["decode"])):
+                if message := sink.why_not(info.data["decode"]):
                     raise wrong_at(index, message)
         return sinks
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StrictBool, ValidationInfo, field_validator
 
 from tidemark import notation
+from tidemark.errors import ConfigurationError
 from tidemark.notation import wrong
 from tidemark.record_settings import JsonDecode, RawDecode
 from tidemark.sections import Name, Section, Surroundings
@@ -18,13 +19,24 @@ KAFKA_TIMESTAMP = "_timestamp"
 
 class FileFormat(StrEnum):
     PARQUET = "parquet"
+    JSONL = "jsonl"
+    AVRO = "avro"
 
 
 class Compression(StrEnum):
     ZSTD = "zstd"
     SNAPPY = "snappy"
     GZIP = "gzip"
+    DEFLATE = "deflate"
     NONE = "none"
+
+
+# Of each format, the default first: what most engines read, and read well. Spark's JSON reader knows no zstd.
+COMPRESSIONS: dict[FileFormat, tuple[Compression, ...]] = {
+    FileFormat.PARQUET: (Compression.ZSTD, Compression.SNAPPY, Compression.GZIP, Compression.NONE),
+    FileFormat.JSONL: (Compression.GZIP, Compression.ZSTD, Compression.NONE),
+    FileFormat.AVRO: (Compression.DEFLATE, Compression.NONE),
+}
 
 
 class SinkKind(StrEnum):
@@ -43,12 +55,26 @@ class FilesSinkConfig(Section):
         default="raw/{stream}/%Y/%m/%d/%H", description="Folders below the root, by topic and event time in UTC."
     )
     format: FileFormat = Field(default=FileFormat.PARQUET, description="Format of the files.")
-    compression: Compression = Field(default=Compression.ZSTD, description="Compression inside the files.")
+    compression: Compression | None = Field(
+        default=None,
+        validate_default=True,
+        description="Compression of the files: by default zstd for parquet, gzip for jsonl, deflate for avro.",
+    )
 
     @field_validator("root")
     @classmethod
     def _absolute(cls, root: str, info: ValidationInfo) -> str:
         return os.path.normpath(Surroundings.of(info).home / root)
+
+    @field_validator("compression")
+    @classmethod
+    def _fits_the_format(cls, compression: Compression | None, info: ValidationInfo) -> Compression | None:
+        if "format" not in info.data:
+            return compression
+        fitting = COMPRESSIONS[info.data["format"]]
+        if compression is not None and compression not in fitting:
+            raise wrong(f"{compression} does not go with format {info.data['format']}; allowed: {_listed(fitting)}")
+        return compression or fitting[0]
 
     @property
     def kind(self) -> SinkKind:
@@ -63,11 +89,26 @@ class FilesSinkConfig(Section):
 
     def decides_output(self) -> str:
         """What of this sink decides rows and files, for the fingerprint; where they lie does not."""
-        return self.model_dump_json(exclude_defaults=True, exclude={"root", "name"})
+        default = {"compression"} if self.compression is COMPRESSIONS[self.format][0] else set()
+        return self.model_dump_json(exclude_defaults=True, exclude={"root", "name"} | default)
 
     def order(self) -> dict[str, Any]:
         """What the executors must know beside name, kind and root."""
-        return {"layout": self.layout, "format": self.format.value, "compression": self.compression.value}
+        return {"layout": self.layout, "format": self.format.value, "compression": str(self.compression)}
+
+    def why_not(self, decode: JsonDecode | RawDecode) -> str:
+        """Why files of this format cannot hold what is decoded; empty when they can."""
+        if self.format is FileFormat.PARQUET:
+            return ""
+        # Late, because they bring pyarrow, and a pipeline of Parquet files has no use for it.
+        from tidemark.decoders import decoder
+        from tidemark.sinks.formats import open_format
+
+        try:
+            open_format(self.format, str(self.compression)).check(decoder(decode.order()).schema)
+        except ConfigurationError as problem:
+            return f"may not have format {self.format}: {problem.what}"
+        return ""
 
 
 class PostgresSinkConfig(Section):

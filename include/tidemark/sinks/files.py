@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-import pyarrow.parquet as pq
-from pyarrow import ArrowException, fs
+import pyarrow as pa
+from pyarrow import fs
 
-from tidemark.digest import row_digest
 from tidemark.errors import TidemarkError
 from tidemark.failpoints import failpoint
-from tidemark.layout import OWNER, RECORDS, STAGING, RecordName, manifest_staging, staging_folder
-from tidemark.model import Receipt
+from tidemark.layout import OWNER, RECORDS, STAGING, ObjectName, RecordName, manifest_staging, staging_folder
+from tidemark.model import PublishedObject, Receipt
 from tidemark.objectstore import ObjectStore, open_store
 from tidemark.offsets import Range
+from tidemark.sinks.formats import Unreadable, format_of
 from tidemark.sinks.publishing import Fence, Mark, Sink
 
 
@@ -65,16 +65,22 @@ class FilesSink(Sink):
         return all(self.store.size(one.path) == one.bytes for one in receipt.objects_of(self.name))
 
     def alike(self, before: Receipt, now: Receipt) -> bool:
-        """As slow as reading the published files: each must have the rows it was written with."""
-        del now
+        """As slow as reading the published files: each must have the rows it was written with, and be of the format
+        and in the folder where it would be now."""
         objects = before.objects_of(self.name)
+        if {_shelf(one) for one in objects} != {_shelf(one) for one in now.objects_of(self.name)}:
+            return False
         return self.holds(before) and all(self._digest_at(one.path) == one.digest for one in objects)
+
+    def open(self, path: str) -> pa.NativeFile:
+        """A published object, to be read and closed; ``OSError`` when it cannot be got at."""
+        return fs.LocalFileSystem().open_input_file(f"{self.root}/{path}")
 
     def _digest_at(self, path: str) -> str | None:
         try:
-            with fs.LocalFileSystem().open_input_file(f"{self.root}/{path}") as file:
-                return str(row_digest(pq.read_table(file)))
-        except (ArrowException, OSError):
+            with self.open(path) as file:
+                return str(format_of(path).digest(file))
+        except (Unreadable, OSError):
             return None
 
     def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
@@ -118,3 +124,10 @@ class FilesSink(Sink):
 
     def clear_staging(self, manifest: int, attempt: int) -> None:
         self.store.delete_folder(staging_folder(manifest, attempt))
+
+
+def _shelf(one: PublishedObject) -> tuple[str, str]:
+    """The folder of an object and the ending of its name: what a change of layout or format changes."""
+    folder, _, name = one.path.rpartition("/")
+    parsed = ObjectName.parse(name)
+    return folder, parsed.format if parsed else ""

@@ -1,6 +1,6 @@
-"""Rows of one Spark task to Parquet files in the attempt's staging folder, one folder of the lake per file.
+"""Rows of one Spark task to files in the attempt's staging folder, one folder of the lake per file.
 
-A file is written as ``.<task>-<n>.parquet`` and renamed when complete: what has its final name is whole. ``task``
+A file is written as ``.<task>-<n>.<ending>`` and renamed when complete: what has its final name is whole. ``task``
 names the try of the Spark task too, so a task that runs twice never meets its own files. Nothing is synced to disk
 here; publishing does that before it says anything to anybody.
 """
@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyarrow import fs
 
-from tidemark.errors import AccessDenied, ConfigurationError, Unavailable
+from tidemark.digest import Digest
+from tidemark.errors import AccessDenied, Unavailable
 from tidemark.event_time import EARLIEST, INSTANT
 from tidemark.layout import Layout, dead_letter_folder
 from tidemark.model import ObjectKind, Order, SinkOrder
 from tidemark.sinks.contract import StagedPart
+from tidemark.sinks.formats import open_format
 from tidemark.sinks.grouping import BESIDE, digest_of, grouped
 
 MIB = 1024 * 1024
 TASK_BYTES = 256 * MIB  # Arrow bytes held by one task, all folders together
-FILE_BYTES = 128 * MIB  # Arrow bytes of one file: Parquet is smaller, so this bounds the file too
+FILE_BYTES = 128 * MIB  # Arrow bytes of one file: every format is smaller once compressed, so this bounds the file too
 FILE_ROWS = 2_000_000
-ROW_GROUP_ROWS = 256 * 1024
 _PIECE_OVERHEAD = 256  # bytes that a column of a small piece costs beside its values (alignment, Python objects)
 
 
@@ -49,13 +49,9 @@ class FilesWriter:
     """Collects rows per (topic, partition, folder) and stages a file when a limit is reached, the largest first."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
-        if sink.options["format"] != "parquet":
-            raise ConfigurationError(
-                f"files of format {sink.options['format']} cannot be written", next_step="write format: parquet"
-            )
+        self._format = open_format(sink.options["format"], sink.options["compression"])
         self._name = sink.name
         self._layout = Layout(sink.options["layout"])
-        self._compression: str = sink.options["compression"]
         self._pipeline = order.pipeline
         self._task = task
         self._files, root = _opened(sink.options["root"])
@@ -111,7 +107,7 @@ class FilesWriter:
         number = self._names
         self._names += 1
         try:
-            rows, size = self._write_file(number, table)
+            rows, size, digest = self._write_file(number, table, digest_of(measured))
         except OSError as error:
             kind = AccessDenied if isinstance(error, PermissionError) else Unavailable
             raise kind(
@@ -126,34 +122,34 @@ class FilesWriter:
                 kind=target.kind,
                 staged=f"{self._name}/{self._file_name(number)}",
                 folder=target.folder,
-                format="parquet",
+                format=self._format.ending,
                 topic=target.topic,
                 partition=target.partition,
                 rows=rows,
                 bytes=size,
-                digest=str(digest_of(measured)),
+                digest=str(digest),
                 first_offset=offsets["min"],
                 last_offset=offsets["max"],
             )
         )
 
-    def _write_file(self, number: int, table: pa.Table) -> tuple[int, int]:
-        """Write, look at what lies there, rename; the rows of its footer and its size in bytes."""
+    def _write_file(self, number: int, table: pa.Table, measured: Digest) -> tuple[int, int, Digest]:
+        """Write, look at what lies there, rename; the rows counted in it, its size in bytes, its digest."""
         partial = self._path(number, ".")
         self._files.create_dir(self._folder, recursive=True)
-        pq.write_table(
-            table, partial, filesystem=self._files, compression=self._compression, row_group_size=ROW_GROUP_ROWS
-        )
-        rows = pq.read_metadata(partial, filesystem=self._files).num_rows
+        with self._files.open_output_stream(partial) as out:
+            digest = self._format.write(table, measured, out)
+        with self._files.open_input_file(partial) as written:
+            rows = self._format.count(written)
         size = self._files.get_file_info(partial).size
         self._files.move(partial, self._path(number))
-        return rows, size
+        return rows, size, digest
 
     def _path(self, number: int, prefix: str = "") -> str:
         return f"{self._folder}/{prefix}{self._file_name(number)}"
 
     def _file_name(self, number: int) -> str:
-        return f"{self._task}-{number:05d}.parquet"
+        return f"{self._task}-{number:05d}.{self._format.ending}"
 
 
 def _opened(root: str) -> tuple[fs.FileSystem, str]:

@@ -1,0 +1,118 @@
+"""Arrow values as JSON text, column by column; no value loses anything that its type does not say.
+
+Numbers are JSON numbers, shortest form that reads back the same; ``NaN`` and the infinities, which JSON has not, are
+the texts "NaN", "Infinity" and "-Infinity". Decimals are text, since most readers take a JSON number for a double.
+Times are RFC 3339 in UTC with six digits, dates ``YYYY-MM-DD``, bytes base64. A map is an object, a null is ``null``.
+"""
+
+import json
+from binascii import b2a_base64
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.errors import ConfigurationError
+
+_MUST_ESCAPE = '["\\\\\\x00-\\x1f]'
+_CONTROL = "[\\x00-\\x1f]"
+_NOT_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
+
+
+def json_texts(values: pa.Array) -> pa.Array:
+    """The JSON text of each value; a null is the text ``null``, so there are no nulls."""
+    kind = values.type
+    if pa.types.is_map(kind):
+        texts = _maps(values)
+    elif pa.types.is_list(kind):
+        texts = _lists(values)
+    elif pa.types.is_struct(kind):
+        children = dict(zip((field.name for field in kind), values.flatten(), strict=True))
+        texts = json_object({name: json_texts(child) for name, child in children.items()}, len(values))
+    else:
+        return pc.fill_null(_scalars(values), "null")
+    return pc.if_else(pc.is_valid(values), texts, "null") if values.null_count else texts
+
+
+def json_object(texts: Mapping[str, pa.Array], rows: int) -> pa.Array:
+    """An object per row from the JSON texts of its members, in their order, without spaces."""
+    if not texts:
+        return pa.repeat("{}", rows)
+    pieces: list[pa.Array | str] = []
+    for number, (name, column) in enumerate(texts.items()):
+        pieces += [f"{',' if number else '{'}{_quoted(name)}:", column]
+    return pc.binary_join_element_wise(*pieces, "}", "")
+
+
+def refuse_unwritable(schema: pa.Schema) -> None:
+    """Raise ``ConfigurationError`` for a column whose values this module cannot write."""
+    for field in schema:
+        if not _is_writable(field.type):
+            raise ConfigurationError(
+                f"JSON lines cannot hold column {field.name}, which is {field.type}",
+                next_step="give the sink format: parquet, or leave the column out",
+            )
+
+
+def _is_writable(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return pa.types.is_string(kind.key_type) and _is_writable(kind.item_type)
+    if pa.types.is_list(kind):
+        return _is_writable(kind.value_type)
+    if pa.types.is_struct(kind):
+        return all(_is_writable(field.type) for field in kind)
+    tests = (pa.types.is_string, pa.types.is_binary, pa.types.is_boolean, pa.types.is_integer, pa.types.is_date32,
+             pa.types.is_float32, pa.types.is_float64, pa.types.is_decimal128)  # fmt: skip
+    return any(test(kind) for test in tests) or kind == pa.timestamp("us", "UTC")
+
+
+def _scalars(values: pa.Array) -> pa.Array:
+    kind = values.type
+    if pa.types.is_string(kind):
+        return _texts(values)
+    if pa.types.is_binary(kind):
+        coded = [None if one is None else f'"{b2a_base64(one, newline=False).decode()}"' for one in values.to_pylist()]
+        return pa.array(coded, pa.string())
+    texts = values.cast(pa.string())
+    if pa.types.is_timestamp(kind):
+        texts = pc.utf8_replace_slice(texts, 10, 11, "T")
+    if pa.types.is_floating(kind):
+        if pc.all(pc.is_finite(values)).as_py() is False:
+            for name, text in _NOT_FINITE.items():
+                texts = pc.if_else(pc.equal(texts, name), text, texts)
+        return texts
+    plain = pa.types.is_boolean(kind) or pa.types.is_integer(kind)
+    return texts if plain else pc.binary_join_element_wise('"', texts, '"', "")
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    """Quoted; what must be escaped is rare, so each step is taken only when some value needs it."""
+    if pc.any(pc.match_substring_regex(values, _MUST_ESCAPE)).as_py():
+        control = pc.fill_null(pc.match_substring_regex(values, _CONTROL), False)
+        escaped = pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), '"', '\\"')
+        odd = [json.dumps(text, ensure_ascii=False)[1:-1] for text in values.filter(control).to_pylist()]
+        values = pc.replace_with_mask(escaped, control, pa.array(odd, pa.string()))
+    return pc.binary_join_element_wise('"', values, '"', "")
+
+
+def _lists(values: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise("[", pc.fill_null(_joined(values, json_texts(values.flatten())), ""), "]", "")
+
+
+def _maps(values: pa.Array) -> pa.Array:
+    kind = values.type
+    pairs = values.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+    names, items = pairs.flatten().flatten()
+    members = pc.binary_join_element_wise(_texts(names), json_texts(items), ":")
+    return pc.binary_join_element_wise("{", pc.fill_null(_joined(pairs, members), ""), "}", "")
+
+
+def _joined(lists: pa.Array, members: pa.Array) -> pa.Array:
+    """The members of each list with commas between them; ``members`` are those of all lists that are not null."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+    return pc.binary_join(pa.ListArray.from_arrays(offsets.cast(pa.int32()), members), ",")
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
