@@ -6,8 +6,9 @@ from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
-from tidemark.doctor.finding import TIMEOUT_S, Check, Finding, failed, ok
+from tidemark.doctor.finding import TIMEOUT_S, Check, Finding, failed, ok, warning
 from tidemark.doctor.machine import existing, room
+from tidemark.errors import TidemarkError
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.named_connections import Lookup
 from tidemark.objectstore import ObjectStore
@@ -31,17 +32,22 @@ def checks(settings: Settings, pipeline: Pipeline, lookup: Lookup) -> list[Check
 
 def target(name: str, settings: Settings, pipeline: Pipeline, config: SinkConfig, lookup: Lookup) -> Iterator[Finding]:
     sink = open_sink(pipeline.name, config, lookup)
+    yield ok(name, sink.target)
     owner = sink.owner()
-    yield ok(name, f"{sink.target} answers")
     yield from _written(name, pipeline, sink)
-    with ManifestDatabase(settings.database(), "doctor") as database:
+    try:
+        database = ManifestDatabase(settings.database(), "doctor")
+    except TidemarkError:
+        yield warning(
+            name, "whose it is was not compared", "mend what is said of the manifest database, then ask again"
+        )
+        return
+    with database:
         refuse_moved(pipeline.name, database, [sink])
         refuse_vanished(pipeline.name, database, sink)
         if owner is not None:
             sink.refuse_foreign(database.id())
-    yield ok(
-        name, "it belongs to this manifest database" if owner else "it belongs to nobody; the first plan claims it"
-    )
+    yield ok(name, "it is this manifest database's" if owner else "it belongs to nobody; the first plan claims it")
 
 
 def _written(name: str, pipeline: Pipeline, sink: Sink) -> Iterator[Finding]:

@@ -58,7 +58,7 @@ def executors(
             yield failed(
                 "executors",
                 f"the master gave this application no executor within {EXECUTORS_S:.0f} s",
-                "look at the master's page: does a worker have a free core, and memory for spark.executor.memory (1 GiB)?",
+                "look at the master's page: has a worker a free core, and room for spark.executor.memory (1 GiB)?",
             )
             return
         with _nonces(pipelines) as nonces:
