@@ -1,12 +1,14 @@
 """The command line with orders staged by ``arrow_stage``: all of ``tidemark`` but Spark."""
 
+from collections.abc import Mapping
+
 from tests.arrow_stage import arrow_stage
 from tidemark import cli
 from tidemark.lifecycle import Stage
 from tidemark.settings import Settings
 
 
-def without_spark(settings: Settings, master: str) -> Stage:
+def without_spark(settings: Settings, master: str, conf: Mapping[str, str]) -> Stage:
     return arrow_stage
 
 

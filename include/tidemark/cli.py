@@ -1,12 +1,12 @@
 """The command line ``tidemark``: the same verbs as Airflow's tasks, by the same functions.
 
-Exit status: 0 done, 1 work failed or a difference was found, 2 wrong use. Results go to standard output (as JSON with
-``--json``), progress and errors to standard error.
+Exit status: 0 done, 1 work failed or a difference was found, 2 wrong use, 130 interrupted. Results go to standard
+output (as JSON with ``--json``), progress and errors to standard error.
 """
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ import click
 from tidemark import __version__, presenting
 from tidemark.audit import audit as find_differences
 from tidemark.cli_deciding import DECISIONS
+from tidemark.cli_doctor import doctor
 from tidemark.cli_options import database_of, json_option, master_option, opened, pipeline_argument
 from tidemark.closing import close
 from tidemark.closing import lag as measure_lag
@@ -29,6 +30,7 @@ from tidemark.pipeline import Pipeline, json_schema
 from tidemark.planning import PlannedRun, Tick
 from tidemark.settings import Settings
 
+INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -41,6 +43,9 @@ class _Group(click.Group):
         except TidemarkError as error:
             presenting.error(error)
             ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            presenting.note("interrupted; nothing is published half, and tidemark retry finishes what was begun")
+            ctx.exit(INTERRUPTED)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """``--pipelines`` may stand anywhere, also after the command."""
@@ -78,6 +83,7 @@ def main(context: click.Context, pipelines: Path | None) -> None:
     TIDEMARK_PIPELINES   folder of pipeline files (default: include/pipelines)
     TIDEMARK_HOME        where relative lake roots start (default: this folder)
     TIDEMARK_SPARK_JARS  folder with Spark's Kafka connector (make setup fills .tidemark/jars/spark)
+    TIDEMARK_SPARK_MASTER  where Spark works, such as spark://host:7077 (default: local[*])
 
     Exit status: 0 done, 1 work failed or a difference was found, 2 wrong use.
     """
@@ -85,14 +91,15 @@ def main(context: click.Context, pipelines: Path | None) -> None:
     context.obj = replace(settings, pipelines=pipelines) if pipelines else settings
 
 
-def in_this_process(settings: Settings, master: str) -> Stage:
-    """Stages in a Spark session of this process, opened when the first order comes."""
+def in_this_process(settings: Settings, master: str, conf: Mapping[str, str]) -> Stage:
+    """Stages in a Spark session of this process, opened with properties of the pipeline when the first order comes."""
 
     def stage(order: Order) -> Receipt:
         from tidemark.spark.job import stage as stage_order  # Spark takes 1 s to import and 8 s to start
         from tidemark.spark.session import open_session
 
-        session = open_session(master, settings.spark_jars, settings.home / "_logs" / "spark.log")
+        log = settings.home / "_logs" / "spark.log"
+        session = open_session(master, settings.spark_jars, log, home=settings.home, conf=conf)
         return stage_order(session, order)
 
     return stage
@@ -169,7 +176,7 @@ def _process(
 
     When it is one sink of several that is down, the others still get all of it.
     """
-    stage = in_this_process(settings, master)
+    stage = in_this_process(settings, master, lifecycle.pipeline.spark.conf)
     errors: list[TidemarkError] = []
     for number, manifest in enumerate(manifests, 1):
         presenting.working(manifest, number, len(manifests))
@@ -343,6 +350,7 @@ def migrate(settings: Settings, as_json: bool) -> None:
         presenting.migrated(created, database.id(), as_json)
 
 
+main.add_command(doctor)
 for decision in DECISIONS:
     main.add_command(decision)
 

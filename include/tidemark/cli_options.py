@@ -25,9 +25,9 @@ def master_option(command: Command) -> Command:
     """``--master``: where Spark works."""
     return click.option(
         "--master",
-        default="local[*]",
-        show_default=True,
-        help="Spark master to work on; Airflow's Spark connection is not asked.",
+        default=lambda: Settings.from_environment().spark_master,
+        show_default="$TIDEMARK_SPARK_MASTER, or local[*]",
+        help="Spark master to work on, such as spark://host:7077; Airflow's Spark connection is not asked.",
     )(command)
 
 

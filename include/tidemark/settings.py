@@ -1,4 +1,4 @@
-"""What the environment says: TIDEMARK_DB, TIDEMARK_PIPELINES, TIDEMARK_HOME, TIDEMARK_SPARK_JARS."""
+"""What the environment says: TIDEMARK_DB, _PIPELINES, _HOME, _SPARK_JARS and _SPARK_MASTER."""
 
 import os
 from collections.abc import Mapping
@@ -11,12 +11,14 @@ from tidemark.errors import ConfigurationError
 @dataclass(frozen=True)
 class Settings:
     """Where things are: ``pipelines`` the folder of YAML files, ``home`` where relative lake roots start,
-    ``spark_jars`` the folder with the Kafka connector (None: the cluster has it)."""
+    ``spark_jars`` the folder with the Kafka connector (None: the cluster has it), ``spark_master`` where the command
+    line has Spark work; in Airflow the Spark connection says that."""
 
     dsn: str | None
     pipelines: Path
     home: Path
     spark_jars: Path | None
+    spark_master: str = "local[*]"
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
@@ -26,6 +28,7 @@ class Settings:
             Path(environment.get("TIDEMARK_PIPELINES", "include/pipelines")),
             Path(environment.get("TIDEMARK_HOME", ".")),
             Path(jars) if jars else None,
+            environment.get("TIDEMARK_SPARK_MASTER") or "local[*]",
         )
 
     def database(self) -> str:

@@ -6,13 +6,10 @@ import subprocess
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
-import yaml
 
-from sandbox import postgres, preflight
 from tidemark import __version__, cli
 from tidemark.configuration import load
 from tidemark.failpoints import FAILPOINTS
@@ -180,46 +177,10 @@ def test_the_changelog_begins_with_the_version_of_the_package() -> None:
     assert found[1] == __version__ == tomllib.loads(text("pyproject.toml"))["project"]["version"]
 
 
-@pytest.fixture(scope="module")
-def compose() -> Any:
-    return yaml.safe_load(text("docker-compose.yaml"))
-
-
-def test_the_services_of_compose_have_the_versions_of_the_sandbox(compose: Any) -> None:
-    services = compose["services"]
-    assert services["kafka"]["image"] == f"apache/kafka:{jar('org.apache.kafka', 'kafka_2.13')}"
-    assert services["postgres"]["image"] == f"postgres:{postgres.VERSION.removeprefix('pginstall')}"
-    image = services["scheduler"]["build"]["dockerfile_inline"]
-    assert f"FROM apache/airflow:{locked('apache-airflow')}-python3.11\n" in image
-    (java,) = re.findall(r"openjdk-(\d+)-", image)
-    assert java in preflight.JAVA_VERSIONS
-    assert "tidemark.lock" in image
-
-
 def test_spark_has_one_version_everywhere() -> None:
     pinned = {locked("pyspark"), locked("pyspark-client"), jar("org.apache.spark", "spark-sql-kafka-0-10_2.13")}
     assert pinned == {jar("org.apache.spark", "spark-token-provider-kafka-0-10_2.13")}
     assert f'"pyspark=={pinned.pop()}"' in text("pyproject.toml")
-
-
-def test_compose_holds_no_secret_and_stops_without_one(compose: Any) -> None:
-    names = re.compile("PASSWORD|SECRET|KEY|TIDEMARK_DB|SQL_ALCHEMY_CONN")
-    for service in compose["services"].values():
-        for name, value in service.get("environment", {}).items():
-            if names.search(name):
-                assert re.search(r"\$\{TIDEMARK_\w+:\?[^}]+\}", value), name
-    assert not re.search(r"\$\{\w+(:?-|\})", text("docker-compose.yaml"))
-
-
-def test_every_service_of_compose_is_waited_for_by_its_health(compose: Any) -> None:
-    services = compose["services"]
-    for name, service in services.items():
-        assert name == "prepare" or "healthcheck" in service
-        for other, condition in service.get("depends_on", {}).items():
-            once = "service_completed_successfully" if other == "prepare" else "service_healthy"
-            assert condition["condition"] == once
-    mounted = {one.split(":")[0] for service in services.values() for one in service["volumes"]}
-    assert mounted - {"."} == set(compose["volumes"])
 
 
 def tracked() -> list[Path]:

@@ -43,14 +43,20 @@ def airflow_lookup(conn_id: str) -> Mapping[str, Any] | None:
 
 def spark_master(conn_id: str) -> str:
     """The master a Spark connection names; without one Airflow would silently submit to YARN."""
-    found = _connection(conn_id)
+    return master_of(_connection(conn_id), conn_id)
+
+
+def master_of(found: Any, conn_id: str) -> str:
+    """The master of a connection (or None) as Airflow's provider makes it of type, host and port."""
     if found is None or not found.host:
         raise ConfigurationError(
             f"there is no Airflow connection {conn_id} with a Spark master as its host",
             next_step=f"create it in Admin > Connections, or set AIRFLOW_CONN_{conn_id.upper()}="
             '\'{"conn_type": "spark", "host": "local[2]"}\'',
         )
-    return str(found.host)
+    whole = found.conn_type == "spark" and ("://" in found.host or not found.port)
+    master = found.host if whole else f"{found.conn_type}://{found.host}"
+    return f"{master}:{found.port}" if found.port else str(master)
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """``process``: one manifest from attempt to publication, as one Airflow task."""
 
+import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,8 @@ from tidemark.model import Order, Receipt
 from tidemark.pipeline import Pipeline
 from tidemark.publishing import Outcome
 from tidemark.settings import Settings
-from tidemark.spark.session import spark_configuration
+from tidemark.spark.session import check_master, spark_configuration
+from tidemark.spark.shipped import is_local, package_zip
 from tidemark.spark.submitted import read_receipt, remove_order, write_order
 
 # Spark says 450 lines of INFO for one manifest, in which nobody finds the one that matters.
@@ -41,13 +44,21 @@ class ProcessManifestOperator(SparkSubmitOperator):
 
     def execute(self, context: Any) -> None:
         with airflow_verdict(), opened(self.pipeline, context) as lifecycle:
-            spark_master(self._conn_id)
+            self._send_to(spark_master(self._conn_id))
             outcome = lifecycle.process(
                 int(self.manifest_id),
                 lambda order: self._stage(order, context),
                 replay=self._asked_to_replay(context),
             )
             self.log.info(describe(self.pipeline.name, outcome))
+
+    def _send_to(self, master: str) -> None:
+        """The driver runs on Airflow's own Python, whatever the executors have; on a cluster it serves our package."""
+        check_master(master)
+        self.conf = {"spark.pyspark.driver.python": sys.executable, **(self.conf or {})}
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if not is_local(master):
+            self.py_files = str(package_zip(Settings.from_environment().home))
 
     def _asked_to_replay(self, context: Any) -> bool:
         cleared = context["ti"].max_tries > self.retries

@@ -5,7 +5,7 @@ take its place. A row replaces another of its key when its version is greater: (
 partition, offset, attempt). So manifests may be merged in any order and any number of times, and the table is the same.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -100,6 +100,15 @@ class PostgresSink(Sink):
         seen = self._table.rows("same_database", lock=lock)[0]
         self._shared = database if seen["same"] and seen["user"] == database.user() else None
         self._table.create_staging(order.manifest_id, order.attempt, self._data)
+
+    def rehearse(self, decode: Mapping[str, Any]) -> None:
+        """Do what an attempt does before Spark starts, and take it back; raises what a person must mend."""
+        data = decoder(decode).schema
+        with self._table.undone():
+            if not self._table.has_support():
+                self._table.make_support()
+            self._table.check(data, decode.get("tombstones") or [])
+            self._table.create_staging(0, 0, data)
 
     def staged_manifests(self) -> list[int]:
         return sorted({manifest for manifest, _ in self._table.staged()})

@@ -3,7 +3,7 @@
 import re
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -69,6 +69,12 @@ class PostgresTarget:
         """The next statement goes over a new one."""
         if self._connection is not None:
             self._connection.close()
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """All that is done inside is rolled back in the end: to see whether it could be done."""
+        with translated(**self.context()), self.connected().transaction(force_rollback=True):
+            yield
 
     def rows(self, query: str, parts: Parts | None = None, **values: object) -> list[dict[str, Any]]:
         """A statement in a transaction of its own, or in the open one."""

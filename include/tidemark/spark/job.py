@@ -32,7 +32,7 @@ def stage(session: SparkSession, order: Order) -> Receipt:
             rows = read(session, order).mapInArrow(_task(order), "receipt string").collect()
     except (PySparkException, Py4JError, ConnectionError) as failed:  # the last two: lost offsets, a JVM that died
         raise WorkFailed(
-            f"Spark failed: {_reason(failed)}",
+            f"Spark failed: {reason_of(failed)}",
             next_step="nothing is published; Spark's log says more: the task's, or TIDEMARK_HOME/_logs/spark.log",
             pipeline=order.pipeline,
             manifest=order.manifest_id,
@@ -97,7 +97,7 @@ def _something_is_staged(order: Order) -> bool:
     return any(has_staged(order, sink) for sink in order.sinks)
 
 
-def _reason(failed: Exception) -> str:
+def reason_of(failed: Exception) -> str:
     """The line of Spark's message that says why, without the stack."""
     lines = [line.strip() for line in str(failed).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")]

@@ -1,16 +1,30 @@
-"""A Spark session that can read Kafka, set up the same way by the command line, Airflow and the tests."""
+"""A Spark session that can read Kafka, set up the same way by the command line, Airflow and the tests.
+
+On a cluster the driver stays here (client mode): it serves jars and our package to executors in other processes. They
+bring a Python with pyarrow and the driver of the database they write to, and their secrets in their own environment.
+"""
 
 import os
+import signal
+import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tidemark.errors import ConfigurationError
+from tidemark.errors import ConfigurationError, Unavailable, WorkFailed
+from tidemark.spark.shipped import is_local, package_zip
 
 BATCH_ROWS = 50_000  # rows per Arrow batch: 10,000 (Spark's default) costs 8 % more per record here
+MASTER_TIMEOUT_S = 5.0  # Spark itself tries a master that is not there for a minute
+DEFAULT_MASTER_PORT = 7077
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def spark_configuration(jars: Path | None) -> dict[str, str]:
@@ -35,14 +49,72 @@ def spark_configuration(jars: Path | None) -> dict[str, str]:
     return settings
 
 
-def open_session(master: str, jars: Path | None, log: Path | None = None) -> SparkSession:
+def python_of_executors(conf: Mapping[str, str]) -> str:
+    """The Python that tasks run on, a path on the executors' machines; ours unless a setting names another.
+
+    The pipeline's ``spark.pyspark.python`` wins over the variable PYSPARK_PYTHON, as it does for ``spark-submit``.
+    """
+    return conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+
+
+def open_session(
+    master: str,
+    jars: Path | None,
+    log: Path | None = None,
+    *,
+    home: Path = Path(),
+    conf: Mapping[str, str] = NOTHING,
+) -> SparkSession:
     """A session in this process; its JVM ends with the process, also when that is killed.
 
-    ``log`` takes what the JVM says on standard error; None leaves it there.
+    ``log`` takes what the JVM says on standard error; None leaves it there. ``home`` takes the zip of our package for
+    executors elsewhere, ``conf`` are properties of the pipeline file. ``Unavailable`` when no master answers.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    with _standard_error_to(log):
-        return _session(master, jars)
+    os.environ["PYSPARK_PYTHON"] = python_of_executors(conf)
+    check_master(master)
+    with _interruptible(), _standard_error_to(log):
+        session = _session(master, {**spark_configuration(jars), **conf})
+        if not is_local(master):
+            session.sparkContext.addPyFile(str(package_zip(home)))
+        return session
+
+
+def check_master(master: str) -> None:
+    """Raise ``Unavailable`` when none of the addresses of a ``spark://`` master takes a connection; others pass."""
+    if not master.startswith("spark://"):
+        return
+    refused = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":") if ":" in address else (address, ":", str(DEFAULT_MASTER_PORT))
+        try:
+            with closing(socket.create_connection((host.strip("[]"), int(port)), timeout=MASTER_TIMEOUT_S)):
+                return
+        except ValueError:
+            raise ConfigurationError(
+                f"{master} is no Spark master", next_step="write it as spark://host:port", master=master
+            ) from None
+        except OSError as error:
+            refused.append(f"{address}: {error.strerror or error}")
+    raise Unavailable(
+        f"the Spark master cannot be reached ({'; '.join(refused)})",
+        next_step="check that it runs and that this machine may connect to it; nothing was read",
+        master=master,
+    )
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C is a plain ``KeyboardInterrupt``, while Spark starts and afterwards.
+
+    PySpark's own handler asks the JVM to cancel all jobs over the connection that the interrupted call is using, and
+    dies of it with a traceback. Our process ends, and Spark with it.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -62,10 +134,18 @@ def _standard_error_to(log: Path | None) -> Iterator[None]:
         os.close(kept)
 
 
-def _session(master: str, jars: Path | None) -> SparkSession:
+def _session(master: str, settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("tidemark")
-    for name, value in spark_configuration(jars).items():
+    for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as failed:
+        said = next((line for line in str(failed).splitlines() if line.strip()), type(failed).__name__)
+        raise WorkFailed(
+            f"Spark did not start: {said.strip()[:300]}",
+            next_step="TIDEMARK_HOME/_logs/spark.log says more; tidemark doctor checks Java, jars and master",
+            master=master,
+        ) from failed
     session.sparkContext.setLogLevel("ERROR")
     return session

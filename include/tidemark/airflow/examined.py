@@ -1,0 +1,68 @@
+"""What Airflow keeps, for ``tidemark doctor --airflow``: connections wherever Airflow finds them, and its limits."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from airflow.configuration import conf
+from airflow.exceptions import AirflowNotFoundException
+from airflow.models.connection import Connection
+
+from tidemark.airflow.lookup import master_of
+from tidemark.doctor.finding import Check, Finding, failed, ok, warning
+from tidemark.named_connections import variable_of
+from tidemark.pipeline import Pipeline
+
+NAME = "airflow"
+TIMEOUT_S = 60.0  # importing Airflow's models takes seconds
+SPARK = "spark_default"
+
+
+def checks(pipelines: Sequence[Pipeline]) -> list[Check]:
+    return [
+        Check(NAME, spark_connection, TIMEOUT_S),
+        Check(NAME, lambda: other_connections(pipelines), TIMEOUT_S),
+        Check(NAME, limits, TIMEOUT_S),
+    ]
+
+
+def stored(conn_id: str) -> Mapping[str, Any] | None:
+    """A connection from Airflow's environment, secrets backend or database, in the shape of ``named_connections``."""
+    try:
+        found = Connection.get_connection_from_secrets(conn_id)
+    except AirflowNotFoundException:
+        return None
+    return {
+        "host": found.host, "port": found.port, "login": found.login, "password": found.password,
+        "schema": found.schema, "extra": found.extra_dejson,
+    }  # fmt: skip
+
+
+def spark_connection() -> Iterator[Finding]:
+    try:
+        found = Connection.get_connection_from_secrets(SPARK)
+    except AirflowNotFoundException:
+        found = None
+    yield ok(NAME, f"connection {SPARK}: {master_of(found, SPARK)}")
+
+
+def other_connections(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
+    """Those that pipelines name; their content is looked at where Kafka and the targets are."""
+    wanted = {str(one.source.kafka.connection) for one in pipelines if one.source.kafka.connection}
+    wanted |= {str(named) for one in pipelines for sink in one.sinks if (named := getattr(sink, "connection", None))}
+    for conn_id in sorted(wanted):
+        if stored(conn_id) is None:
+            step = f"create it in Admin > Connections, or set {variable_of(conn_id)} for the workers"
+            yield failed(NAME, f"there is no connection {conn_id}", step)
+        else:
+            yield ok(NAME, f"connection {conn_id} is there")
+
+
+def limits() -> Iterator[Finding]:
+    """How many slices of one run are worked on side by side."""
+    tasks, of_dag = conf.getint("core", "parallelism"), conf.getint("core", "max_active_tasks_per_dag")
+    side_by_side = min(tasks, of_dag) if tasks else of_dag  # parallelism 0 means no limit
+    if side_by_side < 2:
+        step = "raise [core] parallelism and max_active_tasks_per_dag"
+        yield warning(NAME, "slices are worked on one after the other", step)
+    else:
+        yield ok(NAME, f"up to {side_by_side} slices of a run side by side")

@@ -1,0 +1,117 @@
+"""This machine: Python, Java, packages, Spark's jars, room on the disk."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tidemark.doctor.finding import Check, Finding, failed, ok, warning
+from tidemark.settings import Settings
+
+PYTHON = ((3, 11), (3, 14))  # as requires-python of the package, half-open
+JAVA = ("17", "21")
+VECTORS = "jdk.incubator.vector"  # Spark asks for this module at its start, and some small runtimes lack it
+CONNECTOR = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13")
+JAVA_TIMEOUT_S = 10
+GIB = 1 << 30
+
+
+def checks(settings: Settings) -> list[Check]:
+    return [
+        Check("python", python),
+        Check("java", java, 2 * JAVA_TIMEOUT_S + 1),
+        Check("pyspark", packages),
+        Check("spark jars", lambda: jars(settings.spark_jars)),
+        Check("home", lambda: room("home", settings.home)),
+    ]
+
+
+def python() -> Iterator[Finding]:
+    found, said = sys.version_info[:2], sys.version.split()[0]
+    if PYTHON[0] <= found < PYTHON[1]:
+        yield ok("python", said)
+    else:
+        yield failed("python", f"{said} is not supported", "use Python 3.11, 3.12 or 3.13")
+
+
+def java() -> Iterator[Finding]:
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    install = "install a JDK 17 or 21, and name it by JAVA_HOME or on the PATH"
+    if command is None or not os.access(command, os.X_OK):
+        yield failed("java", f"there is no Java {f'at JAVA_HOME={home}' if home else 'on the PATH'}", install)
+        return
+    said = _java(command, "-XshowSettings:properties", "-version")
+    found = re.search(r"java\.specification\.version = (\S+)", said)
+    if found is None:
+        yield failed("java", f"{command} does not run", install)
+    elif found[1] not in JAVA:
+        yield failed("java", f"{command} is Java {found[1]}; Spark 4.0 runs on 17 or 21", install)
+    elif VECTORS not in _java(command, "--list-modules"):
+        yield failed("java", f"{command} lacks the module {VECTORS}, which Spark needs", install)
+    else:
+        yield ok("java", f"{found[1]} at {command}")
+
+
+def _java(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=JAVA_TIMEOUT_S)
+    return done.stdout + done.stderr
+
+
+def packages() -> Iterator[Finding]:
+    """pyspark and pyspark-client install into one folder: of two versions, the one installed last wins in part."""
+    spark = version("pyspark")
+    try:
+        client = version("pyspark-client")
+    except PackageNotFoundError:
+        yield ok("pyspark", spark)
+        return
+    if client == spark:
+        yield ok("pyspark", f"{spark}, as pyspark-client")
+    else:
+        yield failed(
+            "pyspark",
+            f"pyspark is {spark} and pyspark-client {client}; they share a folder and overwrite each other",
+            f"pip install pyspark-client=={spark}, then pip install --force-reinstall --no-deps pyspark=={spark}",
+        )
+
+
+def jars(folder: Path | None) -> Iterator[Finding]:
+    """Spark's Kafka connector must have the version of PySpark, or it fails in the middle of a job."""
+    wanted = version("pyspark")
+    if folder is None:
+        yield warning(
+            "spark jars",
+            "TIDEMARK_SPARK_JARS is not set: the Kafka connector must be on Spark's own class path",
+            "set it to a folder with the connector; make setup fills .tidemark/jars/spark",
+        )
+        return
+    for name in CONNECTOR:
+        found = sorted(one.name.removeprefix(f"{name}-").removesuffix(".jar") for one in folder.glob(f"{name}-*.jar"))
+        if found == [wanted]:
+            yield ok("spark jars", f"{name} {wanted}")
+        elif not found:
+            yield failed("spark jars", f"{name} is not in {folder}", f"put {name}-{wanted}.jar there; make setup does")
+        else:
+            said = f"{name} is there as {', '.join(found)}, PySpark is {wanted}"
+            yield failed("spark jars", said, f"leave {name}-{wanted}.jar alone there; make setup does")
+
+
+def room(check: str, folder: Path) -> Iterator[Finding]:
+    """Free space on the disk of a folder, which need not exist yet."""
+    there = existing(folder)
+    free = shutil.disk_usage(there).free
+    said = f"{free / GIB:.1f} GiB free at {there}"
+    if free < GIB:
+        yield warning(check, said, "make room: staging holds the output of every attempt at work")
+    else:
+        yield ok(check, said)
+
+
+def existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that is there."""
+    return next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())

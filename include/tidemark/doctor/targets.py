@@ -1,0 +1,86 @@
+"""Every sink's target: reachable, nobody else's, and writable, which is tried and taken back."""
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+from tidemark.doctor.finding import TIMEOUT_S, Check, Finding, failed, ok, warning
+from tidemark.doctor.machine import existing, room
+from tidemark.errors import TidemarkError
+from tidemark.manifest.database import ManifestDatabase
+from tidemark.named_connections import Lookup
+from tidemark.objectstore import ObjectStore
+from tidemark.pipeline import Pipeline
+from tidemark.settings import Settings
+from tidemark.sink_settings import SinkConfig
+from tidemark.sinks.files import FilesSink
+from tidemark.sinks.postgres import PostgresSink
+from tidemark.sinks.publishing import Sink
+from tidemark.sinks.registry import open_sink
+from tidemark.targets import refuse_moved, refuse_vanished
+
+
+def checks(settings: Settings, pipeline: Pipeline, lookup: Lookup) -> list[Check]:
+    found = []
+    for one in pipeline.sinks:
+        name = f"{pipeline.name}: sink {one.name}"
+        found.append(Check(name, partial(target, name, settings, pipeline, one, lookup), 2 * TIMEOUT_S))
+    return found
+
+
+def target(name: str, settings: Settings, pipeline: Pipeline, config: SinkConfig, lookup: Lookup) -> Iterator[Finding]:
+    sink = open_sink(pipeline.name, config, lookup)
+    yield ok(name, sink.target)
+    owner = sink.owner()
+    yield from _written(name, pipeline, sink)
+    try:
+        database = ManifestDatabase(settings.database(), "doctor")
+    except TidemarkError:
+        yield warning(
+            name, "whose it is was not compared", "mend what is said of the manifest database, then ask again"
+        )
+        return
+    with database:
+        refuse_moved(pipeline.name, database, [sink])
+        refuse_vanished(pipeline.name, database, sink)
+        if owner is not None:
+            sink.refuse_foreign(database.id())
+    yield ok(name, "it is this manifest database's" if owner else "it belongs to nobody; the first plan claims it")
+
+
+def _written(name: str, pipeline: Pipeline, sink: Sink) -> Iterator[Finding]:
+    if isinstance(sink, PostgresSink):
+        sink.rehearse(pipeline.decode.order())
+        yield ok(name, "table, key and rights are what an attempt needs (tried, and rolled back)")
+    if isinstance(sink, FilesSink):
+        yield from _probed(name, sink.store) if "://" in sink.root else _folder(name, sink)
+
+
+def _folder(name: str, sink: FilesSink) -> Iterator[Finding]:
+    """A local root that is not there yet is made by the first plan: here only its parent is looked at."""
+    root = Path(sink.root)
+    if root.is_dir():
+        yield from _probed(name, sink.store)
+    elif os.access(existing(root), os.W_OK | os.X_OK):
+        yield ok(name, f"{root} is not there yet; the first plan makes it")
+    else:
+        yield failed(name, f"{root} is not there, and cannot be made in {existing(root)}", "give this user the right")
+    yield from room(name, root)
+
+
+def _probed(name: str, store: ObjectStore) -> Iterator[Finding]:
+    """Create, refuse to create again, move, remove: what publishing rests on, with a name that readers skip."""
+    key = f".doctor-{uuid4().hex}"
+    try:
+        first, second = store.put_if_absent(key, b"probe"), store.put_if_absent(key, b"again")
+        if not first or second:
+            yield failed(
+                name, "it creates an object that is there already", "two databases could own it; use another store"
+            )
+            return
+        store.move(key, f"{key}-moved", len(b"probe"))
+    finally:
+        store.delete([key, f"{key}-moved"])
+    yield ok(name, "objects can be created once, moved and removed (tried)")

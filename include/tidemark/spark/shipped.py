@@ -1,0 +1,60 @@
+"""The package as a zip that a driver hands to executors, so that a cluster needs no installation of Tidemark.
+
+The same files give the same bytes, whoever makes them, and the name tells the content: two processes that make the zip
+at once agree, and a new version never takes the place of one that a running application still serves.
+"""
+
+import os
+import tempfile
+from functools import cache
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+import tidemark
+
+PACKAGE = Path(tidemark.__file__).parent
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first date a zip can hold
+
+
+def is_local(master: str) -> bool:
+    """Whether the tasks of a Spark master run in the driver's own JVM, beside its files; ``local-cluster`` does not."""
+    return master == "local" or master.startswith("local[")
+
+
+@cache
+def package_zip(home: Path) -> Path:
+    """The zip below ``home/_packages``, or in a temporary folder when ``home`` cannot be written; made when missing.
+
+    Data files (SQL, JSON) are in it. Those of older versions stay: an application may still be handing them out.
+    """
+    content = _zipped(PACKAGE)
+    name = f"tidemark-{tidemark.__version__}-{sha256(content).hexdigest()[:16]}.zip"
+    try:
+        return _written(home.absolute() / "_packages" / name, content)
+    except OSError:
+        return _written(Path(tempfile.mkdtemp(prefix="tidemark-packages-"), name), content)
+
+
+def _zipped(package: Path) -> bytes:
+    buffer = BytesIO()
+    with ZipFile(buffer, "w", ZIP_DEFLATED) as archive:
+        for path in sorted(package.rglob("*")):
+            if path.is_file() and path.suffix != ".pyc":
+                entry = ZipInfo(path.relative_to(package.parent).as_posix(), _EPOCH)
+                entry.compress_type, entry.external_attr = ZIP_DEFLATED, 0o644 << 16
+                archive.writestr(entry, path.read_bytes())
+    return buffer.getvalue()
+
+
+def _written(path: Path, content: bytes) -> Path:
+    """``path`` with this content; whole or not there at all, also for whoever makes it at the same time."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(part).chmod(0o644)
+        Path(part).replace(path)
+    return path

@@ -1,0 +1,157 @@
+"""Dockerfile and docker-compose.yaml agree with the code and the locks; nothing here could run them."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from sandbox import jars as sandbox_jars
+from sandbox import postgres, preflight
+from tests.unit.test_docs import jar, locked, text
+from tidemark import cli
+
+REPOSITORY = Path(__file__).parents[2]
+DOCKERFILE = text("Dockerfile")
+COMPOSE = text("docker-compose.yaml")
+
+
+@pytest.fixture(scope="module")
+def compose() -> Any:
+    return yaml.safe_load(COMPOSE)
+
+
+def built(services: dict[str, Any]) -> dict[str, Any]:
+    """The services that run our image."""
+    return {name: one for name, one in services.items() if "build" in one}
+
+
+def ends(compose: Any) -> set[str]:
+    """Every ``host:port`` that an environment variable of our image names."""
+    [environment] = distinct(one["environment"] for one in built(compose["services"]).values())
+    values = [re.sub(r"\$\{[^}]*\}", "secret", one) for one in environment.values()]
+    urls = {urlsplit(one).netloc.rpartition("@")[2] for one in values if "://" in one and not one.startswith("{")}
+    return (urls | set(re.findall(r'"bootstrap.servers": "([^"]+)"', str(values)))) - {"lake"}
+
+
+def distinct(values: Iterable[Any]) -> list[Any]:
+    found: list[Any] = []
+    for one in values:
+        if one not in found:
+            found.append(one)
+    return found
+
+
+def test_the_services_have_the_versions_of_the_locks(compose: Any) -> None:
+    services = compose["services"]
+    assert services["kafka"]["image"] == f"apache/kafka:{jar('org.apache.kafka', 'kafka_2.13')}"
+    assert services["postgres"]["image"] == f"postgres:{postgres.VERSION.removeprefix('pginstall')}"
+    assert re.fullmatch(r"[a-z/]+:\d+\.\d+\.\d+", services["s3"]["image"]), "a version, not whatever is newest"
+    assert f"FROM apache/airflow:{locked('apache-airflow')}-python3.11 AS " in DOCKERFILE
+    (java,) = re.findall(r"openjdk-(\d+)-", DOCKERFILE)
+    assert java in preflight.JAVA_VERSIONS
+
+
+def test_the_image_is_made_of_what_there_is() -> None:
+    [ignored] = [[line for line in text(".dockerignore").splitlines() if line and not line.startswith("#")]]
+    assert ignored[0] == "*"
+    sent = {line[1:] for line in ignored if line.startswith("!")}
+    copied = set(re.findall(r"^COPY (?:--chown=\S+ )?(\S+) \S+$", DOCKERFILE, re.MULTILINE))
+    assert copied == sent
+    assert all((REPOSITORY / one).exists() for one in copied)
+    stages = set(re.findall(r"^FROM \S+ AS (\w+)$", DOCKERFILE, re.MULTILINE))
+    assert set(re.findall(r"--from=(\w+)", DOCKERFILE)) <= stages
+
+
+def test_the_jars_of_the_image_are_fetched_and_found_where_the_code_says() -> None:
+    assert "from sandbox.jars import ensure" in DOCKERFILE
+    assert callable(sandbox_jars.ensure)
+    [(source, target)] = re.findall(r"--from=jars \S+ (\S+) (\S+)$", DOCKERFILE, re.MULTILINE)
+    assert source == "/tmp/fetched/jars/spark"
+    assert sandbox_jars.SETS.count("spark") == 1
+    assert f"TIDEMARK_SPARK_JARS=/opt/tidemark/{target}" in DOCKERFILE
+
+
+def test_every_variable_of_ours_is_one_the_code_or_a_pipeline_reads(compose: Any) -> None:
+    sources = "\n".join(
+        path.read_text() for kind in ("*.py", "*.yaml") for path in (REPOSITORY / "include").rglob(kind)
+    )
+    read = set(re.findall(r'"(TIDEMARK_[A-Z_]+)"', sources)) | set(re.findall(r"\$\{(TIDEMARK_[A-Z_]+)", sources))
+    for one in built(compose["services"]).values():
+        assert {name for name in one["environment"] if name.startswith("TIDEMARK_")} <= read
+    assert set(re.findall(r"\b(TIDEMARK_[A-Z_]+)=", DOCKERFILE)) <= read
+    assert {"TIDEMARK_DB"} <= {name for one in built(compose["services"]).values() for name in one["environment"]}
+
+
+def test_folders_in_variables_are_folders_of_the_image_or_volumes(compose: Any) -> None:
+    variables = dict(re.findall(r"\b([A-Z_]+)=(/\S+)", DOCKERFILE.split("ENV ")[1]))
+    made = {"/opt/tidemark/" + folder for folder in re.findall(r"^COPY .* (\S+)$", DOCKERFILE, re.MULTILINE)}
+    [volumes] = distinct(one["volumes"] for one in built(compose["services"]).values())
+    mounted = {one.split(":")[1] for one in volumes}
+    for name, folder in variables.items():
+        assert any(folder == one or folder.startswith(f"{one}/") for one in made | mounted), name
+    assert variables["TIDEMARK_HOME"] in mounted, "what must outlive a container"
+    assert variables["TIDEMARK_PIPELINES"] in mounted, "pipelines are edited without a build"
+    assert f"{variables['TIDEMARK_HOME']}\n" in DOCKERFILE.split("install --directory")[1], "owned by airflow"
+
+
+def test_services_find_each_other_by_name_and_port(compose: Any) -> None:
+    services = compose["services"]
+    listening = {
+        "api-server": {"8080"},
+        "postgres": {"5432"},
+        "kafka": set(re.findall(r":(\d+)", services["kafka"]["environment"]["KAFKA_LISTENERS"])),
+        "s3": {services["s3"]["environment"]["RUSTFS_ADDRESS"].removeprefix(":")},
+    }
+    wanted = {tuple(one.split(":")) for one in ends(compose)}
+    assert wanted == {("kafka", "9092"), ("postgres", "5432"), ("s3", "9000"), ("api-server", "8080")}
+    assert all(port in listening[host] for host, port in wanted)
+    for name, service in services.items():
+        for published in service.get("ports", []):
+            interface, _, inside = published.split(":")
+            assert (interface, inside in listening[name]) == ("127.0.0.1", True), published
+        checked = re.findall(r"localhost:(\d+)", str(service.get("healthcheck", "")))
+        assert set(checked) <= listening.get(name, set())
+    advertised = services["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+    assert set(re.findall(r":(\d+)", advertised)) <= listening["kafka"]
+
+
+def test_there_is_no_secret_and_compose_stops_without_one(compose: Any) -> None:
+    names = re.compile("PASSWORD|SECRET|KEY|TIDEMARK_DB|SQL_ALCHEMY_CONN")
+    found = {}
+    for service in compose["services"].values():
+        for name, value in service.get("environment", {}).items():
+            if names.search(name):
+                found[name] = re.findall(r"\$\{(TIDEMARK_\w+):\?[^}]+\}", value)
+                assert found[name], name
+    assert not re.search(r"\$\{\w+(:?-|\})", COMPOSE), "no default, no silent empty one"
+    exported = set(re.findall(r"\b(TIDEMARK_\w+)=\.\.", COMPOSE))
+    assert exported == {variable for variables in found.values() for variable in variables}
+    assert found["AWS_SECRET_ACCESS_KEY"] == found["RUSTFS_SECRET_KEY"]
+    assert "ENV " in DOCKERFILE
+    assert not names.search(DOCKERFILE.split("ENV ")[1])
+
+
+def test_every_service_is_waited_for_by_its_health_and_every_volume_is_declared(compose: Any) -> None:
+    services = compose["services"]
+    for name, service in services.items():
+        assert name == "prepare" or "healthcheck" in service
+        for other, condition in service.get("depends_on", {}).items():
+            once = "service_completed_successfully" if other == "prepare" else "service_healthy"
+            assert condition["condition"] == once
+    mounted = {one.split(":")[0] for service in services.values() for one in service["volumes"]}
+    assert {one for one in mounted if not one.startswith(".")} == set(compose["volumes"])
+    assert all((REPOSITORY / one).is_dir() for one in mounted if one.startswith("."))
+
+
+def test_the_doctor_that_is_named_is_the_one_there_is() -> None:
+    assert "python -m tidemark.cli doctor --airflow" in COMPOSE
+    assert "--airflow" in {option for one in cli.main.commands["doctor"].params for option in one.opts}
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "docker-compose.yaml"])
+def test_it_is_said_once_where_it_could_not_be_run(name: str) -> None:
+    assert text(name).count("there was no Docker engine") == 1
