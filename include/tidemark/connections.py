@@ -65,7 +65,7 @@ def kafka_connection(pipeline: Pipeline, lookup: Lookup = from_environment) -> K
     source = pipeline.source.kafka
     if source.bootstrap_servers is not None:
         return KafkaConnection(source.bootstrap_servers, dict(source.options))
-    found = _of_airflow(source.connection or "", pipeline.name, lookup)
+    found = named_connection(source.connection or "", pipeline.name, lookup)
     return KafkaConnection(found.bootstrap_servers, {**found.config, **source.options}, found.conn_id)
 
 
@@ -76,14 +76,15 @@ def spark_options(order: Order, lookup: Lookup = from_environment) -> Config:
     """
     if order.kafka_connection is None:
         return dict(order.kafka_options)
-    found = _of_airflow(order.kafka_connection, order.pipeline, lookup)
+    found = named_connection(order.kafka_connection, order.pipeline, lookup)
     try:
         return {**java_security(found.config), **order.kafka_options}
     except WrongCertificate as wrong:  # a file that was there when the run began
         raise _unusable(order.pipeline, order.kafka_connection, wrong.what, wrong.next_step) from None
 
 
-def _of_airflow(conn_id: str, pipeline: str, lookup: Lookup) -> KafkaConnection:
+def named_connection(conn_id: str, pipeline: str, lookup: Lookup = from_environment) -> KafkaConnection:
+    """The Kafka connection of that id, complete and checked; certificates are read here for the first time."""
     found = lookup(conn_id)
     if found is None:
         raise _missing(pipeline, conn_id)

@@ -79,5 +79,7 @@ def opened(pipeline: Pipeline, context: Any) -> Iterator[Lifecycle]:
     actor = f"airflow {instance.dag_id} {instance.run_id} {instance.task_id} try {instance.try_number}"
     settings = Settings.from_environment()
     connection = kafka_connection(pipeline, airflow_lookup)
+    for warning in connection.warnings():
+        print(f"warning: {warning}")
     with ManifestDatabase(settings.database(), actor) as database:
         yield Lifecycle(pipeline, database, connection, airflow_lookup)
