@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
+    UserScramCredentialAlteration,
     UserScramCredentialUpsertion,
 )
 
@@ -55,7 +56,7 @@ class SecuredBroker(Broker):
 
     def _make_users(self) -> None:
         admin = self.admin()
-        made = [
+        made: list[UserScramCredentialAlteration] = [
             UserScramCredentialUpsertion(name, ScramCredentialInfo(mechanism, 4096), password.encode())
             for name, password in self.users.items()
             for mechanism in _SCRAM.values()

@@ -49,7 +49,7 @@ class Secured:
         trust = {"ssl.ca.location": str(self.broker.authority.certificate_file)}
         sasl = {"bootstrap.servers": self.broker.address("SASL"), "security.protocol": "SASL_SSL", **trust}
         if way == "mTLS":
-            own = self.broker.authority.issue("client", "client.example.com", password=self.key_password)
+            own = self.broker.authority.issue("client", "a-client", password=self.key_password)
             found = {
                 "bootstrap.servers": self.broker.address("MTLS"), "security.protocol": "SSL", **trust,
                 "ssl.certificate.location": str(own.certificate_file), "ssl.key.location": str(own.key_file),

@@ -24,7 +24,6 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from tidemark.answers import ConsumerGroup, OpenTransaction
 from tidemark.errors import (
-    AccessDenied,
     ConfigurationError,
     DataLost,
     NotFound,
@@ -32,6 +31,7 @@ from tidemark.errors import (
     TopicChanged,
     Unavailable,
 )
+from tidemark.kafka_refusals import NOT_LET_IN, denied
 from tidemark.named_connections import Secret, masked
 from tidemark.offsets import Range, TopicPartition
 
@@ -42,15 +42,6 @@ NO_COORDINATOR_YET = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
-)
-# What a person has to mend: who we are, whom we trust, what we may.
-NOT_LET_IN = (
-    KafkaError._AUTHENTICATION,
-    KafkaError._SSL,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
 )
 T = TypeVar("T")
 _SILENT = logging.getLogger("tidemark.kafka.client")
@@ -66,17 +57,6 @@ class Watermarks:
     log_start: int
     last_stable: int
     log_end: int
-
-
-def _who_acts(code: int) -> str:
-    if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
-        return "check user, password (or client id and secret) and sasl.mechanism of the Kafka connection"
-    if code == KafkaError._SSL:
-        return (
-            "check that this port speaks TLS, that ssl.ca.* has the authority of the broker's certificate, that the "
-            "certificate is valid and names this host; with ssl.certificate.*: that the broker trusts it"
-        )
-    return "grant the user of the Kafka connection DESCRIBE and READ on the topic (kafka-acls --add)"
 
 
 class KafkaCluster:
@@ -140,14 +120,7 @@ class KafkaCluster:
         self._admin.poll(0)
         refused = self._refusal[0] if self._refusal is not None and error.code() not in NOT_LET_IN else error
         if refused.code() in NOT_LET_IN:
-            return AccessDenied(
-                f"Kafka and this client do not come together: {self._said(refused)}"
-                if refused.code() == KafkaError._SSL
-                else f"Kafka refuses this client: {self._said(refused)}",
-                next_step=_who_acts(refused.code()),
-                bootstrap_servers=self.bootstrap_servers,
-                topic=topic,
-            )
+            return denied(refused.code(), self._said(refused), bootstrap_servers=self.bootstrap_servers, topic=topic)
         detail = f"{self._said(error)}; {self._last_error}" if self._last_error else self._said(error)
         return Unavailable(
             f"Kafka does not answer within {TIMEOUT_S:.0f} s ({detail})",

@@ -88,7 +88,7 @@ def test_a_broker_that_its_certificate_does_not_name(secured: Secured, world: Wo
 def test_a_certificate_that_the_broker_does_not_take(secured: Secured, world: World, tmp_path: Path, how: str) -> None:
     changed: dict[str, Any] = dict.fromkeys(("ssl_certificate_location", "ssl_key_location", "ssl_key_password"))
     if how != "none":
-        own = Authority(tmp_path).issue("stranger", "client.example.com")
+        own = Authority(tmp_path).issue("stranger", "a-client")
         changed |= {"ssl_certificate_location": own.certificate_file, "ssl_key_location": own.key_file}
         changed = {key: one and str(one) for key, one in changed.items()}
     said = refused(PROMPTLY, AccessDenied, secured, world, "mTLS", **changed)

@@ -102,7 +102,7 @@ def test_a_client_secret_becomes_an_entry_of_javas_login_with_its_token_endpoint
 def test_certificates_travel_to_java_as_text_whether_they_are_files_or_text(
     tmp_path: Path, authority: Authority, kind: str
 ) -> None:
-    own = authority.issue("reader", "reader.example.com", password="hunter2")
+    own = authority.issue("reader", "reader", password="hunter2")
     extra: dict[str, str] = {"security.protocol": "SSL", "ssl.key.password": "hunter2"}
     if kind == "pem":
         extra |= {"ssl.ca.pem": authority.certificate, "ssl.certificate.pem": own.certificate, "ssl.key.pem": own.key}
@@ -127,7 +127,7 @@ def test_certificates_travel_to_java_as_text_whether_they_are_files_or_text(
 
 
 def test_a_password_beside_a_key_that_is_not_encrypted_does_not_reach_java(authority: Authority) -> None:
-    own = authority.issue("open", "reader.example.com")
+    own = authority.issue("open", "reader")
     pems = {"ssl.certificate.pem": own.certificate, "ssl.key.pem": own.key}
     assert "ssl.key.password" not in for_java({"security.protocol": "SSL", "ssl.key.password": "hunter2", **pems})
 
