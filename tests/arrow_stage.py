@@ -3,12 +3,13 @@
 It makes plan and publish tests take seconds. What it leaves out is Spark itself, which ``tests/spark`` covers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from tidemark.batch import BatchProcessor
+from tidemark.connections import named_connection
 from tidemark.failpoints import failpoint, watching
 from tidemark.model import Order, Receipt, receipt_of_tasks
 from tidemark.offsets import Range
@@ -38,14 +39,17 @@ def arrow_stage(order: Order) -> Receipt:
 
 
 def _read(order: Order, one: Range) -> pa.RecordBatch:
-    rows = [_row(message) for message in messages(order.bootstrap_servers, one)]
+    secured = named_connection(order.kafka_connection, order.pipeline) if order.kafka_connection else None
+    options = secured.client_config() if secured else {}
+    rows = [_row(message) for message in messages(order.bootstrap_servers, one, options)]
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
-def messages(bootstrap_servers: str, one: Range) -> Iterator[Message]:
+def messages(bootstrap_servers: str, one: Range, options: Mapping[str, str] | None = None) -> Iterator[Message]:
     """The committed records of a range."""
     consumer = Consumer(
         {
+            **(options or {}),
             "bootstrap.servers": bootstrap_servers,
             "group.id": "tests",
             "enable.auto.commit": False,

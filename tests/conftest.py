@@ -17,7 +17,9 @@ from sandbox.postgres import Postgres, remove_home
 from sandbox.preflight import STATE
 from tests.airflow_world import AirflowWorld
 from tests.faults import figures
+from tests.secured_world import USER, Secured, canary
 from tests.table_world import TableWorld
+from tests.token_endpoint import TokenEndpoint
 from tests.world import World
 from tidemark.manifest.migrate import migrate
 
@@ -102,6 +104,16 @@ def broker(services: Path) -> Iterator[Broker]:
     """A Kafka broker; topics come from the fixture `topic`."""
     with Broker(services, STATE / "jars" / "kafka") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def secured(services: Path) -> Iterator[Secured]:
+    """A secured broker with its users, certificates and token endpoint."""
+    secret = canary("secret")
+    with TokenEndpoint(services, USER, secret) as endpoint:
+        found = Secured.open(services / "secured", STATE / "jars" / "kafka", endpoint, secret)
+        with found.broker:
+            yield found
 
 
 @pytest.fixture
@@ -194,7 +206,8 @@ def make_world(tmp_path: Path, database: str, broker: Broker, spark_jars: Path) 
     made: list[World] = []
 
     def make(**settings: Any) -> World:
-        made.append(World(tmp_path / f"world{len(made)}", database, broker, spark_jars, **settings))
+        settings = {"broker": broker, **settings}
+        made.append(World(tmp_path / f"world{len(made)}", database, spark_jars=spark_jars, **settings))
         return made[-1]
 
     yield make

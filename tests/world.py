@@ -200,7 +200,7 @@ class World:
         self.opened.append(ManifestDatabase(self.dsn, "test"))
         with mock.patch.dict(os.environ, self.environment()):
             connections = {name: from_environment(name) for name in self.targets}
-        return Lifecycle(pipeline, self.opened[-1], kafka_connection(pipeline), connections.get)
+        return Lifecycle(pipeline, self.opened[-1], kafka_connection(pipeline, connections.get), connections.get)
 
     def administer(self, call: str, *arguments: Any) -> None:
         """One call of Kafka's admin client, waited for: ``world.administer("create_partitions", [..])``."""

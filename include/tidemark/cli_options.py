@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tidemark import presenting
 from tidemark.configuration import find
 from tidemark.connections import kafka_connection
 from tidemark.lifecycle import Lifecycle
@@ -39,6 +40,8 @@ def opened(settings: Settings, name: str) -> Iterator[Lifecycle]:
     """The lifecycle of a pipeline, acting as this user on the command line."""
     pipeline = find(settings.pipelines, name)
     connection = kafka_connection(pipeline)
+    for warning in connection.warnings():
+        presenting.note(f"warning: {warning}")
     with database_of(settings) as database:
         yield Lifecycle(pipeline, database, connection)
 

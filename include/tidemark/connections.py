@@ -1,19 +1,26 @@
-"""Where Kafka is: from the pipeline file itself, or from an Airflow connection, with or without Airflow.
+"""Where Kafka is and how to be let in: from the pipeline file itself, or from an Airflow connection, with or without
+Airflow.
 
 A connection is a mapping with the keys Airflow uses: ``host``, ``port``, ``login``, ``password``, ``extra``. As in
-Airflow's Kafka provider, ``extra`` holds the configuration of the client with its ``bootstrap.servers``; host and port
-count when that is not there.
+Airflow's Kafka provider, ``extra`` holds the configuration of the client (librdkafka's names) with its
+``bootstrap.servers``; host and port count when that is not there. Security stands in a connection only: a pipeline file
+is copied, committed and shown. Spark's driver comes in by ``spark_options`` and looks the same connection up.
 """
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
+from tidemark.certificates import WrongCertificate
 from tidemark.errors import ConfigurationError
+from tidemark.java_kafka import java_security
+from tidemark.kafka_security import Config, WrongSecurity, instead, is_security, security_config, warnings
+from tidemark.model import Order
 from tidemark.named_connections import PREFIX, Lookup, Secret, from_environment, variable_of
 from tidemark.notation import nearest, servers
 from tidemark.pipeline import KafkaOptions, Pipeline
@@ -21,14 +28,30 @@ from tidemark.pipeline import KafkaOptions, Pipeline
 
 @dataclass(frozen=True)
 class KafkaConnection:
-    """Address and client options of a Kafka cluster; the options do not hold ``bootstrap.servers``."""
+    """Address and client options of a Kafka cluster; the options do not hold ``bootstrap.servers``.
+
+    ``conn_id`` is None when the pipeline file itself says where Kafka is; such a broker has no security.
+    """
 
     bootstrap_servers: str
     config: Mapping[str, str | Secret]
+    conn_id: str | None = None
 
     def client_config(self) -> dict[str, str]:
         """The options with their secrets, for the client object alone: never for a log, an order or an argument."""
         return {key: one.reveal() if isinstance(one, Secret) else one for key, one in self.config.items()}
+
+    def tuning(self) -> dict[str, str]:
+        """The options that an order may hold: none of them is about security."""
+        return {key: one for key, one in self.config.items() if isinstance(one, str) and not is_security(key)}
+
+    def secured_by(self) -> str | None:
+        """The id of the connection that Spark's driver has to look up; None when there is nothing to look up."""
+        return self.conn_id if "security.protocol" in self.config else None
+
+    def warnings(self) -> list[str]:
+        """What is allowed and still unwise, as sentences."""
+        return [f"the Kafka connection {self.conn_id}: {one}" for one in warnings(self.config)]
 
 
 _HOW = """set {variable}='{{"conn_type": "kafka", "extra": {{"bootstrap.servers": "HOST:PORT"}}}}'"""
@@ -42,13 +65,48 @@ def kafka_connection(pipeline: Pipeline, lookup: Lookup = from_environment) -> K
     source = pipeline.source.kafka
     if source.bootstrap_servers is not None:
         return KafkaConnection(source.bootstrap_servers, dict(source.options))
-    conn_id = source.connection or ""
+    found = named_connection(source.connection or "", pipeline.name, lookup)
+    return KafkaConnection(found.bootstrap_servers, {**found.config, **source.options}, found.conn_id)
+
+
+def spark_options(order: Order, lookup: Lookup = from_environment) -> Config:
+    """Options of Spark's Kafka source, without its prefix, for whoever carries out an order.
+
+    The order names the connection and holds none of it, so the driver needs it in its own environment.
+    """
+    if order.kafka_connection is None:
+        return dict(order.kafka_options)
+    found = named_connection(order.kafka_connection, order.pipeline, lookup)
+    try:
+        return {**java_security(found.config), **order.kafka_options}
+    except WrongCertificate as wrong:  # a file that was there when the run began
+        raise _unusable(order.pipeline, order.kafka_connection, wrong.what, wrong.next_step) from None
+
+
+def named_connection(conn_id: str, pipeline: str, lookup: Lookup = from_environment) -> KafkaConnection:
+    """The Kafka connection of that id, complete and checked; certificates are read here for the first time."""
     found = lookup(conn_id)
     if found is None:
-        raise _missing(pipeline.name, conn_id)
+        raise _missing(pipeline, conn_id)
     extra = dict(found.get("extra") or {})
-    address = _address(found, extra.pop("bootstrap.servers", None), pipeline.name, conn_id)
-    return KafkaConnection(address, {**_options(found, extra, pipeline.name, conn_id), **source.options})
+    address = _address(found, extra.pop("bootstrap.servers", None), pipeline, conn_id)
+    _refuse_unknown(extra, pipeline, conn_id)
+    tuning = _tuning({key: one for key, one in extra.items() if not is_security(key)}, pipeline, conn_id)
+    asked = {key: one for key, one in extra.items() if is_security(key)}
+    try:
+        security = security_config(asked, found.get("login"), found.get("password"), datetime.now(UTC))
+    except WrongSecurity as wrong:
+        raise _unusable(pipeline, conn_id, wrong.what, wrong.next_step) from None
+    return KafkaConnection(address, {**tuning, **security}, conn_id)
+
+
+def _unusable(pipeline: str, conn_id: str, what: str, next_step: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the Kafka connection {conn_id} cannot be used: {what}",
+        next_step=f"{next_step}; docs/configuration.md shows a connection for each mechanism",
+        pipeline=pipeline,
+        connection=conn_id,
+    )
 
 
 def _missing(pipeline: str, conn_id: str) -> ConfigurationError:
@@ -77,16 +135,20 @@ def _address(found: Mapping[str, Any], given: object, pipeline: str, conn_id: st
         ) from None
 
 
-def _options(found: Mapping[str, Any], extra: dict[str, Any], pipeline: str, conn_id: str) -> dict[str, str]:
-    known = {field.alias or name for name, field in KafkaOptions.model_fields.items()}
-    refused = [key for key in ("login", "password") if found.get(key)] + sorted(extra.keys() - known)
-    if refused:
+def _refuse_unknown(extra: Mapping[str, Any], pipeline: str, conn_id: str) -> None:
+    tuning = {field.alias or name for name, field in KafkaOptions.model_fields.items()}
+    unknown = sorted(key for key in extra if key not in tuning and not is_security(key))
+    if unknown:
+        advice = [f"{key}: {said}" for key in unknown if (said := instead(key) or KafkaOptions.why_refused(key))]
         raise ConfigurationError(
-            f"the Kafka connection {conn_id} sets {', '.join(refused)}, which is not supported yet",
-            next_step=f"remove it; allowed beside bootstrap.servers: {', '.join(sorted(known))}",
+            f"the Kafka connection {conn_id} sets {', '.join(unknown)}, which is not allowed",
+            next_step="; ".join([*advice, f"allowed beside security: {', '.join(sorted(tuning))}"]),
             pipeline=pipeline,
             connection=conn_id,
         )
+
+
+def _tuning(extra: dict[str, Any], pipeline: str, conn_id: str) -> dict[str, str]:
     wrong = sorted(key for key, value in extra.items() if not _is_allowed(key, value))
     if wrong:
         raise ConfigurationError(

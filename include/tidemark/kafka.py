@@ -4,7 +4,7 @@ import difflib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -23,10 +23,20 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from tidemark.answers import ConsumerGroup, OpenTransaction
-from tidemark.errors import AccessDenied, DataLost, NotFound, TidemarkError, TopicChanged, Unavailable
+from tidemark.errors import (
+    ConfigurationError,
+    DataLost,
+    NotFound,
+    TidemarkError,
+    TopicChanged,
+    Unavailable,
+)
+from tidemark.kafka_refusals import NOT_LET_IN, denied
+from tidemark.named_connections import Secret, masked
 from tidemark.offsets import Range, TopicPartition
 
 TIMEOUT_S = 10.0
+REFUSED_S = 2.0  # another broker may still let us in; librdkafka itself would try again for ever
 FIRST_RECORDS_S = 5.0  # an age is worth less than the plan that waits for it
 NO_COORDINATOR_YET = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -50,21 +60,49 @@ class Watermarks:
 
 
 class KafkaCluster:
-    """A broker as an administrator sees it; every call answers within 10 s or raises ``Unavailable``."""
+    """A broker as an administrator sees it; every call answers within 10 s or raises ``Unavailable``.
 
-    def __init__(self, bootstrap_servers: str, config: Mapping[str, str]) -> None:
+    ``AccessDenied`` comes sooner: 2 s after a broker has refused us, when no other one has answered.
+    """
+
+    def __init__(self, bootstrap_servers: str, config: Mapping[str, str | Secret]) -> None:
         self.bootstrap_servers = bootstrap_servers
-        self._config = dict(config)
+        self._given = config
+        self._config = {key: one.reveal() if isinstance(one, Secret) else one for key, one in config.items()}
         self._last_error = ""
-        settings: dict[str, Any] = {**config, "bootstrap.servers": bootstrap_servers, "error_cb": self._remember}
-        self._admin = AdminClient(settings, logger=_SILENT)
+        self._refusal: tuple[KafkaError, float] | None = None
+        settings: dict[str, Any] = {
+            **self._config, "bootstrap.servers": bootstrap_servers, "error_cb": self._remember
+        }  # fmt: skip
+        try:
+            self._admin = AdminClient(settings, logger=_SILENT)
+        except KafkaException as failed:
+            raise ConfigurationError(
+                f"Kafka's client does not take the connection's options: {self._said(failed.args[0])}",
+                next_step="correct the Kafka connection (docs/configuration.md, Secured Kafka)",
+                bootstrap_servers=bootstrap_servers,
+            ) from None
 
     def _remember(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it follows the error that says why
-            self._last_error = error.str()
+            self._last_error = self._said(error)
+        if error.code() in NOT_LET_IN and self._refusal is None:
+            self._refusal = error, time.monotonic()
+
+    def _said(self, error: KafkaError) -> str:
+        return masked(error.str(), self._given)
+
+    def _answered(self, futures: Iterable[Future[Any]]) -> None:
+        """Wait until all have an answer or an error; raises when a broker has refused us and no other lets us in."""
+        waiting = set(futures)
+        while waiting := wait(waiting, timeout=0.05).not_done:
+            self._admin.poll(0)
+            if self._refusal is not None and time.monotonic() - self._refusal[1] > REFUSED_S:
+                raise self._translate(self._refusal[0])
 
     def _results(self, futures: Mapping[Any, Future[T]]) -> dict[Any, T | KafkaError]:
         """Every future's result, or its error when it is about one topic only."""
+        self._answered(futures.values())
         results: dict[Any, T | KafkaError] = {}
         for key, future in futures.items():
             try:
@@ -74,27 +112,20 @@ class KafkaCluster:
                 if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     results[key] = error
                 else:
-                    raise self._translate(error) from failed
+                    raise self._translate(error, str(key) if isinstance(key, str) else None) from failed
+        self._refusal = None
         return results
 
-    def _translate(self, error: KafkaError) -> TidemarkError:
+    def _translate(self, error: KafkaError, topic: str | None = None) -> TidemarkError:
         self._admin.poll(0)
-        if error.code() in (
-            KafkaError.TOPIC_AUTHORIZATION_FAILED,
-            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-            KafkaError.GROUP_AUTHORIZATION_FAILED,
-            KafkaError._AUTHENTICATION,
-            KafkaError.SASL_AUTHENTICATION_FAILED,
-        ):
-            return AccessDenied(
-                f"Kafka refuses this client: {error.str()}",
-                next_step="check the user, the password and the ACLs of the Kafka connection",
-                bootstrap_servers=self.bootstrap_servers,
-            )
-        detail = f"{error.str()}; {self._last_error}" if self._last_error else error.str()
+        refused = self._refusal[0] if self._refusal is not None and error.code() not in NOT_LET_IN else error
+        if refused.code() in NOT_LET_IN:
+            return denied(refused.code(), self._said(refused), bootstrap_servers=self.bootstrap_servers, topic=topic)
+        detail = f"{self._said(error)}; {self._last_error}" if self._last_error else self._said(error)
         return Unavailable(
             f"Kafka does not answer within {TIMEOUT_S:.0f} s ({detail})",
-            next_step="check that the broker runs and that bootstrap_servers (or the Airflow connection) names it",
+            next_step="check that the broker runs, that bootstrap_servers (or the Airflow connection) names it, and "
+            "that security.protocol of the connection is that of this port",
             bootstrap_servers=self.bootstrap_servers,
         )
 
@@ -227,6 +258,7 @@ class KafkaCluster:
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             [future] = ask().values()
+            self._answered([future])
             try:
                 return future.result()
             except KafkaException as failed:

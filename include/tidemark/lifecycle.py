@@ -64,7 +64,7 @@ class Lifecycle:
         self.pipeline = pipeline
         self.database = database
         self.connection = connection
-        self.cluster = KafkaCluster(connection.bootstrap_servers, connection.client_config())
+        self.cluster = KafkaCluster(connection.bootstrap_servers, connection.config)
         self.sinks = [open_sink(pipeline.name, sink, lookup) for sink in pipeline.sinks]
         self.publisher = Publisher(pipeline.name, database, self.sinks)
 
@@ -217,7 +217,8 @@ class Lifecycle:
             attempt=attempt,
             ranges=manifest.ranges,
             bootstrap_servers=self.connection.bootstrap_servers,
-            kafka_options={name: one for name, one in self.connection.config.items() if isinstance(one, str)},
+            kafka_options=self.connection.tuning(),
+            kafka_connection=self.connection.secured_by(),
             decode=pipeline.decode.order(),
             event_time=pipeline.event_time.order(),
             on_error=pipeline.on_error.value,

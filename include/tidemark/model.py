@@ -129,7 +129,10 @@ class SinkOrder:
 
 @dataclass(frozen=True)
 class Order:
-    """All that Spark must know to do one attempt; it needs no database and holds no secret."""
+    """All that Spark must know to do one attempt; it needs no database and holds no secret.
+
+    ``kafka_connection`` is the id under which whoever carries it out finds how to be let in; None: no security.
+    """
 
     pipeline: str
     manifest_id: int
@@ -141,6 +144,7 @@ class Order:
     event_time: dict[str, Any]
     on_error: str
     sinks: tuple[SinkOrder, ...]
+    kafka_connection: str | None = None
     nul_allowed: bool = True  # whether text may hold the character NUL, which PostgreSQL cannot store
 
     @property

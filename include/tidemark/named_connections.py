@@ -1,19 +1,22 @@
 """Connections by their Airflow id, in the shape Airflow stores them; without Airflow, from the environment.
 
 A connection is a mapping with the keys Airflow uses: ``host``, ``port``, ``login``, ``password``, ``schema`` and
-``extra``. Only the standard library: executors look their sinks'
-connections up here too.
+``extra``. It stands in a variable of its own, or in a file that only its owner may read: a JSON object of connections
+by id, named by ``TIDEMARK_CONNECTIONS``. Only the standard library: executors look connections of sinks up here too.
 """
 
 import json
 import os
+import stat
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidemark.errors import ConfigurationError
 
 PREFIX = "AIRFLOW_CONN_"
+FILE = "TIDEMARK_CONNECTIONS"
 
 
 class Secret:
@@ -52,30 +55,78 @@ class Secret:
 Lookup = Callable[[str], Mapping[str, Any] | None]
 
 
+def masked(text: str, config: Mapping[str, "str | Secret"]) -> str:
+    """A text of somebody else's, such as a client's error, without the secrets that the client was given."""
+    for one in config.values():
+        if isinstance(one, Secret) and one.reveal():
+            text = text.replace(one.reveal(), str(one))
+    return text
+
+
 def variable_of(conn_id: str) -> str:
     """The environment variable in which Airflow looks for a connection."""
     return f"{PREFIX}{conn_id.upper()}"
 
 
 def from_environment(conn_id: str) -> Mapping[str, Any] | None:
-    """The connection in ``AIRFLOW_CONN_..``, as JSON or as a URI; None when there is no such variable."""
+    """The connection in ``AIRFLOW_CONN_..``, else in the file of ``TIDEMARK_CONNECTIONS``; None when neither has it."""
     text = os.environ.get(variable_of(conn_id), "").strip()
-    if not text:
+    if text:
+        return _connection(text, variable_of(conn_id), conn_id)
+    path = os.environ.get(FILE, "").strip()
+    found = _of_file(Path(path)).get(conn_id) if path else None
+    if found is None:
         return None
+    return _connection(found, f"{conn_id} in the file {path}", conn_id)
+
+
+def _connection(given: object, where: str, conn_id: str) -> Mapping[str, Any]:
+    connection: Any
     try:
-        connection = json.loads(text) if text.startswith("{") else _of_uri(text)
+        text = given.strip() if isinstance(given, str) else None
+        connection = dict(given) if isinstance(given, Mapping) else None
+        if text is not None:
+            connection = json.loads(text) if text.startswith("{") else _of_uri(text)
         extra = connection.get("extra") or {}
         connection["extra"] = json.loads(extra) if isinstance(extra, str) else extra
-    except (ValueError, RecursionError):
+    except (ValueError, AttributeError, RecursionError):
         connection = None
     if connection is None or not isinstance(connection["extra"], dict):
         # Nothing of the text, nor of the parser's error, which quotes it: it may hold a password.
         raise ConfigurationError(
-            f"{variable_of(conn_id)} is no Airflow connection: neither JSON nor a URI, or its extra is no object",
+            f"{where} is no Airflow connection: neither JSON nor a URI, or its extra is no object",
             next_step=f"""set {variable_of(conn_id)}='{{"conn_type": "..", "host": "..", "extra": {{..}}}}'""",
             connection=conn_id,
         )
-    return connection
+    result: Mapping[str, Any] = connection
+    return result
+
+
+def _of_file(path: Path) -> Mapping[str, Any]:
+    """The connections of a file; one that others may read, or that is no JSON object, is refused without its text."""
+    try:
+        with path.open("rb") as opened:
+            mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
+            content = opened.read() if mode & 0o077 == 0 else b""
+    except OSError as problem:
+        raise ConfigurationError(
+            f"the file of {FILE} cannot be read: {problem.strerror}", next_step="correct the variable", file=path
+        ) from None
+    if mode & 0o077:
+        raise ConfigurationError(
+            f"the file of {FILE} holds secrets and has mode {mode:04o}", next_step=f"chmod 600 {path}", file=path
+        )
+    try:
+        connections = json.loads(content)
+    except (ValueError, RecursionError):
+        connections = None
+    if not isinstance(connections, dict):
+        raise ConfigurationError(
+            f"the file of {FILE} is no JSON object of connections by id",
+            next_step="""write {"kafka_default": {"conn_type": "kafka", "extra": {..}}, ..}""",
+            file=path,
+        )
+    return connections
 
 
 def _of_uri(text: str) -> dict[str, Any]:

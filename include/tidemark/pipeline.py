@@ -93,9 +93,9 @@ class KafkaOptions(Section):
         "minPartitions": "see source.kafka.slice",
         "max*PerTrigger": "see source.kafka.slice",
         "bootstrap.servers": "write source.kafka.bootstrap_servers or source.kafka.connection",
-        "sasl.*": "security belongs to the connection and comes with a later version",
-        "ssl.*": "security belongs to the connection and comes with a later version",
-        "security.*": "security belongs to the connection and comes with a later version",
+        "sasl.*": "security belongs to an Airflow connection: write source.kafka.connection instead of addresses",
+        "ssl.*": "security belongs to an Airflow connection: write source.kafka.connection instead of addresses",
+        "security.*": "security belongs to an Airflow connection: write source.kafka.connection instead of addresses",
     }
 
     request_timeout_ms: StrictInt | None = Field(
@@ -291,6 +291,11 @@ class Pipeline(Section):
                 if message := sink.why_not(info.data["decode"]):
                     raise wrong_at(index, message)
         return sinks
+
+    def connections(self) -> set[str]:
+        """The ids of all Airflow connections that the file names, of its source and of its sinks."""
+        named = {self.source.kafka.connection, *(getattr(one, "connection", None) for one in self.sinks)}
+        return {one for one in named if one is not None}
 
     def fingerprint(self) -> str:
         """SHA-256 of all that decides which rows and files a range becomes; where they lie does not matter.

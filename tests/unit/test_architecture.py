@@ -21,7 +21,7 @@ PURE = ("offsets", "planner", "model", "layout", "pipeline", "errors", "batch")
 MAY_IMPORT = {
     "airflow": ("airflow/", "ui/", "dags/", "plugins/"),
     "pyspark": ("spark/", "decoders/", "transforms/", "sinks/", "spark_jobs/"),
-    "confluent_kafka": ("kafka.py",),
+    "confluent_kafka": ("kafka.py", "kafka_refusals.py"),
     "boto3": ("objectstore.py",),
     "psycopg": ("manifest/", "sinks/postgres"),
 }

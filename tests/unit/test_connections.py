@@ -112,10 +112,13 @@ def test_an_id_becomes_the_variable_that_airflow_reads() -> None:
 @pytest.mark.parametrize(
     ("connection", "expected"),
     [
-        ({"host": "a", "port": 9092, "password": "hunter2"}, "sets password, which is not supported yet"),
+        (
+            {"host": "a", "port": 9092, "password": "hunter2"},
+            "cannot be used: it sets password without security.protocol: it would count for nothing",
+        ),
         (
             {"extra": {"bootstrap.servers": "a:9092", "sasl.password": "hunter2", "group.id": "hunter2"}},
-            "sets group.id, sasl.password, which is not supported yet",
+            "sets group.id, which is not allowed",
         ),
         ({"extra": {"bootstrap.servers": "hunter2"}}, "names no broker, or not as host:port"),
         ({"extra": {"bootstrap.servers": 2}}, "names no broker, or not as host:port"),

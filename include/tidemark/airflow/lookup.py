@@ -16,7 +16,6 @@ from tidemark.manifest.database import ManifestDatabase
 from tidemark.named_connections import variable_of
 from tidemark.pipeline import Pipeline
 from tidemark.settings import Settings
-from tidemark.sink_settings import PostgresSinkConfig
 
 
 def _connection(conn_id: str) -> Connection | None:
@@ -61,18 +60,22 @@ def master_of(found: Any, conn_id: str) -> str:
 
 @contextmanager
 def in_environment(pipeline: Pipeline) -> Iterator[None]:
-    """The connections of the pipeline's sinks in the environment, where Spark's processes look them up.
+    """Every connection the pipeline names in the environment, as Airflow has it, where Spark's processes look it up.
 
     Not in arguments or Spark properties: those are seen in process lists and in pages.
     """
-    named = {one.connection for one in pipeline.sinks if isinstance(one, PostgresSinkConfig)}
-    added = {variable_of(one): json.dumps(airflow_lookup(one)) for one in named if variable_of(one) not in os.environ}
+    found = {variable_of(one): airflow_lookup(one) for one in pipeline.connections()}
+    added = {name: json.dumps(one) for name, one in found.items() if one is not None}
+    before = {name: os.environ.get(name) for name in added}
     os.environ.update(added)
     try:
         yield
     finally:
-        for name in added:
-            del os.environ[name]
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextmanager
@@ -82,5 +85,7 @@ def opened(pipeline: Pipeline, context: Any) -> Iterator[Lifecycle]:
     actor = f"airflow {instance.dag_id} {instance.run_id} {instance.task_id} try {instance.try_number}"
     settings = Settings.from_environment()
     connection = kafka_connection(pipeline, airflow_lookup)
+    for warning in connection.warnings():
+        print(f"warning: {warning}")
     with ManifestDatabase(settings.database(), actor) as database:
         yield Lifecycle(pipeline, database, connection, airflow_lookup)

@@ -6,7 +6,8 @@ tasks that succeeded and from nobody else. Nothing here decides what readers see
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -17,27 +18,26 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemark import errors
 from tidemark.batch import BatchProcessor
-from tidemark.errors import TidemarkError, WorkFailed
+from tidemark.errors import AccessDenied, TidemarkError, WorkFailed
 from tidemark.failpoints import failpoint, watching
 from tidemark.model import Order, Receipt, receipt_of_tasks
+from tidemark.named_connections import Secret, masked
 from tidemark.offsets import Range
 from tidemark.sinks.writers import has_staged
+
+# Names of classes, the nearest to a code that crosses from Java: the password, the certificate or an ACL says no.
+_NOT_LET_IN = re.compile(r"org\.apache\.kafka\.common\.errors\.\w*(Authentication|Authorization)Exception")
 
 
 def stage(session: SparkSession, order: Order) -> Receipt:
     """Do an order; raises ``UndecodableRecord`` when the pipeline says fail, ``WorkFailed`` when Spark does."""
     failpoint("read.before")
+    options = _options(order)
     try:
         with watching("stage.mid", lambda: _something_is_staged(order)):
-            rows = read(session, order).mapInArrow(_task(order), "receipt string").collect()
+            rows = read(session, order, options).mapInArrow(_task(order), "receipt string").collect()
     except (PySparkException, Py4JError, ConnectionError) as failed:  # the last two: lost offsets, a JVM that died
-        raise WorkFailed(
-            f"Spark failed: {reason_of(failed)}",
-            next_step="nothing is published; Spark's log says more: the task's, or TIDEMARK_HOME/_logs/spark.log",
-            pipeline=order.pipeline,
-            manifest=order.manifest_id,
-            attempt=order.attempt,
-        ) from failed
+        raise _failure(order, failed, options) from failed
     reports = [json.loads(row.receipt) for row in rows]
     for report in reports:
         if "failure" in report:
@@ -45,11 +45,16 @@ def stage(session: SparkSession, order: Order) -> Receipt:
     return receipt_of_tasks(order, reports)
 
 
-def read(session: SparkSession, order: Order) -> DataFrame:
-    """The records of the order's ranges, committed ones only; an offset that is not there any more fails the job."""
+def read(session: SparkSession, order: Order, options: Mapping[str, str | Secret] | None = None) -> DataFrame:
+    """The records of the order's ranges, committed ones only; an offset that is not there any more fails the job.
+
+    ``options`` are those of Java's client with their secrets (None: looked up); they go to Spark's source alone.
+    """
+    given = _options(order) if options is None else options
+    plain = {f"kafka.{name}": one.reveal() if isinstance(one, Secret) else one for name, one in given.items()}
     return (
         session.read.format("kafka")
-        .options(**{f"kafka.{name}": value for name, value in order.kafka_options.items()})
+        .options(**plain)
         .option("kafka.bootstrap.servers", order.bootstrap_servers)
         .option("kafka.isolation.level", "read_committed")
         .option("assign", _by_topic(order.ranges, lambda one: one.at.partition, list))
@@ -59,6 +64,12 @@ def read(session: SparkSession, order: Order) -> DataFrame:
         .option("includeHeaders", "true")
         .load()
     )
+
+
+def _options(order: Order) -> Mapping[str, str | Secret]:
+    from tidemark.connections import spark_options  # late: executors import this module too, and lack pydantic
+
+    return spark_options(order)
 
 
 def _by_topic(ranges: tuple[Range, ...], part: Callable[[Range], Any], container: Callable[[Any], Any]) -> str:
@@ -95,6 +106,23 @@ def failure_from(raw: dict[str, Any]) -> TidemarkError:
 
 def _something_is_staged(order: Order) -> bool:
     return any(has_staged(order, sink) for sink in order.sinks)
+
+
+def _failure(order: Order, failed: Exception, options: Mapping[str, str | Secret]) -> TidemarkError:
+    where = {"pipeline": order.pipeline, "manifest": order.manifest_id, "attempt": order.attempt}
+    reason = masked(reason_of(failed), options)
+    if _NOT_LET_IN.search(str(failed)):
+        return AccessDenied(
+            f"Kafka does not let Spark read: {reason}",
+            next_step="nothing is published; planning needs the right DESCRIBE on the topics, reading needs READ: "
+            f"kafka-acls --add --operation Read --topic ..; then: tidemark retry {order.pipeline}",
+            **where,
+        )
+    return WorkFailed(
+        f"Spark failed: {reason}",
+        next_step="nothing is published; Spark's log says more: the task's, or TIDEMARK_HOME/_logs/spark.log",
+        **where,
+    )
 
 
 def reason_of(failed: Exception) -> str:

@@ -1,0 +1,60 @@
+"""Certificates for a secured broker and its clients, as PEM files: issued by an authority that lives as long as a test.
+
+Keys are PKCS#8, the one form that both of Kafka's clients read.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A certificate and its key, as text and as files."""
+
+    certificate: str
+    key: str
+    certificate_file: Path
+    key_file: Path
+
+
+class Authority:
+    """One certificate authority; its files lie in ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._authority = trustme.CA()
+        self.certificate = self._authority.cert_pem.bytes().decode()
+        self.certificate_file = folder / "ca.pem"
+        self.certificate_file.write_text(self.certificate)
+
+    def issue(
+        self,
+        name: str,
+        host: str,
+        *,
+        password: str | None = None,
+        not_before: datetime | None = None,
+        not_after: datetime | None = None,
+    ) -> Identity:
+        """A certificate for a host, or for a client whose common name is ``name``; ``password`` encrypts the key."""
+        issued = self._authority.issue_cert(host, common_name=name, not_before=not_before, not_after=not_after)
+        certificate = "".join(one.bytes().decode() for one in issued.cert_chain_pems)
+        secret = NoEncryption() if password is None else BestAvailableEncryption(password.encode())
+        private = load_pem_private_key(issued.private_key_pem.bytes(), None)
+        key = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secret).decode()
+        made = Identity(certificate, key, self._folder / f"{name}.pem", self._folder / f"{name}.key")
+        made.certificate_file.write_text(certificate)
+        made.key_file.write_text(key)
+        made.key_file.chmod(0o600)
+        return made

@@ -1,0 +1,173 @@
+"""Secrets that are canaries: after runs that succeed and runs that fail, they are in no file, table, command line,
+page or log."""
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AclOperation
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.airflow_world import DAG, AirflowWorld
+from tests.canaries import Canaries, Watch
+from tests.secured_world import CONNECTION, Secured
+from tests.world import World
+
+MakeWorld = Callable[..., World]
+
+# All that Spark and Kafka's client say, which includes every option they were given, into TIDEMARK_HOME/_logs.
+LOUD = """
+rootLogger.level = INFO
+rootLogger.appenderRef.err.ref = err
+appender.err.type = Console
+appender.err.name = err
+appender.err.target = SYSTEM_ERR
+appender.err.layout.type = PatternLayout
+appender.err.layout.pattern = %p %c{1} %m%n
+logger.spark.name = org.apache.spark
+logger.spark.level = info
+logger.source.name = org.apache.spark.sql.kafka010
+logger.source.level = trace
+logger.tokens.name = org.apache.spark.kafka010
+logger.tokens.level = trace
+logger.kafka.name = org.apache.kafka
+logger.kafka.level = info
+logger.login.name = org.apache.kafka.common.security
+logger.login.level = trace
+logger.ssl.name = org.apache.kafka.common.network
+logger.ssl.level = trace
+"""
+
+
+def loud(folder: Path) -> dict[str, str]:
+    """An environment in which Spark says everything, and keeps an event log with every plan it made."""
+    conf, events = folder / "conf", folder / "events"
+    conf.mkdir()
+    events.mkdir()
+    (conf / "log4j2.properties").write_text(LOUD)
+    (conf / "spark-defaults.conf").write_text(
+        f"spark.eventLog.enabled true\nspark.eventLog.dir {events.as_uri()}\nspark.sql.ui.explainMode extended\n"
+        "spark.eventLog.compress false\n"
+    )
+    return {"SPARK_CONF_DIR": str(conf)}
+
+
+def canaries_of(secured: Secured, world: World) -> Canaries:
+    extra = secured.extra("mTLS")
+    key = Path(extra["ssl.key.location"]).read_text().splitlines()
+    return Canaries(
+        {
+            "the user's password": secured.password,
+            "the client's secret": secured.secret,
+            "the key's password": secured.key_password,
+            "the key": key[2],
+            "the password of the database": str(conninfo_to_dict(world.dsn)["password"]),
+        }
+    )
+
+
+def command(canaries: Canaries, world: World, *words: str, env: dict[str, str], fails: bool = False) -> str:
+    """The command line with Spark in its process; what it printed is looked at."""
+    process = world.start(*words, env=env, spark=True)
+    out, err = process.communicate(timeout=180)
+    assert (process.returncode != 0) == fails, f"{words}: {out}{err}"
+    canaries.look(f"output of {words}", out + err)
+    return out + err
+
+
+def test_a_search_finds_what_is_planted(tmp_path: Path, database: str) -> None:
+    planted = f"planted-{uuid.uuid4().hex}"
+    canaries = Canaries({"it": planted})
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "file").write_bytes(b"\0\xff" + planted.encode() + b"\0")
+    canaries.look_at_files(tmp_path)
+    world_table = "tidemark.event"
+    assert world_table in canaries.look_at_database(database)
+    with Watch(canaries, tmp_path):
+        (tmp_path / "order.json").write_text(planted)
+        subprocess.run([sys.executable, "-c", "import time; time.sleep(0.5)", planted], check=True)
+    assert f"it in {tmp_path / 'deep' / 'file'}" in canaries.found
+    assert sum(one.startswith("it in while it ran: ") for one in canaries.found) == 2
+
+
+@pytest.mark.parametrize(
+    "way", ["SCRAM-SHA-512", pytest.param("mTLS", marks=pytest.mark.exhaustive),
+            pytest.param("OAUTHBEARER", marks=pytest.mark.exhaustive),
+            pytest.param("PLAIN", marks=pytest.mark.exhaustive)],
+)  # fmt: skip
+def test_secrets_are_nowhere_after_runs_on_the_command_line(
+    make_world: MakeWorld, secured: Secured, tmp_path: Path, way: str
+) -> None:
+    world = secured.world(make_world, way)
+    canaries = canaries_of(secured, world)
+    world.produce(60, bad_every=20)
+    env = loud(tmp_path)
+    with Watch(canaries, world.folder) as watch:
+        command(canaries, world, "run", "demo", "--master", "local[2]", env=env)
+        secured.broker.allow(world.topic, "reader", AclOperation.DESCRIBE)
+        secured.broker.allow(world.topic, "ANONYMOUS", AclOperation.ALL)
+        world.produce(20)
+        said = command(canaries, world, "run", "demo", "--master", "local[2]", env=env, fails=way.startswith("SCRAM"))
+    assert any("tidemark.cli run demo" in one for one in watch.commands)
+    if way.startswith("SCRAM"):
+        assert "Kafka does not let Spark read" in said
+    for words in (("manifests", "demo", "--json"), ("show", "1", "--json"), ("audit", "demo", "--json")):
+        canaries.look(f"output of {words}", world.here(*words).output)
+    for manifest in world.lifecycle().database.manifests("demo"):
+        canaries.look("an order", world.lifecycle().order(manifest, 1).to_json())
+    files = {one.name for one in canaries.look_at_files(world.folder)}
+    assert {"spark.log", "_owner.json", "demo.yaml"} <= files
+    events = canaries.look_at_files(tmp_path / "events")
+    assert any("KafkaRelation" in one.read_text() for one in events), "the event log has no plan"
+    assert "ConsumerConfig values" in (world.folder / "_logs" / "spark.log").read_text(), "Kafka's client said nothing"
+    assert {"tidemark.event", "tidemark.attempt"} <= set(canaries.look_at_database(world.dsn))
+    assert canaries.found == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine
+def test_secrets_are_nowhere_after_runs_in_airflow(
+    airflow_world: AirflowWorld, make_world: MakeWorld, secured: Secured
+) -> None:
+    demo, airflow = airflow_world, airflow_world.airflow
+    world = secured.world(make_world, "SCRAM-SHA-512", retry_delay="1s", retries=0)
+    world.dsn, demo.world = demo.world.dsn, world
+    canaries = canaries_of(secured, world)
+    extra = secured.extra("SCRAM-SHA-512")
+    servers, _, port = extra.pop("bootstrap.servers").rpartition(":")
+    password = extra.pop("sasl.password")
+    airflow.create_connection(
+        CONNECTION, "kafka", servers, port=int(port), login=extra.pop("sasl.username"), password=password,
+        extra=json.dumps(extra),
+    )  # fmt: skip
+    try:
+        world.produce(60, bad_every=20)
+        demo.deploy()
+        with Watch(canaries, world.folder) as watch:
+            run_id = demo.trigger()
+            demo.succeed(run_id)
+            world.assert_complete()
+            secured.broker.allow(world.topic, "reader", AclOperation.DESCRIBE)
+            secured.broker.allow(world.topic, "ANONYMOUS", AclOperation.ALL)
+            world.produce(20)
+            failed = demo.trigger()
+            demo.fail(failed)
+        assert any("process_manifest.py" in one for one in watch.commands)
+        assert any('"kafka_connection": "secured"' in one for one in watch.orders)
+        for run in (run_id, failed):
+            canaries.look("Airflow's task instances", json.dumps(airflow.task_instances(DAG, run), default=str))
+            canaries.look("Airflow's logs", demo.logs(run, ("success", "failed", "up_for_retry")))
+        logs = canaries.look_at_files(airflow.home / "logs")
+        assert any("Kafka does not let Spark read" in one.read_text(errors="replace") for one in logs)
+        canaries.look_at_files(airflow.logs)
+        canaries.look_at_files(world.folder)
+        tables = canaries.look_at_database(airflow._metadata_dsn)
+        assert {"public.connection", "public.rendered_task_instance_fields", "public.xcom"} <= set(tables)
+        canaries.look_at_database(world.dsn)
+        assert canaries.found == []
+    finally:
+        airflow.delete_connection(CONNECTION)

@@ -1,0 +1,145 @@
+"""A real broker that lets nobody in without a password, a token or a certificate: who comes in, and what the others
+are told, within seconds and without a secret."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AclOperation
+
+from sandbox.authority import Authority
+from tests.secured_world import CONNECTION, USER, VARIABLE, WAYS, Secured
+from tests.world import World
+from tidemark.configuration import find
+from tidemark.errors import AccessDenied, ConfigurationError, TidemarkError, Unavailable
+
+MakeWorld = Callable[..., World]
+AT_ONCE = 6  # seconds on a busy machine: a refusal comes 2 s after the first no
+PROMPTLY = 16  # a port that says nothing is given up after 10 s
+
+
+@pytest.fixture
+def world(make_world: MakeWorld, secured: Secured) -> World:
+    return secured.world(make_world, "SCRAM-SHA-512")
+
+
+def refused(within: float, kind: type[TidemarkError], secured: Secured, world: World, way: str, **changed: Any) -> str:
+    cluster = secured.cluster(find(world.pipelines, "demo"), way, **changed)
+    started = time.monotonic()
+    with pytest.raises(kind) as caught:
+        cluster.partitions([world.topic])
+    assert time.monotonic() - started < within
+    said = str(caught.value)
+    for secret in (secured.password, secured.secret, secured.key_password, "hunter2"):
+        assert secret not in said
+    assert caught.value.context["bootstrap_servers"] == cluster.bootstrap_servers
+    return said
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_in_plans_and_reads_a_second_time(make_world: MakeWorld, secured: Secured, way: str) -> None:
+    world = secured.world(make_world, way, kafka={"gaps": "transactions"})
+    world.produce(20)
+    world.transact("never seen", commit=False)
+    [*_, last] = world.json("plan", "demo")["manifests"]
+    assert last
+    assert [one["lag"] for one in world.json("lag", "demo")] == [0, 0]
+    cluster = secured.cluster(find(world.pipelines, "demo"), way)
+    [place, _], _ = cluster.partitions([world.topic])
+    assert cluster.first_record_in(place, [(10, 12)]) is None
+
+
+@pytest.mark.parametrize("way", ["PLAIN", "SCRAM-SHA-512"])
+def test_a_wrong_password(secured: Secured, world: World, way: str) -> None:
+    said = refused(AT_ONCE, AccessDenied, secured, world, way, sasl_password="hunter2")
+    assert "Kafka refuses this client: " in said
+    assert "check user, password (or client id and secret) and sasl.mechanism" in said
+
+
+def test_a_wrong_client_secret(secured: Secured, world: World) -> None:
+    said = refused(AT_ONCE, AccessDenied, secured, world, "OAUTHBEARER", sasl_oauthbearer_client_secret="hunter2")
+    assert "check user, password (or client id and secret)" in said
+
+
+def test_an_authority_that_did_not_sign_the_brokers_certificate(secured: Secured, world: World, tmp_path: Path) -> None:
+    other = Authority(tmp_path)
+    said = refused(AT_ONCE, AccessDenied, secured, world, "PLAIN", ssl_ca_location=str(other.certificate_file))
+    assert "certificate verify failed" in said
+    assert "ssl.ca.* has the authority of the broker's certificate" in said
+
+
+def test_a_broker_whose_certificate_has_expired(secured: Secured, world: World) -> None:
+    address = {"bootstrap_servers": secured.broker.address("EXPIRED")}
+    said = refused(AT_ONCE, AccessDenied, secured, world, "mTLS", **address)
+    assert "certificate has expired" in said
+
+
+def test_a_broker_that_its_certificate_does_not_name(secured: Secured, world: World) -> None:
+    address = secured.broker.address("MTLS").replace("localhost", "127.0.0.1")
+    said = refused(AT_ONCE, AccessDenied, secured, world, "mTLS", bootstrap_servers=address)
+    assert "certificate" in said
+    assert "names this host" in said
+
+
+@pytest.mark.parametrize("how", ["none", "of another authority"])
+def test_a_certificate_that_the_broker_does_not_take(secured: Secured, world: World, tmp_path: Path, how: str) -> None:
+    changed: dict[str, Any] = dict.fromkeys(("ssl_certificate_location", "ssl_key_location", "ssl_key_password"))
+    if how != "none":
+        own = Authority(tmp_path).issue("stranger", "a-client")
+        changed |= {"ssl_certificate_location": own.certificate_file, "ssl_key_location": own.key_file}
+        changed = {key: one and str(one) for key, one in changed.items()}
+    said = refused(PROMPTLY, AccessDenied, secured, world, "mTLS", **changed)
+    assert "that the broker trusts it" in said
+
+
+def test_a_client_without_tls_on_a_port_with_tls(secured: Secured, world: World) -> None:
+    plain = dict.fromkeys(("sasl_mechanism", "sasl_username", "sasl_password", "ssl_ca_location"))
+    said = refused(PROMPTLY, Unavailable, secured, world, "PLAIN", security_protocol="PLAINTEXT", **plain)
+    assert "that security.protocol of the connection is that of this port" in said
+
+
+def test_a_client_with_tls_on_a_port_without(secured: Secured, world: World) -> None:
+    address = secured.broker.bootstrap_servers
+    said = refused(AT_ONCE, AccessDenied, secured, world, "PLAIN", bootstrap_servers=address)
+    assert "check that this port speaks TLS" in said
+
+
+def test_a_topic_without_the_right_to_see_it(secured: Secured, world: World) -> None:
+    secured.broker.allow(world.topic, "somebody-else", AclOperation.READ)
+    said = refused(AT_ONCE, AccessDenied, secured, world, "SCRAM-SHA-512")
+    assert world.topic in said
+    assert "grant the user of the Kafka connection DESCRIBE and READ" in said
+
+
+def test_on_the_command_line_a_refusal_is_two_lines_and_leaves_nothing_behind(secured: Secured, world: World) -> None:
+    world.produce(10)
+    world.targets[CONNECTION] = secured.variable("SCRAM-SHA-512", sasl_password="hunter2")
+    started = time.monotonic()
+    done = world.tidemark("run", "demo")
+    assert time.monotonic() - started < PROMPTLY
+    assert done.returncode == 1
+    error, advice = done.stderr.strip().splitlines()
+    assert "Kafka refuses this client" in error
+    assert advice.startswith("next: ")
+    assert "hunter2" not in done.stdout + done.stderr
+    world.targets[CONNECTION] = secured.variable("SCRAM-SHA-512")
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_a_certificate_that_has_gone_since_the_run_began_is_named(secured: Secured, world: World) -> None:
+    extra = secured.extra("SCRAM-SHA-512", ssl_ca_location="/no/such/ca.pem")
+    done = world.tidemark("plan", "demo", env={VARIABLE: json.dumps({"extra": extra})})
+    assert done.returncode == ConfigurationError.exit_code
+    assert "ssl.ca.location names /no/such/ca.pem, which cannot be read: No such file or directory" in done.stderr
+
+
+def test_a_user_who_may_do_all_he_needs_and_no_more(secured: Secured, world: World) -> None:
+    secured.broker.allow(world.topic, USER, AclOperation.DESCRIBE)
+    secured.broker.allow(world.topic, USER, AclOperation.READ)
+    world.produce(20)
+    world.ok("run", "demo")
+    world.assert_complete()

@@ -1,0 +1,98 @@
+"""Spark reads from a secured broker by the same connection that planned, whatever the way in."""
+
+import gc
+import logging
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AclOperation
+from pyspark.sql import SparkSession
+
+from tests.secured_world import CONNECTION, USER, Secured, environment
+from tests.world import World
+from tidemark.errors import AccessDenied, ConfigurationError
+from tidemark.lifecycle import Ending
+from tidemark.model import RunKind
+from tidemark.planning import Tick
+from tidemark.spark import job
+from tidemark.spark.session import open_session
+
+# PySpark 4.0 leaves the sockets of collect() to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning")
+
+MakeWorld = Callable[..., World]
+
+
+@pytest.fixture(scope="module")
+def session(spark_jars: Path) -> Iterator[SparkSession]:
+    opened = open_session("local[2]", spark_jars)
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # at exit it would talk to a stream that pytest has closed
+    yield opened
+    opened.stop()
+    gc.collect()  # its sockets, while this module's filter of warnings holds
+
+
+def secrets_of(secured: Secured) -> tuple[str, ...]:
+    return secured.password, secured.secret, secured.key_password
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "SCRAM-SHA-512",
+        "mTLS",
+        "OAUTHBEARER",
+        pytest.param("PLAIN", marks=pytest.mark.exhaustive),
+        pytest.param("SCRAM-SHA-256", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_every_way_in_plans_reads_and_publishes(
+    session: SparkSession, make_world: MakeWorld, secured: Secured, way: str
+) -> None:
+    world = secured.world(make_world, way)
+    world.produce(60, bad_every=20)
+    lifecycle = world.lifecycle()
+    planned = lifecycle.plan(Tick("one", RunKind.MANUAL, None))
+    with environment(world):
+        for manifest in planned.manifests:
+            text = lifecycle.order(lifecycle.database.manifest(manifest), 1).to_json()
+            assert f'"kafka_connection": "{CONNECTION}"' in text
+            assert not any(secret in text for secret in (*secrets_of(secured), USER, "PRIVATE KEY", "sasl", "ssl"))
+            assert lifecycle.process(manifest, partial(job.stage, session)).ending is Ending.PUBLISHED
+    world.assert_complete()
+
+
+def test_a_right_that_only_reading_needs_is_named_when_spark_lacks_it(
+    session: SparkSession, make_world: MakeWorld, secured: Secured
+) -> None:
+    world = secured.world(make_world, "SCRAM-SHA-512")
+    world.produce(10)
+    secured.broker.allow(world.topic, USER, AclOperation.DESCRIBE)
+    lifecycle = world.lifecycle()
+    [manifest, *_] = lifecycle.plan(Tick("one", RunKind.MANUAL, None)).manifests
+    started = time.monotonic()
+    with environment(world), pytest.raises(AccessDenied) as caught:
+        lifecycle.process(manifest, partial(job.stage, session))
+    assert time.monotonic() - started < 30
+    assert world.topic in caught.value.what
+    assert "reading needs READ" in caught.value.next_step
+    assert not any(secret in str(caught.value) for secret in secrets_of(secured))
+    secured.broker.allow(world.topic, USER, AclOperation.READ)
+    with environment(world):
+        for one in lifecycle.unfinished():
+            lifecycle.process(one.id, partial(job.stage, session))
+    world.assert_complete()
+
+
+def test_a_driver_that_does_not_know_the_connection_says_so(
+    session: SparkSession, make_world: MakeWorld, secured: Secured
+) -> None:
+    world = secured.world(make_world, "SCRAM-SHA-512")
+    world.produce(10)
+    lifecycle = world.lifecycle()
+    [manifest, *_] = lifecycle.plan(Tick("one", RunKind.MANUAL, None)).manifests
+    with pytest.raises(ConfigurationError, match=f"the Kafka connection {CONNECTION} does not exist"):
+        lifecycle.process(manifest, partial(job.stage, session))
