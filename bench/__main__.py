@@ -1,0 +1,165 @@
+"""`python -m bench [--quick] [--messages N] [--runs N] [--only PART]`: measures, prints the tables, keeps the figures.
+
+Exit status 0 when all ran, whatever the figures are. They go to `.tidemark/bench.json`, and with `--write` into
+`bench/README.md`.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench import planning, report
+from bench.records import ALLOWED_LATENESS_S, PARTITIONS, SCHEMA, messages
+from bench.timed import Timing, timed
+from sandbox.broker import Broker
+from sandbox.postgres import Postgres, remove_home
+from sandbox.preflight import CHECKOUT, STATE
+from tidemark.errors import TidemarkError
+from tidemark.manifest.migrate import migrate
+
+MESSAGES, QUICK_MESSAGES, SMALL_MESSAGES = 4_000_000, 200_000, 1_000
+PARTS = ("jobs", "small", "plan")
+RESULTS = STATE / "bench.json"
+
+
+class Bench:
+    """One measurement: its services, its topics and where its processes write."""
+
+    def __init__(self, folder: Path, broker: Broker, postgres: Postgres) -> None:
+        self.folder = folder
+        self.broker = broker
+        self.postgres = postgres
+        self.jars = STATE / "jars" / "spark"
+
+    def fill(self, topic: str, count: int) -> None:
+        """A topic with ``count`` messages, as they would lie there after a busy day."""
+        self.broker.create_topic(topic, PARTITIONS, {"retention.ms": "-1"})
+        producer = self.broker.producer(compression_type="lz4", linger_ms=50, queue_buffering_max_messages=1_000_000)
+        for number, one in enumerate(messages(count)):
+            producer.produce(topic, one.value, one.key, one.partition, timestamp=one.stamp_ms)
+            if number % 10_000 == 0:
+                producer.poll(0)
+                while len(producer) > 500_000:
+                    producer.poll(0.1)
+        assert producer.flush(120) == 0
+
+    def once(self, kind: str, topic: str, expected: int) -> Timing:
+        """One contender, from an empty lake (and for Tidemark an empty database); what it wrote is removed again."""
+        folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=self.folder))
+        task = {
+            "master": "local[*]",
+            "jars": ",".join(str(one) for one in sorted(self.jars.glob("*.jar"))),
+            "bootstrap_servers": self.broker.bootstrap_servers,
+            "topic": topic,
+            "output": str(folder / "lake"),
+        }
+        try:
+            with self.postgres.temporary_database("bench") as dsn:
+                migrate(dsn)
+                environment = self._environment(folder, topic, dsn)
+                return timed(kind, task, folder, environment, None if kind == "noop" else expected)
+        finally:
+            shutil.rmtree(folder)
+
+    def _environment(self, folder: Path, topic: str, dsn: str) -> dict[str, str]:
+        pipelines = folder / "pipelines"
+        pipelines.mkdir()
+        (pipelines / "bench.yaml").write_text(yaml.safe_dump(self._pipeline(folder / "lake", topic)))
+        return {
+            **os.environ,
+            "TIDEMARK_DB": dsn,
+            "TIDEMARK_HOME": str(folder),
+            "TIDEMARK_PIPELINES": str(pipelines),
+            "TIDEMARK_SPARK_JARS": str(self.jars),
+        }
+
+    def _pipeline(self, lake: Path, topic: str) -> dict[str, Any]:
+        return {
+            "pipeline": "bench",
+            "source": {"kafka": {"bootstrap_servers": self.broker.bootstrap_servers, "topics": [topic]}},
+            "decode": {"format": "json", "schema": SCHEMA},
+            "event_time": {"field": "at", "allowed_lateness": f"{ALLOWED_LATENESS_S}s"},
+            "on_error": "dead_letter",
+            "sinks": [{"files": {"root": str(lake), "layout": "raw/{stream}/%Y-%m-%d/%H", "compression": "zstd"}}],
+        }
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Everything asked for, as one mapping that JSON can hold; said on standard error as it comes."""
+    found: dict[str, Any] = {"machine": report.machine(), "messages": arguments.messages, "runs": arguments.runs}
+    with _bench() as bench:
+        if "jobs" in arguments.only:
+            bench.fill("events", arguments.messages)
+            kinds = ("tidemark", "batch", "streaming", "noop")
+            found["jobs"] = _alternating(bench, kinds, "events", arguments.messages, arguments.runs)
+        if "small" in arguments.only:
+            bench.fill("few", SMALL_MESSAGES)
+            found["small"] = _alternating(bench, ("tidemark", "batch"), "few", SMALL_MESSAGES, arguments.runs)
+        if "plan" in arguments.only:
+            found["plan"] = planning.measure(bench.postgres)
+    return found
+
+
+def _alternating(
+    bench: Bench, kinds: tuple[str, ...], topic: str, expected: int, runs: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Each kind once, then each again: what the machine does meanwhile befalls all of them."""
+    timings: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
+    for number in range(runs):
+        for kind in kinds:
+            timing = bench.once(kind, topic, expected)
+            timings[kind].append(timing.as_dict())
+            print(f"{topic} {number + 1}/{runs} {report.line(kind, timing)}", file=sys.stderr, flush=True)
+    return timings
+
+
+@contextmanager
+def _bench() -> Iterator[Bench]:
+    STATE.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="bench-", dir=STATE))
+    try:
+        # fsync as in production: publishing pays for it, and must.
+        with Postgres(folder, durable=True) as postgres, Broker(folder, STATE / "jars" / "kafka") as broker:
+            yield Bench(folder, broker, postgres)
+    finally:
+        remove_home(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main(words: list[str]) -> None:
+    """Measure and report; see the module."""
+    parser = argparse.ArgumentParser(prog="make bench", description="Measures Tidemark beside plain Spark jobs.")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_MESSAGES:,} messages, each job once")
+    parser.add_argument("--messages", type=int, default=None, help=f"how many (default {MESSAGES:,})")
+    parser.add_argument("--runs", type=int, default=None, help="how often each job runs (default 3)")
+    parser.add_argument("--only", choices=PARTS, action="append", help="leave the other parts out; may be repeated")
+    parser.add_argument("--write", action="store_true", help="put the tables into bench/README.md")
+    arguments = parser.parse_args(words)
+    arguments.messages = arguments.messages or (QUICK_MESSAGES if arguments.quick else MESSAGES)
+    arguments.runs = arguments.runs or (1 if arguments.quick else 3)
+    arguments.only = arguments.only or list(PARTS)
+    found = measure(arguments)
+    RESULTS.write_text(json.dumps(found, indent=1))
+    text = report.tables(found)
+    print(text)
+    if arguments.write:
+        report.write_into(CHECKOUT / "bench" / "README.md", text)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except TidemarkError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,138 @@
+"""One contender as a process of its own: `python -m bench.contender KIND TASK.json`.
+
+Every contender has the same master, the same jars and the same heap. It writes when it reached what, as seconds since
+1970, into the file that the task names; the process that started it knows when that was.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.records import SCHEMA
+
+METADATA = ("topic", "partition", "offset", "timestamp", "key")
+
+
+def main(kind: str, file: Path) -> None:
+    """Do the task; raises what went wrong."""
+    task = json.loads(file.read_text())
+    marks: dict[str, float] = {}
+
+    def mark(name: str) -> None:
+        marks[name] = time.time()
+
+    CONTENDERS[kind](task, mark)
+    mark("done")
+    Path(task["marks"]).write_text(json.dumps(marks))
+
+
+def tidemark(task: dict[str, Any], mark: Callable[[str], None]) -> None:
+    """`tidemark run`, with a mark before and after Spark's part."""
+    from tidemark import cli
+    from tidemark.lifecycle import Stage
+    from tidemark.model import Order, Receipt
+    from tidemark.settings import Settings
+
+    def in_this_process(settings: Settings, master: str) -> Stage:
+        def stage(order: Order) -> Receipt:
+            from tidemark.spark.job import stage as stage_order
+            from tidemark.spark.session import open_session
+
+            mark("planned")
+            session = open_session(master, settings.spark_jars, Path(task["log"]))
+            mark("session")
+            receipt = stage_order(session, order)
+            mark("staged")
+            return receipt
+
+        return stage
+
+    cli.in_this_process = in_this_process
+    cli.main(["run", "bench", "--master", task["master"]], standalone_mode=False)
+
+
+def batch(task: dict[str, Any], mark: Callable[[str], None]) -> None:
+    """A plain batch job: all there is, parsed by ``from_json``, written by Spark's own Parquet writer."""
+    session = _session(task, mark)
+    options = {**_source(task), "endingOffsets": "latest"}
+    rows = _rows(session.read.format("kafka").options(**options).load())
+    rows.write.partitionBy("day", "hour").option("compression", "zstd").parquet(task["output"])
+    mark("staged")
+
+
+def streaming(task: dict[str, Any], mark: Callable[[str], None]) -> None:
+    """The same as Structured Streaming that ends when it has caught up."""
+    session = _session(task, mark)
+    rows = _rows(session.readStream.format("kafka").options(**_source(task)).load())
+    query = (
+        rows.writeStream.format("parquet")
+        .partitionBy("day", "hour")
+        .option("compression", "zstd")
+        .option("checkpointLocation", task["output"] + "-checkpoint")
+        .trigger(availableNow=True)
+        .start(task["output"])
+    )
+    query.awaitTermination()
+    mark("staged")
+
+
+def noop(task: dict[str, Any], mark: Callable[[str], None]) -> None:
+    """Reading alone: what no job on this source can be faster than."""
+    session = _session(task, mark)
+    options = {**_source(task), "endingOffsets": "latest"}
+    session.read.format("kafka").options(**options).load().write.format("noop").mode("overwrite").save()
+    mark("staged")
+
+
+CONTENDERS = {"tidemark": tidemark, "batch": batch, "streaming": streaming, "noop": noop}
+
+
+def _session(task: dict[str, Any], mark: Callable[[str], None]) -> Any:
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master(task["master"])
+        .appName("bench")
+        .config("spark.jars", task["jars"])
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    mark("session")
+    return session
+
+
+def _source(task: dict[str, Any]) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": task["bootstrap_servers"],
+        "kafka.isolation.level": "read_committed",
+        "subscribe": task["topic"],
+        "startingOffsets": "earliest",
+    }
+
+
+def _rows(records: Any) -> Any:
+    """The columns that Tidemark writes, and the two that become folders."""
+    from pyspark.sql import functions as f
+
+    parsed = records.select(
+        *(f.col(name).alias(f"_{name}") for name in METADATA),
+        f.lit(1).cast("long").alias("_manifest_id"),
+        f.from_json(f.col("value").cast("string"), SCHEMA).alias("data"),
+    )
+    return parsed.select(
+        *(f"_{name}" for name in METADATA),
+        "_manifest_id",
+        "data.*",
+        f.date_format("data.at", "yyyy-MM-dd").alias("day"),
+        f.date_format("data.at", "HH").alias("hour"),
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

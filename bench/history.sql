@@ -1,0 +1,29 @@
+-- Done manifests, each with one range on every chain, as planning and publishing would have left them. Constraints and
+-- triggers are off, since a million rows would take a minute otherwise; what is inserted keeps them all.
+SET session_replication_role = replica;
+
+WITH new_run AS (
+    INSERT INTO run (pipeline, run_key, kind, reached, manifests, covered_by, notes)
+    SELECT 'bench', 'history', 'backfill', true, '{}', '{}', '{}' RETURNING id)
+INSERT INTO manifest (run_id, pipeline, slice, state, attempt, done_at)
+SELECT new_run.id, 'bench', number, 'done', 1, now()
+FROM new_run, generate_series(0, current_setting('bench.manifests')::int - 1) AS number;
+
+INSERT INTO manifest_range (chain_id, start_offset, end_offset, kind, manifest_id)
+SELECT c.id, m.slice * size.of, (m.slice + 1) * size.of, 'data', m.id
+FROM manifest m, chain c, (SELECT current_setting('bench.records')::bigint AS of) AS size
+ORDER BY m.id, c.id;
+
+-- Only the newest manifests have counts of their partitions: older receipts are not read by planning.
+INSERT INTO attempt (manifest_id, attempt, state, fingerprint, actor, ended_at, receipt)
+SELECT m.id, 1, 'published', 'bench', 'bench', now(),
+       CASE WHEN m.id > (SELECT max(id) - 20 FROM manifest) THEN jsonb_build_object('partitions', (
+           SELECT jsonb_agg(jsonb_build_object('topic', c.topic, 'partition', c.partition, 'read', 1000, 'bytes', 170000,
+                                               'distinct', 1000, 'first', 0, 'last', 999, 'gaps', '[]'::jsonb))
+           FROM chain c)) END
+FROM manifest m;
+
+INSERT INTO publication (manifest_id, sink, attempt, digest, counts)
+SELECT id, 'files', 1, repeat('0', 48), '{}' FROM manifest;
+
+SET session_replication_role = DEFAULT;

@@ -1,0 +1,161 @@
+"""How long `plan` takes with many partitions and a long history, beyond what Kafka itself takes to answer.
+
+The database is a real PostgreSQL; its history is filled by SQL as planning and publishing would have left it, with a
+record in the lake for each manifest. The cluster answers from memory, which takes a few milliseconds.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from sandbox.postgres import Postgres
+from tidemark.answers import OpenTransaction
+from tidemark.kafka import KafkaCluster, Watermarks
+from tidemark.layout import RecordName
+from tidemark.manifest.database import QUERIES, ManifestDatabase
+from tidemark.manifest.migrate import migrate
+from tidemark.model import RunKind
+from tidemark.offsets import TopicPartition
+from tidemark.pipeline import Pipeline
+from tidemark.planning import Tick, plan
+from tidemark.sinks.files import FilesSink
+
+NAME = "bench"
+RANGE_RECORDS = 1_000
+NEW_RECORDS = 10
+REPEATS = 3
+SHAPES = ((10, 0), (10, 1_000_000), (10_000, 0), (10_000, 1_000_000))  # partitions, ranges of history
+HISTORY = Path(__file__).with_name("history.sql")
+
+
+class MemoryCluster(KafkaCluster):
+    """One topic whose partitions all end at ``end``."""
+
+    def __init__(self, partitions: int, end: int) -> None:  # no client: there is no network
+        self.bootstrap_servers = "memory:9092"
+        self.places = [TopicPartition(NAME, "topic-1", partition) for partition in range(partitions)]
+        self.end = end
+
+    def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
+        del topics
+        return list(self.places), []
+
+    def compacted(self, topics: Sequence[str]) -> list[str]:
+        del topics
+        return []
+
+    def watermarks(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        return {place: Watermarks(0, self.end, self.end) for place in places}
+
+    def offsets_at(
+        self, places: Sequence[TopicPartition], when: datetime
+    ) -> dict[TopicPartition, tuple[int, datetime] | None]:
+        return dict.fromkeys(places, (self.end, when))
+
+    def open_transactions(self, marks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, OpenTransaction]:
+        del marks
+        return {}
+
+
+def measure(postgres: Postgres) -> list[dict[str, Any]]:
+    """One entry per shape: the median of three plans, each of which takes new records in, and how it was looked up."""
+    return [_measured(postgres, *shape) for shape in SHAPES]
+
+
+def _measured(postgres: Postgres, partitions: int, ranges: int) -> dict[str, Any]:
+    with postgres.temporary_database("plan") as dsn, tempfile.TemporaryDirectory(prefix="tidemark-bench-") as lake:
+        migrate(dsn)
+        pipeline = _pipeline(lake)
+        sink = FilesSink(NAME, "files", lake)
+        per_chain = ranges // partitions
+        cluster = MemoryCluster(partitions, 0)
+        with ManifestDatabase(dsn, "bench") as database:
+            plan(pipeline, database, cluster, [sink], Tick("first", RunKind.MANUAL, None))
+        if ranges:
+            _fill(dsn, Path(lake), partitions, per_chain)
+        cluster.end = per_chain * RANGE_RECORDS
+        scanned = _scans(dsn)
+        seconds = [_one_plan(pipeline, dsn, cluster, sink, number) for number in range(REPEATS)]
+        return {
+            "partitions": partitions,
+            "ranges": ranges,
+            "manifests": per_chain,
+            "seconds": statistics.median(seconds),
+            "all_seconds": seconds,
+            "whole_table_reads_of_ranges": _scans(dsn) - scanned,
+            "nodes": _nodes(dsn, partitions, cluster.end),
+        }
+
+
+def _one_plan(pipeline: Pipeline, dsn: str, cluster: MemoryCluster, sink: FilesSink, number: int) -> float:
+    cluster.end += NEW_RECORDS
+    with ManifestDatabase(dsn, "bench") as database:
+        began = time.monotonic()
+        planned = plan(pipeline, database, cluster, [sink], Tick(f"plan {number}", RunKind.MANUAL, datetime.now(UTC)))
+        took = time.monotonic() - began
+    assert len(planned.manifests) == 1, "every plan has new records to take in"
+    return took
+
+
+def _pipeline(lake: str) -> Pipeline:
+    return Pipeline.model_validate(
+        {
+            "pipeline": NAME,
+            "source": {"kafka": {"bootstrap_servers": "memory:9092", "topics": [NAME]}},
+            "decode": {"format": "raw"},
+            "sinks": [{"files": {"root": lake, "layout": "raw/{stream}/%Y/%m/%d/%H"}}],
+        }
+    )
+
+
+def _fill(dsn: str, lake: Path, partitions: int, manifests: int) -> None:
+    """As many done manifests, each with a range on every chain, and their records in the lake (empty: plan reads names
+    only)."""
+    with psycopg.connect(dsn, autocommit=True, options="-c search_path=tidemark") as connection:
+        connection.execute("SELECT set_config('bench.manifests', %s, false)", [str(manifests)])
+        connection.execute("SELECT set_config('bench.records', %s, false)", [str(RANGE_RECORDS)])
+        connection.execute(HISTORY.read_bytes())
+        connection.execute("VACUUM ANALYZE")
+        counted = connection.execute("SELECT count(*) FROM manifest_range WHERE kind = 'data'").fetchone()
+        assert counted == (manifests * partitions,)
+        ids = [row[0] for row in connection.execute("SELECT id FROM manifest")]
+    for one in ids:
+        path = lake / str(RecordName(NAME, one, 1))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def _scans(dsn: str) -> int:
+    """How often the table of ranges was read from end to end; sessions that ended have all said what they did."""
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'manifest_range'").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _nodes(dsn: str, partitions: int, end: int) -> dict[str, list[str]]:
+    """How PostgreSQL means to read ``manifest_range`` in each query of planning that names it."""
+    values: dict[str, dict[str, Any]] = {
+        "chains": {"pipeline": NAME},
+        "covering_manifests": {"chains": list(range(1, partitions + 1)), "ends": [end] * partitions},
+    }
+    found = {}
+    with psycopg.connect(dsn, options="-c search_path=tidemark") as connection:
+        for name, parameters in values.items():
+            cursor = psycopg.ClientCursor(connection)
+            cursor.execute(b"EXPLAIN (FORMAT JSON) " + QUERIES[name].encode(), parameters)
+            row = cursor.fetchone()
+            assert row is not None
+            found[name] = sorted(set(_ways(row[0][0]["Plan"])))
+    return found
+
+
+def _ways(node: dict[str, Any]) -> list[str]:
+    own = [f"{node['Node Type']} ({node.get('Index Name', 'no index')})"]
+    below = [way for one in node.get("Plans", []) for way in _ways(one)]
+    return (own if node.get("Relation Name") == "manifest_range" else []) + below

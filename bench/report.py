@@ -1,0 +1,137 @@
+"""The figures as Markdown, for a terminal and for `bench/README.md`."""
+
+import os
+import platform
+import statistics
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyspark
+
+from bench.timed import MIB, Timing
+from sandbox.jars import java
+
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+NAMES = {
+    "tidemark": "`tidemark run`",
+    "batch": "plain Spark batch job",
+    "streaming": "Structured Streaming, `availableNow`",
+    "noop": "Spark reading into `noop`",
+}
+LONGEST_PLAN_S = 3.0
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    version = subprocess.run([java(), "-version"], capture_output=True, text=True).stderr.splitlines()
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / (1 << 30)),
+        "load_before": round(os.getloadavg()[0], 1),
+        "python": platform.python_version(),
+        "java": version[0] if version else "unknown",
+        "spark": pyspark.__version__,
+        "pyarrow": pa.__version__,
+    }
+
+
+def line(kind: str, timing: Timing) -> str:
+    """One run in one line."""
+    return (
+        f"{kind}: whole {timing.whole:.1f} s, session {timing.session:.1f} s, job {timing.job:.1f} s, "
+        f"publish {timing.publish:.2f} s, memory {timing.memory / MIB:,.0f} MiB, {timing.files} files"
+    )
+
+
+def tables(found: dict[str, Any]) -> str:
+    """All that was measured, as Markdown."""
+    of = found["machine"]
+    measured = (
+        f"Measured on {of['date']}: {of['cores']} cores, {of['memory_gib']} GiB, Python {of['python']}, {of['java']}, "
+        f"Spark {of['spark']}, pyarrow {of['pyarrow']}; load average before: {of['load_before']}. "
+        f"Medians of {found['runs']}."
+    )
+    parts = [measured]
+    if "jobs" in found:
+        parts.append(_jobs(found["jobs"], found["messages"]))
+    if "small" in found:
+        parts.append(_small(found["small"]))
+    if "plan" in found:
+        parts.append(_plans(found["plan"]))
+    return "\n\n".join(parts)
+
+
+def _median(timings: list[dict[str, Any]], name: str) -> float:
+    return statistics.median(one[name] for one in timings)
+
+
+def _jobs(jobs: dict[str, list[dict[str, Any]]], messages: int) -> str:
+    rows = [
+        f"**{messages:,} messages**, JSON to Parquet by event hour:",
+        "",
+        "| | whole | messages/s | Spark starts | stage job | messages/s | publish | peak memory | files | MiB |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for kind, timings in jobs.items():
+        whole, job = _median(timings, "whole"), _median(timings, "job")
+        publish = f"{_median(timings, 'publish'):.2f} s" if kind == "tidemark" else ""
+        files, size = _median(timings, "files"), _median(timings, "bytes") / MIB
+        wrote = f"{files:,.0f} | {size:,.0f}" if files else " | "
+        rows.append(
+            f"| {NAMES[kind]} | {whole:.1f} s | {messages / whole:,.0f} | {_median(timings, 'session'):.1f} s "
+            f"| {job:.1f} s | {messages / job:,.0f} | {publish} "
+            f"| {_median(timings, 'memory') / MIB:,.0f} MiB | {wrote} |"
+        )
+    return "\n".join([*rows, "", *_ratios(jobs)])
+
+
+def _ratios(jobs: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """The targets, and what came of them."""
+    own = jobs["tidemark"]
+    lines = []
+    for kind in ("batch", "streaming"):
+        job = statistics.median(b["job"] / a["job"] for a, b in zip(own, jobs[kind], strict=True))
+        whole = statistics.median(b["whole"] / a["whole"] for a, b in zip(own, jobs[kind], strict=True))
+        lines.append(
+            f"- `tidemark run` beside {NAMES[kind]}: the stage job {job:.2f} times as fast (target 1.0), "
+            f"the whole {whole:.2f} times"
+        )
+    share = statistics.median(one["publish"] / one["whole"] for one in own)
+    return [*lines, f"- publish is {share:.1%} of the whole (target at most 5 %)"]
+
+
+def _small(small: dict[str, list[dict[str, Any]]]) -> str:
+    lines = ["**1,000 messages**, from trigger to done, each in a fresh process:", ""]
+    for kind, timings in small.items():
+        whole, session, job = (_median(timings, name) for name in ("whole", "session", "job"))
+        lines += [f"- {NAMES[kind]}: {whole:.1f} s; Spark takes a job after {session:.1f} s, the job takes {job:.1f} s"]
+    return "\n".join(lines)
+
+
+def _plans(plans: list[dict[str, Any]]) -> str:
+    title = f"beyond Kafka's own answer (target: below {LONGEST_PLAN_S:.0f} s for 10,000 partitions, flat in history)"
+    rows = [
+        f"**`plan`** {title}:",
+        "",
+        "| partitions | ranges of history | manifests | plan | whole-table reads of `manifest_range` |",
+        "|---|---|---|---|---|",
+    ]
+    rows += [
+        f"| {one['partitions']:,} | {one['ranges']:,} | {one['manifests']:,} | {one['seconds']:.2f} s "
+        f"| {one['whole_table_reads_of_ranges']} |"
+        for one in plans
+    ]
+    ways = {f"`{name}` by {', '.join(nodes)}" for one in plans if one["ranges"] for name, nodes in one["nodes"].items()}
+    return "\n".join([*rows, "", f"With history, PostgreSQL reads ranges for {'; for '.join(sorted(ways))}."])
+
+
+def write_into(readme: Path, text: str) -> None:
+    """Put the tables between the two marks of a file."""
+    before, _, rest = readme.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    readme.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")

@@ -1,0 +1,104 @@
+"""Runs one contender as a fresh process, and measures it from outside."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+
+from sandbox.errors import SandboxFailed, WrongResult
+
+SAMPLE_S = 0.1
+TIMEOUT_S = 900
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One run. Seconds, from the start of the process: ``whole`` to its end, ``session`` until Spark takes a job,
+    ``job`` from there to the end of Spark's work, ``publish`` (Tidemark only) from there to the run's end.
+
+    ``memory`` is the highest sum of resident memory over the process and all below it, in bytes; pages that forked
+    processes share are counted in each.
+    """
+
+    whole: float
+    session: float
+    job: float
+    publish: float
+    memory: int
+    files: int
+    bytes: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def timed(kind: str, task: dict[str, Any], folder: Path, environment: dict[str, str], expected: int | None) -> Timing:
+    """Run it; ``WrongResult`` unless its Parquet files hold ``expected`` rows (None: it writes none)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "task.json"
+    task = {**task, "marks": str(folder / "marks.json"), "log": str(folder / "spark.log")}
+    file.write_text(json.dumps(task))
+    log = folder / "output.log"
+    began = time.time()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bench.contender", kind, str(file)], env=environment, stdout=output, stderr=output
+        )
+        peak = _peak_memory(process)
+    whole = time.time() - began
+    if process.returncode != 0:
+        raise SandboxFailed(f"{kind} ended with {process.returncode}\n{log.read_text()[-3000:]}", next_step=str(log))
+    marks = {name: at - began for name, at in json.loads(Path(task["marks"]).read_text()).items()}
+    sizes = [path.stat().st_size for path in _files(Path(task["output"]))]
+    if expected is not None:
+        _check_rows(kind, Path(task["output"]), expected)
+    publish = marks["done"] - marks["staged"] if kind == "tidemark" else 0.0
+    return Timing(whole, marks["session"], marks["staged"] - marks["session"], publish, peak, len(sizes), sum(sizes))
+
+
+def _peak_memory(process: subprocess.Popen[bytes]) -> int:
+    """The highest sum seen until the process ends; whoever takes too long is killed."""
+    peak = 0
+    deadline = time.monotonic() + TIMEOUT_S
+    pause = threading.Event()
+    while process.poll() is None:
+        if time.monotonic() > deadline:
+            process.kill()
+        peak = max(peak, _memory(process.pid))
+        pause.wait(SAMPLE_S)
+    return peak
+
+
+def _memory(pid: int) -> int:
+    try:
+        top = psutil.Process(pid)
+        family = [top, *top.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0
+    total = 0
+    for one in family:
+        try:
+            total += one.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+def _files(output: Path) -> list[Path]:
+    """What a reader that lists folders would open."""
+    found = output.rglob("*.parquet")
+    return [one for one in found if not any(part[0] in "_." for part in one.relative_to(output).parts)]
+
+
+def _check_rows(kind: str, output: Path, expected: int) -> None:
+    rows = sum(pq.read_metadata(one).num_rows for one in _files(output))
+    if rows != expected:
+        raise WrongResult(f"{kind} wrote {rows:,} rows of {expected:,}", next_step=f"look into {output}")

@@ -1,0 +1,63 @@
+"""The parts of `make bench` hold together; nothing is timed here."""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+
+from bench import contender, report
+from bench.planning import SHAPES, MemoryCluster
+from bench.records import ALLOWED_LATENESS_S, COLUMNS, HOURS, LATE_EVERY, PARTITIONS, SCHEMA, START_S, messages
+from bench.timed import Timing
+from tidemark.decoders import decoder
+
+COUNT = 30_000
+
+
+def test_the_generator_gives_the_same_records_for_the_same_seed() -> None:
+    assert list(islice(messages(COUNT), 500)) == list(islice(messages(COUNT), 500))
+    assert list(islice(messages(COUNT, seed=1), 5)) != list(islice(messages(COUNT, seed=2), 5))
+
+
+def test_every_record_fits_the_schema_and_lies_in_the_hours_that_the_tables_name() -> None:
+    made = list(messages(COUNT))
+    values = pa.array([one.value for one in made], pa.binary())
+    decoded = decoder({"format": "json", "schema": SCHEMA}).decode(pa.record_batch({"value": values}))
+    assert (decoded.errors, tuple(decoded.rows.schema.names)) == ((), COLUMNS)
+    assert Counter(one.partition for one in made) == dict.fromkeys(range(PARTITIONS), COUNT // PARTITIONS)
+    assert 165 <= sum(len(one.value) for one in made) / COUNT <= 180
+    moments = decoded.rows.column("at").to_pylist()
+    start = datetime.fromtimestamp(START_S, UTC)
+    hours = {moment.replace(minute=0, second=0) for moment in moments}
+    assert hours == {start + timedelta(hours=number) for number in range(HOURS)}
+    behind = [one.stamp_ms / 1000 - moment.timestamp() for one, moment in zip(made, moments, strict=True)]
+    late = sum(seconds > ALLOWED_LATENESS_S for seconds in behind)
+    assert COUNT / LATE_EVERY * 0.9 <= late <= COUNT / LATE_EVERY  # in the first hours nothing can be late yet
+
+
+def test_the_tables_name_every_contender_and_stand_between_the_marks(tmp_path: Path) -> None:
+    timing = Timing(10.0, 5.0, 4.0, 0.4, 1 << 30, 120, 1 << 27).as_dict()
+    plans = [
+        {"partitions": partitions, "ranges": ranges, "manifests": 1, "seconds": 0.1, "whole_table_reads_of_ranges": 0,
+         "nodes": {"chains": ["Index Scan (range_one_end)"]}}
+        for partitions, ranges in SHAPES
+    ]  # fmt: skip
+    jobs = {kind: [timing] for kind in contender.CONTENDERS}
+    found = {"machine": report.machine(), "messages": 10, "runs": 1, "jobs": jobs, "small": jobs, "plan": plans}
+    text = report.tables(found)
+    assert all(f"| {name} |" in text for name in report.NAMES.values())
+    assert "the stage job 1.00 times as fast" in text
+    assert "publish is 4.0% of the whole" in text
+    (tmp_path / "README.md").write_text(f"above\n{report.BEGIN}\nolder\n{report.END}\nbelow\n")
+    report.write_into(tmp_path / "README.md", text)
+    assert (tmp_path / "README.md").read_text() == f"above\n{report.BEGIN}\n{text}\n{report.END}\nbelow\n"
+
+
+def test_the_cluster_in_memory_answers_for_every_partition() -> None:
+    cluster = MemoryCluster(partitions=3, end=7)
+    places, missing = cluster.partitions(["bench"])
+    assert (len(places), missing) == (3, [])
+    assert {mark.log_end for mark in cluster.watermarks(places).values()} == {7}
+    assert {found[0] for found in cluster.offsets_at(places, datetime.now(UTC)).values() if found} == {7}
