@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 import pyarrow.parquet as pq
-from pyarrow import ArrowException, fs
+from pyarrow import ArrowException
 
 from tidemark.difference import Difference
 from tidemark.digest import row_digest
@@ -100,9 +100,9 @@ def _object(
         yield Difference(manifest, f"{one.path} has {size:,} bytes instead of {one.bytes:,}", mend)
         return
     try:
-        with _open(sink, one.path) as file:
+        with sink.store.open(one.path) as file:
             rows = pq.read_metadata(file).num_rows
-        digest = str(row_digest(pq.read_table(_open(sink, one.path)))) if deep else one.digest
+            digest = str(row_digest(pq.read_table(file))) if deep else one.digest
     except (ArrowException, OSError) as unreadable:
         yield Difference(manifest, f"{one.path} cannot be read: {str(unreadable)[:120]}", mend)
         return
@@ -112,16 +112,13 @@ def _object(
         yield Difference(manifest, f"{one.path} holds other rows than were written (digest {digest})", mend)
 
 
-def _open(sink: FilesSink, path: str) -> fs.FileSystem:
-    return fs.LocalFileSystem().open_input_file(f"{sink.root}/{path}")
-
-
 def _offsets(sink: FilesSink, manifest: Manifest, objects: list[PublishedObject]) -> Iterator[Difference]:
     """The offsets in the files, as a set, against the manifest's ranges: nothing twice, nothing from outside."""
     seen: Counter[tuple[str, int, int]] = Counter()
     for one in objects:
         try:
-            table = pq.read_table(_open(sink, one.path), columns=["_topic", "_partition", "_offset"])
+            with sink.store.open(one.path) as file:
+                table = pq.read_table(file, columns=["_topic", "_partition", "_offset"])
         except (ArrowException, OSError):
             continue  # said already
         seen.update(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))

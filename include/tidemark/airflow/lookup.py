@@ -16,7 +16,6 @@ from tidemark.manifest.database import ManifestDatabase
 from tidemark.named_connections import variable_of
 from tidemark.pipeline import Pipeline
 from tidemark.settings import Settings
-from tidemark.sink_settings import PostgresSinkConfig
 
 
 def _connection(conn_id: str) -> Connection | None:
@@ -59,7 +58,7 @@ def in_environment(pipeline: Pipeline) -> Iterator[None]:
 
     Not in arguments or Spark properties: those are seen in process lists and in pages.
     """
-    named = {one.connection for one in pipeline.sinks if isinstance(one, PostgresSinkConfig)}
+    named = {one.connection for one in pipeline.sinks if one.connection is not None}
     added = {variable_of(one): json.dumps(airflow_lookup(one)) for one in named if variable_of(one) not in os.environ}
     os.environ.update(added)
     try:

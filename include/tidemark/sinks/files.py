@@ -10,35 +10,40 @@ from contextlib import suppress
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyarrow import ArrowException, fs
+from pyarrow import ArrowException
 
 from tidemark.digest import row_digest
-from tidemark.errors import TidemarkError
+from tidemark.errors import SinkRefused, TidemarkError
 from tidemark.failpoints import failpoint
 from tidemark.layout import OWNER, RECORDS, STAGING, RecordName, manifest_staging, staging_folder
 from tidemark.model import Receipt
-from tidemark.objectstore import ObjectStore, open_store
+from tidemark.named_connections import Lookup
+from tidemark.objectstore import Move, ObjectStore, open_store
 from tidemark.offsets import Range
+from tidemark.sink_settings import FilesSinkConfig
 from tidemark.sinks.publishing import Fence, Mark, Sink
 
 
 class FilesSink(Sink):
     """One files sink of one pipeline; its target is the root of a lake."""
 
-    def __init__(self, pipeline: str, name: str, root: str) -> None:
-        super().__init__(pipeline, name)
-        self.store: ObjectStore = open_store(root)
+    def __init__(self, pipeline: str, config: FilesSinkConfig, lookup: Lookup) -> None:
+        super().__init__(pipeline, config.name)
+        self.store: ObjectStore = open_store(config.root, config.store_settings(), lookup)
         self.target = self.store.root
+        self.max_objects = config.max_objects
 
     @property
     def root(self) -> str:
-        """The folder that keys start at."""
+        """The folder, or bucket and prefix, that keys start at."""
         return self.store.root
 
     def claim(self, database_id: str) -> None:
-        owner = json.dumps({"database": database_id, "about": "this lake root is written by one Tidemark database"})
-        if not self.store.put_if_absent(OWNER, owner.encode()):
-            self.refuse_foreign(database_id)
+        if self.owner() is None:
+            self.store.check()
+            owner = json.dumps({"database": database_id, "about": "this lake root is written by one Tidemark database"})
+            self.store.put_if_absent(OWNER, owner.encode())
+        self.refuse_foreign(database_id)
 
     def owner(self) -> str | None:
         content = self.store.get(OWNER)
@@ -62,7 +67,7 @@ class FilesSink(Sink):
         return found if isinstance(found, dict) else None
 
     def has_objects(self, receipt: Receipt) -> bool:
-        return all(self.store.size(one.path) == one.bytes for one in receipt.objects_of(self.name))
+        return self.store.has({one.path: one.bytes for one in receipt.objects_of(self.name)})
 
     def alike(self, before: Receipt, now: Receipt) -> bool:
         """As slow as reading the published files: each must have the rows it was written with."""
@@ -72,7 +77,7 @@ class FilesSink(Sink):
 
     def _digest_at(self, path: str) -> str | None:
         try:
-            with fs.LocalFileSystem().open_input_file(f"{self.root}/{path}") as file:
+            with self.store.open(path) as file:
                 return str(row_digest(pq.read_table(file)))
         except (ArrowException, OSError):
             return None
@@ -81,10 +86,9 @@ class FilesSink(Sink):
         """Steps 2 to 4: every object to its key, all durable, then the record, then the mark."""
         objects = receipt.objects_of(self.name)
         try:
-            for one in objects:
-                fence()
-                self.store.move(one.staged, one.path, one.bytes)
-                failpoint("publish.mid")
+            self._refuse_too_many(receipt, len(objects))
+            moves = [Move(one.staged, one.path, one.bytes) for one in objects]
+            self.store.move_each(moves, fence, lambda: failpoint("publish.mid"))
             self.store.sync(one.path for one in objects)
             failpoint("publish.before_record")
             fence()
@@ -96,6 +100,18 @@ class FilesSink(Sink):
             raise
         failpoint("publish.before_mark")
         mark()
+
+    def _refuse_too_many(self, receipt: Receipt, objects: int) -> None:
+        if objects > self.max_objects:
+            raise SinkRefused(
+                f"the manifest has {objects:,} objects, and at most {self.max_objects:,} are allowed (max_objects)",
+                next_step="nothing was published; write a coarser layout (by day instead of by hour), or larger "
+                "slices, or raise sinks.files.max_objects; then: "
+                f"tidemark retry {self.pipeline} --manifest {receipt.manifest_id}",
+                pipeline=self.pipeline,
+                manifest=receipt.manifest_id,
+                sink=self.name,
+            )
 
     def write_record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> None:
         name = RecordName(self.pipeline, receipt.manifest_id, receipt.attempt)
