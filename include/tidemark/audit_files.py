@@ -97,10 +97,10 @@ def _object(
         return
     try:
         written = format_of(one.path)
-        with sink.open(one.path) as file:
+        with sink.store.open(one.path) as file:
             rows = written.count(file)
         if deep:
-            with sink.open(one.path) as file:
+            with sink.store.open(one.path) as file:
                 digest = str(written.digest(file))
         else:
             digest = one.digest
@@ -118,7 +118,7 @@ def _offsets(sink: FilesSink, manifest: Manifest, objects: list[PublishedObject]
     seen: Counter[tuple[str, int, int]] = Counter()
     for one in objects:
         try:
-            with sink.open(one.path) as file:
+            with sink.store.open(one.path) as file:
                 table = format_of(one.path).places(file)
         except (Unreadable, OSError):
             continue  # said already

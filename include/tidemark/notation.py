@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from difflib import get_close_matches
 from typing import Final
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic_core import PydanticCustomError
@@ -202,12 +203,32 @@ def _cron_field(text: str, what: str, low: int, high: int, names: tuple[str, ...
 
 
 def root(value: str) -> str:
-    """A folder of this machine, as written; other stores have no sink yet."""
-    if "://" in value:
-        scheme = value.split("://")[0]
-        raise wrong(f'must be a folder of this machine; stores such as "{scheme}://" come with a later version')
+    """A folder of this machine, as written, or a bucket and perhaps a prefix, without a slash at the end."""
+    scheme, is_url, place = value.partition("://")
+    if is_url:
+        return _bucket(scheme, place)
     if not value.strip("/. ") or "\0" in value or value.startswith("~"):
         raise wrong("must be a folder of its own, such as lake, /data/lake or ${HOME}/lake")
+    return value
+
+
+def _bucket(scheme: str, place: str) -> str:
+    if scheme != "s3":
+        hint = "; write s3://" if scheme in ("s3a", "s3n") else ""
+        raise wrong(f'must be a folder of this machine, or s3://bucket/prefix; "{scheme}://" is not known{hint}')
+    bucket, *folders = place.rstrip("/").split("/")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", bucket):
+        raise wrong("must name a bucket: 3 to 63 lower-case letters, digits, dots and -, such as s3://bucket/prefix")
+    if any(not re.fullmatch(r"[A-Za-z0-9._=+!*'()-]+", one) or one.strip(".") == "" for one in folders):
+        raise wrong("must be s3://bucket/prefix with a prefix of letters, digits and ._=+!*'()-, no folder of it empty")
+    return f"s3://{'/'.join([bucket, *folders])}"
+
+
+def endpoint(value: str) -> str:
+    """The address of a store; keys have no place in it."""
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or set("@?#") & set(value):
+        raise wrong("must be an address such as https://HOST:PORT, without user and password")
     return value
 
 

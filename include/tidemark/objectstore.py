@@ -1,34 +1,51 @@
-"""The one door to where objects lie: a lake root on a local file system.
+"""The one door to where objects lie: a folder of this machine, or a prefix of an S3 bucket.
 
-Keys are relative to the root, with forward slashes. Nothing here overwrites by accident: ``put_if_absent`` creates or
-says no, ``move`` is repeatable. Every ``OSError`` leaves as one of our errors with the path and the next step.
+Keys are relative to the root, with forward slashes. The stores are imported when the first root asks for them: an
+executor needs boto3 only to write to S3.
 """
 
-import errno
-import os
-import shutil
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Protocol
-from uuid import uuid4
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, BinaryIO, Protocol, cast
 
-from tidemark.errors import AccessDenied, ConfigurationError, TidemarkError, Unavailable, WorkFailed
+from tidemark.named_connections import Lookup, from_environment
 
-SYNC_THREADS = 8  # an fsync waits for the disk, not for a core
+S3 = "s3://"
+
+
+@dataclass(frozen=True)
+class Move:
+    """One staged object, the key it goes to, and its size in bytes."""
+
+    staged: str
+    key: str
+    size: int
 
 
 class ObjectStore(Protocol):
-    """What a sink of files needs from a place to put them."""
+    """What a sink of files needs from a place to put them.
+
+    ``move_each`` asks ``before`` ahead of every object and calls ``after`` behind it, both in the calling thread; when
+    it raises, nothing of it is still under way.
+    """
 
     root: str
 
+    def check(self) -> None:
+        """Raise when the place cannot keep what ``put_if_absent`` promises."""
+        ...
+
     def put_if_absent(self, key: str, content: bytes) -> bool: ...
     def put(self, key: str, content: bytes) -> None: ...
+    def create(self, key: str) -> AbstractContextManager[BinaryIO]: ...
     def get(self, key: str) -> bytes | None: ...
+    def open(self, key: str) -> BinaryIO: ...
     def size(self, key: str) -> int | None: ...
+    def has(self, sizes: Mapping[str, int]) -> bool: ...
     def move(self, staged: str, key: str, size: int) -> None: ...
+    def move_each(self, moves: Iterable[Move], before: Callable[[], None], after: Callable[[], None]) -> None: ...
     def sync(self, keys: Iterable[str]) -> None: ...
     def delete(self, keys: Iterable[str]) -> None: ...
     def delete_folder(self, key: str) -> None: ...
@@ -36,177 +53,14 @@ class ObjectStore(Protocol):
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]: ...
 
 
-def open_store(root: str) -> ObjectStore:
-    """The store of a root as the pipeline file names it."""
-    if "://" in root:
-        raise ConfigurationError(
-            f"the lake root {root} is not a local folder", next_step="this version writes to local folders only"
-        )
-    return LocalStore(root)
+def open_store(root: str, s3: Mapping[str, Any] | None = None, lookup: Lookup = from_environment) -> ObjectStore:
+    """The store of a root as the pipeline file names it; ``s3`` are the settings of ``sinks.files.s3``, with the id of
+    the connection. Nothing is asked yet."""
+    if is_s3(root):
+        return cast("ObjectStore", import_module("tidemark.s3").S3Store(root, s3 or {}, lookup))
+    return cast("ObjectStore", import_module("tidemark.localstore").LocalStore(root))
 
 
-@contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise _translate(error, path) from error
-
-
-def _translate(error: OSError, path: Path) -> TidemarkError:
-    what = f"{error.strerror}: {error.filename or path}"
-    match error.errno:
-        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
-            return Unavailable(
-                f"the disk under the lake is full ({what})",
-                next_step="free some space, then run: tidemark retry PIPELINE; nothing is published half",
-            )
-        case errno.EACCES | errno.EPERM | errno.EROFS:
-            return AccessDenied(
-                f"the lake cannot be written ({what})", next_step="give this user the right, or change sinks.files.root"
-            )
-        case _:
-            return WorkFailed(f"the lake failed ({what})", next_step="look at the file system, then: tidemark retry")
-
-
-class LocalStore:
-    """A lake root in a local folder; ``move`` is a rename, ``sync`` makes files and folders durable."""
-
-    def __init__(self, root: str) -> None:
-        self.root = root
-        self._root = Path(root)
-
-    def _path(self, key: str) -> Path:
-        path = self._root / key
-        if Path(key).is_absolute() or ".." in Path(key).parts:
-            raise WorkFailed(f"the key {key} leaves the lake root {self.root}", next_step="this is a defect; report it")
-        return path
-
-    def put_if_absent(self, key: str, content: bytes) -> bool:
-        """Create the object whole and durable, or return False when the key is taken."""
-        path = self._path(key)
-        with _translated(path):
-            temporary = self._write_beside(path, content)
-            try:
-                os.link(temporary, path)
-            except FileExistsError:
-                return False
-            finally:
-                temporary.unlink()
-            _sync_folder(path.parent)
-        return True
-
-    def put(self, key: str, content: bytes) -> None:
-        """Write the object whole and durable, replacing what is there."""
-        path = self._path(key)
-        with _translated(path):
-            self._write_beside(path, content).replace(path)
-            _sync_folder(path.parent)
-
-    def _write_beside(self, path: Path, content: bytes) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{uuid4().hex}")
-        try:
-            with temporary.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        return temporary
-
-    def get(self, key: str) -> bytes | None:
-        path = self._path(key)
-        with _translated(path):
-            try:
-                return path.read_bytes()
-            except FileNotFoundError:
-                return None
-
-    def size(self, key: str) -> int | None:
-        path = self._path(key)
-        with _translated(path):
-            try:
-                return path.stat().st_size
-            except FileNotFoundError:
-                return None
-
-    def move(self, staged: str, key: str, size: int) -> None:
-        """Put a staged object at its key; done before means an object of ``size`` bytes is there and none is staged."""
-        source, target = self._path(staged), self._path(key)
-        with _translated(source):
-            while True:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    source.rename(target)
-                except FileNotFoundError:
-                    if self.size(key) == size:
-                        return
-                    if source.exists():
-                        continue  # another process pruned the empty folder between our two calls
-                    raise
-                return
-
-    def sync(self, keys: Iterable[str]) -> None:
-        paths = [self._path(key) for key in keys]
-        folders = {parent for path in paths for parent in path.parents if parent.is_relative_to(self._root)}
-        with _translated(self._root), ThreadPoolExecutor(SYNC_THREADS) as pool:
-            list(pool.map(_sync_file, paths))
-            list(pool.map(_sync_folder, folders))
-
-    def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects, and folders that became empty; what is not there is not an error."""
-        for key in keys:
-            path = self._path(key)
-            with _translated(path):
-                path.unlink(missing_ok=True)
-                self._prune(path.parent)
-
-    def _prune(self, folder: Path) -> None:
-        while folder != self._root and folder.is_relative_to(self._root):
-            try:
-                folder.rmdir()
-            except OSError:  # not empty, or gone already
-                return
-            folder = folder.parent
-
-    def delete_folder(self, key: str) -> None:
-        folder = self._path(key)
-        with _translated(folder):
-            if folder.exists():
-                shutil.rmtree(folder)
-            self._prune(folder.parent)
-
-    def folders(self, prefix: str) -> list[str]:
-        """The names of the folders directly below a folder, sorted; none when it is not there."""
-        path = self._path(prefix)
-        with _translated(path):
-            return sorted(one.name for one in path.iterdir() if one.is_dir()) if path.is_dir() else []
-
-    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
-        """(key, bytes) of every object below a folder, in no order; a folder that is not there has none."""
-        for folder, _, names in os.walk(self._path(prefix), onerror=_refuse_unreadable):
-            for name in names:
-                path = Path(folder, name)
-                try:
-                    yield path.relative_to(self._root).as_posix(), path.stat().st_size
-                except FileNotFoundError:
-                    continue
-
-
-def _refuse_unreadable(error: OSError) -> None:
-    """A folder that is gone holds nothing; one that cannot be read must not look empty."""
-    if not isinstance(error, FileNotFoundError | NotADirectoryError):
-        raise _translate(error, Path(error.filename)) from error
-
-
-def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-_sync_folder = _sync_file  # a folder is opened and synced the same way
+def is_s3(root: str) -> bool:
+    """Whether a root is a bucket, not a folder."""
+    return root.startswith(S3)

@@ -2,16 +2,27 @@
 
 import os
 from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any
+from pathlib import PurePath
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StrictBool, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from tidemark import notation
 from tidemark.errors import ConfigurationError
 from tidemark.notation import wrong
+from tidemark.objectstore import is_s3
 from tidemark.record_settings import JsonDecode, RawDecode
-from tidemark.sections import Name, Section, Surroundings
+from tidemark.sections import Name, Section, Surroundings, wrong_at
 
 PLACE_COLUMNS = ("_topic", "_partition", "_offset")  # of a record in Kafka: never null, and unique together
 KAFKA_TIMESTAMP = "_timestamp"
@@ -44,13 +55,48 @@ class SinkKind(StrEnum):
     POSTGRES = "postgres"
 
 
+class ServerSideEncryption(StrEnum):
+    """What the store encrypts objects with; without it, the bucket's own default."""
+
+    AES256 = "AES256"
+    KMS = "aws:kms"
+
+
+class S3Settings(Section):
+    """How to talk to the store of an ``s3://`` root; None leaves it to the connection, then to boto3's own sources."""
+
+    endpoint_url: Annotated[str, AfterValidator(notation.endpoint)] | None = Field(
+        default=None, description="Address of a store that is not AWS.", examples=["https://minio:9000"]
+    )
+    region: str | None = Field(default=None, description="Region of the bucket.", examples=["eu-central-1"])
+    path_style: StrictBool | None = Field(
+        default=None, description="Whether the bucket stands in the path; it does when there is an endpoint_url."
+    )
+    server_side_encryption: ServerSideEncryption | None = Field(
+        default=None, description="What the store encrypts objects with; else the bucket's default."
+    )
+    kms_key_id: str | None = Field(default=None, description="Key for aws:kms; else the account's own.")
+
+    @field_validator("kms_key_id")
+    @classmethod
+    def _for_kms(cls, key: str | None, info: ValidationInfo) -> str | None:
+        if key is not None and info.data.get("server_side_encryption") is not ServerSideEncryption.KMS:
+            raise wrong("needs server_side_encryption: aws:kms")
+        return key
+
+
 class FilesSinkConfig(Section):
     """Files of a data lake, in folders by event time; ``root`` is absolute once the file is loaded."""
 
     name: Name = Field(default="files", description="Name of this sink, unique in the pipeline.")
     root: Annotated[str, AfterValidator(notation.root)] = Field(
-        description="Folder of the lake; a relative one lies below TIDEMARK_HOME.", examples=["lake", "/data/lake"]
+        description="Folder of the lake, or s3://bucket/prefix; a relative folder lies below TIDEMARK_HOME.",
+        examples=["lake", "/data/lake", "s3://bucket/prefix"],
     )
+    connection: Annotated[str, AfterValidator(notation.connection_id)] | None = Field(
+        default=None, description="Id of an Airflow connection of type aws, for s3://; else boto3's own sources."
+    )
+    s3: S3Settings = Field(default=S3Settings(), description="How to talk to the store of an s3:// root.")
     layout: Annotated[str, AfterValidator(notation.layout)] = Field(
         default="raw/{stream}/%Y/%m/%d/%H", description="Folders below the root, by topic and event time in UTC."
     )
@@ -60,11 +106,21 @@ class FilesSinkConfig(Section):
         validate_default=True,
         description="Compression of the files: by default zstd for parquet, gzip for jsonl, deflate for avro.",
     )
+    max_objects: Annotated[StrictInt, Field(ge=1, le=1_000_000)] = Field(
+        default=10_000, description="Objects that one manifest may have."
+    )
 
     @field_validator("root")
     @classmethod
     def _absolute(cls, root: str, info: ValidationInfo) -> str:
-        return os.path.normpath(Surroundings.of(info).home / root)
+        return root if is_s3(root) else os.path.normpath(Surroundings.of(info).home / root)
+
+    @model_validator(mode="after")
+    def _settings_of_a_bucket(self) -> Self:
+        for key in ("connection", "s3"):
+            if key in self.model_fields_set and not is_s3(self.root):
+                raise wrong_at(key, "is for a root such as s3://bucket/prefix; this one is a folder")
+        return self
 
     @field_validator("compression")
     @classmethod
@@ -84,17 +140,29 @@ class FilesSinkConfig(Section):
         """Whether two sinks would write into one another's target."""
         if not isinstance(other, FilesSinkConfig):
             return False
-        mine, theirs = Path(self.root), Path(other.root)
+        mine, theirs = PurePath(self.root), PurePath(other.root)
         return mine.is_relative_to(theirs) or theirs.is_relative_to(mine)
 
     def decides_output(self) -> str:
         """What of this sink decides rows and files, for the fingerprint; where they lie does not."""
+        where = {"root", "name", "connection", "s3", "max_objects"}
         default = {"compression"} if self.compression is COMPRESSIONS[self.format][0] else set()
-        return self.model_dump_json(exclude_defaults=True, exclude={"root", "name"} | default)
+        return self.model_dump_json(exclude_defaults=True, exclude=where | default)
+
+    def store_settings(self) -> dict[str, Any]:
+        """How to reach the store, without any secret: empty for a folder."""
+        given = self.s3.model_dump(mode="json", exclude_none=True)
+        return {**given, **({"connection": self.connection} if self.connection else {})}
 
     def order(self) -> dict[str, Any]:
         """What the executors must know beside name, kind and root."""
-        return {"layout": self.layout, "format": self.format.value, "compression": str(self.compression)}
+        return {
+            "layout": self.layout,
+            "format": self.format.value,
+            "compression": str(self.compression),
+            "max_objects": self.max_objects,
+            **({"s3": self.store_settings()} if is_s3(self.root) else {}),
+        }
 
     def why_not(self, decode: JsonDecode | RawDecode) -> str:
         """Why files of this format cannot hold what is decoded; empty when they can."""

@@ -17,8 +17,8 @@ from unittest import mock
 
 from tidemark import failpoints
 from tidemark.errors import TidemarkError, Unavailable, WorkFailed
+from tidemark.localstore import LocalStore
 from tidemark.manifest.database import ManifestDatabase, Row
-from tidemark.objectstore import LocalStore
 
 STUCK_S = 90.0  # longer than the 60 s that a statement waits for a lock
 

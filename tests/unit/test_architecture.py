@@ -22,7 +22,8 @@ MAY_IMPORT = {
     "airflow": ("airflow/", "ui/", "dags/", "plugins/"),
     "pyspark": ("spark/", "decoders/", "transforms/", "sinks/", "spark_jobs/"),
     "confluent_kafka": ("kafka.py", "kafka_refusals.py"),
-    "boto3": ("objectstore.py",),
+    "boto3": ("s3.py", "s3_client.py"),
+    "botocore": ("s3.py", "s3_client.py"),
     "psycopg": ("manifest/", "sinks/postgres"),
 }
 
@@ -100,6 +101,14 @@ def test_executors_that_write_to_postgresql_need_only_its_driver_beside() -> Non
         for path in closure(PACKAGE / "sinks" / "postgres_writer.py")
     }
     assert "sinks/postgres_connection.py" in foreign
+    assert {path: names for path, names in foreign.items() if names} == {}
+
+
+def test_executors_that_write_to_s3_need_only_its_client_beside() -> None:
+    foreign = {
+        short(path): third_parties(path) - {"tidemark", "boto3", "botocore"} for path in closure(PACKAGE / "s3.py")
+    }
+    assert {"s3_client.py", "objectstore.py"} <= set(foreign)
     assert {path: names for path, names in foreign.items() if names} == {}
 
 

@@ -43,7 +43,15 @@ def order(root: Path, layout: str = "raw/{stream}/%Y/%m/%d/%H", **changed: Any) 
         "on_error": "dead_letter",
         "sinks": (
             SinkOrder(
-                "files", "files", {"root": str(root), "layout": layout, "format": "parquet", "compression": "zstd"}
+                "files",
+                "files",
+                {
+                    "root": str(root),
+                    "layout": layout,
+                    "format": "parquet",
+                    "compression": "zstd",
+                    "max_objects": 10_000,
+                },
             ),
         ),
     }
@@ -342,7 +350,15 @@ def test_storage_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         ({"event_time": {"field": "when"}}, "no field when"),
         ({"sinks": (SinkOrder("x", "tape", {}),)}, "no sink of kind tape"),
         (
-            {"sinks": (SinkOrder("x", "files", {"root": "r", "layout": "l", "format": "csv", "compression": "zstd"}),)},
+            {
+                "sinks": (
+                    SinkOrder(
+                        "x",
+                        "files",
+                        {"root": "r", "layout": "l", "format": "csv", "compression": "zstd", "max_objects": 10_000},
+                    ),
+                )
+            },
             "csv",
         ),
     ],

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-import pyarrow as pa
-from pyarrow import fs
-
-from tidemark.errors import TidemarkError
+from tidemark.errors import SinkRefused, TidemarkError
 from tidemark.failpoints import failpoint
 from tidemark.layout import OWNER, RECORDS, STAGING, ObjectName, RecordName, manifest_staging, staging_folder
 from tidemark.model import PublishedObject, Receipt
-from tidemark.objectstore import ObjectStore, open_store
+from tidemark.named_connections import Lookup
+from tidemark.objectstore import Move, ObjectStore, open_store
 from tidemark.offsets import Range
+from tidemark.sink_settings import FilesSinkConfig
 from tidemark.sinks.formats import Unreadable, format_of
 from tidemark.sinks.publishing import Fence, Mark, Sink
 
@@ -25,20 +24,23 @@ from tidemark.sinks.publishing import Fence, Mark, Sink
 class FilesSink(Sink):
     """One files sink of one pipeline; its target is the root of a lake."""
 
-    def __init__(self, pipeline: str, name: str, root: str) -> None:
-        super().__init__(pipeline, name)
-        self.store: ObjectStore = open_store(root)
+    def __init__(self, pipeline: str, config: FilesSinkConfig, lookup: Lookup) -> None:
+        super().__init__(pipeline, config.name)
+        self.store: ObjectStore = open_store(config.root, config.store_settings(), lookup)
         self.target = self.store.root
+        self.max_objects = config.max_objects
 
     @property
     def root(self) -> str:
-        """The folder that keys start at."""
+        """The folder, or bucket and prefix, that keys start at."""
         return self.store.root
 
     def claim(self, database_id: str) -> None:
-        owner = json.dumps({"database": database_id, "about": "this lake root is written by one Tidemark database"})
-        if not self.store.put_if_absent(OWNER, owner.encode()):
-            self.refuse_foreign(database_id)
+        if self.owner() is None:
+            self.store.check()
+            owner = json.dumps({"database": database_id, "about": "this lake root is written by one Tidemark database"})
+            self.store.put_if_absent(OWNER, owner.encode())
+        self.refuse_foreign(database_id)
 
     def owner(self) -> str | None:
         content = self.store.get(OWNER)
@@ -62,7 +64,7 @@ class FilesSink(Sink):
         return found if isinstance(found, dict) else None
 
     def has_objects(self, receipt: Receipt) -> bool:
-        return all(self.store.size(one.path) == one.bytes for one in receipt.objects_of(self.name))
+        return self.store.has({one.path: one.bytes for one in receipt.objects_of(self.name)})
 
     def alike(self, before: Receipt, now: Receipt) -> bool:
         """As slow as reading the published files: each must have the rows it was written with, and be of the format
@@ -72,13 +74,9 @@ class FilesSink(Sink):
             return False
         return self.holds(before) and all(self._digest_at(one.path) == one.digest for one in objects)
 
-    def open(self, path: str) -> pa.NativeFile:
-        """A published object, to be read and closed; ``OSError`` when it cannot be got at."""
-        return fs.LocalFileSystem().open_input_file(f"{self.root}/{path}")
-
     def _digest_at(self, path: str) -> str | None:
         try:
-            with self.open(path) as file:
+            with self.store.open(path) as file:
                 return str(format_of(path).digest(file))
         except (Unreadable, OSError):
             return None
@@ -87,10 +85,9 @@ class FilesSink(Sink):
         """Steps 2 to 4: every object to its key, all durable, then the record, then the mark."""
         objects = receipt.objects_of(self.name)
         try:
-            for one in objects:
-                fence()
-                self.store.move(one.staged, one.path, one.bytes)
-                failpoint("publish.mid")
+            self._refuse_too_many(receipt, len(objects))
+            moves = [Move(one.staged, one.path, one.bytes) for one in objects]
+            self.store.move_each(moves, fence, lambda: failpoint("publish.mid"))
             self.store.sync(one.path for one in objects)
             failpoint("publish.before_record")
             fence()
@@ -102,6 +99,18 @@ class FilesSink(Sink):
             raise
         failpoint("publish.before_mark")
         mark()
+
+    def _refuse_too_many(self, receipt: Receipt, objects: int) -> None:
+        if objects > self.max_objects:
+            raise SinkRefused(
+                f"the manifest has {objects:,} objects, and at most {self.max_objects:,} are allowed (max_objects)",
+                next_step="nothing was published; write a coarser layout (by day instead of by hour), or larger "
+                "slices, or raise sinks.files.max_objects; then: "
+                f"tidemark retry {self.pipeline} --manifest {receipt.manifest_id}",
+                pipeline=self.pipeline,
+                manifest=receipt.manifest_id,
+                sink=self.name,
+            )
 
     def write_record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> None:
         name = RecordName(self.pipeline, receipt.manifest_id, receipt.attempt)

@@ -1,22 +1,23 @@
 """Rows of one Spark task to files in the attempt's staging folder, one folder of the lake per file.
 
-A file is written as ``.<task>-<n>.<ending>`` and renamed when complete: what has its final name is whole. ``task``
-names the try of the Spark task too, so a task that runs twice never meets its own files. Nothing is synced to disk
-here; publishing does that before it says anything to anybody.
+A file is encoded and handed to the store, which gives it its name when it is complete: what has a name is whole.
+``task`` names the try of the Spark task too, so a task that runs twice never meets its own files. Nothing is synced to
+disk here; publishing does that before it says anything to anybody.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import PurePosixPath
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import fs
 
 from tidemark.digest import Digest
-from tidemark.errors import AccessDenied, Unavailable
+from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
 from tidemark.event_time import EARLIEST, INSTANT
 from tidemark.layout import Layout, dead_letter_folder
 from tidemark.model import ObjectKind, Order, SinkOrder
+from tidemark.objectstore import ObjectStore, open_store
 from tidemark.sinks.contract import StagedPart
 from tidemark.sinks.formats import open_format
 from tidemark.sinks.grouping import BESIDE, digest_of, grouped
@@ -54,8 +55,9 @@ class FilesWriter:
         self._layout = Layout(sink.options["layout"])
         self._pipeline = order.pipeline
         self._task = task
-        self._files, root = _opened(sink.options["root"])
-        self._folder = f"{root}/{order.staging}/{self._name}"
+        self._max_objects: int = sink.options["max_objects"]
+        self._store = _store(sink)
+        self._folder = f"{order.staging}/{self._name}"
         self._held: dict[_Target, _Held] = {}
         self._bytes = 0
         self._staged: list[StagedPart] = []
@@ -80,12 +82,8 @@ class FilesWriter:
 
     def abort(self) -> None:
         self._held.clear()
-        for number in range(self._names):
-            for path in (self._path(number), self._path(number, ".")):
-                try:
-                    self._files.delete_file(path)
-                except OSError:
-                    continue  # never written, or the storage is gone: no receipt names it either way
+        with suppress(TidemarkError):  # never written, or the storage is gone: no receipt names it either way
+            self._store.delete([self._key(number) for number in range(self._names)])
 
     def _hold(self, target: _Target, piece: pa.Table) -> None:
         held = self._held.setdefault(target, _Held())
@@ -106,6 +104,13 @@ class FilesWriter:
         table = measured.drop_columns(BESIDE.names)
         number = self._names
         self._names += 1
+        if number >= self._max_objects:
+            raise SinkRefused(
+                f"one task has made {number:,} files, and at most {self._max_objects:,} are allowed (max_objects)",
+                next_step="nothing was published; write a coarser layout (by day instead of by hour), or larger "
+                "slices, or raise sinks.files.max_objects; then: tidemark retry PIPELINE",
+                topic=target.topic, partition=target.partition, sink=self._name,
+            )  # fmt: skip
         try:
             rows, size, digest = self._write_file(number, table, digest_of(measured))
         except OSError as error:
@@ -113,7 +118,7 @@ class FilesWriter:
             raise kind(
                 f"the sink {self._name} cannot stage a file: {error}",
                 next_step="free space or give this user the right to write, then: tidemark retry PIPELINE",
-                topic=target.topic, partition=target.partition, file=self._path(number),
+                topic=target.topic, partition=target.partition, file=f"{self._store.root}/{self._key(number)}",
             ) from error  # fmt: skip
         offsets = pc.min_max(table.column("_offset")).as_py()
         self._staged.append(
@@ -134,30 +139,26 @@ class FilesWriter:
         )
 
     def _write_file(self, number: int, table: pa.Table, measured: Digest) -> tuple[int, int, Digest]:
-        """Write, look at what lies there, rename; the rows counted in it, its size in bytes, its digest."""
-        partial = self._path(number, ".")
-        self._files.create_dir(self._folder, recursive=True)
-        with self._files.open_output_stream(partial) as out:
-            digest = self._format.write(table, measured, out)
-        with self._files.open_input_file(partial) as written:
-            rows = self._format.count(written)
-        size = self._files.get_file_info(partial).size
-        self._files.move(partial, self._path(number))
+        """Encode, and count what was encoded before it gets its name; its rows, bytes and digest."""
+        with self._store.create(self._key(number)) as file:
+            digest = self._format.write(table, measured, file)
+            size = file.seek(0, 2)
+            file.seek(0)
+            rows = self._format.count(file)
         return rows, size, digest
 
-    def _path(self, number: int, prefix: str = "") -> str:
-        return f"{self._folder}/{prefix}{self._file_name(number)}"
+    def _key(self, number: int) -> str:
+        return f"{self._folder}/{self._file_name(number)}"
 
     def _file_name(self, number: int) -> str:
         return f"{self._task}-{number:05d}.{self._format.ending}"
 
 
-def _opened(root: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a root and the root's path in it: the one place to add another storage."""
-    return fs.LocalFileSystem(), str(Path(root).absolute())
+def _store(sink: SinkOrder) -> ObjectStore:
+    return open_store(sink.options["root"], sink.options.get("s3"))
 
 
 def has_staged(order: Order, sink: SinkOrder) -> bool:
     """Whether a file of the attempt is complete."""
-    folder = Path(sink.options["root"], order.staging, sink.name)
-    return folder.is_dir() and any(not one.name.startswith(".") for one in folder.iterdir())
+    staged = _store(sink).list(f"{order.staging}/{sink.name}")
+    return any(not PurePosixPath(key).name.startswith(".") for key, _ in staged)

@@ -13,7 +13,7 @@ def open_sink(pipeline: str, config: SinkConfig, lookup: Lookup) -> Sink:
     """The publishing side of a sink of a pipeline file; ``lookup`` finds the connection it names."""
     match config:
         case FilesSinkConfig():
-            return FilesSink(pipeline, config.name, config.root)
+            return FilesSink(pipeline, config, lookup)
         case PostgresSinkConfig():
             return PostgresSink(pipeline, config, lookup)
         case other:

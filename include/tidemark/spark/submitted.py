@@ -10,8 +10,9 @@ from pyspark.sql import SparkSession
 
 from tidemark.errors import TidemarkError, WorkFailed
 from tidemark.layout import staging_folder
+from tidemark.localstore import LocalStore
 from tidemark.model import Order, Receipt
-from tidemark.objectstore import LocalStore
+from tidemark.objectstore import is_s3
 from tidemark.spark.job import failure_from, failure_of, stage
 
 ORDER, RECEIPT, FAILURE = "order.json", "receipt.json", "failure.json"
@@ -20,10 +21,10 @@ ORDER, RECEIPT, FAILURE = "order.json", "receipt.json", "failure.json"
 def write_order(order: Order, home: Path) -> Path:
     """Put the order into a folder of this attempt alone and return its file.
 
-    The folder is the attempt's staging below the root of a files sink, or below ``home`` when there is no such sink;
+    The folder is the attempt's staging below the root of a files sink, or below ``home`` when no root is a folder;
     there the folders of the manifest's lower attempts, which nobody else would find, are removed.
     """
-    roots = [sink.options["root"] for sink in order.sinks if "root" in sink.options]
+    roots = [root for sink in order.sinks if (root := sink.options.get("root")) and not is_s3(root)]
     if not roots:
         shutil.rmtree(home / "_orders" / staging_folder(order.manifest_id, order.attempt).rpartition("/")[0], True)
     folder = Path(roots[0] if roots else home / "_orders", order.staging).absolute()
