@@ -1,4 +1,4 @@
-"""What Kafka answers beyond offsets: transactions that have not ended, and consumer groups."""
+"""What Kafka answers beyond offsets: transactions that have not ended, consumer groups, and records."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,6 +47,19 @@ class ConsumerGroup:
     active: bool
     committed: Mapping[TopicPartition, int]
     unsettled: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as it lies in Kafka; ``timestamp_ms`` counts from 1970, -1 when it has none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] | None
 
 
 def duration(age: timedelta) -> str:

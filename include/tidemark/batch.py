@@ -18,7 +18,7 @@ valid event time is also ``dead_lettered``. Hours are of the event time, in UTC;
 allowed lateness.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
@@ -32,6 +32,7 @@ from tidemark.errors import UndecodableRecord
 from tidemark.event_time import INSTANT, EventTime, OnError, Placed
 from tidemark.model import Order
 from tidemark.nul import with_nul
+from tidemark.sinks.contract import SinkWriter
 from tidemark.sinks.writers import open_writer
 
 GAP_LIMIT = 10_000
@@ -104,13 +105,16 @@ class BatchProcessor:
         self._order = order
         _Pass(order, "")  # an order that cannot be carried out is refused here, before Spark starts a task
 
-    def process(self, task: str, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
+    def process(
+        self, task: str, batches: Iterable[pa.RecordBatch], writers: Sequence[SinkWriter] | None = None
+    ) -> dict[str, Any]:
         """Work through the batches of one task and report; on any error what the task staged is removed.
 
         ``task`` must differ between tasks *and* between tries of one task: names of staged files begin with it.
-        Raises ``UndecodableRecord`` when the order says ``fail``.
+        ``writers`` take the rows instead of the order's sinks. Raises ``UndecodableRecord`` when the order says
+        ``fail``.
         """
-        one_pass = _Pass(self._order, task)
+        one_pass = _Pass(self._order, task, writers)
         try:
             for batch in batches:
                 if batch.num_rows:
@@ -124,7 +128,7 @@ class BatchProcessor:
 class _Pass:
     """What one task holds while it works."""
 
-    def __init__(self, order: Order, task: str) -> None:
+    def __init__(self, order: Order, task: str, writers: Sequence[SinkWriter] | None = None) -> None:
         self._manifest_id = order.manifest_id
         self._task = task
         self._on_error = OnError(order.on_error)
@@ -134,7 +138,7 @@ class _Pass:
         self._nul_allowed = order.nul_allowed
         self._counts: dict[tuple[str, int], _Count] = {}
         self._hours: dict[str, list[int]] = {}
-        self._sinks = [open_writer(order, sink, task) for sink in order.sinks]
+        self._sinks = [open_writer(order, sink, task) for sink in order.sinks] if writers is None else writers
 
     def report(self) -> dict[str, Any]:
         parts = [part.as_dict() for sink in self._sinks for part in sink.close()]

@@ -18,7 +18,8 @@ from tidemark import __version__, presenting
 from tidemark.audit import audit as find_differences
 from tidemark.cli_deciding import DECISIONS
 from tidemark.cli_doctor import doctor
-from tidemark.cli_options import database_of, json_option, master_option, opened, pipeline_argument
+from tidemark.cli_looking import LOOKING
+from tidemark.cli_options import database_of, json_option, master_option, opened, pipeline_argument, pipeline_names
 from tidemark.closing import close
 from tidemark.closing import lag as measure_lag
 from tidemark.configuration import find, load_each, load_or_error
@@ -257,7 +258,7 @@ def _left_out(one: Manifest) -> str:
 
 
 @main.command()
-@click.argument("pipeline", required=False)
+@click.argument("pipeline", required=False, shell_complete=pipeline_names)
 @click.option("--state", type=click.Choice([one.value for one in ManifestState]), help="Only those in this state.")
 @json_option
 @click.pass_obj
@@ -350,9 +351,8 @@ def migrate(settings: Settings, as_json: bool) -> None:
         presenting.migrated(created, database.id(), as_json)
 
 
-main.add_command(doctor)
-for decision in DECISIONS:
-    main.add_command(decision)
+for command in (doctor, *LOOKING, *DECISIONS):
+    main.add_command(command)
 
 
 if __name__ == "__main__":

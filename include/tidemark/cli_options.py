@@ -1,19 +1,24 @@
 """What commands share: options, the lifecycle of a pipeline, the database."""
 
 import getpass
+import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from tidemark import presenting
-from tidemark.configuration import find
+from tidemark.configuration import find, pipeline_files
 from tidemark.connections import kafka_connection
+from tidemark.errors import TidemarkError
 from tidemark.lifecycle import Lifecycle
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.settings import Settings
 
+COMPLETE = "_TIDEMARK_COMPLETE"  # click's name for the variable by which a shell asks
+_NAMED = re.compile(r"""^pipeline:\s*["']?([a-z][a-z0-9_-]*)""", re.MULTILINE)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -32,7 +37,19 @@ def master_option(command: Command) -> Command:
     )(command)
 
 
-pipeline_argument = click.argument("pipeline")
+def pipeline_names(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
+    """For shells: names of pipelines that begin with what is typed. Files are not checked, and no error is shown."""
+    del parameter
+    given = context.find_root().params.get("pipelines")
+    folder = Path(given) if given else Settings.from_environment().pipelines
+    names: list[str] = []
+    with suppress(OSError, TidemarkError):
+        for file in pipeline_files(folder):
+            names += _NAMED.findall(file.read_text(encoding="utf-8-sig", errors="replace"))
+    return sorted({name for name in names if name.startswith(typed)})
+
+
+pipeline_argument = click.argument("pipeline", shell_complete=pipeline_names)
 
 
 @contextmanager

@@ -9,6 +9,9 @@ A row's hash covers every column's position, name, type and value. Null differs 
 
 import math
 import struct
+import sys
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -60,6 +63,14 @@ def row_digest(rows: pa.RecordBatch | pa.Table) -> Digest:
     """The digest of all rows over all columns, in schema order."""
     batches = rows.combine_chunks().to_batches() if isinstance(rows, pa.Table) else [rows]
     return sum((Digest.of(*row_hashes(batch)) for batch in batches), Digest.zero())
+
+
+def digest_of_texts(texts: Sequence[bytes]) -> Digest:
+    """The digest of texts, such as the lines of a file; not that of rows which hold them."""
+    halves = array("Q", b"".join([blake2b(text, digest_size=16).digest() for text in texts]))
+    if sys.byteorder == "big":
+        halves.byteswap()
+    return Digest(len(texts), sum(halves[0::2]) % _WRAP, sum(halves[1::2]) % _WRAP)
 
 
 def row_hashes(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from confluent_kafka import (
     TIMESTAMP_NOT_AVAILABLE,
@@ -17,12 +17,13 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
+    Message,
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from tidemark.answers import ConsumerGroup, OpenTransaction
+from tidemark.answers import ConsumerGroup, OpenTransaction, Record
 from tidemark.errors import (
     ConfigurationError,
     DataLost,
@@ -293,6 +294,13 @@ class KafkaCluster:
 
     def _read(self, covered: Range, *, first_only: bool = False) -> Iterator[int]:
         """Offsets of the committed records of a range, ascending."""
+        for record in self.records(covered):
+            yield record.offset
+            if first_only:
+                return
+
+    def records(self, covered: Range) -> Iterator[Record]:
+        """The committed records of a range, ascending; read without a group, so nothing is ever committed."""
         place = covered.at
         consumer = Consumer({**self._reading("read_committed"), "enable.partition.eof": True}, logger=_SILENT)
         try:
@@ -301,7 +309,7 @@ class KafkaCluster:
                 message = consumer.poll(TIMEOUT_S)
                 if message is None:
                     raise Unavailable(
-                        f"no answer within {TIMEOUT_S:.0f} s when reading a second time",
+                        f"no answer within {TIMEOUT_S:.0f} s when reading records",
                         next_step="check that the broker runs, then retry",
                         topic=place.topic,
                         partition=place.partition,
@@ -312,8 +320,8 @@ class KafkaCluster:
                     raise self._translate(error)
                 if error is not None or offset is None or offset >= covered.end:
                     return
-                yield offset
-                if first_only or offset == covered.end - 1:
+                yield _record(message, offset)
+                if offset == covered.end - 1:
                     return
         finally:
             consumer.close()
@@ -367,3 +375,16 @@ class KafkaCluster:
                     next_step="a replica lags or the log was truncated; try again, then compare with tidemark lag",
                     **where,
                 )
+
+
+def _record(message: Message, offset: int) -> Record:
+    headers = cast("list[tuple[str, bytes | None]] | None", message.headers())
+    return Record(
+        topic=message.topic() or "",
+        partition=message.partition() or 0,
+        offset=offset,
+        timestamp_ms=message.timestamp()[1],
+        key=message.key(),
+        value=message.value(),
+        headers=None if headers is None else tuple(headers),
+    )

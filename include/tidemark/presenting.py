@@ -11,6 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tidemark.accepting import Decision
 from tidemark.closing import Closing, Lag
@@ -76,6 +77,14 @@ def worked(outcome: Outcome) -> None:
         f"      manifest {outcome.manifest_id} attempt {outcome.attempt} {outcome.ending}: read {counts.read:,}, "
         f"written {counts.written:,}, dead-lettered {counts.dead_lettered:,}"
     )
+
+
+def as_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Rows of text, none of it taken for rich's markup."""
+    table = Table(*columns, title=title)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    _console().print(table)
 
 
 def as_text(value: object) -> str:

@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "boto3": ("s3.py", "s3_client.py"),
     "botocore": ("s3.py", "s3_client.py"),
     "psycopg": ("manifest/", "sinks/postgres"),
+    "fastavro": ("sinks/avro_files.py",),
 }
 
 
@@ -87,11 +88,21 @@ def test_importing_a_pure_module_imports_no_driver(name: str) -> None:
 
 
 def test_executors_need_only_the_standard_library_and_pyarrow() -> None:
-    executed = [PACKAGE / "batch.py", PACKAGE / "sinks" / "files_writer.py"]
+    sinks = PACKAGE / "sinks"
+    executed = [PACKAGE / "batch.py", sinks / "files_writer.py", sinks / "parquet_files.py", sinks / "json_lines.py"]
     foreign = {
         short(path): third_parties(path) - {"tidemark", "pyarrow"} for start in executed for path in closure(start)
     }
-    assert {"batch.py", "sinks/files_writer.py", "decoders/strict_json.py"} <= set(foreign)
+    assert {"batch.py", "sinks/files_writer.py", "sinks/formats.py", "decoders/strict_json.py"} <= set(foreign)
+    assert {path: names for path, names in foreign.items() if names} == {}
+
+
+def test_executors_that_write_avro_need_only_its_library_beside() -> None:
+    foreign = {
+        short(path): third_parties(path) - {"tidemark", "pyarrow", "fastavro"}
+        for path in closure(PACKAGE / "sinks" / "avro_files.py")
+    }
+    assert "sinks/formats.py" in foreign
     assert {path: names for path, names in foreign.items() if names} == {}
 
 

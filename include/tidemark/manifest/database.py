@@ -336,6 +336,14 @@ class ManifestDatabase:
     def events(self, manifest: int) -> list[Row]:
         return self._rows("events", manifest=manifest)
 
+    def ranges_at(self, topic: str, partition: int, offset: int, pipeline: str | None = None) -> list[Row]:
+        """The range of each chain that holds an offset, ``kind`` None where none does; retired chains too."""
+        return self._rows("ranges_at", topic=topic, partition=partition, offset=offset, pipeline=pipeline)
+
+    def topics(self, pipeline: str | None = None) -> list[str]:
+        """The topics that any chain is of."""
+        return [row["topic"] for row in self._rows("topics", pipeline=pipeline)]
+
     def lost_ranges(self, pipeline: str) -> list[Range]:
         return [
             Range(

@@ -85,6 +85,26 @@ JOIN manifest_range r ON r.chain_id = part.chain_id
 WHERE r.manifest_id IS NOT NULL
 ORDER BY 1;
 
+-- name: ranges_at
+-- Of each chain of a partition the range that holds an offset, by index probes whatever the length of its history.
+SELECT c.pipeline, c.topic, c.topic_id, c.partition, c.incarnation, c.retired_at IS NOT NULL AS retired,
+       anchor.end_offset AS anchor, latest.end_offset AS chain_end,
+       found.start_offset, found.end_offset, found.kind::text AS kind, found.manifest_id
+FROM chain c
+JOIN manifest_range anchor ON anchor.chain_id = c.id AND anchor.kind = 'anchor'
+CROSS JOIN LATERAL (
+    SELECT r.end_offset FROM manifest_range r WHERE r.chain_id = c.id ORDER BY r.end_offset DESC LIMIT 1) latest
+LEFT JOIN LATERAL (
+    SELECT r.* FROM manifest_range r
+    WHERE r.chain_id = c.id AND r.end_offset > %(offset)s ORDER BY r.end_offset LIMIT 1) found
+    ON found.start_offset <= %(offset)s
+WHERE c.topic = %(topic)s AND c.partition = %(partition)s
+  AND (%(pipeline)s::text IS NULL OR c.pipeline = %(pipeline)s)
+ORDER BY c.pipeline, c.incarnation;
+
+-- name: topics
+SELECT DISTINCT topic FROM chain WHERE %(pipeline)s::text IS NULL OR pipeline = %(pipeline)s ORDER BY topic;
+
 -- name: insert_run
 INSERT INTO run (pipeline, run_key, kind, cut_at, reached, manifests, covered_by, notes)
 VALUES (%(pipeline)s, %(run_key)s, %(kind)s, %(cut_at)s, %(reached)s, '{}', %(covered_by)s, %(notes)s)

@@ -5,6 +5,7 @@ A nullable column is a union with null. Records inside are named after their pat
 
 import re
 from base64 import b64decode, b64encode
+from collections.abc import Iterable
 from typing import Any, BinaryIO
 
 import fastavro
@@ -34,7 +35,7 @@ class Avro(Format):
 
     def write(self, rows: pa.Table, measured: Digest, out: BinaryIO) -> Digest:
         kept = b64encode(rows.schema.remove_metadata().serialize()).decode()
-        writer = fastavro.write.Writer(  # type: ignore[attr-defined]
+        writer = fastavro.write.Writer(
             out, avro_schema(rows.schema), _CODECS[self._compression], BLOCK_BYTES, {ARROW_SCHEMA: kept}
         )
         for batch in rows.to_batches(CHUNK_ROWS):
@@ -54,7 +55,7 @@ class Avro(Format):
 
     def places(self, file: BinaryIO) -> pa.Table:
         with unreadable(_DAMAGED):
-            rows = [{name: row[name] for name in PLACES.names} for row in fastavro.reader(file)]
+            rows = [{name: row[name] for name in PLACES.names} for row in _rows(fastavro.reader(file))]
             return pa.Table.from_pylist(rows, schema=PLACES)
 
 
@@ -102,13 +103,19 @@ def _values(column: pa.Array) -> list[Any]:
         column = column.cast(pa.int64())
     elif pa.types.is_date32(column.type):
         column = column.cast(pa.int32())
-    return column.to_pylist(maps_as_pydicts="strict") if pa.types.is_nested(column.type) else column.to_pylist()
+    found: list[Any] = column.to_pylist(maps_as_pydicts="strict" if pa.types.is_nested(column.type) else None)
+    return found
+
+
+def _rows(reader: Iterable[Any]) -> list[dict[str, Any]]:
+    """Rows of our schemas, each of which is a record."""
+    return list(reader)
 
 
 def _read(file: BinaryIO) -> pa.Table:
     reader = fastavro.reader(file)
     schema = pa.ipc.read_schema(pa.py_buffer(b64decode(reader.metadata[ARROW_SCHEMA])))
-    rows = list(reader)
+    rows = _rows(reader)
     return pa.Table.from_arrays(
         [pa.array([row[field.name] for row in rows], field.type) for field in schema], schema=schema
     )

@@ -27,7 +27,7 @@ class Unreadable(Exception):
 class Format(ABC):
     """One format with one compression; ``ending`` is what its files' names end in, without the dot.
 
-    Readers of files raise ``Unreadable``, or ``OSError`` when the file cannot be got at.
+    What reads a file raises ``Unreadable``, also when it cannot be got at any more.
     """
 
     def __init__(self, ending: str, compression: str) -> None:
@@ -57,7 +57,7 @@ class Format(ABC):
 
 @contextmanager
 def unreadable(*errors: type[Exception]) -> Iterator[None]:
-    """What a library says of a damaged file, as ``Unreadable``; ``OSError`` stays, unless it is one of ``errors``."""
+    """What a library says of a damaged file, as ``Unreadable``."""
     try:
         yield
     except errors as error:

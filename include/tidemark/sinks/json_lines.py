@@ -13,7 +13,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.digest import Digest, row_digest
+from tidemark.digest import Digest, digest_of_texts
 from tidemark.json_text import json_object, json_texts, refuse_unwritable
 from tidemark.sinks.formats import PLACES, Format, Unreadable, unreadable
 
@@ -33,9 +33,8 @@ class JsonLines(Format):
         codec = self._codec()
         total = Digest.zero()
         for batch in rows.to_batches(CHUNK_ROWS):
-            lines = json_lines(batch)
-            total += _digest(lines)
-            content = _content(pc.binary_join_element_wise(lines, "\n", ""))
+            content = _content(pc.binary_join_element_wise(json_lines(batch), "\n", ""))
+            total += digest_of_texts(content.to_pybytes().split(b"\n")[:-1])
             out.write(codec.compress(content) if codec else content)
         return total
 
@@ -43,12 +42,12 @@ class JsonLines(Format):
         return sum(len(lines) for lines in self._lines(file))
 
     def digest(self, file: BinaryIO) -> Digest:
-        return sum((_digest(lines) for lines in self._lines(file)), Digest.zero())
+        return sum((digest_of_texts(lines) for lines in self._lines(file)), Digest.zero())
 
     def places(self, file: BinaryIO) -> pa.Table:
         found = [pa.table(PLACES.empty_table())]
         for lines in self._lines(file):
-            places = pc.extract_regex(lines, _PLACE)
+            places = pc.extract_regex(pa.array(lines, pa.binary()), _PLACE)
             if places.null_count:
                 raise Unreadable("a line does not begin with the place of a record")
             found.append(pa.Table.from_arrays(places.flatten(), names=PLACES.names).cast(PLACES))
@@ -63,15 +62,15 @@ class JsonLines(Format):
             case other:
                 return pa.Codec(other)
 
-    def _lines(self, file: BinaryIO) -> Iterator[pa.Array]:
+    def _lines(self, file: BinaryIO) -> Iterator[list[bytes]]:
         """The lines without their ends, some megabytes at a time; what stands behind the last end was cut short."""
-        with unreadable(pa.ArrowException, UnicodeDecodeError, OSError):
+        with unreadable(pa.ArrowException, OSError):
             stream = file if self._compression == "none" else pa.CompressedInputStream(file, self._compression)
             rest = b""
             while read := stream.read(READ_BYTES):
                 whole, end, rest = (rest + read).rpartition(b"\n")
                 if end:
-                    yield pa.array(whole.decode().split("\n"), pa.string())
+                    yield whole.split(b"\n")
         if rest:
             raise Unreadable("the last line has no end")
 
@@ -88,10 +87,6 @@ def json_lines(rows: pa.RecordBatch) -> pa.Array:
         texts |= {} if deleted is None else {"deleted": json_texts(deleted)}
         texts["data"] = json_object({name: json_texts(column) for name, column in columns.items()}, rows.num_rows)
     return json_object(texts, rows.num_rows)
-
-
-def _digest(lines: pa.Array) -> Digest:
-    return row_digest(pa.record_batch([lines], names=["line"]))
 
 
 def _content(lines: pa.Array) -> pa.Buffer:

@@ -17,13 +17,13 @@ class Parquet(Format):
         return measured
 
     def count(self, file: BinaryIO) -> int:
-        with unreadable(pa.ArrowException):
+        with unreadable(pa.ArrowException, OSError):
             return int(pq.read_metadata(file).num_rows)
 
     def digest(self, file: BinaryIO) -> Digest:
-        with unreadable(pa.ArrowException):
+        with unreadable(pa.ArrowException, OSError):
             return row_digest(pq.read_table(file))
 
     def places(self, file: BinaryIO) -> pa.Table:
-        with unreadable(pa.ArrowException):
+        with unreadable(pa.ArrowException, OSError):
             return pq.read_table(file, columns=PLACES.names)

@@ -260,6 +260,19 @@ class PostgresSink(Sink):
         dead = _sum(self._staged(now, ObjectKind.DEAD_LETTER))
         return bool(found["lacking"] == 0 and self.dead_letters(now.manifest_id) == dead)
 
+    def row_at(self, manifest: int, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
+        """Key, ``_attempt`` and ``_deleted`` of the row a record became; None when a newer one of its key is there."""
+        parts: Parts = {"table": self._table.identifier, "key": names(self.config.key)}
+        place: dict[str, Any] = {"manifest": manifest, "topic": topic, "partition": partition, "offset": offset}
+        rows = self._table.rows("row_at", parts, **place)
+        return rows[0] if rows else None
+
+    def dead_letter_at(self, manifest: int, topic: str, partition: int, offset: int) -> str | None:
+        """Why a record is a dead letter; None when it is not."""
+        place: dict[str, Any] = {"manifest": manifest, "topic": topic, "partition": partition, "offset": offset}
+        rows = self._table.rows("dead_letter_at", **place)
+        return rows[0]["reason"] if rows else None
+
     def dead_letters(self, manifest: int) -> int:
         """How many dead letters of a manifest are kept."""
         return int(self._table.rows("count_dead_letters", manifest=manifest)[0]["rows"])

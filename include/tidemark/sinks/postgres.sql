@@ -167,5 +167,15 @@ SELECT _manifest_id AS manifest, _topic AS topic, _partition AS partition, min(_
        max(_offset) AS last, count(*) AS rows, max(_attempt) AS attempt
 FROM {table} WHERE _manifest_id IS NOT NULL GROUP BY _manifest_id, _topic, _partition;
 
+-- name: row_at
+-- The row that a record became, unless a newer one of its key took its place: one pass over the table.
+SELECT {key}, _attempt, _deleted FROM {table}
+WHERE _manifest_id = %(manifest)s AND _topic = %(topic)s AND _partition = %(partition)s AND _offset = %(offset)s;
+
+-- name: dead_letter_at
+SELECT _reason AS reason FROM tidemark_target.dead_letter
+WHERE target = %(target)s AND _manifest_id = %(manifest)s
+  AND _topic = %(topic)s AND _partition = %(partition)s AND _offset = %(offset)s;
+
 -- name: count_dead_letters
 SELECT count(*) AS rows FROM tidemark_target.dead_letter WHERE target = %(target)s AND _manifest_id = %(manifest)s;
