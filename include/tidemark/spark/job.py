@@ -22,13 +22,14 @@ from tidemark.failpoints import failpoint, watching
 from tidemark.model import Order, Receipt, receipt_of_tasks
 from tidemark.offsets import Range
 from tidemark.sinks.writers import has_staged
+from tidemark.spark import executors
 
 
 def stage(session: SparkSession, order: Order) -> Receipt:
     """Do an order; raises ``UndecodableRecord`` when the pipeline says fail, ``WorkFailed`` when Spark does."""
     failpoint("read.before")
     try:
-        with watching("stage.mid", lambda: _something_is_staged(order)):
+        with watching("stage.mid", lambda: _something_is_staged(order)), executors.expected(session):
             rows = read(session, order).mapInArrow(_task(order), "receipt string").collect()
     except (PySparkException, Py4JError, ConnectionError) as failed:  # the last two: lost offsets, a JVM that died
         raise WorkFailed(
