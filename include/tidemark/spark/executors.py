@@ -27,7 +27,7 @@ def count(session: SparkSession) -> int:
 @contextmanager
 def expected(session: SparkSession) -> Iterator[None]:
     """Cancel the jobs inside, and raise ``Unavailable``, when there was no executor for five minutes together."""
-    if is_local(session.sparkContext.master):
+    if is_local(str(session.sparkContext.master)):
         yield
         return
     over, given_up = threading.Event(), threading.Event()
