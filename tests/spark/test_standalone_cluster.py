@@ -41,8 +41,10 @@ def python_without_tidemark(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [site] = home.glob("lib/python3.*/site-packages")
     (site / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
     python = home / "bin" / "python"
-    known = [subprocess.run([python, "-c", f"import {one}"], cwd="/", env={}).returncode == 0 for one in
-             ("pyarrow, pyspark, psycopg", "tidemark")]  # fmt: skip
+    known = [
+        subprocess.run([python, "-c", f"import {one}"], cwd="/", env={}, capture_output=True).returncode == 0
+        for one in ("pyarrow, pyspark, psycopg", "tidemark")
+    ]
     assert known == [True, False]
     return python
 
