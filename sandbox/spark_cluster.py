@@ -40,9 +40,9 @@ class SparkCluster:
         self._port, self._page = free_port(), free_port()
         self._master: Child | None = None
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        self._environment = {
-            **inherited, "SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": "127.0.0.1", **(environment or {}),
-        }  # fmt: skip
+        # Spark's scripts, which are not used here, would find the Scala version out.
+        own = {"SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": "127.0.0.1"}
+        self._environment = {**inherited, **own, **(environment or {})}
 
     def __enter__(self) -> Self:
         self.start()

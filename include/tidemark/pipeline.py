@@ -204,8 +204,8 @@ class Spark(Section):
         "spark.jars*": "Tidemark brings its own jars",
         "spark.submit.*": "Tidemark submits the application itself",
         "spark.app.*": "the application is named after its manifest",
-        "spark.executorenv.airflow_conn*": "properties are seen in process lists; executors look connections up "
-        "in their own environment",
+        "spark.executorenv.airflow_conn*": "properties are seen in process lists; executors look connections up in "
+        "their own environment",
         "spark.master": "the Spark connection, or --master, says where it runs",
         "*password*": "properties are seen in process lists; give secrets by the environment",
         "*secret*": "properties are seen in process lists; give secrets by the environment",

@@ -102,7 +102,7 @@ def test_how_spark_splits_the_work_changes_neither_rows_nor_counts(
     [order] = orders(world)
     plain = job.stage(session, order)
     if parallelism.startswith("7"):
-        split: Any = SimpleNamespace(read=session.read.option("minPartitions", "7"))
+        split: Any = SimpleNamespace(read=session.read.option("minPartitions", "7"), sparkContext=session.sparkContext)
     else:
         split = session
         read = job.read

@@ -4,20 +4,27 @@ Their Python has what an administrator installs there (PySpark, pyarrow, psycopg
 table's database is in the workers' environment, as it would be on their machines.
 """
 
+import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import sysconfig
+import time
 import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from sandbox.broker import Broker
 from sandbox.postgres import Postgres
+from sandbox.processes import free_port
 from sandbox.spark_cluster import SparkCluster
+from tests.airflow_world import AirflowWorld
 from tests.table_world import TableWorld
 from tests.world import wait_stopped
 
@@ -34,8 +41,10 @@ def python_without_tidemark(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [site] = home.glob("lib/python3.*/site-packages")
     (site / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
     python = home / "bin" / "python"
-    known = [subprocess.run([python, "-c", f"import {one}"], cwd="/", env={}).returncode == 0 for one in
-             ("pyarrow, pyspark, psycopg", "tidemark")]  # fmt: skip
+    known = [
+        subprocess.run([python, "-c", f"import {one}"], cwd="/", env={}, capture_output=True).returncode == 0
+        for one in ("pyarrow, pyspark, psycopg", "tidemark")
+    ]
     assert known == [True, False]
     return python
 
@@ -46,10 +55,11 @@ def warehouse(postgres: Postgres) -> Iterator[str]:
         yield dsn
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster(services: Path, warehouse: str) -> Iterator[SparkCluster]:
     with SparkCluster(services, environment={"AIRFLOW_CONN_WAREHOUSE": warehouse}) as started:
         yield started
+    shutil.rmtree(started.state)
 
 
 @pytest.fixture
@@ -73,29 +83,132 @@ def make_world(
     yield make
     for world in made:
         world.stop()
+        world.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public; DROP SCHEMA IF EXISTS tidemark_target CASCADE")
 
 
-def start(world: TableWorld, master: str, failpoint: str = "") -> "subprocess.Popen[str]":
+def start(world: TableWorld, master: str, *words: str, failpoint: str = "") -> "subprocess.Popen[str]":
     env = {"SPARK_LOCAL_IP": "127.0.0.1", "TIDEMARK_SPARK_MASTER": master}
-    return world.start("run", "demo", failpoint=failpoint, spark=True, env=env)
+    return world.start(*words, failpoint=failpoint, spark=True, env=env)
+
+
+def end(process: "subprocess.Popen[str]") -> tuple[str, str]:
+    out, err = process.communicate(timeout=START)
+    assert "Traceback" not in err
+    return out, err
 
 
 def test_a_worker_that_dies_in_the_middle_costs_nothing_and_the_package_came_by_itself(
     make_world: Callable[..., TableWorld], cluster: SparkCluster
 ) -> None:
     world = make_world()
-    process = start(world, cluster.master, "stage.mid:stop")
+    process = start(world, cluster.master, "run", "demo", failpoint="stage.mid:stop")
     wait_stopped(process, timeout=START)
     assert len(list(cluster.state.glob("work*/app-*/*/tidemark-*.zip"))) == 2, "each executor was sent the package"
     cluster.kill_worker(0)
     os.killpg(process.pid, signal.SIGCONT)
-    said = process.communicate(timeout=START)[1]
+    _, said = end(process)
     assert process.returncode == 0, said
     [manifest] = world.json("manifests", "demo")
     assert manifest["published_attempt"] == 1, "Spark did the tasks again; the attempt is one"
     world.assert_complete()
-    seen = [path.read_bytes() for path in cluster.logs.glob("spark-*.log")]
-    seen += [path.read_bytes() for path in cluster.state.rglob("std*")]
-    seen.append((world.folder / "_logs" / "spark.log").read_bytes())
+    assert_not_told(world, cluster)
+
+
+def assert_not_told(world: TableWorld, cluster: SparkCluster) -> None:
+    """The executors have the password from their own environment, and nobody wrote it down."""
     password = world.targets["warehouse"].split(":")[2].split("@")[0].encode()
-    assert not any(password in text for text in seen), "the executors have it from their own environment"
+    seen = [*cluster.logs.glob("spark-*.log"), *cluster.state.rglob("std*"), *world.folder.rglob("_logs/*")]
+    assert len(seen) > 5
+    assert [path for path in seen if password in path.read_bytes()] == []
+
+
+def test_the_doctor_asks_every_executor(make_world: Callable[..., TableWorld], cluster: SparkCluster) -> None:
+    world = make_world()
+    world.lake.mkdir()
+    process = start(world, cluster.master, "doctor", "demo", "--json")
+    out, said = end(process)
+    assert process.returncode == 0, out + said
+    found = json.loads(out)
+    assert {one["verdict"] for one in found if one["check"].startswith("executor")} == {"ok"}
+    assert "2 of 2 answered" in " ".join(one["said"] for one in found if one["check"] == "executors")
+    assert list(world.lake.iterdir()) == []
+    assert_not_told(world, cluster)
+
+
+@pytest.mark.exhaustive
+def test_a_driver_that_dies_leaves_executors_that_do_no_harm(
+    make_world: Callable[..., TableWorld], cluster: SparkCluster
+) -> None:
+    world = make_world()
+    process = start(world, cluster.master, "run", "demo", failpoint="stage.mid:kill9")
+    process.communicate(timeout=START)
+    assert process.returncode == -signal.SIGKILL
+    world.assert_whole()
+    process = start(world, cluster.master, "retry", "demo")
+    _, said = end(process)
+    assert process.returncode == 0, said
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+@pytest.mark.exhaustive
+def test_the_spark_connection_of_airflow_decides_and_may_name_a_cluster(
+    airflow_world: AirflowWorld,
+    make_world: Callable[..., TableWorld],
+    cluster: SparkCluster,
+    warehouse: str,
+) -> None:
+    demo, airflow = airflow_world, airflow_world.airflow
+    world = make_world()
+    world.dsn, demo.world = demo.world.dsn, world
+    found = {key: str(value) for key, value in conninfo_to_dict(warehouse).items()}
+    airflow.create_connection(
+        "warehouse", "postgres", found["host"], port=int(found["port"]), login=found["user"],
+        password=found["password"], schema=found["dbname"],
+    )  # fmt: skip
+    airflow.delete_connection("spark_default")
+    host, _, port = cluster.master.rpartition(":")
+    airflow.create_connection("spark_default", "spark", host, port=int(port))
+    try:
+        demo.deploy()
+        demo.succeed(demo.trigger())
+        world.assert_complete()
+        assert len(list(cluster.state.glob("work*/app-*/*/tidemark-*.zip"))) == 2
+        assert_not_told(world, cluster)
+    finally:
+        airflow.delete_connection("warehouse")
+        airflow.delete_connection("spark_default")
+        airflow.create_connection("spark_default", "spark", "local[2]")
+
+
+@pytest.mark.exhaustive
+def test_a_master_that_is_not_there_is_said_at_once(make_world: Callable[..., TableWorld]) -> None:
+    world = make_world()
+    started = time.monotonic()
+    process = start(world, f"spark://127.0.0.1:{free_port()}", "run", "demo")
+    _, said = end(process)
+    assert process.returncode == 1
+    assert "the Spark master cannot be reached" in said
+    assert time.monotonic() - started < 60, "Spark itself tries for a minute, and would be started first"
+    [manifest] = world.json("manifests", "demo")
+    assert manifest["state"] == "failed"
+
+
+@pytest.mark.exhaustive
+def test_a_cluster_without_room_ends_the_attempt_instead_of_keeping_it_for_ever(
+    make_world: Callable[..., TableWorld], cluster: SparkCluster
+) -> None:
+    world = make_world(**{"spark.executor.memory": "2g"})  # a worker has one
+    program = "from tidemark.spark import executors; executors.PATIENCE_S = 5; from tidemark import cli; cli.main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "run", "demo", "--master", cluster.master],
+        env=world.environment(SPARK_LOCAL_IP="127.0.0.1"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    world.started.append(process)
+    _, said = end(process)
+    assert process.returncode == 1
+    assert "Spark had no executor for 5 s" in said
+    world.assert_whole()
+    world.ok("retry", "demo")
+    world.assert_complete()

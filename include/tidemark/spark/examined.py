@@ -20,6 +20,7 @@ from tidemark.doctor.finding import Check, Finding, clock, failed, ok, warning
 from tidemark.pipeline import Pipeline
 from tidemark.settings import Settings
 from tidemark.sink_settings import FilesSinkConfig, PostgresSinkConfig
+from tidemark.spark.executors import count
 from tidemark.spark.job import reason_of
 from tidemark.spark.probe import REST_S, Questions, look
 from tidemark.spark.session import check_master, open_session
@@ -53,8 +54,8 @@ def executors(
     log = settings.home / "_logs" / "spark.log"
     session = open_session(master, settings.spark_jars, log, home=settings.home, conf=conf)
     try:
-        count = _registered(session)
-        if count == 0:
+        registered = _registered(session)
+        if registered == 0:
             yield failed(
                 "executors",
                 f"the master gave this application no executor within {EXECUTORS_S:.0f} s",
@@ -62,15 +63,15 @@ def executors(
             )
             return
         with _nonces(pipelines) as nonces:
-            found, seconds = _answers(session, _questions(pipelines, brokers, nonces), count)
+            found, seconds = _answers(session, _questions(pipelines, brokers, nonces), registered)
     finally:
         session.stop()
     if isinstance(found, str):
         yield failed("executors", f"a small job failed: {found}", "mend that first; the executors' logs say more")
         return
     for one in found:
-        yield from _compared(one)
-    yield ok("executors", f"{len(found)} of {count} answered within {seconds:.0f} s")
+        yield from compared(one)
+    yield ok("executors", f"{len(found)} of {registered} answered within {seconds:.0f} s")
     for root in _roots(pipelines):
         if not Path(root).is_dir():
             said = f"{root} is not there yet, so it could not be compared with what executors see"
@@ -79,22 +80,21 @@ def executors(
 
 def _registered(session: SparkSession) -> int:
     """How many executors there are once their number has rested for two seconds."""
-    status = session.sparkContext._jsc.sc()
     deadline, before, since = time.monotonic() + EXECUTORS_S, 0, time.monotonic()
     while time.monotonic() < deadline:
-        count = int(status.getExecutorMemoryStatus().size()) - 1  # the driver counts itself
-        if count != before:
-            before, since = count, time.monotonic()
-        elif count and time.monotonic() - since > 2:
+        now = count(session)
+        if now != before:
+            before, since = now, time.monotonic()
+        elif now and time.monotonic() - since > 2:
             break
         time.sleep(0.2)
     return before
 
 
-def _answers(session: SparkSession, questions: Questions, count: int) -> tuple[list[dict[str, Any]] | str, float]:
+def _answers(session: SparkSession, questions: Questions, registered: int) -> tuple[list[dict[str, Any]] | str, float]:
     """One answer of each executor, or why there is none; and the seconds it took."""
     context = session.sparkContext
-    tasks = min(max(2 * context.defaultParallelism, 2 * count), TASKS)
+    tasks = min(2 * max(context.defaultParallelism, registered), TASKS)
     started = time.monotonic()
     try:
         said = context.parallelize(range(tasks), tasks).mapPartitions(partial(look, questions)).collect()
@@ -134,7 +134,8 @@ def _nonces(pipelines: Sequence[Pipeline]) -> Iterator[list[Path]]:
                 file.unlink()
 
 
-def _compared(one: dict[str, Any]) -> Iterator[Finding]:
+def compared(one: dict[str, Any]) -> Iterator[Finding]:
+    """What is to be said of one executor's answer, which has the keys that ``probe.look`` gives it, and ``ahead``."""
     where = f"executor {one['host']} {one['folder']}"
     ours = {name: version(name) for name in ("pyspark", "pyarrow")}
     if one["python"] != platform.python_version():

@@ -141,7 +141,8 @@ def _session(master: str, settings: Mapping[str, str]) -> SparkSession:
     try:
         session = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as failed:
-        said = next((line for line in str(failed).splitlines() if line.strip()), type(failed).__name__)
+        lines = [line for line in str(failed).splitlines() if line.strip()] or [type(failed).__name__]
+        said = next((line for line in lines if line.startswith(": ")), lines[0]).removeprefix(": ")  # of the JVM
         raise WorkFailed(
             f"Spark did not start: {said.strip()[:300]}",
             next_step="TIDEMARK_HOME/_logs/spark.log says more; tidemark doctor checks Java, jars and master",

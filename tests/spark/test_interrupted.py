@@ -1,0 +1,50 @@
+"""Ctrl-C: one clear line and exit status 130, whatever Spark is at."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+from sandbox.processes import wait_until
+from tests.world import World, wait_stopped
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def has_jvm(process: "subprocess.Popen[str]") -> bool:
+    return any("java" in one.name() for one in psutil.Process(process.pid).children(recursive=True))
+
+
+def assert_one_clear_line(world: World, process: "subprocess.Popen[str]") -> None:
+    said = process.communicate(timeout=240)[1]
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert "py4j" not in said
+    assert said.splitlines()[-1].startswith("interrupted; nothing is published half")
+    [manifest] = world.json("manifests", "demo")
+    assert manifest["state"] == "failed"
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_interrupted_while_spark_starts(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    world.produce(20)
+    process = world.start("run", "demo", "--master", "local[2]", spark=True)
+    wait_until(lambda: has_jvm(process), "a JVM", timeout=240)
+    process.send_signal(signal.SIGINT)
+    assert_one_clear_line(world, process)
+
+
+@pytest.mark.exhaustive
+def test_interrupted_while_spark_works(make_world: Callable[..., World]) -> None:
+    world = make_world(partitions=4, settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(200)
+    process = world.start("run", "demo", "--master", "local[1]", failpoint="stage.mid:stop", spark=True)
+    wait_stopped(process, timeout=240)
+    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGCONT)
+    assert_one_clear_line(world, process)

@@ -1,0 +1,68 @@
+"""What the doctor makes of an executor's answer, compared with the driver."""
+
+import platform
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+import tidemark
+from tidemark.doctor.finding import Verdict
+from tidemark.spark.examined import compared
+from tidemark.spark.probe import Questions, look
+
+HERE = {
+    "host": "worker-1",
+    "folder": "/work/app-1/0",
+    "ahead": 0.0,
+    "python": platform.python_version(),
+    "packages": {"pyarrow": version("pyarrow"), "pyspark": version("pyspark"), "psycopg": version("psycopg")},
+    "tidemark": f"{tidemark.__version__} from /somewhere/tidemark.zip",
+    "missing": [],
+    "unreachable": {},
+    "unseen": [],
+    "read_only": [],
+    "brokers": [],
+}
+
+
+def test_an_executor_like_the_driver_is_well() -> None:
+    assert {one.verdict for one in compared(HERE)} == {Verdict.OK}
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "said"),
+    [({"python": "3.11.0"}, Verdict.WARNING, "Python 3.11.0, the driver has"),
+     ({"packages": {**HERE["packages"], "pyarrow": None}}, Verdict.FAILED, "its Python has no pyarrow"),
+     ({"packages": {**HERE["packages"], "pyarrow": "1.0"}}, Verdict.WARNING, "pyarrow 1.0, the driver has"),
+     ({"tidemark": "0.0.9 from /usr/lib"}, Verdict.FAILED, "tidemark 0.0.9"),
+     ({"missing": ["warehouse"]}, Verdict.FAILED, "it does not find the connection warehouse"),
+     ({"unreachable": {"warehouse": "cannot be reached"}}, Verdict.FAILED, "cannot be reached"),
+     ({"unseen": ["/lake/.doctor-1"], "read_only": ["/lake/.doctor-1"]}, Verdict.FAILED, "writes to /lake"),
+     ({"read_only": ["/lake/.doctor-1"]}, Verdict.FAILED, "may not write to /lake"),
+     ({"brokers": ["broker:9092"]}, Verdict.FAILED, "Kafka at broker:9092"),
+     ({"ahead": 90.0}, Verdict.WARNING, "90 s ahead of")],
+)  # fmt: skip
+def test_a_difference_is_one_finding_that_names_the_executor(
+    answer: dict[str, Any], verdict: Verdict, said: str
+) -> None:
+    [found] = [one for one in compared({**HERE, **answer}) if one.verdict is not Verdict.OK]
+    assert (found.verdict, said in found.said) == (verdict, True), found
+    assert found.check == "executor worker-1 /work/app-1/0"
+    assert found.next_step
+
+
+def test_an_executor_tells_what_it_lacks_and_no_secret(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tmp_path_factory.mktemp("lake") / ".doctor-1"
+    seen.touch()
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", "postgresql://u:canary@127.0.0.1:1/x")
+    monkeypatch.setattr("tidemark.spark.probe.REST_S", 0)
+    questions = Questions(["warehouse", "absent"], ["warehouse"], [str(seen), "/nowhere/.doctor-1"], ["127.0.0.1:1"])
+    [answer] = look(questions, [])
+    assert '"missing": ["absent"]' in answer
+    assert '"unseen": ["/nowhere/.doctor-1"]' in answer
+    assert '"brokers": ["127.0.0.1:1"]' in answer
+    assert "the database of connection warehouse cannot be reached" in answer
+    assert "canary" not in answer
