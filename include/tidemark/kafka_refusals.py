@@ -20,8 +20,8 @@ def denied(code: int, said: str, **where: object) -> AccessDenied:
     if code == KafkaError._SSL:
         return AccessDenied(
             f"Kafka and this client do not come together: {said}",
-            next_step="check that this port speaks TLS, that ssl.ca.* has the authority of the broker's certificate, that "
-            "the certificate is valid and names this host; with ssl.certificate.*: that the broker trusts it",
+            next_step="check that this port speaks TLS, that ssl.ca.* has the authority of the broker's certificate, "
+            "that the certificate is valid and names this host; with ssl.certificate.*: that the broker trusts it",
             **where,
         )
     return AccessDenied(
