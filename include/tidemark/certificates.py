@@ -111,7 +111,7 @@ def check_pair(certificate: str, key: str, password: str | None) -> None:
 
 
 def load_pair(context: ssl.SSLContext, certificate: str, key: str, password: str | None) -> None:
-    """Give a context its certificate and key, by a file that is in memory only; nothing where there are no such files."""
+    """Give a context its certificate and key, by a file in memory only; nothing where there are no such files."""
     if not hasattr(os, "memfd_create"):
         return
     descriptor = os.memfd_create("pair")

@@ -5,14 +5,18 @@ Asked once, when a client has given up: one connection of its own, a TLS handsha
 
 import socket
 import ssl
+import struct
 from collections.abc import Mapping
+from contextlib import suppress
 
 from tidemark.certificates import WrongCertificate, certificates, load_pair, private_key
 from tidemark.kafka_security import Protocol, pem
 
 _TIMEOUT_S = 2.0
 _ALERT_S = 0.5  # TLS 1.3 says after the handshake, at the first read, that it does not take a client's certificate
-_NO_TLS = ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE")
+_CLOSED = ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE")
+# Kafka's protocol: length 10, ApiVersions (18) of version 0, correlation id 7, no client id. Any broker answers it.
+_ASK_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 
 
 def tls_cause(bootstrap_servers: str, config: Mapping[str, str]) -> str:
@@ -35,18 +39,26 @@ def tls_cause(bootstrap_servers: str, config: Mapping[str, str]) -> str:
             secured.recv(1)
     except ssl.SSLCertVerificationError as refused:
         return f"the broker's certificate: {refused.verify_message}"
-    except TimeoutError:
-        return ""
     except ssl.SSLError as failed:
-        if not protocol.tls:
-            return ""
-        if failed.reason is None or failed.reason in _NO_TLS:
-            return f"port {port} speaks no TLS, and security.protocol is {protocol}"
-        return f"the broker ends the handshake: {failed.reason.lower().replace('_', ' ')}"
+        if failed.reason is None or failed.reason in _CLOSED:
+            return _without_tls(host, int(port), protocol)
+        return f"the broker ends the handshake: {failed.reason.lower().replace('_', ' ')}" if protocol.tls else ""
     except ConnectionResetError:
-        return f"port {port} speaks no TLS, and security.protocol is {protocol}" if protocol.tls else ""
+        return _without_tls(host, int(port), protocol)
     except (OSError, WrongCertificate):
         return ""
+    return ""
+
+
+def _without_tls(host: str, port: int, protocol: Protocol) -> str:
+    """A port that ends a handshake speaks no TLS, or nobody is at work behind it: only an answer tells which."""
+    if not protocol.tls:
+        return ""
+    with suppress(OSError, struct.error), socket.create_connection((host, port), timeout=_TIMEOUT_S) as plain:
+        plain.sendall(_ASK_VERSIONS)
+        _, correlation = struct.unpack(">ii", plain.recv(8, socket.MSG_WAITALL))
+        if correlation == 7:
+            return f"port {port} speaks no TLS, and security.protocol is {protocol}"
     return ""
 
 
