@@ -22,8 +22,8 @@ PROMPTLY = 16  # a port that says nothing is given up after 10 s
 
 
 @pytest.fixture
-def world(make_world: MakeWorld, secured: Secured) -> World:
-    return secured.world(make_world, "SCRAM-SHA-512")
+def world(make_secured_world: MakeWorld) -> World:
+    return make_secured_world("SCRAM-SHA-512")
 
 
 def refused(within: float, kind: type[TidemarkError], secured: Secured, world: World, way: str, **changed: Any) -> str:
@@ -40,8 +40,8 @@ def refused(within: float, kind: type[TidemarkError], secured: Secured, world: W
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_way_in_plans_and_reads_a_second_time(make_world: MakeWorld, secured: Secured, way: str) -> None:
-    world = secured.world(make_world, way, kafka={"gaps": "transactions"})
+def test_every_way_in_plans_and_reads_a_second_time(make_secured_world: MakeWorld, secured: Secured, way: str) -> None:
+    world = make_secured_world(way, kafka={"gaps": "transactions"})
     world.produce(20)
     world.transact("never seen", commit=False)
     [*_, last] = world.json("plan", "demo")["manifests"]
