@@ -5,7 +5,6 @@ certificate is required) and ``EXPIRED`` (TLS, with a certificate that is none a
 ``localhost``, and their certificate names nothing else.
 """
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,7 +26,8 @@ from sandbox.broker import Broker
 from sandbox.processes import free_port
 
 _SECURITY = "org.apache.kafka.common.security"
-_SCRAM = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
+_SCRAM = (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+ISSUER = "https://example.com/tokens"
 
 
 class SecuredBroker(Broker):
@@ -56,13 +56,13 @@ class SecuredBroker(Broker):
 
     def _make_users(self) -> None:
         admin = self.admin()
-        made: list[UserScramCredentialAlteration] = [
-            UserScramCredentialUpsertion(name, ScramCredentialInfo(mechanism, 4096), password.encode())
-            for name, password in self.users.items()
-            for mechanism in _SCRAM.values()
-        ]
-        for future in admin.alter_user_scram_credentials(made).values():
-            future.result(timeout=30)
+        for mechanism in _SCRAM:  # one request for each: a user may stand in it once
+            made: list[UserScramCredentialAlteration] = [
+                UserScramCredentialUpsertion(name, ScramCredentialInfo(mechanism, 4096), password.encode())
+                for name, password in self.users.items()
+            ]
+            for future in admin.alter_user_scram_credentials(made).values():
+                future.result(timeout=30)
 
     def allow(self, topic: str, user: str, operation: AclOperation) -> None:
         """Let one user do one thing with a topic; from then on nobody else may do anything with it."""
@@ -111,7 +111,8 @@ class SecuredBroker(Broker):
         return {f"{prefix}.type": "PEM", f"{prefix}.location": store}
 
     def _sasl(self) -> dict[str, object]:
-        users = " ".join(f"user_{name}={json.dumps(password)}" for name, password in self.users.items())
+        quoted = {name: one.replace("\\", "\\\\").replace('"', '\\"') for name, one in self.users.items()}
+        users = " ".join(f'user_{name}="{one}"' for name, one in quoted.items())
         modules = {
             "plain": f"plain.PlainLoginModule required {users}",
             "scram-sha-256": "scram.ScramLoginModule required",
@@ -125,11 +126,17 @@ class SecuredBroker(Broker):
                 "OAuthBearerValidatorCallbackHandler",
                 "listener.name.sasl.sasl.oauthbearer.jwks.endpoint.url": self._jwks.as_uri(),
                 "listener.name.sasl.sasl.oauthbearer.expected.audience": "kafka",
+                "listener.name.sasl.sasl.oauthbearer.expected.issuer": ISSUER,
             }
         enabled = ",".join(name.upper() for name in modules)
         jaas = {
-            # A properties file takes the backslashes of its values away.
-            f"listener.name.sasl.{name}.sasl.jaas.config": f"{_SECURITY}.{module};".replace("\\", "\\\\")
+            f"listener.name.sasl.{name}.sasl.jaas.config": _property(f"{_SECURITY}.{module};")
             for name, module in modules.items()
         }
         return {**found, **jaas, "listener.name.sasl.sasl.enabled.mechanisms": enabled}
+
+
+def _property(value: str) -> str:
+    """As a file of Java properties wants it: backslashes twice, and nothing beyond ASCII."""
+    text = value.replace("\\", "\\\\")
+    return "".join(one if ord(one) < 128 else f"\\u{ord(one):04x}" for one in text)

@@ -117,6 +117,22 @@ def secured(services: Path) -> Iterator[Secured]:
 
 
 @pytest.fixture
+def make_secured_world(
+    tmp_path: Path, database: str, secured: Secured, spark_jars: Path
+) -> Iterator[Callable[..., World]]:
+    """Makes a pipeline that reads from the secured broker: ``make_secured_world("mTLS", kafka={..})``."""
+    made: list[World] = []
+
+    def make(way: str, **settings: Any) -> World:
+        made.append(secured.world(tmp_path / f"secured{len(made)}", database, spark_jars, way, **settings))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.stop()
+
+
+@pytest.fixture
 def topic(broker: Broker) -> Iterator[TopicFactory]:
     """Makes topics with names of this test alone: ``topic(partitions=2, config={..}, prefix="orders")``."""
     made: list[str] = []
@@ -206,8 +222,7 @@ def make_world(tmp_path: Path, database: str, broker: Broker, spark_jars: Path) 
     made: list[World] = []
 
     def make(**settings: Any) -> World:
-        settings = {"broker": broker, **settings}
-        made.append(World(tmp_path / f"world{len(made)}", database, spark_jars=spark_jars, **settings))
+        made.append(World(tmp_path / f"world{len(made)}", database, broker, spark_jars, **settings))
         return made[-1]
 
     yield make

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,10 +74,10 @@ class Secured:
         found = kafka_connection(pipeline, lambda _: {"extra": self.extra(way, **changed)})
         return KafkaCluster(found.bootstrap_servers, found.config)
 
-    def world(self, make_world: Callable[..., World], way: str, **settings: Any) -> World:
+    def world(self, folder: Path, dsn: str, spark_jars: Path, way: str, **settings: Any) -> World:
         """A pipeline that comes in by its connection; its own records are sent through the open listener."""
         kafka = {"bootstrap_servers": None, "connection": CONNECTION, **settings.pop("kafka", {})}
-        world = make_world(broker=self.broker, settings={"kafka": kafka, **settings})
+        world = World(folder, dsn, self.broker, spark_jars, settings={"kafka": kafka, **settings})
         world.targets[CONNECTION] = self.variable(way)
         return world
 

@@ -11,6 +11,8 @@ from typing import Any, Self
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
+from sandbox.secured_broker import ISSUER
+
 KEY_ID = "only"
 LIFETIME_S = 600
 
@@ -45,7 +47,7 @@ class TokenEndpoint:
 
     def token(self) -> str:
         now = int(time.time())
-        claims = {"sub": self._client, "aud": "kafka", "scope": "kafka", "iat": now, "exp": now + LIFETIME_S}
+        claims = {"iss": ISSUER, "sub": self._client, "aud": "kafka", "iat": now, "exp": now + LIFETIME_S}
         parts = [{"alg": "RS256", "typ": "JWT", "kid": KEY_ID}, claims]
         signed = ".".join(_text(json.dumps(one).encode()) for one in parts)
         return f"{signed}.{_text(self._key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256()))}"

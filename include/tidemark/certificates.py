@@ -95,15 +95,9 @@ def private_key(option: str, text: str) -> tuple[str, bool]:
 
 
 def check_pair(certificate: str, key: str, password: str | None) -> None:
-    """The key must open with the password and belong to the certificate; checked in memory, as OpenSSL does it."""
-    if not hasattr(os, "memfd_create"):
-        return  # the clients themselves will say it, in their words
-    descriptor = os.memfd_create("pair")
+    """The key must open with the password and belong to the certificate."""
     try:
-        os.write(descriptor, f"{certificate}\n{key}\n".encode())
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        # Without a password OpenSSL would ask for one on the terminal.
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=password or "")
+        load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate, key, password)
     except ssl.SSLError as problem:
         if problem.reason in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"):
             raise WrongCertificate(
@@ -114,6 +108,17 @@ def check_pair(certificate: str, key: str, password: str | None) -> None:
             "the private key cannot be opened" + (" with ssl.key.password" if password else ""),
             "check ssl.key.password: openssl pkey -noout -in KEYFILE asks for it",
         ) from None
+
+
+def load_pair(context: ssl.SSLContext, certificate: str, key: str, password: str | None) -> None:
+    """Give a context its certificate and key, by a file in memory only; nothing where there are no such files."""
+    if not hasattr(os, "memfd_create"):
+        return
+    descriptor = os.memfd_create("pair")
+    try:
+        os.write(descriptor, f"{certificate}\n{key}\n".encode())
+        # Without a password OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=password or "")
     finally:
         os.close(descriptor)
 

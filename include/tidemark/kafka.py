@@ -35,6 +35,7 @@ from tidemark.errors import (
 from tidemark.kafka_refusals import NOT_LET_IN, denied
 from tidemark.named_connections import Secret, masked
 from tidemark.offsets import Range, TopicPartition
+from tidemark.tls_cause import tls_cause
 
 TIMEOUT_S = 10.0
 REFUSED_S = 2.0  # another broker may still let us in; librdkafka itself would try again for ever
@@ -120,13 +121,17 @@ class KafkaCluster:
     def _translate(self, error: KafkaError, topic: str | None = None) -> TidemarkError:
         self._admin.poll(0)
         refused = self._refusal[0] if self._refusal is not None and error.code() not in NOT_LET_IN else error
-        if refused.code() in NOT_LET_IN:
-            return denied(refused.code(), self._said(refused), bootstrap_servers=self.bootstrap_servers, topic=topic)
+        where = {"bootstrap_servers": self.bootstrap_servers, "topic": topic}
+        if refused.code() in NOT_LET_IN and refused.code() != KafkaError._SSL:
+            return denied(refused.code(), self._said(refused), **where)
+        if cause := tls_cause(self.bootstrap_servers, self._config):
+            return denied(KafkaError._SSL, cause, **where)
+        if refused.code() == KafkaError._SSL:
+            return denied(KafkaError._SSL, self._said(refused), **where)
         detail = f"{self._said(error)}; {self._last_error}" if self._last_error else self._said(error)
         return Unavailable(
             f"Kafka does not answer within {TIMEOUT_S:.0f} s ({detail})",
-            next_step="check that the broker runs, that bootstrap_servers (or the Airflow connection) names it, and "
-            "that security.protocol of the connection is that of this port",
+            next_step="check that the broker runs and that bootstrap_servers (or the Airflow connection) names it",
             bootstrap_servers=self.bootstrap_servers,
         )
 

@@ -100,9 +100,9 @@ def test_a_search_finds_what_is_planted(tmp_path: Path, database: str) -> None:
             pytest.param("PLAIN", marks=pytest.mark.exhaustive)],
 )  # fmt: skip
 def test_secrets_are_nowhere_after_runs_on_the_command_line(
-    make_world: MakeWorld, secured: Secured, tmp_path: Path, way: str
+    make_secured_world: MakeWorld, secured: Secured, tmp_path: Path, way: str
 ) -> None:
-    world = secured.world(make_world, way)
+    world = make_secured_world(way)
     canaries = canaries_of(secured, world)
     world.produce(60, bad_every=20)
     env = loud(tmp_path)
@@ -131,10 +131,10 @@ def test_secrets_are_nowhere_after_runs_on_the_command_line(
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine
 def test_secrets_are_nowhere_after_runs_in_airflow(
-    airflow_world: AirflowWorld, make_world: MakeWorld, secured: Secured
+    airflow_world: AirflowWorld, make_secured_world: MakeWorld, secured: Secured
 ) -> None:
     demo, airflow = airflow_world, airflow_world.airflow
-    world = secured.world(make_world, "SCRAM-SHA-512", retry_delay="1s", retries=0)
+    world = make_secured_world("SCRAM-SHA-512", retry_delay="1s", retries=0)
     world.dsn, demo.world = demo.world.dsn, world
     canaries = canaries_of(secured, world)
     extra = secured.extra("SCRAM-SHA-512")

@@ -50,9 +50,9 @@ def secrets_of(secured: Secured) -> tuple[str, ...]:
     ],
 )
 def test_every_way_in_plans_reads_and_publishes(
-    session: SparkSession, make_world: MakeWorld, secured: Secured, way: str
+    session: SparkSession, make_secured_world: MakeWorld, secured: Secured, way: str
 ) -> None:
-    world = secured.world(make_world, way)
+    world = make_secured_world(way)
     world.produce(60, bad_every=20)
     lifecycle = world.lifecycle()
     planned = lifecycle.plan(Tick("one", RunKind.MANUAL, None))
@@ -66,9 +66,9 @@ def test_every_way_in_plans_reads_and_publishes(
 
 
 def test_a_right_that_only_reading_needs_is_named_when_spark_lacks_it(
-    session: SparkSession, make_world: MakeWorld, secured: Secured
+    session: SparkSession, make_secured_world: MakeWorld, secured: Secured
 ) -> None:
-    world = secured.world(make_world, "SCRAM-SHA-512")
+    world = make_secured_world("SCRAM-SHA-512")
     world.produce(10)
     secured.broker.allow(world.topic, USER, AclOperation.DESCRIBE)
     lifecycle = world.lifecycle()
@@ -88,9 +88,9 @@ def test_a_right_that_only_reading_needs_is_named_when_spark_lacks_it(
 
 
 def test_a_driver_that_does_not_know_the_connection_says_so(
-    session: SparkSession, make_world: MakeWorld, secured: Secured
+    session: SparkSession, make_secured_world: MakeWorld, secured: Secured
 ) -> None:
-    world = secured.world(make_world, "SCRAM-SHA-512")
+    world = make_secured_world("SCRAM-SHA-512")
     world.produce(10)
     lifecycle = world.lifecycle()
     [manifest, *_] = lifecycle.plan(Tick("one", RunKind.MANUAL, None)).manifests
