@@ -19,6 +19,7 @@ from tidemark.layout import Layout, dead_letter_folder
 from tidemark.model import ObjectKind, Order, SinkOrder
 from tidemark.sinks.contract import StagedPart
 from tidemark.sinks.grouping import BESIDE, digest_of, grouped
+from tidemark.sinks.repetition import repeating_columns
 
 MIB = 1024 * 1024
 TASK_BYTES = 256 * MIB  # Arrow bytes held by one task, all folders together
@@ -142,7 +143,12 @@ class FilesWriter:
         partial = self._path(number, ".")
         self._files.create_dir(self._folder, recursive=True)
         pq.write_table(
-            table, partial, filesystem=self._files, compression=self._compression, row_group_size=ROW_GROUP_ROWS
+            table,
+            partial,
+            filesystem=self._files,
+            compression=self._compression,
+            row_group_size=ROW_GROUP_ROWS,
+            use_dictionary=repeating_columns(table),
         )
         rows = pq.read_metadata(partial, filesystem=self._files).num_rows
         size = self._files.get_file_info(partial).size
