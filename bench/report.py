@@ -42,9 +42,10 @@ def machine() -> dict[str, Any]:
 
 def line(kind: str, timing: Timing) -> str:
     """One run in one line."""
+    memory = f"{timing.memory / MIB:,.0f} MiB"
     return (
         f"{kind}: whole {timing.whole:.1f} s, session {timing.session:.1f} s, job {timing.job:.1f} s, "
-        f"publish {timing.publish:.2f} s, memory {timing.memory / MIB:,.0f} MiB, {timing.files} files"
+        f"publish {timing.publish:.2f} s, processor {timing.cpu:.1f} s, memory {memory}, {timing.files} files"
     )
 
 
@@ -74,8 +75,8 @@ def _jobs(jobs: dict[str, list[dict[str, Any]]], messages: int) -> str:
     rows = [
         f"**{messages:,} messages**, JSON to Parquet by event hour:",
         "",
-        "| | whole | messages/s | Spark starts | stage job | messages/s | publish | peak memory | files | MiB |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| | whole | messages/s | Spark starts | stage job | messages/s | publish | processor | memory | files | MiB |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for kind, timings in jobs.items():
         whole, job = _median(timings, "whole"), _median(timings, "job")
@@ -85,7 +86,7 @@ def _jobs(jobs: dict[str, list[dict[str, Any]]], messages: int) -> str:
         rows.append(
             f"| {NAMES[kind]} | {whole:.1f} s | {messages / whole:,.0f} | {_median(timings, 'session'):.1f} s "
             f"| {job:.1f} s | {messages / job:,.0f} | {publish} "
-            f"| {_median(timings, 'memory') / MIB:,.0f} MiB | {wrote} |"
+            f"| {_median(timings, 'cpu'):.1f} s | {_median(timings, 'memory') / MIB:,.0f} MiB | {wrote} |"
         )
     return "\n".join([*rows, "", *_ratios(jobs)])
 

@@ -1,5 +1,6 @@
 """Runs one contender as a fresh process, and measures it from outside."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -24,6 +25,7 @@ class Timing:
     """One run. Seconds, from the start of the process: ``whole`` to its end, ``session`` until Spark takes a job,
     ``job`` from there to the end of Spark's work, ``publish`` (Tidemark only) from there to the run's end.
 
+    ``cpu`` is processor time, which tells more than ``whole`` on a machine that does other things too.
     ``memory`` is the highest sum of resident memory over the process and all below it, in bytes; pages that forked
     processes share are counted in each.
     """
@@ -32,6 +34,7 @@ class Timing:
     session: float
     job: float
     publish: float
+    cpu: float
     memory: int
     files: int
     bytes: int
@@ -52,7 +55,10 @@ def timed(kind: str, task: dict[str, Any], folder: Path, environment: dict[str, 
         process = subprocess.Popen(
             [sys.executable, "-m", "bench.contender", kind, str(file)], env=environment, stdout=output, stderr=output
         )
-        peak = _peak_memory(process)
+        try:
+            peak, cpu = _watched(process)
+        finally:
+            _end(process)
     whole = time.time() - began
     if process.returncode != 0:
         raise SandboxFailed(f"{kind} ended with {process.returncode}\n{log.read_text()[-3000:]}", next_step=str(log))
@@ -61,23 +67,39 @@ def timed(kind: str, task: dict[str, Any], folder: Path, environment: dict[str, 
     if expected is not None:
         _check_rows(kind, Path(task["output"]), expected)
     publish = marks["done"] - marks["staged"] if kind == "tidemark" else 0.0
-    return Timing(whole, marks["session"], marks["staged"] - marks["session"], publish, peak, len(sizes), sum(sizes))
+    return Timing(
+        whole, marks["session"], marks["staged"] - marks["session"], publish, cpu, peak, len(sizes), sum(sizes)
+    )
 
 
-def _peak_memory(process: subprocess.Popen[bytes]) -> int:
-    """The highest sum seen until the process ends; whoever takes too long is killed."""
+def _watched(process: subprocess.Popen[bytes]) -> tuple[int, float]:
+    """Peak memory in bytes and processor time in seconds, until it ends; whoever takes too long is killed.
+
+    Processor time of what ends between two samples is lost: at most a tenth of a second of each process.
+    """
     peak = 0
+    used: dict[int, float] = {}
     deadline = time.monotonic() + TIMEOUT_S
     pause = threading.Event()
     while process.poll() is None:
         if time.monotonic() > deadline:
             process.kill()
-        peak = max(peak, _memory(process.pid))
+        peak = max(peak, _sample(process.pid, used))
         pause.wait(SAMPLE_S)
-    return peak
+    return peak, sum(used.values())
 
 
-def _memory(pid: int) -> int:
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Nothing of it lives on when it failed or we were interrupted."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for one in [*psutil.Process(process.pid).children(recursive=True), process]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+    process.wait()
+
+
+def _sample(pid: int, used: dict[int, float]) -> int:
+    """The memory of a process and all below it now; their processor time so far goes into ``used``, by process id."""
     try:
         top = psutil.Process(pid)
         family = [top, *top.children(recursive=True)]
@@ -87,6 +109,8 @@ def _memory(pid: int) -> int:
     for one in family:
         try:
             total += one.memory_info().rss
+            times = one.cpu_times()
+            used[one.pid] = times.user + times.system
         except psutil.NoSuchProcess:
             continue
     return total

@@ -1,11 +1,14 @@
-"""Which rows lie in which file, whatever Arrow's hash tables make of the names."""
+"""Which rows lie in which file, whatever Arrow's hash tables make of the names; which columns have a dictionary."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from tidemark.sinks.grouping import grouped
+from tidemark.sinks.repetition import repeating_columns
 
 HOURS = [datetime(2024, 3, 1, number * 7 % 5, tzinfo=UTC) + timedelta(minutes=number) for number in range(20)]
 
@@ -28,3 +31,24 @@ def test_every_row_is_in_the_group_of_its_own_topic_partition_and_period() -> No
             assert set(piece.column("_partition").to_pylist()) == {partition}
             assert set(pc.floor_temporal(piece.column("at"), unit="hour").to_pylist()) == {hour}
         assert seen == 20
+
+
+def test_columns_that_repeat_their_values_have_a_dictionary_and_no_others(tmp_path: Path) -> None:
+    count = 3_000
+    inner = pa.struct([("x", pa.string()), ("y", pa.list_(pa.int64()))])
+    rows = pa.table(
+        {
+            "offset": pa.array(range(count), pa.int64()),
+            "kind": pa.array([f"k{at % 7}" for at in range(count)]),
+            "nothing": pa.nulls(count, pa.string()),
+            "part": pa.array([{"x": "a", "y": [at % 3]} for at in range(count)], inner),
+            "named": pa.array([[("k", "v")]] * count, pa.map_(pa.string(), pa.string())),
+        }
+    )
+    pq.write_table(rows, tmp_path / "rows.parquet", use_dictionary=repeating_columns(rows))
+    group = pq.read_metadata(tmp_path / "rows.parquet").row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    with_dictionary = {one.path_in_schema for one in columns if one.has_dictionary_page}
+    assert {one.path_in_schema for one in columns} - with_dictionary == {"offset"}
+    assert pq.read_table(tmp_path / "rows.parquet").to_pylist() == rows.to_pylist()
+    assert repeating_columns(rows.slice(0, 0)) == rows.slice(0, 0).column_names[:3] + repeating_columns(rows)[2:]

@@ -158,7 +158,10 @@ class Day(Scalar):
     arrow = pa.date32()
 
     def _built(self, values: list[Any]) -> pa.Array:
-        text = pa.array(values, pa.string())
+        return self.of_text(pa.array(values, pa.string()))
+
+    def of_text(self, text: pa.Array) -> pa.Array:
+        """The days that texts name; raises ``Misfit``, or what Arrow raises for one that does not exist."""
         fits = pc.and_(pc.match_substring_regex(text, _DATE), pc.invert(pc.starts_with(text, "0000")))
         if pc.all(fits).as_py() is False:
             raise Misfit
@@ -179,7 +182,10 @@ class Instant(Scalar):
         return "not an RFC 3339 date-time" + (" with a zone" if self.zone is None else "")
 
     def _built(self, values: list[Any]) -> pa.Array:
-        text = pa.array(values, pa.string())
+        return self.of_text(pa.array(values, pa.string()))
+
+    def of_text(self, text: pa.Array) -> pa.Array:
+        """The moments that texts name; raises ``Misfit``."""
         built = instants(text, self.zone)
         if built.null_count > text.null_count:
             raise Misfit

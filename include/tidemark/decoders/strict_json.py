@@ -2,7 +2,8 @@
 
 Spark's ``from_json`` and ``pyarrow.json`` accept content after the object, a second object, duplicate names and absent
 fields without a word. Here each is an error of its record. The scanner is Python's own in C; types are checked a
-column at a time, and only a column with a wrong value is searched for it.
+column at a time, and only a column with a wrong value is searched for it. Records of which a pattern has shown that
+they can have none of these faults are read by Arrow instead (``plain_json.py``), with the same result.
 """
 
 import json
@@ -12,13 +13,17 @@ from decimal import Decimal
 from typing import Any, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemark.decoders.contract import REASON_LIMIT, Decoded
 from tidemark.decoders.json_schema import record_of
 from tidemark.decoders.nested import Record, quoted
+from tidemark.decoders.plain_json import PlainReader
 from tidemark.decoders.shapes import Misfit, json_name
 
 DEPTH_LIMIT = 128  # nesting of a record; Python's scanner gives up near 1,000, at a depth that differs by caller
+RARE = 100  # one record in so many may be read the slow way before a pattern is sought that takes it in
+LOOKED_AT = 3
 _WHITESPACE = " \t\n\r"
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
@@ -43,6 +48,7 @@ class JsonDecoder:
     def _take(self, record: Record) -> None:
         self._record = record
         self._schema = pa.schema([field.arrow for field in self._record.fields])
+        self._plain = PlainReader.of(record)
         exact = any(pa.types.is_decimal(kind) for kind in _types_within(self._record.arrow))
         self._scanner = json.JSONDecoder(
             object_pairs_hook=_unique,
@@ -62,10 +68,51 @@ class JsonDecoder:
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Decode the ``value`` of each record; a record without a value (a tombstone) is an error."""
+        values = batch.column("value")
+        fits = self._fitting(values)
+        if self._plain is None or fits is None:
+            return self._each(values)
+        others = pc.indices_nonzero(pc.invert(fits)).cast(pa.int64())
+        plain = pc.indices_nonzero(fits).cast(pa.int64())
+        try:
+            columns = self._plain.columns(values.filter(fits) if len(others) else values)
+        except (Misfit, pa.ArrowInvalid):  # a 30th of February
+            return self._each(values)
+        if not len(others):
+            return Decoded(pa.RecordBatch.from_arrays(columns, schema=self._schema), plain, ())
+        return self._joined(columns, plain, self._each(values.take(others)), others)
+
+    def _fitting(self, values: pa.Array) -> pa.Array | None:
+        """Which values Arrow may read; looks at some of the others when they are many, so that the next ones fit."""
+        if self._plain is None:
+            return None
+        fits = self._plain.fitting(values)
+        others = values if fits is None else values.filter(pc.invert(fits))
+        if len(others) * RARE <= len(values):
+            return fits
+        for value in others[:LOOKED_AT].to_pylist():
+            try:
+                record = self._parsed(value)
+            except Undecodable:
+                continue
+            if self._record.why(record, "") is None:
+                self._plain.learn(record)
+        return self._plain.fitting(values)
+
+    def _joined(self, columns: list[pa.Array], plain: pa.Array, rest: Decoded, others: pa.Array) -> Decoded:
+        """Both ways' rows in the order of the records; ``others`` says where the rest's records stand."""
+        good = pa.concat_arrays([plain, others.take(rest.good)])
+        order = pc.sort_indices(good)
+        both = [pa.concat_arrays(pair).take(order) for pair in zip(columns, rest.rows.columns, strict=True)]
+        errors = tuple((others[at].as_py(), reason) for at, reason in rest.errors)
+        return Decoded(pa.RecordBatch.from_arrays(both, schema=self._schema), good.take(order), errors)
+
+    def _each(self, values: pa.Array) -> Decoded:
+        """Decode record by record, with the reason for each that cannot be."""
         records: list[dict[str, Any]] = []
         good: list[int] = []
         errors: list[tuple[int, str]] = []
-        for index, value in enumerate(batch.column("value").to_pylist()):
+        for index, value in enumerate(values.to_pylist()):
             try:
                 records.append(self._parsed(value))
                 good.append(index)

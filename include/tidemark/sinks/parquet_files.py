@@ -7,13 +7,20 @@ import pyarrow.parquet as pq
 
 from tidemark.digest import Digest, row_digest
 from tidemark.sinks.formats import PLACES, Format, unreadable
+from tidemark.sinks.repetition import repeating_columns
 
 ROW_GROUP_ROWS = 256 * 1024
 
 
 class Parquet(Format):
     def write(self, rows: pa.Table, measured: Digest, out: BinaryIO) -> Digest:
-        pq.write_table(rows, out, compression=self._compression, row_group_size=ROW_GROUP_ROWS)
+        pq.write_table(
+            rows,
+            out,
+            compression=self._compression,
+            row_group_size=ROW_GROUP_ROWS,
+            use_dictionary=repeating_columns(rows),
+        )
         return measured
 
     def count(self, file: BinaryIO) -> int:

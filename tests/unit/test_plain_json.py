@@ -1,0 +1,180 @@
+"""Reading plain records by Arrow changes nothing but the time: rows and reasons are those of the slow way."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemark.decoders import decoder
+from tidemark.decoders.contract import Decoded
+from tidemark.decoders.json_schema import record_of
+from tidemark.decoders.plain_json import ORDERS, PlainReader
+from tidemark.decoders.strict_json import JsonDecoder
+
+DDL = (
+    "id BIGINT NOT NULL, small TINYINT, whole INT, text STRING NOT NULL, ok BOOLEAN, number DOUBLE, half FLOAT, "
+    "at TIMESTAMP, day DATE"
+)
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "at": {"type": "string", "format": "date-time"},
+        "kind": {"type": "string", "enum": ["a", "b.c", "é"]},
+        "number": {"type": ["number", "null"]},
+        "name": {"type": "string"},
+    },
+    "required": ["id", "number"],
+    "additionalProperties": False,
+}
+PLAIN = {
+    "id": 7, "small": 3, "whole": 5, "text": "a", "ok": True, "number": 0.5, "half": 0.25, "at": "2024-03-01T10:00:00Z",
+    "day": "2024-03-01", "kind": "b.c", "name": "n",
+}  # fmt: skip
+WORDS = [
+    "0", "-0", "1", "-1", "01", "127", "128", "99", "2147483647", "9999999999", "999999999999999999",
+    "9223372036854775807", "9223372036854775808", "1.0", "-0.0", "0.1", "1.", ".1", "1e2", "1E-99", "1e400", "2e38",
+    "123456789012345.12345678901234567", "3.4028236e38", "true", "false", "null", "NaN", "Infinity", "+1", "[]", "{}",
+    "[1]", '"a"', '"b.c"', '"bxc"', '"é"', '""', '"\\u0041"', '"\\u0000"', '"\\ud83d\\ude00"', '"\\ud800"', '"\\/\\n"',
+    '"\\x"', '"a\nb"', '"\t"', '"\x7f"', "'a'", '"\U0001f600"',
+    '"2024-03-01T10:00:00Z"', '"2024-02-30T10:00:00Z"', '"2024-03-01 10:00:00"',
+    '"2024-03-01T10:00:00.1234567+01:00"', '"2024-03-01T24:00:00Z"', '"2024-03-01T10:00:60Z"', '"0000-01-01"',
+    '"2024-02-30"', '"2024-3-1"', '"":', '"},{"',
+]  # fmt: skip
+WRAPPINGS = ["{}", " {} ", "{}\n", "{} junk", "{}{{}}", "{},", "[{}]", "\ufeff{}", "{}\x00", "", "{{}}"]
+
+
+def read_slowly(schema: Any, values: Sequence[bytes | None]) -> Decoded:
+    one = JsonDecoder({"schema": schema})
+    one._plain = None
+    return one.decode(batch(values))
+
+
+def batch(values: Sequence[bytes | None]) -> pa.RecordBatch:
+    return pa.record_batch({"value": pa.array(values, pa.binary())})
+
+
+def assert_same(found: Decoded, expected: Decoded) -> None:
+    found.rows.validate(full=True)
+    assert found.rows.schema == expected.rows.schema
+    assert found.errors == expected.errors
+    assert found.good.equals(expected.good)
+    assert repr(found.rows.to_pydict()) == repr(expected.rows.to_pydict())  # repr tells -0.0 from 0.0
+
+
+def plain(names: Sequence[str], separators: tuple[str, str] = (",", ":"), **changed: Any) -> bytes:
+    return json.dumps({**{name: PLAIN[name] for name in names}, **changed}, separators=separators).encode()
+
+
+@st.composite
+def records(draw: st.DrawFn, names: list[str]) -> bytes:
+    """An object of the schema's names, most of it plain; names may change places, be gone, be others or come twice."""
+    order = list(names)
+    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
+        at = draw(st.integers(0, len(order) - 1))
+        match draw(st.sampled_from(["gone", "twice", "other", "moved"])):
+            case "gone":
+                order.pop(at)
+            case "twice":
+                order.append(order[at])
+            case "other":
+                order.insert(at, "other")
+            case _:
+                order.insert(0, order.pop(at))
+        order = order or ["id"]
+    values = {name: json.dumps(PLAIN.get(name, 1)) for name in order}
+    for _ in range(draw(st.sampled_from([0, 1, 1, 2]))):
+        values[draw(st.sampled_from(order))] = draw(st.sampled_from(WORDS))
+    comma, colon = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,", " :")]))
+    text = comma.join(f'"{name}"{colon}{values[name]}' for name in order)
+    wrapped = draw(st.one_of(st.just("{}"), st.sampled_from(WRAPPINGS))).replace("{}", "{{" + "{}" + "}}", 1)
+    record = wrapped.format(text).encode()
+    return record if draw(st.integers(0, 30)) else record.replace(b"a", b"\xff")
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("schema", [DDL, SCHEMA], ids=["ddl", "json-schema"])
+def test_whatever_is_in_a_record_both_ways_say_the_same(schema: Any, data: st.DataObject) -> None:
+    names = [field.name for field in record_of(schema).fields]
+    values = data.draw(st.lists(records(names) | st.none(), min_size=1, max_size=8))
+    fast = JsonDecoder({"schema": schema})
+    fast.decode(batch([plain(names)]))
+    fast.decode(batch(values))  # learns what there is to learn
+    assert_same(fast.decode(batch(values)), read_slowly(schema, values))
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("schema", [DDL, SCHEMA], ids=["ddl", "json-schema"])
+def test_every_word_in_every_field_is_read_alike(schema: Any, word: str) -> None:
+    names = [field.name for field in record_of(schema).fields]
+    good = plain(names)
+    values = [
+        good.replace(f'"{name}":{json.dumps(PLAIN[name])}'.encode(), f'"{name}":{word}'.encode()) for name in names
+    ]
+    fast = JsonDecoder({"schema": schema})
+    fast.decode(batch([good]))
+    for value in values:
+        assert_same(fast.decode(batch([good, value])), read_slowly(schema, [good, value]))
+
+
+def fitting(one: PlainReader, values: Sequence[bytes]) -> list[bool]:
+    found = one.fitting(pa.array(values, pa.binary()))
+    return [] if found is None else found.to_pylist()
+
+
+def test_plain_records_do_not_take_the_slow_way() -> None:
+    names = [field.name for field in record_of(DDL).fields]
+    one = PlainReader.of(record_of(DDL))
+    assert one is not None
+    values = [
+        plain(names),
+        plain(names, (", ", ": ")),
+        plain(names, small=None),
+        plain(["id", "text"]),
+        plain(names[:5]),
+    ]
+    assert fitting(one, values) == []
+    one.learn(json.loads(values[0]))
+    assert fitting(one, values) == [True] * len(values)
+    assert [column.to_pylist() for column in one.columns(pa.array(values[2:4], pa.binary()))][1] == [None, None]
+
+
+def test_several_orders_and_unknown_names_are_learned_and_no_more_than_some() -> None:
+    one = PlainReader.of(record_of("a INT NOT NULL, b INT, c INT NOT NULL"))
+    assert one is not None
+    orders = ["ac", "abc", "ca", "cba", "bac", "bca", "xac"]
+    texts = [json.dumps(dict.fromkeys(order, 1)).encode() for order in orders]
+    for text in texts:
+        one.learn(json.loads(text))
+    assert fitting(one, texts) == [
+        True,
+        True,
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]  # ac and abc are one order, so are cba and ca
+    assert len(one._orders) == ORDERS
+
+
+def test_a_batch_is_read_from_the_middle_of_an_array_and_with_others_between() -> None:
+    values = [b'{"a":%d}' % number if number % 3 else b'{"a" :%d}' % number for number in range(600)]
+    whole = decoder({"format": "json", "schema": "a INT NOT NULL"})
+    part = batch([None, *values, b"junk"]).slice(1, 600)
+    for _ in range(2):
+        found = whole.decode(part)
+        assert found.rows.column("a").to_pylist() == list(range(600))
+        assert found.good.to_pylist() == list(range(600))
+    assert pc.sum(pc.cast(whole._plain.fitting(part.column("value")), pa.int64())).as_py() == 400  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("ddl", ["a DECIMAL(5,2)", "a ARRAY<INT>", "a STRUCT<b: INT>", "a MAP<STRING, INT>"])
+def test_what_has_no_pattern_has_no_reader(ddl: str) -> None:
+    assert PlainReader.of(record_of(ddl)) is None
