@@ -228,7 +228,7 @@ def endpoint(value: str) -> str:
     """The address of a store; keys have no place in it."""
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname or set("@?#") & set(value):
-        raise wrong("must be an address such as https://HOST:PORT, without user and password")
+        raise wrong("is no address such as https://HOST:PORT, or holds user, password or query")  # never shown: keys
     return value
 
 

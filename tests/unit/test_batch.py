@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import duckdb
 import pyarrow as pa
@@ -323,8 +323,8 @@ def test_only_complete_files_have_their_final_name(tmp_path: Path, monkeypatch: 
     """Dies while a file is written: what lies there is hidden from whoever looks for staged files."""
     seen: list[str] = []
 
-    def die(table: pa.Table, where: str, **_: Any) -> None:
-        Path(where).write_bytes(b"PAR1 half")
+    def die(table: pa.Table, where: BinaryIO, **_: Any) -> None:
+        where.write(b"PAR1 half")
         seen.extend(path.name for path in tmp_path.rglob("*") if path.is_file())
         raise KeyboardInterrupt
 

@@ -44,7 +44,12 @@ def test_the_order_parts_are_plain_json(write: Write) -> None:
     parts = [pipeline.decode.order(), pipeline.event_time.order(), pipeline.sinks[0].order()]
     assert json.loads(json.dumps(parts)) == parts
     assert parts[1]["allowed_lateness_s"] == 5400
-    assert parts[2] == {"layout": "raw/{stream}/%Y/%m/%d/%H", "format": "parquet", "compression": "zstd"}
+    assert parts[2] == {
+        "layout": "raw/{stream}/%Y/%m/%d/%H",
+        "format": "parquet",
+        "compression": "zstd",
+        "max_objects": 10_000,
+    }
 
 
 def test_variables_come_from_the_environment_or_their_default(write: Write) -> None:
@@ -239,6 +244,8 @@ FINGERPRINT = load(REPOSITORY / "include/pipelines/flights.yaml", {}).fingerprin
     ("change", "same"),
     [
         (("root: lake", "root: elsewhere"), True),
+        (("root: lake", "root: s3://lake/raw\n      connection: aws\n      s3: {region: eu-north-1}"), True),
+        (("root: lake", "root: lake\n      max_objects: 50"), True),
         (("pipeline: flights", "pipeline: flights\nretries: 5\nschedule: '@daily'"), True),
         (("  field: at", "  field: at\n  timezone: UTC"), True),
         (("  field: at", "  field: at\n  timezone: Asia/Tokyo"), False),

@@ -109,7 +109,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a bucket's connection for a folder", "root: lake", "root: lake\n      connection: lake",
      "16: sinks[0].files.connection: is for a root such as s3://bucket/prefix; this one is a folder"),
     ("keys in an address", "root: lake", "root: s3://lake\n      s3: {endpoint_url: 'https://me:secret@minio:9000'}",
-     "16: sinks[0].files.s3.endpoint_url: must be an address such as https://HOST:PORT, without user and password"),
+     "16: sinks[0].files.s3.endpoint_url: is no address such as https://HOST:PORT, or holds user, password or query"),
     ("a key without its encryption", "root: lake", "root: s3://lake\n      s3: {kms_key_id: k}",
      "16: sinks[0].files.s3.kms_key_id: needs server_side_encryption: aws:kms"),
     ("a layout without the stream", "      root: lake", "      root: lake\n      layout: raw/%Y",
