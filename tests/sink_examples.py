@@ -125,15 +125,19 @@ class S3Example(Example):
 
     def _recorded(self, kind: str) -> list[dict[str, Any]]:
         """Rows as a reader without a database finds them: by the highest record of each manifest."""
-        newest = {key.rpartition("/")[2].split(".")[0]: key for key in self._keys("_manifests/demo/")}
+        newest = {key.rpartition("/")[2].split(".")[0]: key for key in self.keys("_manifests/demo/")}
         objects = [one for key in newest.values() for one in json.loads(self._content(key))["objects"]]
         found = [pq.read_table(BytesIO(self._content(one["path"]))) for one in objects if one["kind"] == kind]
         return [row for table in found for row in table.to_pylist()]
 
     def lose_a_row(self) -> None:
-        self._client.delete_object(Bucket=BUCKET, Key=f"{self.prefix}/{self._keys('raw/')[0]}")
+        self.remove(self.keys("raw/")[0])
 
-    def _keys(self, below: str) -> list[str]:
+    def remove(self, key: str) -> None:
+        self._client.delete_object(Bucket=BUCKET, Key=f"{self.prefix}/{key}")
+
+    def keys(self, below: str) -> list[str]:
+        """Every key that begins so, relative to the root, sorted."""
         found = self._client.list_objects_v2(Bucket=BUCKET, Prefix=f"{self.prefix}/{below}").get("Contents", ())
         return sorted(one["Key"].removeprefix(f"{self.prefix}/") for one in found)
 

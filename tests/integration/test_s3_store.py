@@ -168,8 +168,8 @@ def test_without_any_keys_it_is_said_where_they_are_looked_for(monkeypatch: pyte
     [
         (None, "the S3 connection lake_keys does not exist"),
         ('{"login": "a"}', "has a key without its other half"),
-        ('{"login": "a", "password": "secret", "extra": {"role_arn": "r"}}', "sets role_arn, which is not known here"),
-        ('{"extra": {"endpoint_url": "http://me:secret@minio:9000"}}', "is no address of a store"),
+        ('{"login": "a", "password": "canary", "extra": {"role_arn": "r"}}', "sets role_arn, which is not known here"),
+        ('{"extra": {"endpoint_url": "http://me:canary@minio:9000"}}', "is no address of a store"),
     ],
 )
 def test_a_connection_that_cannot_be_used_is_named_without_its_values(
@@ -180,7 +180,7 @@ def test_a_connection_that_cannot_be_used_is_named_without_its_values(
         monkeypatch.setenv("AIRFLOW_CONN_LAKE_KEYS", connection)
     with pytest.raises(ConfigurationError, match=said) as caught:
         open_store("s3://lake/x", CONNECTION).get("key")
-    assert "secret" not in str(caught.value)
+    assert "canary" not in str(caught.value)
 
 
 def test_a_profile_of_the_connection_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
