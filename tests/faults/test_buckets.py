@@ -90,8 +90,8 @@ def test_F4_a_request_that_never_arrives_fails_the_attempt_and_takes_back_what_w
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("answer", [Answer.LOST, Answer.CUT_BEFORE])
 def test_F4_any_request_of_a_run_may_be_lost(make_s3_world: Make, proxy: S3Proxy, answer: Answer) -> None:
-    """At every third request of a run, three times in a row, so that no try of it comes through."""
-    for at in range(1, 400, 3):
+    """At every seventh request of a run, three in a row, so that no try of it comes through."""
+    for at in range(1, 400, 7):
         world = make_s3_world(endpoint_url=proxy.endpoint_url)
         world.produce(20)
         rule = proxy.arm(Rule(answer, skip=at))

@@ -1,4 +1,4 @@
-"""A files sink and a bucket that loses answers, cuts questions, or refuses; F4 and so on are rows of the failure matrix.
+"""A files sink and a bucket that loses answers, cuts questions, or refuses; F4 and so on are rows of the matrix.
 
 Whole runs over such a bucket are in ``tests/faults/test_buckets.py``.
 """

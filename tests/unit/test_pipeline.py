@@ -430,3 +430,19 @@ def test_any_value_at_any_key_loads_or_is_explained(tmp_path: Path, key: str, va
         rf"^( *){key}:.*\n(?:\1 +.*\n)*", lambda found: f"{found[1]}{key}: {written}\n", GOOD, flags=re.MULTILINE
     )
     loads_or_explains(tmp_path / "any.yaml", text if text != GOOD else f"{GOOD}{key}: {written}\n")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "meet"),
+    [
+        ("s3://lake/raw", "s3://lake/raw", True),
+        ("s3://lake", "s3://lake/raw", True),
+        ("s3://lake/raw/", "s3://lake/raw/b", True),
+        ("s3://lake/raw", "s3://lake/rawer", False),
+        ("s3://lake/raw", "s3://pond/raw", False),
+        ("s3://lake/raw", "s3:/lake/raw", False),
+    ],
+)
+def test_two_lakes_in_one_bucket_are_apart_unless_one_lies_in_the_other(one: str, other: str, meet: bool) -> None:
+    first, second = (FilesSinkConfig.model_validate({"root": root}) for root in (one, other))
+    assert (first.meets(second), second.meets(first)) == (meet, meet)
