@@ -60,7 +60,7 @@ class S3:
     def create_bucket(self, name: str) -> None:
         self.client().create_bucket(Bucket=name)
 
-    def connection(self, endpoint_url: str = "") -> str:
+    def connection(self, endpoint_url: str = "", *, key_id: str = KEY_ID, secret: str = SECRET) -> str:
         """The emulator, or a proxy before it, as ``AIRFLOW_CONN_..`` wants it."""
         extra = {"endpoint_url": endpoint_url or self.endpoint_url, "region_name": "us-east-1"}
-        return json.dumps({"conn_type": "aws", "login": KEY_ID, "password": SECRET, "extra": extra})
+        return json.dumps({"conn_type": "aws", "login": key_id, "password": secret, "extra": extra})

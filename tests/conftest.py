@@ -15,8 +15,10 @@ from sandbox.airflow import Airflow
 from sandbox.broker import Broker
 from sandbox.postgres import Postgres, remove_home
 from sandbox.preflight import STATE
+from sandbox.s3 import S3
 from tests.airflow_world import AirflowWorld
 from tests.faults import figures
+from tests.s3_world import BUCKET, S3World
 from tests.secured_world import USER, Secured, canary
 from tests.table_world import TableWorld
 from tests.token_endpoint import TokenEndpoint
@@ -183,6 +185,30 @@ def airflow(
         with Airflow(services, metadata, env, parse_interval=3) as server:
             server.create_connection("spark_default", "spark", "local[2]")
             yield server
+
+
+@pytest.fixture(scope="session")
+def s3(services: Path) -> Iterator[S3]:
+    """An emulator of the S3 API with the bucket of the lakes; each test has a prefix of its own."""
+    with S3(services) as server:
+        server.create_bucket(BUCKET)
+        yield server
+
+
+@pytest.fixture
+def make_s3_world(
+    tmp_path: Path, database: str, s3: S3, broker: Broker, spark_jars: Path
+) -> Iterator[Callable[..., S3World]]:
+    """Makes a pipeline whose lake is in the bucket; ``endpoint_url`` puts a proxy before it."""
+    made: list[S3World] = []
+
+    def make(**settings: Any) -> S3World:
+        made.append(S3World(tmp_path / f"bucket{len(made)}", database, broker, spark_jars, s3=s3, **settings))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.stop()
 
 
 @pytest.fixture

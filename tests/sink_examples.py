@@ -4,14 +4,18 @@ import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import boto3
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 from psycopg.rows import dict_row
 
+from tests.s3_world import BUCKET
 from tidemark.batch import BatchProcessor
 from tidemark.decoders.raw import HEADERS
 from tidemark.errors import Fenced
@@ -31,7 +35,10 @@ CONNECTION = "warehouse"
 
 @dataclass
 class Example(ABC):
-    """A sink with a manifest database in which manifests 1 and 2 are planned."""
+    """A sink with a manifest database in which manifests 1 and 2 are planned.
+
+    ``warehouse`` is its connection as ``AIRFLOW_CONN_..`` has it.
+    """
 
     folder: Path
     database: ManifestDatabase
@@ -99,6 +106,52 @@ class FilesExample(Example):
     @property
     def lake(self) -> Path:
         return self.folder / "lake"
+
+
+class S3Example(Example):
+    """A lake in the bucket, which ``warehouse`` is the connection to."""
+
+    def settings(self) -> SinkConfig:
+        self.prefix = f"{self.folder.name}/lake"
+        return FilesSinkConfig.model_validate({"root": f"s3://{BUCKET}/{self.prefix}", "connection": CONNECTION})
+
+    def seen(self) -> dict[int, tuple[int, str | None]]:
+        rows = self._recorded("data")
+        assert len({row["_offset"] for row in rows}) == len(rows), "nothing twice"
+        return {row["_offset"]: (row["_manifest_id"], row["also"]) for row in rows}
+
+    def dead(self) -> set[int]:
+        return {row["_offset"] for row in self._recorded("dead_letter")}
+
+    def _recorded(self, kind: str) -> list[dict[str, Any]]:
+        """Rows as a reader without a database finds them: by the highest record of each manifest."""
+        newest = {key.rpartition("/")[2].split(".")[0]: key for key in self.keys("_manifests/demo/")}
+        objects = [one for key in newest.values() for one in json.loads(self._content(key))["objects"]]
+        found = [pq.read_table(BytesIO(self._content(one["path"]))) for one in objects if one["kind"] == kind]
+        return [row for table in found for row in table.to_pylist()]
+
+    def lose_a_row(self) -> None:
+        self.remove(self.keys("raw/")[0])
+
+    def remove(self, key: str) -> None:
+        self._client.delete_object(Bucket=BUCKET, Key=f"{self.prefix}/{key}")
+
+    def keys(self, below: str) -> list[str]:
+        """Every key that begins so, relative to the root, sorted."""
+        found = self._client.list_objects_v2(Bucket=BUCKET, Prefix=f"{self.prefix}/{below}").get("Contents", ())
+        return sorted(one["Key"].removeprefix(f"{self.prefix}/") for one in found)
+
+    def _content(self, key: str) -> bytes:
+        found: bytes = self._client.get_object(Bucket=BUCKET, Key=f"{self.prefix}/{key}")["Body"].read()
+        return found
+
+    @cached_property
+    def _client(self) -> Any:
+        keys = json.loads(self.warehouse)
+        endpoint = keys["extra"]["endpoint_url"]
+        return boto3.client(
+            "s3", endpoint_url=endpoint, aws_access_key_id=keys["login"], aws_secret_access_key=keys["password"]
+        )
 
 
 class PostgresExample(Example):

@@ -212,6 +212,11 @@ class World:
         """Lose one published object of a manifest (as ``tidemark manifests --json`` says it)."""
         Path(manifest["objects"][0]["path"]).unlink()
 
+    def object_keys(self) -> list[str]:
+        """Every object of the lake, relative to its root, sorted."""
+        found = [path for path in self.lake.rglob("*") if path.is_file() and not path.name.startswith(".")]
+        return sorted(path.relative_to(self.lake).as_posix() for path in found)
+
     # readers
 
     def exact(self) -> Counter[Place]:
@@ -285,7 +290,15 @@ class World:
         """In the end: every reader sees every record once, the audit agrees, and nothing is left over."""
         self.assert_readers_complete()
         assert self.ok("audit", "demo", "--deep") == ""
-        assert not (self.lake / "_staging").exists()
+        assert self.staging() == []
+
+    def staging(self) -> list[str]:
+        """What lies in staging, the empty folder too."""
+        return [str(path) for path in self.lake.glob("_staging")]
+
+    def lies_in_files(self) -> bool:
+        """Whether listing readers have something to look at."""
+        return self.lake.exists()
 
 
 def places(paths: list[Path]) -> Counter[Place]:

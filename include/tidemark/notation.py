@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from difflib import get_close_matches
 from typing import Final
-from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic_core import PydanticCustomError
+
+from tidemark.objectstore import is_address
 
 NAME_PATTERN: Final = "^[a-z][a-z0-9_-]{0,62}$"
 DURATION_PATTERN: Final = r"^(\d{1,9}[smhd]|P(?=.)(\d{1,9}D)?(T(?=.)(\d{1,9}H)?(\d{1,9}M)?(\d{1,9}S)?)?)$"
@@ -226,9 +227,8 @@ def _bucket(scheme: str, place: str) -> str:
 
 def endpoint(value: str) -> str:
     """The address of a store; keys have no place in it."""
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname or set("@?#") & set(value):
-        raise wrong("must be an address such as https://HOST:PORT, without user and password")
+    if not is_address(value):
+        raise wrong("is no address such as https://HOST:PORT, or holds user, password or query")  # never shown: keys
     return value
 
 

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, BinaryIO, Protocol, cast
+from urllib.parse import urlsplit
 
 from tidemark.named_connections import Lookup, from_environment
 
@@ -64,3 +65,12 @@ def open_store(root: str, s3: Mapping[str, Any] | None = None, lookup: Lookup = 
 def is_s3(root: str) -> bool:
     """Whether a root is a bucket, not a folder."""
     return root.startswith(S3)
+
+
+def is_address(url: str) -> bool:
+    """Whether it is ``http://`` or ``https://``, a host and perhaps a port and path; no user, password or query."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and not (set("@?#") & set(url))

@@ -55,7 +55,7 @@ class S3Store:
 
     @cached_property
     def _client(self) -> Any:
-        with translated("talk of", self.root):
+        with translated("reach", self.root):
             return client(access(self._settings, self._lookup))
 
     def _at(self, key: str) -> dict[str, str]:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
@@ -25,6 +24,7 @@ from botocore.exceptions import ConnectionError as NoConnection
 
 from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable, WorkFailed
 from tidemark.named_connections import Lookup, Secret, variable_of
+from tidemark.objectstore import is_address
 
 COPIES = 16  # requests of one publish under way at once; one waits for the store about 50 ms and costs no core
 _EXTRA = {"region_name", "endpoint_url", "aws_session_token", "profile_name"}
@@ -72,12 +72,6 @@ def access(settings: Mapping[str, Any], lookup: Lookup) -> Access:
         endpoint_url=endpoint,
         path_style=bool(endpoint) if path_style is None else path_style,
     )
-
-
-def is_address(url: str) -> bool:
-    """Whether it is ``http://`` or ``https://``, a host and perhaps a port and path; no user, password or query."""
-    parts = urlsplit(url)
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and not (set("@?#") & set(url))
 
 
 def _connection(conn_id: str, lookup: Lookup) -> Mapping[str, Any]:

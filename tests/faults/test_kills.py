@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.s3_world import S3World
 from tests.table_world import TableWorld
 from tests.world import World, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
@@ -14,7 +15,7 @@ BEFORE_RECORD = FAILPOINTS[: FAILPOINTS.index("publish.before_mark")]
 BEFORE_PUBLICATION = FAILPOINTS[: FAILPOINTS.index("publish.marked")]
 
 
-SINKS = ("lake", "table", "table in the manifest database", "lake and table")
+SINKS = ("lake", "table", "table in the manifest database", "lake and table", "bucket")
 
 
 def over_every_sink(*quick: str) -> pytest.MarkDecorator:
@@ -28,8 +29,9 @@ def world(
     request: pytest.FixtureRequest,
     make_world: Callable[..., World],
     make_table_world: Callable[..., TableWorld],
+    make_s3_world: Callable[..., S3World],
 ) -> World:
-    """One pipeline per kind of sink, and one with two sinks."""
+    """One pipeline per kind of sink and store, and one with two sinks."""
     match request.param:
         case "lake":
             return make_world()
@@ -37,6 +39,8 @@ def world(
             return make_table_world()
         case "table in the manifest database":
             return make_table_world(same=True)
+        case "bucket":
+            return make_s3_world()
         case _:
             return make_table_world(has_lake=True)
 
@@ -99,7 +103,7 @@ def test_an_error_at_a_failpoint_is_one_message_and_leaves_nothing_half(world: W
     assert f"failpoint {point} raised" in failed.stderr
     assert "Traceback" not in failed.stderr
     world.assert_whole()
-    if point in BEFORE_RECORD and world.lake.exists():
+    if point in BEFORE_RECORD and world.lies_in_files():
         assert world.listing() == world.exact(), "a failed attempt takes back what it had put"
     world.ok("retry", "demo")
     world.ok("run", "demo", "--run-key", "one")

@@ -44,7 +44,12 @@ def test_the_order_parts_are_plain_json(write: Write) -> None:
     parts = [pipeline.decode.order(), pipeline.event_time.order(), pipeline.sinks[0].order()]
     assert json.loads(json.dumps(parts)) == parts
     assert parts[1]["allowed_lateness_s"] == 5400
-    assert parts[2] == {"layout": "raw/{stream}/%Y/%m/%d/%H", "format": "parquet", "compression": "zstd"}
+    assert parts[2] == {
+        "layout": "raw/{stream}/%Y/%m/%d/%H",
+        "format": "parquet",
+        "compression": "zstd",
+        "max_objects": 10_000,
+    }
 
 
 def test_variables_come_from_the_environment_or_their_default(write: Write) -> None:
@@ -239,6 +244,8 @@ FINGERPRINT = load(REPOSITORY / "include/pipelines/flights.yaml", {}).fingerprin
     ("change", "same"),
     [
         (("root: lake", "root: elsewhere"), True),
+        (("root: lake", "root: s3://lake/raw\n      connection: aws\n      s3: {region: eu-north-1}"), True),
+        (("root: lake", "root: lake\n      max_objects: 50"), True),
         (("pipeline: flights", "pipeline: flights\nretries: 5\nschedule: '@daily'"), True),
         (("  field: at", "  field: at\n  timezone: UTC"), True),
         (("  field: at", "  field: at\n  timezone: Asia/Tokyo"), False),
@@ -423,3 +430,19 @@ def test_any_value_at_any_key_loads_or_is_explained(tmp_path: Path, key: str, va
         rf"^( *){key}:.*\n(?:\1 +.*\n)*", lambda found: f"{found[1]}{key}: {written}\n", GOOD, flags=re.MULTILINE
     )
     loads_or_explains(tmp_path / "any.yaml", text if text != GOOD else f"{GOOD}{key}: {written}\n")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "meet"),
+    [
+        ("s3://lake/raw", "s3://lake/raw", True),
+        ("s3://lake", "s3://lake/raw", True),
+        ("s3://lake/raw/", "s3://lake/raw/b", True),
+        ("s3://lake/raw", "s3://lake/rawer", False),
+        ("s3://lake/raw", "s3://pond/raw", False),
+        ("s3://lake/raw", "s3:/lake/raw", False),
+    ],
+)
+def test_two_lakes_in_one_bucket_are_apart_unless_one_lies_in_the_other(one: str, other: str, meet: bool) -> None:
+    first, second = (FilesSinkConfig.model_validate({"root": root}) for root in (one, other))
+    assert (first.meets(second), second.meets(first)) == (meet, meet)

@@ -1,0 +1,181 @@
+"""What can go wrong between us and a bucket: each test begins with the name of its row of the failure matrix."""
+
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sandbox.s3 import S3
+from tests.faults.s3_proxy import Answer, Rule, S3Proxy
+from tests.s3_world import S3World
+from tests.world import wait_stopped, wake
+
+Make = Callable[..., S3World]
+KEY = ("--run-key", "one")
+STAGED, COPIED, RECORDED = ("_staging/", False), ("/raw/", True), ("_manifests/demo/", False)
+REQUESTS = pytest.mark.parametrize(("having", "copy"), [STAGED, COPIED, RECORDED], ids=["staged", "copied", "recorded"])
+
+
+@pytest.fixture
+def proxy(s3: S3) -> Iterator[S3Proxy]:
+    with S3Proxy(s3.port) as opened:
+        yield opened
+
+
+@pytest.fixture
+def world(make_s3_world: Make, proxy: S3Proxy) -> S3World:
+    """One manifest, five event hours on two partitions, through the proxy."""
+    return make_s3_world(endpoint_url=proxy.endpoint_url, settings={"kafka": {"slice": {"max_records": 1000}}})
+
+
+def finish(world: S3World) -> None:
+    world.assert_whole()
+    world.ok("retry", "demo")
+    world.ok("run", "demo", *KEY)
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("point", ["publish.mid", "publish.marked"])
+def test_killed_over_a_bucket_nothing_is_missing_and_nothing_twice(make_s3_world: Make, point: str) -> None:
+    world = make_s3_world()
+    world.produce(60, bad_every=9)
+    killed = world.tidemark("run", "demo", *KEY, failpoint=f"{point}:kill9")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    finish(world)
+
+
+def test_woken_late_over_a_bucket_an_attempt_changes_nothing(make_s3_world: Make) -> None:
+    world = make_s3_world()
+    world.produce(60)
+    paused = world.start("run", "demo", *KEY, failpoint="publish.mid:stop")
+    wait_stopped(paused)
+    world.ok("replay", "demo", *KEY, "--take-over")
+    before = world.exact()
+    assert before == world.everything()
+    wake(paused)
+    assert world.exact() == before
+    finish(world)
+
+
+@pytest.mark.exhaustive
+@REQUESTS
+def test_F4_a_request_whose_answer_is_lost_is_looked_up(
+    world: S3World, proxy: S3Proxy, having: str, copy: bool
+) -> None:
+    world.produce(40)
+    rule = proxy.arm(Rule(Answer.LOST, "PUT", having, copy))
+    world.ok("run", "demo", *KEY)
+    assert rule.struck == rule.times
+    proxy.disarm()
+    assert {one["published_attempt"] for one in world.json("manifests", "demo")} == {1}
+    world.assert_complete()
+
+
+@pytest.mark.exhaustive
+@REQUESTS
+def test_F4_a_request_that_never_arrives_fails_the_attempt_and_takes_back_what_was_put(
+    world: S3World, proxy: S3Proxy, having: str, copy: bool
+) -> None:
+    world.produce(40)
+    rule = proxy.arm(Rule(Answer.CUT_BEFORE, "PUT", having, copy, times=-1, skip=1 if copy else 0))
+    done = world.here("run", "demo", *KEY)
+    assert done.exit_code == 1
+    assert "S3 did not answer while it was to" in done.stderr
+    assert rule.struck >= 3
+    proxy.disarm()
+    assert world.listing() == world.exact() == {}
+    finish(world)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("answer", [Answer.LOST, Answer.CUT_BEFORE])
+def test_F4_any_request_of_a_run_may_be_lost(make_s3_world: Make, proxy: S3Proxy, answer: Answer) -> None:
+    """At every seventh request of a run, three in a row, so that no try of it comes through."""
+    for at in range(1, 400, 7):
+        world = make_s3_world(endpoint_url=proxy.endpoint_url)
+        world.produce(20)
+        rule = proxy.arm(Rule(answer, skip=at))
+        done = world.here("run", "demo", *KEY)
+        proxy.disarm()
+        assert done.exit_code in ((0, 1) if rule.struck else (0,)), done.stderr
+        finish(world)
+        if not rule.struck:
+            assert at > 20
+            return
+    pytest.fail("a run has more than 400 requests")
+
+
+@pytest.mark.exhaustive
+def test_F12_a_copy_that_fails_half_way_leaves_nothing_half(world: S3World, proxy: S3Proxy) -> None:
+    world.produce(60)
+    rule = proxy.arm(Rule(Answer.REFUSED, "PUT", "/raw/", copy=True, times=-1, skip=4))
+    done = world.here("run", "demo", *KEY)
+    assert done.exit_code == 1
+    assert "S3 refused to copy s3://lake/" in done.stderr
+    assert "InternalError" in done.stderr
+    assert rule.struck >= 3
+    proxy.disarm()
+    assert world.listing() == world.exact() == world.recorded() == {}
+    finish(world)
+
+
+def test_F13_uploads_of_dead_attempts_are_aborted_and_of_nobody_else(make_s3_world: Make) -> None:
+    world = make_s3_world()
+    world.produce(60)
+    killed = world.tidemark("run", "demo", *KEY, failpoint="publish.mid:kill9")
+    assert killed.returncode == -signal.SIGKILL
+    put = next(key.rpartition("/")[0] for key in world.object_keys() if key.startswith("raw/"))
+    half = f"{put}/0000000001-a0001-p00000-{0:019d}-{20:019d}-00099.parquet"
+    world.begin_upload("_staging/0000000001/0001/files/00000-9-00007.parquet")
+    world.begin_upload(world.keys_of_receipt(1)[-1])
+    world.begin_upload(half)  # of no receipt: it might be anybody's
+    world.ok("retry", "demo")
+    assert world.uploads() == [half]
+    world.ok("run", "demo", *KEY)
+    world.begin_upload("_staging/0000000001/0001/files/00000-9-00008.parquet")
+    world.ok("retry", "demo")
+    assert world.uploads() == [half], "also when its folder holds nothing else"
+
+
+def test_F13_an_upload_of_an_attempt_that_is_alive_stays(make_s3_world: Make) -> None:
+    world = make_s3_world()
+    world.produce(60)
+    process = world.start("run", "demo", *KEY, failpoint="stage.done:stop")
+    wait_stopped(process)
+    world.begin_upload("_staging/0000000001/0001/files/00000-9-00007.parquet")
+    world.ok("retry", "demo")
+    world.ok("repair", "demo", "--why", "somebody tidies up")
+    assert world.uploads() == ["_staging/0000000001/0001/files/00000-9-00007.parquet"]
+    assert wake(process).returncode == 0
+    assert world.uploads() == []
+    finish(world)
+
+
+@pytest.mark.exhaustive
+def test_a_bucket_whose_keys_may_not_write_publishes_nothing_and_goes_on_when_they_may(
+    world: S3World, proxy: S3Proxy
+) -> None:
+    world.produce(40)
+    world.ok("plan", "demo", *KEY)
+    proxy.arm(Rule(Answer.REFUSED, "PUT", times=-1, status=403, code="AccessDenied"))
+    done = world.here("run", "demo", *KEY)
+    assert done.exit_code == 1
+    assert "give these keys s3:ListBucket" in done.stderr
+    proxy.disarm()
+    assert world.listing() == world.exact() == {}
+    finish(world)
+
+
+def test_no_key_of_a_bucket_is_ever_written_or_said(make_s3_world: Make) -> None:
+    world = make_s3_world(key_id="canary-key-id", secret="canary-secret")
+    world.produce(40, bad_every=9)
+    failed = world.tidemark("run", "demo", *KEY, failpoint="publish.before_record:raise")
+    assert failed.returncode == 1
+    retried = world.tidemark("retry", "demo")
+    assert retried.returncode == 0, retried.stderr
+    said = [one for done in (failed, retried) for one in (done.stdout, done.stderr)]
+    said += [world.content(key).decode(errors="replace") for key in world.object_keys()]
+    said += [path.read_text(errors="replace") for path in world.folder.rglob("*") if path.is_file()]
+    said += world.rows_as_text()
+    assert len(said) > 20
+    assert not [one for one in said if "canary" in one]

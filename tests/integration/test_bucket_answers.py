@@ -1,0 +1,141 @@
+"""A files sink and a bucket that loses answers, cuts questions, or refuses; F4 and so on are rows of the matrix.
+
+Whole runs over such a bucket are in ``tests/faults/test_buckets.py``.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.s3 import S3
+from tests.faults.s3_proxy import Answer, Rule, S3Proxy
+from tests.sink_examples import CONNECTION, RANGES, S3Example, agree, plan_two_manifests
+from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
+from tidemark.layout import OWNER
+from tidemark.manifest.database import ManifestDatabase
+from tidemark.model import Receipt
+from tidemark.named_connections import from_environment
+from tidemark.sinks.registry import open_sink
+
+GOOD = {at for at in range(10, 40) if at % 10}
+COPIED, RECORDED = ("/raw/", True), ("_manifests/demo/", False)
+
+
+@pytest.fixture
+def proxy(s3: S3) -> Iterator[S3Proxy]:
+    with S3Proxy(s3.port) as opened:
+        yield opened
+
+
+@pytest.fixture
+def make(
+    s3: S3, proxy: S3Proxy, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], S3Example]]:
+    """Opens and claims a lake in the bucket; the sink talks to it through the proxy."""
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", s3.connection(proxy.endpoint_url))
+    with ManifestDatabase(database, "test") as manifests:
+        plan_two_manifests(manifests)
+        yield lambda: S3Example(tmp_path, manifests, s3.connection())
+
+
+def put(example: S3Example, receipt: Receipt) -> None:
+    example.sink.put(receipt, RANGES, example.database.id(), agree, agree)
+
+
+def test_F4_a_staged_file_whose_answer_is_lost_is_looked_up(make: Callable[[], S3Example], proxy: S3Proxy) -> None:
+    example = make()
+    rule = proxy.arm(Rule(Answer.LOST, "PUT", "_staging/"))
+    put(example, example.stage(1))
+    assert rule.struck == rule.times
+    assert set(example.seen()) == GOOD
+
+
+@pytest.mark.parametrize(("having", "copy"), [COPIED, RECORDED], ids=["copied", "recorded"])
+def test_F4_a_copy_or_record_whose_answer_is_lost_is_looked_up(
+    make: Callable[[], S3Example], proxy: S3Proxy, having: str, copy: bool
+) -> None:
+    example = make()
+    receipt = example.stage(1)
+    rule = proxy.arm(Rule(Answer.LOST, "PUT", having, copy))
+    put(example, receipt)
+    assert rule.struck == rule.times
+    assert set(example.seen()) == GOOD
+    assert example.sink.holds(receipt)
+
+
+@pytest.mark.parametrize(("having", "copy"), [COPIED, RECORDED], ids=["copied", "recorded"])
+def test_F4_a_copy_or_record_that_never_arrives_is_not_believed_and_all_is_taken_back(
+    make: Callable[[], S3Example], proxy: S3Proxy, having: str, copy: bool
+) -> None:
+    example = make()
+    receipt = example.stage(1)
+    rule = proxy.arm(Rule(Answer.CUT_BEFORE, "PUT", having, copy, times=-1, skip=1 if copy else 0))
+    with pytest.raises(Unavailable, match="S3 did not answer while it was to"):
+        put(example, receipt)
+    assert rule.struck >= 3
+    assert example.keys("") == [OWNER]
+    proxy.disarm()
+    put(example, example.stage(2))
+    assert set(example.seen()) == GOOD
+
+
+def test_F4_an_owner_whose_answer_is_lost_is_known_to_be_ours(make: Callable[[], S3Example], proxy: S3Proxy) -> None:
+    rule = proxy.arm(Rule(Answer.LOST, "PUT", OWNER, times=1))
+    example = make()
+    assert rule.struck == 1
+    assert example.sink.owner() == example.database.id()
+    assert example.keys("") == [OWNER], "the probe is gone"
+
+
+def test_F12_copies_that_fail_half_way_leave_nothing_half(make: Callable[[], S3Example], proxy: S3Proxy) -> None:
+    example = make()
+    receipt = example.stage(1)
+    proxy.arm(Rule(Answer.REFUSED, "PUT", "/raw/", copy=True, times=-1, skip=2))
+    with pytest.raises(Unavailable, match=r"S3 refused to copy .* InternalError"):
+        put(example, receipt)
+    assert example.keys("") == [OWNER]
+
+
+def test_F14_a_store_that_overwrites_what_should_be_absent_is_refused(
+    make: Callable[[], S3Example], proxy: S3Proxy
+) -> None:
+    example = make()
+    example.remove(OWNER)
+    proxy.arm(Rule(Answer.UNCONDITIONAL, "PUT", times=-1))
+    with pytest.raises(SinkRefused, match="overwrites what is to be created only when absent"):
+        example.sink.claim(example.database.id())
+    assert example.keys("") == []
+
+
+REFUSALS: dict[str, tuple[int, type[TidemarkError], str]] = {
+    "InvalidAccessKeyId": (403, AccessDenied, "check the keys"),
+    "SignatureDoesNotMatch": (403, AccessDenied, "check the keys"),
+    "ExpiredToken": (400, AccessDenied, "check the keys"),
+    "AccessDenied": (403, AccessDenied, "give these keys s3:ListBucket"),
+    "RequestTimeTooSkewed": (403, AccessDenied, "the clock of this machine is off"),
+    "NoSuchBucket": (404, SinkRefused, "create the bucket"),
+    "NotImplemented": (501, SinkRefused, "the store does not do what a lake needs"),
+    "KMS.DisabledException": (400, SinkRefused, "check sinks.files.s3.kms_key_id"),
+    "SlowDown": (503, Unavailable, "the store is busy"),
+}
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_what_s3_refuses_is_named_with_what_to_do(make: Callable[[], S3Example], proxy: S3Proxy, code: str) -> None:
+    status, kind, advice = REFUSALS[code]
+    example = make()
+    proxy.arm(Rule(Answer.REFUSED, times=-1, status=status, code=code))
+    sink = open_sink("demo", example.config, from_environment)
+    with pytest.raises(kind, match=code) as caught:
+        sink.claim(example.database.id())
+    assert caught.value.next_step.startswith(advice)
+
+
+def test_what_may_not_be_removed_is_named(make: Callable[[], S3Example], proxy: S3Proxy) -> None:
+    example = make()
+    receipt = example.stage(1)
+    proxy.arm(Rule(Answer.REFUSED, "POST", "?delete", times=-1, status=403, code="AccessDenied"))
+    with pytest.raises(AccessDenied, match="S3 refused to remove") as caught:
+        example.sink.discard(receipt)
+    assert "DeleteObject" in caught.value.next_step

@@ -1,0 +1,190 @@
+"""The store behind s3://: what it keeps of the promises that publishing relies on, on the emulator or a real bucket."""
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sandbox.processes import free_port
+from sandbox.s3 import S3
+from tests.s3_world import BUCKET
+from tidemark.errors import AccessDenied, ConfigurationError, Fenced, TidemarkError, Unavailable, WorkFailed
+from tidemark.named_connections import from_environment
+from tidemark.objectstore import Move, open_store
+from tidemark.s3 import MIB, S3Store
+
+SMALLEST_PART = 5 * MIB
+REAL = "TIDEMARK_TEST_S3_ROOT"
+CONNECTION = {"connection": "lake_keys"}
+
+
+def emulated(s3: S3, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> S3Store:
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE_KEYS", s3.connection())
+    root = f"s3://{BUCKET}/{uuid4().hex}"
+    return S3Store(root, {**CONNECTION, **settings}, from_environment, multipart_bytes=SMALLEST_PART)
+
+
+@pytest.fixture(params=["emulator", "real bucket"])
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Store]:
+    """An empty prefix; it is empty again afterwards."""
+    if request.param == "emulator":
+        yield emulated(request.getfixturevalue("s3"), monkeypatch)
+        return
+    root = os.environ.get(REAL)
+    if not root:
+        pytest.skip(f"{REAL} names no s3://bucket/prefix; keys come from boto3's own sources")
+    opened = S3Store(f"{root}/{uuid4().hex}", {}, from_environment, multipart_bytes=SMALLEST_PART)
+    yield opened
+    for folder in ("raw", "_staging", "_manifests"):
+        opened.delete_folder(folder)
+
+
+def stage(store: S3Store, key: str, content: bytes) -> Move:
+    with store.create(f"_staging/1/0001/{key}") as file:
+        file.write(content)
+    return Move(f"_staging/1/0001/{key}", f"raw/{key}", len(content))
+
+
+def nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize("size", [0, 1, SMALLEST_PART, 2 * SMALLEST_PART + 1])
+def test_an_object_is_staged_moved_and_removed_whole_and_in_parts(store: S3Store, size: int) -> None:
+    content = os.urandom(size)
+    move = stage(store, "a", content)
+    store.move_each([move], nothing, nothing)
+    store.move(move.staged, move.key, move.size)
+    assert store.get("raw/a") == content
+    store.delete_folder("_staging")
+    store.move(move.staged, move.key, move.size)  # done before
+    assert [*store.list()] == [("raw/a", size)]
+    assert (store.has({"raw/a": size}), store.has({"raw/a": size + 1}), store.has({"raw/b": 0})) == (True, False, False)
+    store.delete(["raw/a", "raw/never"])
+    assert store.get("raw/a") is None
+    assert [*store.list()] == []
+    with pytest.raises(WorkFailed, match="is not there any more, and was not copied"):
+        store.move(move.staged, move.key, move.size)
+
+
+def test_of_many_who_create_a_key_one_is_told(store: S3Store) -> None:
+    store.check()
+    with ThreadPoolExecutor(8) as pool:
+        told = list(pool.map(lambda who: store.put_if_absent("_manifests/_owner.json", b"%d" % who), range(8)))
+    assert sum(told) == 1
+    assert store.get("_manifests/_owner.json") == b"%d" % told.index(True)
+    assert [key for key, _ in store.list()] == ["_manifests/_owner.json"], "the probe is gone"
+
+
+def test_folders_are_found_by_their_objects_and_removed_with_them(store: S3Store) -> None:
+    for key in ("_staging/2/0001/x", "_staging/10/0001/x", "_staging/10/0002/files/y", "_staging/loose"):
+        store.put(key, b"1")
+    assert store.folders("_staging") == ["10", "2"]
+    assert store.folders("_staging/10") == ["0001", "0002"]
+    store.delete_folder("_staging/1")
+    store.delete_folder("_staging/10")
+    assert [key for key, _ in store.list("_staging")] == ["_staging/2/0001/x", "_staging/loose"]
+
+
+def test_a_file_is_read_piece_by_piece(store: S3Store) -> None:
+    table = pa.table({"n": range(100_000), "text": [f"row {one}" for one in range(100_000)]})
+    with store.create("raw/a.parquet") as file:
+        pq.write_table(table, file, row_group_size=10_000)
+        file.seek(0)
+        assert pq.read_metadata(file).num_rows == 100_000
+    with store.open("raw/a.parquet") as file:
+        assert pq.read_metadata(file).num_row_groups == 10
+        assert pq.read_table(file, columns=["text"]).equals(table.select(["text"]))
+    with pytest.raises(FileNotFoundError):
+        store.open("raw/b.parquet")
+
+
+def test_nothing_is_staged_by_a_writer_that_fails(store: S3Store) -> None:
+    with suppress(ZeroDivisionError), store.create("_staging/1/0001/a") as file:
+        file.write(b"half" * (1 // len(os.urandom(0))))
+    assert [*store.list()] == []
+
+
+def test_the_fence_is_asked_before_each_copy_and_nothing_is_under_way_after_it_says_no(
+    s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = emulated(s3, monkeypatch)
+    moves = [stage(store, f"{number:02d}", b"x" * number) for number in range(40)]
+    asked = 0
+
+    def fence() -> None:
+        nonlocal asked
+        assert threading.current_thread() is threading.main_thread()
+        asked += 1
+        if asked > 25:
+            raise Fenced("a newer attempt is at work")
+
+    with pytest.raises(Fenced):
+        store.move_each(moves, fence, nothing)
+    assert asked == 26
+    assert sorted(key for key, _ in store.list("raw")) == [one.key for one in moves[:25]]
+
+
+def test_objects_are_encrypted_as_the_pipeline_says(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = emulated(s3, monkeypatch, server_side_encryption="aws:kms", kms_key_id="alias/lake")
+    store.put("_manifests/a", b"1")
+    for key, size in (("small", 10), ("large", 2 * SMALLEST_PART)):
+        store.move_each([stage(store, key, b"x" * size)], nothing, nothing)
+    for key in ("_manifests/a", "raw/small", "_staging/1/0001/small", "raw/large"):
+        head = s3.client().head_object(Bucket=BUCKET, Key=f"{store.root.removeprefix(f's3://{BUCKET}/')}/{key}")
+        assert (head["ServerSideEncryption"], head["SSEKMSKeyId"]) == ("aws:kms", "alias/lake"), key
+
+
+def test_an_endpoint_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    port = free_port()
+    store = open_store("s3://lake/x", {"endpoint_url": f"http://127.0.0.1:{port}"})
+    with pytest.raises(Unavailable, match="did not answer while it was to read s3://lake/x/key") as caught:
+        store.get("key")
+    assert "endpoint_url" in caught.value.next_step
+
+
+def test_without_any_keys_it_is_said_where_they_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, os.devnull)
+    with pytest.raises(AccessDenied, match="no keys were found") as caught:
+        open_store("s3://lake/x", {"endpoint_url": "http://127.0.0.1:9"}).get("key")
+    assert "sinks.files.connection" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("connection", "said"),
+    [
+        (None, "the S3 connection lake_keys does not exist"),
+        ('{"login": "a"}', "has a key without its other half"),
+        ('{"login": "a", "password": "canary", "extra": {"role_arn": "r"}}', "sets role_arn, which is not known here"),
+        ('{"extra": {"endpoint_url": "http://me:canary@minio:9000"}}', "is no address of a store"),
+    ],
+)
+def test_a_connection_that_cannot_be_used_is_named_without_its_values(
+    monkeypatch: pytest.MonkeyPatch, connection: str | None, said: str
+) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_LAKE_KEYS", raising=False)
+    if connection:
+        monkeypatch.setenv("AIRFLOW_CONN_LAKE_KEYS", connection)
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        open_store("s3://lake/x", CONNECTION).get("key")
+    assert "canary" not in str(caught.value)
+
+
+def test_a_profile_of_the_connection_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE_KEYS", '{"extra": {"profile_name": "nobody"}}')
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    with pytest.raises(TidemarkError, match="nobody"):
+        open_store("s3://lake/x", CONNECTION).get("key")
