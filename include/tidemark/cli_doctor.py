@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tidemark import presenting
-from tidemark.cli_options import json_option, master_option
+from tidemark.cli_options import json_option, master_option, pipeline_names
 from tidemark.configuration import find, load_each
 from tidemark.connections import kafka_connection
 from tidemark.doctor import database, machine, source, targets
@@ -22,7 +22,7 @@ STYLES = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "red"}
 
 
 @click.command("doctor")
-@click.argument("pipeline", required=False)
+@click.argument("pipeline", required=False, shell_complete=pipeline_names)
 @master_option
 @click.option(
     "--airflow", "with_airflow", is_flag=True, help="Ask Airflow for connections too; needs its configuration."

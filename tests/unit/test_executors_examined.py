@@ -13,7 +13,7 @@ from tidemark.spark.probe import Questions, look
 
 HERE = {
     "host": "worker-1",
-    "folder": "/work/app-1/0",
+    "folder": "/srv/app-1/0",
     "ahead": 0.0,
     "python": platform.python_version(),
     "packages": {"pyarrow": version("pyarrow"), "pyspark": version("pyspark"), "psycopg": version("psycopg")},
@@ -48,7 +48,7 @@ def test_a_difference_is_one_finding_that_names_the_executor(
 ) -> None:
     [found] = [one for one in compared({**HERE, **answer}) if one.verdict is not Verdict.OK]
     assert (found.verdict, said in found.said) == (verdict, True), found
-    assert found.check == "executor worker-1 /work/app-1/0"
+    assert found.check == "executor worker-1 /srv/app-1/0"
     assert found.next_step
 
 
