@@ -76,6 +76,7 @@ def test_G3_every_commit_of_a_run_may_be_unknown(fresh: Fresh, proxy: Proxy, fau
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(900)  # 2 minutes, more beside other work
 @FAULTS
 @pytest.mark.parametrize("fresh", TARGETS[2:], indirect=True)
 def test_G3_the_connection_may_break_at_every_statement_of_a_run(fresh: Fresh, proxy: Proxy, fault: Fault) -> None:
