@@ -23,7 +23,9 @@ from tidemark.sinks.grouping import BESIDE, digest_of, grouped
 
 MIB = 1024 * 1024
 TASK_BYTES = 256 * MIB  # Arrow bytes held by one task, all folders together
-FILE_BYTES = 128 * MIB  # Arrow bytes of one file: every format is smaller once compressed, so this bounds the file too
+FILE_BYTES = (
+    128 * MIB
+)  # Arrow bytes of one file: compressed it is smaller, JSON without compression up to 3 times as large
 FILE_ROWS = 2_000_000
 _PIECE_OVERHEAD = 256  # bytes that a column of a small piece costs beside its values (alignment, Python objects)
 
