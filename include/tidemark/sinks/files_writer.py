@@ -139,7 +139,7 @@ class FilesWriter:
         """Write, look at what lies there, rename; the rows counted in it, its size in bytes, its digest."""
         partial = self._path(number, ".")
         self._files.create_dir(self._folder, recursive=True)
-        with self._files.open_output_stream(partial) as out:
+        with self._files.open_output_stream(partial, compression=None) as out:  # or pyarrow gzips what ends in .gz
             digest = self._format.write(table, measured, out)
         with self._files.open_input_file(partial) as written:
             rows = self._format.count(written)
