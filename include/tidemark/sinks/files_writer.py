@@ -23,9 +23,7 @@ from tidemark.sinks.grouping import BESIDE, digest_of, grouped
 
 MIB = 1024 * 1024
 TASK_BYTES = 256 * MIB  # Arrow bytes held by one task, all folders together
-FILE_BYTES = (
-    128 * MIB
-)  # Arrow bytes of one file: compressed it is smaller, JSON without compression up to 3 times as large
+FILE_BYTES = 128 * MIB  # Arrow bytes of one file: every format is smaller once compressed, so this bounds the file too
 FILE_ROWS = 2_000_000
 _PIECE_OVERHEAD = 256  # bytes that a column of a small piece costs beside its values (alignment, Python objects)
 
@@ -139,7 +137,7 @@ class FilesWriter:
         """Write, look at what lies there, rename; the rows counted in it, its size in bytes, its digest."""
         partial = self._path(number, ".")
         self._files.create_dir(self._folder, recursive=True)
-        with self._files.open_output_stream(partial, compression=None) as out:  # or pyarrow gzips what ends in .gz
+        with self._files.open_output_stream(partial) as out:
             digest = self._format.write(table, measured, out)
         with self._files.open_input_file(partial) as written:
             rows = self._format.count(written)
