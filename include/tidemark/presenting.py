@@ -80,11 +80,14 @@ def worked(outcome: Outcome) -> None:
 
 
 def as_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Rows of text, none of it taken for rich's markup."""
+    """Rows of text, none of it taken for rich's markup; a path is folded on a terminal only."""
     table = Table(*columns, title=title)
     for row in rows:
         table.add_row(*map(Text, row))
-    _console().print(table)
+    console = _console()
+    if not console.is_terminal:
+        console.width = 1_000
+    console.print(table)
 
 
 def as_text(value: object) -> str:

@@ -97,7 +97,7 @@ def test_a_table_for_people_shows_rows_late_ones_and_dead_letters(make_world: Ma
     assert '{"n":1,"at":"2024-03-01T10:00:00.000000Z","name":"[red]x"}' in out
     assert "2024-03-01 10:00:00 (late)" in out
     assert f"{world.folder}/lake/raw/{world.topic}/2024" in out
-    assert "connection warehouse, table latest" in out
+    assert "connection warehouse, table public.latest" in out
     assert "[bold]{" in out
     assert "x" * 98 + ".." in out
     assert "tidemark_target.dead_letter" in out

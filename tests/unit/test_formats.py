@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tidemark.batch import DEAD_LETTERS, DELETED, METADATA
 from tidemark.configuration import InvalidPipelines, load
 from tidemark.digest import Digest, row_digest
-from tidemark.errors import ConfigurationError
+from tidemark.errors import ConfigurationError, Unavailable
 from tidemark.json_text import json_texts
 from tidemark.layout import ENDINGS, ObjectName
 from tidemark.sink_settings import COMPRESSIONS, FileFormat
@@ -128,6 +128,22 @@ def test_a_file_that_was_cut_short_or_damaged_is_unreadable_or_has_another_diges
         except Unreadable:
             continue
         assert found != digest
+
+
+class Unreachable(io.BytesIO):
+    """A file in a store that stopped answering."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise Unavailable(f"the store does not answer ({size} bytes were asked for)")
+
+
+@each_format
+def test_a_store_that_does_not_answer_is_no_damage(name: str, compression: str) -> None:
+    content, _ = written(name, compression, table(FULL))
+    same = open_format(name, compression)
+    for ask in (same.count, same.digest, same.places):
+        with pytest.raises(Unavailable):
+            ask(Unreachable(content))
 
 
 def test_the_name_of_a_file_says_its_format() -> None:

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from tidemark.digest import Digest
-from tidemark.errors import ConfigurationError
+from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.layout import ObjectName
 
 PLACES = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64())])
@@ -57,9 +57,11 @@ class Format(ABC):
 
 @contextmanager
 def unreadable(*errors: type[Exception]) -> Iterator[None]:
-    """What a library says of a damaged file, as ``Unreadable``."""
+    """What a library says of a damaged file, as ``Unreadable``; what the store of the file says stays as it is."""
     try:
         yield
+    except TidemarkError:
+        raise
     except errors as error:
         raise Unreadable(str(error) or type(error).__name__) from error
 
