@@ -18,6 +18,7 @@ from sandbox.jars import java
 from sandbox.processes import Child, free_port, wait_until
 
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+READY_S = 240  # 4 on idle cores; 60 were too short on busy ones
 INHERITED = ("PATH", "JAVA_HOME", "LANG", "LC_ALL", "TMPDIR")  # no PYTHONPATH: executors must not find a checkout by it
 
 
@@ -61,10 +62,10 @@ class SparkCluster:
         self.state.mkdir(parents=True, exist_ok=True)
         page = ("--webui-port", str(self._page))
         self._master = self._child("master", "master.Master", "--port", str(self._port), *page)
-        self._master.wait_ready(lambda: self._alive() is not None, timeout=60)
+        self._master.wait_ready(lambda: self._alive() is not None, timeout=READY_S)
         for number in range(self._count):
             self.add_worker(number)
-        wait_until(lambda: self._alive() == self._count, f"{self._count} workers to register", timeout=60)
+        wait_until(lambda: self._alive() == self._count, f"{self._count} workers to register", timeout=READY_S)
 
     def add_worker(self, number: int) -> None:
         """One more worker, whose executors work below a folder of this number."""
