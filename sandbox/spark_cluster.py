@@ -8,6 +8,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import signal
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -83,7 +84,13 @@ class SparkCluster:
 
     def kill_worker(self, number: int) -> None:
         """SIGKILL to a worker and its executors at once, as when their machine is gone."""
-        self.workers[number].kill(tree=True)
+        pid = self.workers[number].pid
+        # Below every thread: a JVM starts processes from whichever is at hand.
+        executors = [one for each in Path(f"/proc/{pid}/task").glob("*/children") for one in each.read_text().split()]
+        self.workers[number].kill()
+        for one in executors:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(one), signal.SIGKILL)
 
     def _child(self, name: str, main: str, *words: str) -> Child:
         classes = (java(), *JVM, "-cp", f"{spark_home()}/jars/*", f"org.apache.spark.deploy.{main}")
