@@ -8,6 +8,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import signal
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from sandbox.jars import java
 from sandbox.processes import Child, free_port, wait_until
 
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+READY_S = 240  # 4 on idle cores; 60 were too short on busy ones
 INHERITED = ("PATH", "JAVA_HOME", "LANG", "LC_ALL", "TMPDIR")  # no PYTHONPATH: executors must not find a checkout by it
 
 
@@ -61,10 +63,10 @@ class SparkCluster:
         self.state.mkdir(parents=True, exist_ok=True)
         page = ("--webui-port", str(self._page))
         self._master = self._child("master", "master.Master", "--port", str(self._port), *page)
-        self._master.wait_ready(lambda: self._alive() is not None, timeout=60)
+        self._master.wait_ready(lambda: self._alive() is not None, timeout=READY_S)
         for number in range(self._count):
             self.add_worker(number)
-        wait_until(lambda: self._alive() == self._count, f"{self._count} workers to register", timeout=60)
+        wait_until(lambda: self._alive() == self._count, f"{self._count} workers to register", timeout=READY_S)
 
     def add_worker(self, number: int) -> None:
         """One more worker, whose executors work below a folder of this number."""
@@ -82,7 +84,13 @@ class SparkCluster:
 
     def kill_worker(self, number: int) -> None:
         """SIGKILL to a worker and its executors at once, as when their machine is gone."""
-        self.workers[number].kill(tree=True)
+        pid = self.workers[number].pid
+        # Below every thread: a JVM starts processes from whichever is at hand.
+        executors = [one for each in Path(f"/proc/{pid}/task").glob("*/children") for one in each.read_text().split()]
+        self.workers[number].kill()
+        for one in executors:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(one), signal.SIGKILL)
 
     def _child(self, name: str, main: str, *words: str) -> Child:
         classes = (java(), *JVM, "-cp", f"{spark_home()}/jars/*", f"org.apache.spark.deploy.{main}")

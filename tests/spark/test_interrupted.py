@@ -14,6 +14,11 @@ from tests.world import World, wait_stopped
 pytestmark = pytest.mark.timeout(600)
 
 
+def hears_ctrl_c() -> None:
+    """In the child: whoever started the tests in the background has made it deaf to SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def has_jvm(process: "subprocess.Popen[str]") -> bool:
     return any("java" in one.name() for one in psutil.Process(process.pid).children(recursive=True))
 
@@ -33,7 +38,7 @@ def assert_one_clear_line(world: World, process: "subprocess.Popen[str]") -> Non
 def test_interrupted_while_spark_starts(make_world: Callable[..., World]) -> None:
     world = make_world()
     world.produce(20)
-    process = world.start("run", "demo", "--master", "local[2]", spark=True)
+    process = world.start("run", "demo", "--master", "local[2]", spark=True, preexec_fn=hears_ctrl_c)
     wait_until(lambda: has_jvm(process), "a JVM", timeout=240)
     process.send_signal(signal.SIGINT)
     assert_one_clear_line(world, process)
@@ -43,7 +48,8 @@ def test_interrupted_while_spark_starts(make_world: Callable[..., World]) -> Non
 def test_interrupted_while_spark_works(make_world: Callable[..., World]) -> None:
     world = make_world(partitions=4, settings={"kafka": {"slice": {"max_records": 1000}}})
     world.produce(200)
-    process = world.start("run", "demo", "--master", "local[1]", failpoint="stage.mid:stop", spark=True)
+    words = ("run", "demo", "--master", "local[1]")
+    process = world.start(*words, failpoint="stage.mid:stop", spark=True, preexec_fn=hears_ctrl_c)
     wait_stopped(process, timeout=240)
     process.send_signal(signal.SIGINT)
     os.killpg(process.pid, signal.SIGCONT)
