@@ -83,13 +83,11 @@ def test_a_kafka_connection_that_cannot_be_used_is_refused_without_its_password(
     del pipeline["source"]["kafka"]["bootstrap_servers"]
     file.write_text(yaml.safe_dump(pipeline))
     told(world.tidemark("plan", "demo"), 2, "AIRFLOW_CONN_EVENTS")
-    extra = {
-        "bootstrap.servers": world.broker.bootstrap_servers, "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN", "sasl.username": "reader", "sasl.password": PASSWORD,
-    }  # fmt: skip
+    jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="reader" password="{PASSWORD}";'
+    extra = {"bootstrap.servers": world.broker.bootstrap_servers, "sasl.jaas.config": jaas}
     connection = json.dumps({"conn_type": "kafka", "extra": extra})
     done = within(PROMPTLY, world, "plan", "demo", env={"AIRFLOW_CONN_EVENTS": connection})
-    told(done, 2, "sets sasl.mechanism, sasl.password", "not supported yet")
+    told(done, 2, "sets sasl.jaas.config, which is not allowed", "write sasl.username and sasl.password")
     untouched(world)
 
 

@@ -21,6 +21,8 @@ from pyspark.sql import SparkSession
 from tidemark.errors import ConfigurationError, Unavailable, WorkFailed
 from tidemark.spark.shipped import is_local, package_zip
 
+# Spark's own words, and those of Kafka's keys: what it then shows of options, in plans and debug logs, are stars.
+REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|private key"
 BATCH_ROWS = 50_000  # rows per Arrow batch: 10,000 (Spark's default) costs 8 % more per record here
 MASTER_TIMEOUT_S = 5.0  # Spark itself tries a master that is not there for a minute
 DEFAULT_MASTER_PORT = 7077
@@ -37,6 +39,7 @@ def spark_configuration(jars: Path | None) -> dict[str, str]:
         "spark.sql.artifact.isolation.enabled": "false",
         "spark.speculation": "false",
         "spark.task.maxFailures": "4",
+        "spark.redaction.regex": REDACTED,
     }
     if jars is not None:
         files = sorted(jars.glob("*.jar"))
