@@ -1,36 +1,61 @@
 """A manifest of too many objects is refused before anything of it is published, and says what makes fewer."""
 
-from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from tests.world import World
+from tests.sink_examples import RANGES, FilesExample, agree, plan_two_manifests
+from tidemark.errors import SinkRefused
+from tidemark.manifest.database import ManifestDatabase
+from tidemark.sections import Surroundings
+from tidemark.sink_settings import FilesSinkConfig, SinkConfig
 
-TEN_FILES = 60  # records: five event hours on two partitions
-
-
-def sinks(world: World, most: int) -> None:
-    files: dict[str, Any] = {"root": str(world.lake), "layout": "raw/{stream}/%Y/%m/%d/%H", "max_objects": most}
-    world.settings["sinks"] = [{"files": files}]
-    world.write_pipeline()
+ADVICE = "a coarser layout (by day instead of by hour), or larger slices"
 
 
-@pytest.mark.parametrize(
-    ("most", "said"), [(9, "the manifest has 10 objects, and at most 9 are allowed"), (4, "one task has made 4 files")]
-)
-def test_more_objects_than_allowed_are_refused_and_none_is_published(
-    make_world: Callable[..., World], most: int, said: str
-) -> None:
-    world = make_world(settings={"kafka": {"slice": {"max_records": 1000}}})
-    world.produce(TEN_FILES)
-    sinks(world, most)
-    done = world.here("run", "demo", "--run-key", "one")
-    assert done.exit_code == 1
-    assert said in done.stderr
-    assert "write a coarser layout (by day instead of by hour), or larger slices" in done.stderr
-    assert world.listing() == world.exact() == {}
-    assert world.staging() == []
-    sinks(world, 10)
-    world.ok("retry", "demo")
-    world.assert_complete()
+class Bounded(FilesExample):
+    """A lake whose manifests may have so many objects; thirty records of three hours make four, with dead letters."""
+
+    most = 4
+
+    def settings(self) -> SinkConfig:
+        raw = {"root": "lake", "max_objects": self.most}
+        return FilesSinkConfig.model_validate(raw, context=Surroundings(self.folder, self.folder))
+
+    def allow(self, most: int) -> None:
+        """The pipeline file says another number from now on."""
+        self.most = most
+        self.config = self.settings()
+        self.sink = self.open()
+
+
+def put(example: Bounded, attempt: int) -> None:
+    example.sink.put(example.stage(attempt), RANGES, example.database.id(), agree, agree)
+
+
+def test_more_objects_than_allowed_are_refused_and_none_is_published(tmp_path: Path, database: str) -> None:
+    with ManifestDatabase(database, "test") as manifests:
+        plan_two_manifests(manifests)
+        example = Bounded(tmp_path, manifests, "")
+        receipt = example.stage(1)
+        assert len(receipt.objects) == 4
+        example.allow(3)
+        with pytest.raises(SinkRefused, match="the manifest has 4 objects, and at most 3 are allowed") as refused:
+            example.sink.put(receipt, RANGES, manifests.id(), agree, agree)
+        assert ADVICE in refused.value.next_step
+        left = [path.name for path in example.lake.rglob("*") if path.is_file()]
+        assert left == ["_owner.json"]
+        example.allow(4)
+        put(example, 2)
+        assert len(example.seen()) == 27
+
+
+def test_a_task_stops_at_the_first_file_too_many(tmp_path: Path, database: str) -> None:
+    with ManifestDatabase(database, "test") as manifests:
+        plan_two_manifests(manifests)
+        example = Bounded(tmp_path, manifests, "")
+        example.allow(3)
+        with pytest.raises(SinkRefused, match="one task has made 3 files, and at most 3 are allowed") as refused:
+            example.stage(1)
+        assert ADVICE in refused.value.next_step
+        assert not list(example.lake.rglob("*.parquet")), "what the task had staged is gone"
