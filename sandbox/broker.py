@@ -77,7 +77,7 @@ class Broker:
         (self.state / "server.properties").write_text("".join(lines))
         self._format_storage()
         self._child = Child("Kafka", [*self._java(), "kafka.Kafka", "server.properties"], self.log, cwd=self.state)
-        self._child.wait_ready(self._answers, timeout=60)
+        self._child.wait_ready(self._answers, timeout=180)
 
     def stop(self) -> None:
         """End the broker and everything below it."""
