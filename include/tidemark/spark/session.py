@@ -107,17 +107,29 @@ def check_master(master: str) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C is a plain ``KeyboardInterrupt``, while Spark starts and afterwards.
+    """Ctrl-C is a plain ``KeyboardInterrupt``, when Spark has started; a second one is not waited with.
 
-    PySpark's own handler asks the JVM to cancel all jobs over the connection that the interrupted call is using, and
-    dies of it with a traceback. Our process ends, and Spark with it.
+    In the middle of its start the JVM would be left behind, since nothing tells it yet that we are gone. Afterwards
+    PySpark's own handler would talk to it over the connection that is in use, and die of that with a traceback.
     """
     before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    heard: list[int] = []
+
+    def hear(number: int, _: object) -> None:
+        heard.append(number)
+        if len(heard) > 1:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, hear)
     try:
         yield
     finally:
-        if threading.current_thread() is threading.main_thread() and before is not None:
-            signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, before)
+    if heard:
+        raise KeyboardInterrupt
 
 
 @contextmanager
