@@ -156,6 +156,8 @@ def _nodes(dsn: str, partitions: int, end: int) -> dict[str, list[str]]:
 
 
 def _ways(node: dict[str, Any]) -> list[str]:
-    own = [f"{node['Node Type']} ({node.get('Index Name', 'no index')})"]
+    within = [node, *node.get("Plans", [])]  # the index of a bitmap stands one below
+    index = next((one["Index Name"] for one in within if "Index Name" in one), "no index")
+    own = [f"{node['Node Type']} ({index})"]
     below = [way for one in node.get("Plans", []) for way in _ways(one)]
     return (own if node.get("Relation Name") == "manifest_range" else []) + below
