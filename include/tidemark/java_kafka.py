@@ -83,10 +83,20 @@ def _identity(plain: Mapping[str, str]) -> Config:
     if certificate is None or key is None:
         return {}
     block, encrypted = private_key(*key)
-    made: Config = {
+    return {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.certificate.chain": "\n".join(certificates(*certificate)),
-        "ssl.keystore.key": Secret(block),
+        "ssl.keystore.key": Secret(_opened(block, plain.get("ssl.key.password", "")) if encrypted else block),
     }
-    # A password beside a key that is not encrypted makes Java try to decrypt it.
-    return made | {"ssl.key.password": Secret(plain["ssl.key.password"])} if encrypted else made
+
+
+def _opened(block: str, password: str) -> str:
+    """The key without its password: Java 17 cannot open what openssl encrypts today (PBES2), and needs no secret less.
+
+    Both would travel together in the options anyway.
+    """
+    from cryptography.hazmat.primitives import serialization  # late: only an encrypted key needs it
+
+    key = serialization.load_pem_private_key(block.encode(), password.encode())
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(encoding, form, serialization.NoEncryption()).decode()
