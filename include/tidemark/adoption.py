@@ -15,7 +15,7 @@ from tidemark.layout import RecordName
 from tidemark.lifecycle import Lifecycle
 from tidemark.model import Manifest, RangeKind, Receipt, RunKind, range_from
 from tidemark.offsets import Range, TopicPartition
-from tidemark.sinks.publishing import Sink
+from tidemark.sinks.publishing import Sink, highest
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def adopt(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
         for slice_number, record in enumerate(unknown):
             if record.manifest not in known:
                 database.adopt_manifest(run, pipeline, record.manifest, slice_number)
-        database.keep_manifest_ids_above(max(sink.highest_record() for sink in lifecycle.sinks))
+        database.keep_manifest_ids_above(max(highest(sink.records(own=False)) for sink in lifecycle.sinks))
         holes = _insert_ranges(lifecycle, run, [one for one in unknown if one.manifest not in known], len(unknown))
         for record in unknown:
             _publish(lifecycle, record)

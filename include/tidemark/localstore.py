@@ -201,6 +201,18 @@ class LocalStore:
                 except FileNotFoundError:
                     continue
 
+    def names(self, folder: str, *, beginning: str = "", after: str = "") -> Iterator[str]:
+        """Keys directly in a folder, of files and folders, in no order; a folder that is not there has none."""
+        try:
+            entries = os.scandir(self._path(folder))
+        except OSError as error:
+            _refuse_unreadable(error)
+            return
+        with entries:
+            for entry in entries:
+                if entry.name.startswith(beginning) and entry.name > after:
+                    yield f"{folder}/{entry.name}"
+
 
 def _opened(path: Path) -> BinaryIO:
     while True:

@@ -11,9 +11,12 @@ from tidemark.errors import (
     Unavailable,
     WorkFailed,
 )
+from tidemark.layout import RecordName
 from tidemark.manifest.database import ManifestDatabase
-from tidemark.sinks.publishing import Sink
+from tidemark.sinks.publishing import Sink, highest, newest
 
+# Manifests whose records are compared at each plan, so that it costs the same after years; an attempt compares its own.
+RECENT = 10_000
 OF_ONE_SINK = (
     Unavailable,
     AccessDenied,
@@ -28,23 +31,24 @@ def check_for_plan(pipeline: str, database: ManifestDatabase, sinks: Sequence[Si
     Raises ``LakeConflict``, and what a target says when not even one of them answers.
     """
     refuse_moved(pipeline, database, sinks)
-    found: list[tuple[Sink, int, dict[int, int]]] = []
+    recent = max(0, database.highest_manifest() - RECENT)
+    found: list[tuple[Sink, list[RecordName]]] = []
     silent: list[tuple[Sink, TidemarkError]] = []
     for sink in sinks:  # asked before the database, which may grow meanwhile
         try:
             refuse_vanished(pipeline, database, sink)
             if not dry_run:
                 sink.claim(database.id())
-            attempts = {name.manifest: name.attempt for name in sink.newest_records().values()}
-            found.append((sink, sink.highest_record(), attempts))
+            found.append((sink, sink.records(own=False, above=recent)))
         except OF_ONE_SINK as error:
             silent.append((sink, error))
     if not found:
         raise silent[0][1]
-    highest, own = database.highest_manifest(), database.highest_manifest(pipeline)
-    for sink, record, attempts in found:
-        sink.refuse_records_beyond(highest, record)
-        sink.refuse_records_beyond(own, max(attempts, default=0))
+    last, last_own = database.highest_manifest(), database.highest_manifest(pipeline)
+    for sink, names in found:
+        sink.refuse_records_beyond(last, highest(names))
+        attempts = {of: name.attempt for of, name in newest(one for one in names if one.pipeline == pipeline).items()}
+        sink.refuse_records_beyond(last_own, max(attempts, default=0))
         for manifest, attempt in database.attempts_forgotten(attempts):
             sink.refuse_attempts_beyond(manifest, attempt, attempts[manifest])
     return [f"sink {sink.name} was not asked what it holds: {error.what}" for sink, error in silent]

@@ -84,7 +84,8 @@ def test_what_was_put_has_a_record_that_says_whose_it_is(example: Example) -> No
     assert example.sink.holds(receipt)
     assert example.sink.records() == example.sink.records(own=False) == [RecordName("demo", 1, 1)]
     assert (example.sink.recorded_attempt(1), example.sink.recorded_attempt(2)) == (1, None)
-    assert example.sink.highest_record() == 1
+    assert example.sink.records(above=0) == [RecordName("demo", 1, 1)]
+    assert example.sink.records(above=1) == example.sink.records(own=False, above=1) == []
     assert example.sink.recorded_ranges(receipt) == RANGES
     said = example.sink.record(RecordName("demo", 1, 1)) or {}
     assert said["database"] == example.database.id()

@@ -170,6 +170,10 @@ class MortalStore(LocalStore):
         self._life.before(f"lake get {key}")
         return super().get(key)
 
+    def names(self, folder: str, *, beginning: str = "", after: str = "") -> Iterator[str]:
+        self._life.before(f"lake names {folder}")
+        yield from super().names(folder, beginning=beginning, after=after)
+
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         self._life.before(f"lake list {prefix}")
         yield from super().list(prefix)

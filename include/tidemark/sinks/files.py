@@ -50,10 +50,15 @@ class FilesSink(Sink):
         del manifest, attempt  # they are in the order, and every sink's staging folder is named after them
         return {"root": self.root}
 
-    def records(self, *, own: bool = True) -> list[RecordName]:
-        folder = f"{RECORDS}/{self.pipeline}" if own else RECORDS
-        names = (RecordName.parse(key) for key, _ in self.store.list(folder))
-        return [name for name in names if name]
+    def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
+        pipelines = [self.pipeline] if own else self.store.folders(RECORDS)
+        after = f"{above:010d}.~"  # behind every record of that manifest
+        keys = (key for one in pipelines for key in self.store.names(f"{RECORDS}/{one}", after=after))
+        return [name for key in keys if (name := RecordName.parse(key))]
+
+    def recorded_attempt(self, manifest: int) -> int | None:
+        keys = self.store.names(f"{RECORDS}/{self.pipeline}", beginning=f"{manifest:010d}.")
+        return max((name.attempt for key in keys if (name := RecordName.parse(key))), default=None)
 
     def record(self, name: RecordName) -> dict[str, Any] | None:
         content = self.store.get(str(name))

@@ -59,10 +59,10 @@ class PostgresSink(Sink):
         rows = self._table.rows("owner") if self._table.has_support() else []
         return rows[0]["database"] if rows else None
 
-    def records(self, *, own: bool = True) -> list[RecordName]:
+    def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
         if not self._table.has_support():
             return []
-        rows = self._table.rows("records", pipeline=self.pipeline if own else None)
+        rows = self._table.rows("records", pipeline=self.pipeline if own else None, above=above)
         return [RecordName(row["pipeline"], row["manifest"], row["attempt"]) for row in rows]
 
     def record(self, name: RecordName) -> dict[str, Any] | None:
@@ -72,9 +72,6 @@ class PostgresSink(Sink):
     def recorded_attempt(self, manifest: int) -> int | None:
         marker = self._table.marker(manifest)
         return None if marker is None else int(marker["attempt"])
-
-    def highest_record(self) -> int:
-        return int(self._table.rows("highest_record")[0]["manifest"]) if self._table.has_support() else 0
 
     def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
         counts = super().counts(receipt, ranges)

@@ -59,10 +59,8 @@ SELECT database::text AS database FROM tidemark_target.owner WHERE target = %(ta
 
 -- name: records
 SELECT pipeline, manifest, attempt FROM tidemark_target.marker
-WHERE target = %(target)s AND (%(pipeline)s::text IS NULL OR (pipeline, sink) = (%(pipeline)s, %(sink)s));
-
--- name: highest_record
-SELECT coalesce(max(manifest), 0) AS manifest FROM tidemark_target.marker WHERE target = %(target)s;
+WHERE target = %(target)s AND (%(pipeline)s::text IS NULL OR (pipeline, sink) = (%(pipeline)s, %(sink)s))
+  AND manifest > %(above)s;
 
 -- name: marker
 SELECT attempt, record, superseded, stale FROM tidemark_target.marker

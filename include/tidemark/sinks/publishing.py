@@ -5,7 +5,7 @@ attempt of which database. Readers without the manifest database follow it, and 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -55,8 +55,13 @@ class Sink(ABC):
         """
 
     @abstractmethod
-    def records(self, *, own: bool = True) -> list[RecordName]:
-        """The records of this pipeline, or of every pipeline that shares the target; in no order."""
+    def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
+        """The records of this pipeline, or of every pipeline that shares the target, of manifests with higher ids
+        than ``above``; in no order."""
+
+    @abstractmethod
+    def recorded_attempt(self, manifest: int) -> int | None:
+        """The highest attempt that left a record of this manifest."""
 
     @abstractmethod
     def record(self, name: RecordName) -> dict[str, Any] | None:
@@ -96,20 +101,7 @@ class Sink(ABC):
 
     def newest_records(self) -> dict[int, RecordName]:
         """Of each manifest of this pipeline the record with the highest attempt: what record readers follow."""
-        newest: dict[int, RecordName] = {}
-        for name in self.records():
-            if name.manifest not in newest or newest[name.manifest].attempt < name.attempt:
-                newest[name.manifest] = name
-        return newest
-
-    def recorded_attempt(self, manifest: int) -> int | None:
-        """The highest attempt that left a record of this manifest."""
-        newest = self.newest_records().get(manifest)
-        return None if newest is None else newest.attempt
-
-    def highest_record(self) -> int:
-        """The highest manifest id that any record of the target names, 0 without one."""
-        return max((name.manifest for name in self.records(own=False)), default=0)
+        return newest(self.records())
 
     def has_record(self, receipt: Receipt) -> bool:
         """Whether the record of the receipt's attempt is there and says the same."""
@@ -181,3 +173,17 @@ class Sink(ABC):
             "the database was restored from an older copy. Read the records back with: "
             f"tidemark adopt {self.pipeline} --why TEXT"
         )
+
+
+def newest(names: Iterable[RecordName]) -> dict[int, RecordName]:
+    """Of each manifest the record with the highest attempt."""
+    found: dict[int, RecordName] = {}
+    for name in names:
+        if name.manifest not in found or found[name.manifest].attempt < name.attempt:
+            found[name.manifest] = name
+    return found
+
+
+def highest(names: Iterable[RecordName]) -> int:
+    """The highest manifest id that a record names, 0 without one."""
+    return max((name.manifest for name in names), default=0)
