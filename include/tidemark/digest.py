@@ -24,6 +24,8 @@ import pyarrow.compute as pc
 
 _WRAP = 1 << 64
 _U64 = pa.uint64()
+SHORT = 64  # bytes: a text of up to so many is hashed with the others of its column, eight bytes at a time
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 _NULL = 0x6E756C6C6E756C6C  # what a null adds to its column's seed
 
 
@@ -111,23 +113,50 @@ def _words(column: pa.Array) -> tuple[pa.Array, pa.Array]:
     fixed = _fixed_width(column)
     if fixed is not None:
         return fixed, fixed
+    if any(is_kind(kind) for is_kind in _TEXTS):
+        return _of_texts(column)
     coded = column.dictionary_encode()
-    first, second = _hashed_texts(coded.dictionary) if _is_text(kind) else _hashed(coded.dictionary.to_pylist())
+    first, second = _hashed(coded.dictionary.to_pylist())
     return first.take(coded.indices), second.take(coded.indices)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return any(is_kind(kind) for is_kind in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary))
+def _of_texts(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Words of text or bytes: short ones all at once, long ones each by a hash of its own."""
+    given = pc.is_valid(column)
+    texts = pc.fill_null(column.cast(pa.large_binary()), b"")
+    short = pc.less_equal(pc.binary_length(texts), SHORT)
+    if pc.all(short).as_py() is not False:
+        streams = _of_short(texts)
+    else:
+        parts = (_of_short(texts.filter(short)), _hashed(texts.filter(pc.invert(short)).to_pylist()))
+        nothing = pa.repeat(_scalar(0), len(texts))
+        streams = [
+            pc.replace_with_mask(pc.replace_with_mask(nothing, short, few), pc.invert(short), many)
+            for few, many in zip(*parts, strict=True)
+        ]
+    first, second = (pc.if_else(given, words, None) for words in streams) if column.null_count else streams
+    return first, second
 
 
-def _hashed_texts(values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """As ``_hashed`` of ``_canonical``, which costs a value three times as much; most columns are text."""
-    letter = b"b" if pa.types.is_binary(values.type) else b"s"
-    contents = values.cast(pa.large_binary()).to_pylist()
-    hashes = b"".join([blake2b(b"%b%d:%b" % (letter, len(one), one), digest_size=16).digest() for one in contents])
-    halves = pa.Array.from_buffers(_U64, 2 * len(contents), [None, pa.py_buffer(hashes)])
-    first = pa.array(range(0, 2 * len(contents), 2), pa.int64())
-    return halves.take(first), halves.take(pc.add(first, 1))
+def _of_short(texts: pa.Array) -> list[pa.Array]:
+    """Of each text its length, and its bytes as numbers of eight, mixed and summed up.
+
+    Every place has its own factors, and zeros mix to zero: so it does not matter how far a text is padded, which
+    depends on what is beside it.
+    """
+    lengths = pc.binary_length(texts).cast(_U64)
+    count = -(-(pc.max(lengths).as_py() or 0) // 8)
+    padded = pc.binary_join_element_wise(texts, *(pa.scalar(one, texts.type) for one in (bytes(8 * count), b"")))
+    sums = [_mixed(pc.bit_wise_xor(lengths, _scalar(seed))) for seed in _halves(b"length")]
+    for place in range(count):
+        eight = pc.binary_slice(padded, 8 * place, 8 * place + 8)
+        words = pa.Array.from_buffers(_U64, len(eight), [None, eight.buffers()[2]])
+        factors = _halves(b"place %d" % place)
+        sums = [
+            pc.add(total, _mixed(pc.multiply(words, _scalar(factor | 1))))
+            for total, factor in zip(sums, factors, strict=True)
+        ]
+    return sums
 
 
 def _fixed_width(column: pa.Array) -> pa.Array | None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark.digest import Digest, row_digest
+from tidemark.digest import SHORT, Digest, row_digest, row_hashes
 
 ROWS = pa.table(
     {
@@ -32,15 +32,15 @@ ROWS = pa.table(
         "map": pa.array([[("k", 1)], [], None], pa.map_(pa.string(), pa.int64())),
     }
 )
-GOLDEN = "000000000000000345be6ea40fd04179cc96b0d88bbf707f"
+GOLDEN = "00000000000000035152a66b7efbb4e6b2be8d832db58622"
 GOLDEN_COLUMNS = {
     "flag": "0000000000000003aa466dbb76d2c02b0f0b0c5273f5b719",
     "small": "0000000000000003ebcda14f9fde8918e0c127caffd1a542",
     "long": "0000000000000003b229f6ebf299dfe0afb0a63b5cadb62f",
     "number": "0000000000000003b2c26287206e7b57e7f899fbaf30a7e9",
     "half": "00000000000000035b059963050a878501d5923adf535bfb",
-    "text": "000000000000000354015c9e9cbdba4f6d618a00a89931fb",
-    "bytes": "0000000000000003e4cdd7f6ebc5277138097f06231c125a",
+    "text": "000000000000000364e42da1fab5b49981de3734ff15a871",
+    "bytes": "0000000000000003d5cc468a89a127e5a1554b03a3168c02",
     "day": "0000000000000003249fe88ccc32b98a791ec864a9ce063f",
     "when": "00000000000000037734f1dd50162b1bb4bef1ff52330adf",
     "money": "0000000000000003c42f7e7e14f4f30b15a9863cb804045a",
@@ -102,6 +102,18 @@ def test_different_rows_have_different_digests(one: list[tuple[object, ...]], ot
         )
 
     assert (row_digest(table(one)) == row_digest(table(other))) == (canonical(one) == canonical(other))
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()], ids=str)
+def test_texts_of_every_length_differ_whatever_is_beside_them(kind: pa.DataType) -> None:
+    lengths = [0, 1, 7, 8, 9, 15, 16, 17, SHORT - 1, SHORT, SHORT + 1, 3 * SHORT]
+    texts = [fill * length for length in lengths for fill in "a\0"] + ["a" * 7 + "\0", "\0" * 8 + "a", None]
+    values = pa.array(texts, pa.string()).cast(kind)
+    together = row_hashes(pa.record_batch({"x": values}))
+    alone = [row_hashes(pa.record_batch({"x": values[at : at + 1]})) for at in range(len(values))]
+    for stream in (0, 1):
+        assert together[stream].to_pylist() == [one[stream][0].as_py() for one in alone]
+        assert len(set(together[stream].to_pylist())) == len(set(texts))
 
 
 def test_a_row_that_comes_twice_counts_twice() -> None:
