@@ -128,7 +128,7 @@ class AirflowWorld:
         self.spark(attempt, manifest)
         if staged:
             files = self._staging(attempt, manifest) / "files"
-            wait_until(lambda: any(files.glob("*.parquet")), "something staged", timeout=120, interval=0.01)
+            wait_until(lambda: any(files.glob("*.parquet")), "something staged", timeout=240, interval=0.01)
         held = self._at_work(attempt, manifest)
         for process in held:
             process.send(signal.SIGSTOP)

@@ -35,6 +35,12 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """``make test-faults`` runs these folders, and what is exhaustive anywhere."""
+    if item.path.parent.name in ("faults", "characterization"):
+        item.add_marker(pytest.mark.fault)
+
+
 class ByModule(LoadScopeScheduling):
     """A module's tests run in one worker, and all that need Airflow in the same one: two of it fill two cores."""
 

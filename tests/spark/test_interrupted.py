@@ -35,6 +35,7 @@ def assert_one_clear_line(world: World, process: "subprocess.Popen[str]") -> Non
     world.assert_complete()
 
 
+@pytest.mark.exhaustive
 def test_interrupted_while_spark_starts(make_world: Callable[..., World]) -> None:
     world = make_world()
     world.produce(20)

@@ -122,6 +122,7 @@ def assert_not_told(world: TableWorld, cluster: SparkCluster) -> None:
     assert [path for path in seen if password in path.read_bytes()] == []
 
 
+@pytest.mark.exhaustive
 def test_the_doctor_asks_every_executor(make_world: Callable[..., TableWorld], cluster: SparkCluster) -> None:
     world = make_world()
     world.lake.mkdir()

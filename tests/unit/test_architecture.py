@@ -2,6 +2,7 @@
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -149,3 +150,8 @@ def test_nothing_is_left_for_later_in_a_comment(word: str) -> None:
 def test_no_module_has_a_name_that_says_nothing() -> None:
     empty_words = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
     assert [short(path) for path in OURS if empty_words & set(path.stem.split("_"))] == []
+
+
+def test_modules_of_tests_have_names_of_their_own() -> None:
+    names = Counter(file.name for file in (CHECKOUT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == [], "pytest imports them by these names"
