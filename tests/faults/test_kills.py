@@ -111,7 +111,9 @@ def test_an_error_at_a_failpoint_is_one_message_and_leaves_nothing_half(world: W
 
 
 @over_every_sink("lake")
-@pytest.mark.parametrize("seconds", [0.9, 1.1, 1.3, 1.5, 1.7, 1.9])
+@pytest.mark.parametrize(
+    "seconds", [1.3, *(pytest.param(one, marks=pytest.mark.exhaustive) for one in (0.9, 1.1, 1.5, 1.7, 1.9))]
+)
 def test_killed_at_any_moment_a_retry_and_a_run_end_right(world: World, seconds: float) -> None:
     world.produce(80, bad_every=9)
     process = world.start("run", "demo", "--run-key", "one")

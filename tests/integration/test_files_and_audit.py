@@ -17,7 +17,9 @@ import pytest
 
 from sandbox.postgres import Postgres
 from tests.world import World
+from tidemark.digest import row_digest
 from tidemark.errors import Blocked
+from tidemark.sinks.formats import open_format
 
 MakeWorld = Callable[..., World]
 Files = dict[str, tuple[bytes, int]]
@@ -196,7 +198,9 @@ def change_rows_in_place(path: Path) -> None:
     at = table.schema.get_field_index("_manifest_id")
     for other in range(2, 200):
         claimed = pa.array([other] * table.num_rows, pa.int64())
-        pq.write_table(table.set_column(at, table.schema.field(at), claimed), path, compression="zstd")
+        changed = table.set_column(at, table.schema.field(at), claimed)
+        with path.open("wb") as file:
+            open_format("parquet", "zstd").write(changed, row_digest(changed), file)
         if path.stat().st_size == size:
             return
     raise AssertionError("no file of this size")
