@@ -7,20 +7,18 @@ chosen once and kept, so that clients find the broker again after `restart`, als
 import contextlib
 import json
 import shutil
-import signal
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sandbox.errors import SandboxFailed
 from sandbox.jars import java
-from sandbox.processes import Child, free_port, port_answers
+from sandbox.processes import Child, Service, free_port, port_answers
 
 # Parallel GC threads and the second compiler cost more at start than they bring to one small broker on 2 cores.
 JVM = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dfile.encoding=UTF-8")
@@ -45,8 +43,8 @@ logger.config.level = ERROR
 """
 
 
-class Broker:
-    """One broker; start it with ``with`` or ``start``. Its records are kept when the state folder is used again.
+class Broker(Service):
+    """One broker. Its records are kept when the state folder is used again.
 
     ``jars`` is the folder of the jar set ``kafka``. Topics with old timestamps need ``retention.ms=-1``.
     """
@@ -56,14 +54,6 @@ class Broker:
         self.log = state.resolve() / "logs" / "broker.log"
         self.jars = jars.resolve()
         self.port, self._controller_port = self._kept_ports()
-        self._child: Child | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     @property
     def bootstrap_servers(self) -> str:
@@ -78,32 +68,6 @@ class Broker:
         self._format_storage()
         self._child = Child("Kafka", [*self._java(), "kafka.Kafka", "server.properties"], self.log, cwd=self.state)
         self._child.wait_ready(self._answers, timeout=180)
-
-    def stop(self) -> None:
-        """End the broker and everything below it."""
-        if self._child is not None:
-            self._child.stop()
-            self._child = None
-
-    def kill(self) -> None:
-        """SIGKILL; ``restart`` recovers from what it had written."""
-        assert self._child is not None, "not started"
-        self._child.kill()
-
-    def stop_signal(self) -> None:
-        """SIGSTOP: the broker freezes but its connections stay open, as in a long pause."""
-        assert self._child is not None, "not started"
-        self._child.signal(signal.SIGSTOP)
-
-    def cont_signal(self) -> None:
-        """SIGCONT: go on after ``stop_signal``."""
-        assert self._child is not None, "not started"
-        self._child.signal(signal.SIGCONT)
-
-    def restart(self) -> None:
-        """Start again, on the same port and data, after ``kill`` or while running."""
-        self.stop()
-        self.start()
 
     def admin(self) -> AdminClient:
         """A client for topics and offsets; keep it alive until its futures are done, a dead one cancels them."""
@@ -128,9 +92,13 @@ class Broker:
                 raise
 
     def producer(self, **config: str | float | bool) -> Producer:
-        """A producer; write options with underscores: ``transactional_id="t"`` is ``transactional.id``."""
+        """An idempotent producer: a batch that the broker made it send again lands once and in its turn.
+
+        Write options with underscores: ``transactional_id="t"`` is ``transactional.id``.
+        """
+        defaults = {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, "enable.idempotence": True}
         options = {name.replace("_", "."): value for name, value in config.items()}
-        return Producer({**QUIET, "bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, **options})
+        return Producer({**QUIET, **defaults, **options})
 
     def _java(self) -> list[str]:
         if not any(self.jars.glob("kafka_*.jar")):

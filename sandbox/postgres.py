@@ -16,13 +16,13 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import LiteralString, Self
+from typing import LiteralString
 
 import psycopg
 from psycopg import sql
 
 from sandbox.errors import SandboxFailed
-from sandbox.processes import Child, free_port
+from sandbox.processes import Child, Service, free_port
 
 UNPRIVILEGED = "nobody"
 SUPERUSER = "sandbox"  # not tidemark: PostgreSQL looks into the schema of the user's name first, which hides mistakes
@@ -37,8 +37,8 @@ def wheel_folder() -> Path:
     return Path(spec.origin).parent
 
 
-class Postgres:
-    """One server; start it with ``with`` or ``start``. Its data is kept when the state folder is used again.
+class Postgres(Service):
+    """One server. Its data is kept when the state folder is used again.
 
     ``durable`` false turns fsync off: data survives the death of the server, not of the machine.
     """
@@ -49,14 +49,6 @@ class Postgres:
         self.port = free_port()
         self.durable = durable
         self.user = UNPRIVILEGED if os.geteuid() == 0 else None
-        self._child: Child | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Make the database cluster if there is none, and return when the server answers."""
@@ -82,25 +74,6 @@ class Postgres:
             stop_signal=signal.SIGINT,  # a fast shutdown; SIGTERM would wait for every client to leave
         )
         self._child.wait_ready(self._answers, timeout=30)
-
-    def stop(self) -> None:
-        """End the server and everything below it."""
-        if self._child is not None:
-            self._child.stop()
-            self._child = None
-
-    def kill(self) -> None:
-        """SIGKILL to the server and all its sessions at once; ``restart`` recovers from what it had written.
-
-        Its sessions would end by themselves, but only after the statement they are at.
-        """
-        assert self._child is not None, "not started"
-        self._child.kill(tree=True)
-
-    def restart(self) -> None:
-        """Start again, on the same port and data, after ``kill`` or while running."""
-        self.stop()
-        self.start()
 
     def dsn(self, database: str = "postgres") -> str:
         """A libpq URL for one database, with the password in it: hand it on by environment, never by argument."""

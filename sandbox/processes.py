@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from sandbox.errors import SandboxFailed
 
@@ -95,10 +96,10 @@ class Child:
     def kill(self, *, tree: bool = False) -> None:
         """SIGKILL to the command, and wait until it is gone; what it had started lives on until ``stop``.
 
-        With ``tree`` its direct children get it too (on Linux, which tells who they are).
+        With ``tree`` its direct children get it too, whichever thread started them (on Linux, which tells).
         """
-        found = Path(f"/proc/{self.pid}/task/{self.pid}/children")
-        children = found.read_text().split() if tree and found.exists() else []
+        found = Path(f"/proc/{self.pid}/task").glob("*/children") if tree else []
+        children = [child for thread in found for child in thread.read_text().split()]
         self.signal(signal.SIGKILL)
         for child in children:
             with contextlib.suppress(ProcessLookupError):
@@ -132,6 +133,51 @@ class Child:
     def failure(self, what: str) -> SandboxFailed:
         """An error with the last lines of this child's log."""
         return SandboxFailed(f"{what}\n{tail(self.log)}", next_step=f"read {self.log}")
+
+
+class Service:
+    """A server of one process; start it with ``with`` or ``start``, which returns when it answers."""
+
+    _child: Child | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Set ``_child`` and wait until it is ready."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End the server and everything below it; no error when it is not started."""
+        if self._child is not None:
+            self._child.stop()
+            self._child = None
+
+    def kill(self) -> None:
+        """SIGKILL to the server and its children at once; ``restart`` recovers from what it had written."""
+        self._started.kill(tree=True)
+
+    def stop_signal(self) -> None:
+        """SIGSTOP: the server freezes but its connections stay open, as in a long pause."""
+        self._started.signal(signal.SIGSTOP)
+
+    def cont_signal(self) -> None:
+        """SIGCONT: go on after ``stop_signal``."""
+        self._started.signal(signal.SIGCONT)
+
+    def restart(self) -> None:
+        """Start again, on the same port and data, after ``kill`` or while running."""
+        self.stop()
+        self.start()
+
+    @property
+    def _started(self) -> Child:
+        assert self._child is not None, "not started"
+        return self._child
 
 
 def wait_until(done: Callable[[], bool], what: str, *, timeout: float, interval: float = 0.05) -> None:

@@ -7,29 +7,21 @@ store refuses, the tests say in its place.
 import json
 import sys
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import boto3
 
-from sandbox.processes import Child, free_port, port_answers
+from sandbox.processes import Child, Service, free_port, port_answers
 
 KEY_ID, SECRET = "sandbox", "sandbox-secret"  # the emulator takes any
 
 
-class S3:
-    """One server; start it with ``with`` or ``start``."""
+class S3(Service):
+    """One server; its objects are gone when it stops."""
 
     def __init__(self, state: Path) -> None:
         self.log = state.resolve() / "logs" / "s3.log"
         self.port = free_port()
-        self._child: Child | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     @property
     def endpoint_url(self) -> str:
@@ -40,12 +32,6 @@ class S3:
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         self._child = Child("the S3 emulator", command, self.log)
         self._child.wait_ready(lambda: port_answers(self.port), timeout=60)
-
-    def stop(self) -> None:
-        """End the server; its objects are gone."""
-        if self._child is not None:
-            self._child.stop()
-            self._child = None
 
     def client(self) -> Any:
         """A client of its owner, for what tests do by hand."""

@@ -8,15 +8,13 @@ import contextlib
 import importlib.util
 import json
 import os
-import signal
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
 
 from sandbox.errors import SandboxFailed
 from sandbox.jars import java
-from sandbox.processes import Child, free_port, wait_until
+from sandbox.processes import Child, Service, free_port, wait_until
 
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 READY_S = 240  # 4 on idle cores; 60 were too short on busy ones
@@ -31,7 +29,7 @@ def spark_home() -> Path:
     return Path(spec.origin).parent
 
 
-class SparkCluster:
+class SparkCluster(Service):
     """One core and 1 GiB for each worker; ``environment`` is what executors find beside PATH and JAVA_HOME."""
 
     def __init__(self, state: Path, *, workers: int = 2, environment: Mapping[str, str] | None = None) -> None:
@@ -40,18 +38,10 @@ class SparkCluster:
         self.workers: list[Child] = []
         self._count = workers
         self._port, self._page = free_port(), free_port()
-        self._master: Child | None = None
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         # Spark's scripts, which are not used here, would find the Scala version out.
         own = {"SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": "127.0.0.1"}
         self._environment = {**inherited, **own, **(environment or {})}
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     @property
     def master(self) -> str:
@@ -62,8 +52,8 @@ class SparkCluster:
         """Return when every worker has registered with the master."""
         self.state.mkdir(parents=True, exist_ok=True)
         page = ("--webui-port", str(self._page))
-        self._master = self._child("master", "master.Master", "--port", str(self._port), *page)
-        self._master.wait_ready(lambda: self._alive() is not None, timeout=READY_S)
+        self._child = self._launch("master", "master.Master", "--port", str(self._port), *page)
+        self._child.wait_ready(lambda: self._alive() is not None, timeout=READY_S)
         for number in range(self._count):
             self.add_worker(number)
         wait_until(lambda: self._alive() == self._count, f"{self._count} workers to register", timeout=READY_S)
@@ -71,28 +61,22 @@ class SparkCluster:
     def add_worker(self, number: int) -> None:
         """One more worker, whose executors work below a folder of this number."""
         size = ("--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(self.state / f"work{number}"))
-        self.workers.append(self._child(f"worker{number}", "worker.Worker", *size, self.master))
+        self.workers.append(self._launch(f"worker{number}", "worker.Worker", *size, self.master))
 
     def stop(self) -> None:
         """End workers, executors and the master."""
-        children = [*self.workers, *([self._master] if self._master else [])]
-        for child in children:
-            child.begin_stop()
-        for child in children:
-            child.stop()
-        self.workers, self._master = [], None
+        for worker in self.workers:
+            worker.begin_stop()
+        super().stop()
+        for worker in self.workers:
+            worker.stop()
+        self.workers = []
 
     def kill_worker(self, number: int) -> None:
         """SIGKILL to a worker and its executors at once, as when their machine is gone."""
-        pid = self.workers[number].pid
-        # Below every thread: a JVM starts processes from whichever is at hand.
-        executors = [one for each in Path(f"/proc/{pid}/task").glob("*/children") for one in each.read_text().split()]
-        self.workers[number].kill()
-        for one in executors:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(one), signal.SIGKILL)
+        self.workers[number].kill(tree=True)
 
-    def _child(self, name: str, main: str, *words: str) -> Child:
+    def _launch(self, name: str, main: str, *words: str) -> Child:
         classes = (java(), *JVM, "-cp", f"{spark_home()}/jars/*", f"org.apache.spark.deploy.{main}")
         log = self.logs / f"spark-{name}.log"
         return Child(

@@ -11,6 +11,8 @@ import psycopg
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+pytest.register_assert_rewrite("tests.world", "tests.table_world", "tests.s3_world", "tests.airflow_world")
+
 from sandbox.airflow import Airflow
 from sandbox.broker import Broker
 from sandbox.postgres import Postgres, remove_home
