@@ -1,6 +1,8 @@
 """Real services for every test that wants them: started once per session, when first asked for, on free ports."""
 
+import gc
 import json
+import logging
 import signal
 import uuid
 from collections.abc import Callable, Iterator
@@ -9,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from pyspark.sql import SparkSession
 from xdist.scheduler import LoadScopeScheduling
 
 pytest.register_assert_rewrite("tests.world", "tests.table_world", "tests.s3_world", "tests.airflow_world")
@@ -26,6 +29,7 @@ from tests.table_world import TableWorld
 from tests.token_endpoint import TokenEndpoint
 from tests.world import World
 from tidemark.manifest.migrate import migrate
+from tidemark.spark.session import open_session
 
 TEMPLATE = "tidemark_template"
 TopicFactory = Callable[..., str]
@@ -86,6 +90,16 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def spark_jars() -> Path:
     """The folder with Spark's Kafka connector, for TIDEMARK_SPARK_JARS."""
     return STATE / "jars" / "spark"
+
+
+@pytest.fixture(scope="module")
+def session(spark_jars: Path) -> Iterator[SparkSession]:
+    """Spark with two threads. Mark the module to ignore unclosed sockets: PySpark 4.0 leaves those of collect()."""
+    opened = open_session("local[2]", spark_jars)
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # at exit it would talk to a stream that pytest has closed
+    yield opened
+    opened.stop()
+    gc.collect()  # its sockets, while the module's filter of warnings holds
 
 
 @pytest.fixture(scope="session")

@@ -4,12 +4,9 @@ tests/spark/test_job.py pins the same for the job as it is; here are the source'
 why the job sets every option and why topic ids are compared.
 """
 
-import gc
 import json
-import logging
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -19,22 +16,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from sandbox.broker import Broker
-from tidemark.spark.session import open_session
 
 # PySpark 4.0 leaves the sockets of collect() to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning")
 
 MakeTopic = Callable[..., str]
 FAILED = (PySparkException, Py4JError)
-
-
-@pytest.fixture(scope="module")
-def session(spark_jars: Path) -> Iterator[SparkSession]:
-    opened = open_session("local[2]", spark_jars)
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # at exit it would talk to a stream that pytest has closed
-    yield opened
-    opened.stop()
-    gc.collect()  # its sockets, while this module's filter of warnings holds
 
 
 Read = Callable[..., DataFrame]

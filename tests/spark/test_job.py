@@ -1,12 +1,10 @@
 """Spark itself: it reads exactly the ranges of an order, and makes of them what the tests without Spark make."""
 
-import gc
-import logging
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,22 +23,12 @@ from tidemark.lifecycle import Ending
 from tidemark.model import Order, PublishedObject, Receipt, RunKind
 from tidemark.planning import Tick
 from tidemark.spark import job
-from tidemark.spark.session import open_session
 
 # PySpark 4.0 leaves the sockets of collect() to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning")
 
 MakeWorld = Callable[..., World]
 NOT_KILLED_YET = 120  # seconds a command with Spark may take on a busy machine
-
-
-@pytest.fixture(scope="module")
-def session(spark_jars: Path) -> Iterator[SparkSession]:
-    opened = open_session("local[2]", spark_jars)
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # at exit it would talk to a stream that pytest has closed
-    yield opened
-    opened.stop()
-    gc.collect()  # its sockets, while this module's filter of warnings holds
 
 
 def orders(world: World) -> list[Order]:

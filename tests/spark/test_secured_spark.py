@@ -1,11 +1,8 @@
 """Spark reads from a secured broker by the same connection that planned, whatever the way in."""
 
-import gc
-import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AclOperation
@@ -18,21 +15,11 @@ from tidemark.lifecycle import Ending
 from tidemark.model import RunKind
 from tidemark.planning import Tick
 from tidemark.spark import job
-from tidemark.spark.session import open_session
 
 # PySpark 4.0 leaves the sockets of collect() to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning")
 
 MakeWorld = Callable[..., World]
-
-
-@pytest.fixture(scope="module")
-def session(spark_jars: Path) -> Iterator[SparkSession]:
-    opened = open_session("local[2]", spark_jars)
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # at exit it would talk to a stream that pytest has closed
-    yield opened
-    opened.stop()
-    gc.collect()  # its sockets, while this module's filter of warnings holds
 
 
 def secrets_of(secured: Secured) -> tuple[str, ...]:

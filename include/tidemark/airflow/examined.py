@@ -7,7 +7,7 @@ from airflow.configuration import conf
 from airflow.exceptions import AirflowNotFoundException
 from airflow.models.connection import Connection
 
-from tidemark.airflow.lookup import master_of
+from tidemark.airflow.lookup import as_mapping, master_of
 from tidemark.doctor.finding import Check, Finding, failed, ok, warning
 from tidemark.named_connections import variable_of
 from tidemark.pipeline import Pipeline
@@ -27,29 +27,24 @@ def checks(pipelines: Sequence[Pipeline]) -> list[Check]:
 
 def stored(conn_id: str) -> Mapping[str, Any] | None:
     """A connection from Airflow's environment, secrets backend or database, in the shape of ``named_connections``."""
+    found = _connection(conn_id)
+    return None if found is None else as_mapping(found)
+
+
+def _connection(conn_id: str) -> Connection | None:
     try:
-        found = Connection.get_connection_from_secrets(conn_id)
+        return Connection.get_connection_from_secrets(conn_id)
     except AirflowNotFoundException:
         return None
-    return {
-        "host": found.host, "port": found.port, "login": found.login, "password": found.password,
-        "schema": found.schema, "extra": found.extra_dejson,
-    }  # fmt: skip
 
 
 def spark_connection() -> Iterator[Finding]:
-    try:
-        found = Connection.get_connection_from_secrets(SPARK)
-    except AirflowNotFoundException:
-        found = None
-    yield ok(NAME, f"connection {SPARK}: {master_of(found, SPARK)}")
+    yield ok(NAME, f"connection {SPARK}: {master_of(_connection(SPARK), SPARK)}")
 
 
 def other_connections(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
     """Those that pipelines name; their content is looked at where Kafka and the targets are."""
-    wanted = {str(one.source.kafka.connection) for one in pipelines if one.source.kafka.connection}
-    wanted |= {str(named) for one in pipelines for sink in one.sinks if (named := getattr(sink, "connection", None))}
-    for conn_id in sorted(wanted):
+    for conn_id in sorted({named for one in pipelines for named in one.connections()}):
         if stored(conn_id) is None:
             step = f"create it in Admin > Connections, or set {variable_of(conn_id)} for the workers"
             yield failed(NAME, f"there is no connection {conn_id}", step)

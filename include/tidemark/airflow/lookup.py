@@ -28,8 +28,11 @@ def _connection(conn_id: str) -> Connection | None:
 def airflow_lookup(conn_id: str) -> Mapping[str, Any] | None:
     """A connection from wherever Airflow keeps it, in the shape ``connections.py`` reads."""
     found = _connection(conn_id)
-    if found is None:
-        return None
+    return None if found is None else as_mapping(found)
+
+
+def as_mapping(found: Any) -> Mapping[str, Any]:
+    """A connection of Airflow's SDK or of its models in the shape of ``named_connections``."""
     return {
         "host": found.host,
         "port": found.port,
