@@ -107,7 +107,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             bench.fill("few", SMALL_MESSAGES)
             found["small"] = _alternating(bench, ("tidemark", "batch"), "few", SMALL_MESSAGES, arguments.runs)
         if "plan" in arguments.only:
-            found["plan"] = planning.measure(bench.postgres)
+            found["plan"] = [planning.measure(bench.postgres, *shape) for shape in planning.SHAPES]
     return found
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from bench.records import SCHEMA
@@ -32,26 +33,24 @@ def main(kind: str, file: Path) -> None:
 def tidemark(task: dict[str, Any], mark: Callable[[str], None]) -> None:
     """`tidemark run`, with a mark before and after Spark's part."""
     from tidemark import cli
-    from tidemark.lifecycle import Stage
-    from tidemark.model import Order, Receipt
-    from tidemark.settings import Settings
+    from tidemark.spark import job, session
 
-    def in_this_process(settings: Settings, master: str) -> Stage:
-        def stage(order: Order) -> Receipt:
-            from tidemark.spark.job import stage as stage_order
-            from tidemark.spark.session import open_session
-
-            mark("planned")
-            session = open_session(master, settings.spark_jars, Path(task["log"]))
-            mark("session")
-            receipt = stage_order(session, order)
-            mark("staged")
-            return receipt
-
-        return stage
-
-    cli.in_this_process = in_this_process
+    _marked(session, "open_session", mark, before="planned", after="session")
+    _marked(job, "stage", mark, before="session", after="staged")
     cli.main(["run", "bench", "--master", task["master"]], standalone_mode=False)
+
+
+def _marked(module: ModuleType, name: str, mark: Callable[[str], None], *, before: str, after: str) -> None:
+    """Let a function of the package, which is imported when it is wanted, say when it begins and ends."""
+    function = getattr(module, name)
+
+    def marked(*arguments: Any, **options: Any) -> Any:
+        mark(before)
+        result = function(*arguments, **options)
+        mark(after)
+        return result
+
+    setattr(module, name, marked)
 
 
 def batch(task: dict[str, Any], mark: Callable[[str], None]) -> None:

@@ -21,10 +21,12 @@ from tidemark.layout import RecordName
 from tidemark.manifest.database import QUERIES, ManifestDatabase
 from tidemark.manifest.migrate import migrate
 from tidemark.model import RunKind
+from tidemark.named_connections import from_environment
 from tidemark.offsets import TopicPartition
 from tidemark.pipeline import Pipeline
 from tidemark.planning import Tick, plan
-from tidemark.sinks.files import FilesSink
+from tidemark.sinks.publishing import Sink
+from tidemark.sinks.registry import open_sink
 
 NAME = "bench"
 RANGE_RECORDS = 1_000
@@ -63,16 +65,13 @@ class MemoryCluster(KafkaCluster):
         return {}
 
 
-def measure(postgres: Postgres) -> list[dict[str, Any]]:
-    """One entry per shape: the median of three plans, each of which takes new records in, and how it was looked up."""
-    return [_measured(postgres, *shape) for shape in SHAPES]
-
-
-def _measured(postgres: Postgres, partitions: int, ranges: int) -> dict[str, Any]:
+def measure(postgres: Postgres, partitions: int, ranges: int) -> dict[str, Any]:
+    """The median of three plans of one shape, each of which takes new records in, and how the ranges were read."""
     with postgres.temporary_database("plan") as dsn, tempfile.TemporaryDirectory(prefix="tidemark-bench-") as lake:
         migrate(dsn)
         pipeline = _pipeline(lake)
-        sink = FilesSink(NAME, "files", lake)
+        [config] = pipeline.sinks
+        sink = open_sink(NAME, config, from_environment)
         per_chain = ranges // partitions
         cluster = MemoryCluster(partitions, 0)
         with ManifestDatabase(dsn, "bench") as database:
@@ -93,7 +92,7 @@ def _measured(postgres: Postgres, partitions: int, ranges: int) -> dict[str, Any
         }
 
 
-def _one_plan(pipeline: Pipeline, dsn: str, cluster: MemoryCluster, sink: FilesSink, number: int) -> float:
+def _one_plan(pipeline: Pipeline, dsn: str, cluster: MemoryCluster, sink: Sink, number: int) -> float:
     cluster.end += NEW_RECORDS
     with ManifestDatabase(dsn, "bench") as database:
         began = time.monotonic()

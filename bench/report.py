@@ -68,7 +68,7 @@ def tables(found: dict[str, Any]) -> str:
 
 
 def _median(timings: list[dict[str, Any]], name: str) -> float:
-    return statistics.median(one[name] for one in timings)
+    return statistics.median(float(one[name]) for one in timings)
 
 
 def _jobs(jobs: dict[str, list[dict[str, Any]]], messages: int) -> str:

@@ -1,0 +1,28 @@
+"""`make bench` works on a small scale; nothing is timed here."""
+
+from pathlib import Path
+
+import pytest
+
+from bench import planning
+from bench.__main__ import Bench
+from bench.contender import CONTENDERS
+from sandbox.broker import Broker
+from sandbox.postgres import Postgres
+
+
+def test_a_plan_is_measured_with_a_history(postgres: Postgres) -> None:
+    found = planning.measure(postgres, partitions=3, ranges=30)
+    assert (found["manifests"], found["ranges"], len(found["all_seconds"])) == (10, 30, planning.REPEATS)
+    assert set(found["nodes"]) == {"chains", "covering_manifests"}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", CONTENDERS)
+def test_every_contender_reads_all_there_is(kind: str, tmp_path: Path, broker: Broker, postgres: Postgres) -> None:
+    bench = Bench(tmp_path, broker, postgres)
+    topic = f"bench-{kind}"
+    bench.fill(topic, 2_000)
+    timing = bench.once(kind, topic, 2_000)  # raises when it wrote less or more
+    assert 0 < timing.session < timing.session + timing.job + timing.publish < timing.whole
+    assert (timing.files > 0) == (kind != "noop")
