@@ -82,38 +82,18 @@ class Example(ABC):
         return receipt_of_tasks(order, [BatchProcessor(order).process("00000-0", [records(also)])])
 
 
-class FilesExample(Example):
-    def settings(self) -> SinkConfig:
-        return FilesSinkConfig.model_validate({"root": "lake"}, context=Surroundings(self.folder, self.folder))
+class LakeExample(Example):
+    """Files, wherever they lie: ``keys`` and ``content`` are a reader's own way to them."""
 
-    def seen(self) -> dict[int, tuple[int, str | None]]:
-        rows = self._recorded("data")
-        assert len({row["_offset"] for row in rows}) == len(rows), "nothing twice"
-        return {row["_offset"]: (row["_manifest_id"], row["also"]) for row in rows}
+    @abstractmethod
+    def keys(self, below: str) -> list[str]:
+        """Every key that begins so, relative to the root, sorted."""
 
-    def dead(self) -> set[int]:
-        return {row["_offset"] for row in self._recorded("dead_letter")}
+    @abstractmethod
+    def content(self, key: str) -> bytes: ...
 
-    def _recorded(self, kind: str) -> list[dict[str, Any]]:
-        """Rows as a reader without a database finds them: by the highest record of each manifest."""
-        newest = {path.name.split(".")[0]: path for path in sorted(self.lake.glob("_manifests/demo/*.json"))}
-        objects = [one for path in newest.values() for one in json.loads(path.read_text())["objects"]]
-        return [row for one in objects if one["kind"] == kind for row in _read(self.lake / one["path"])]
-
-    def lose_a_row(self) -> None:
-        next(self.lake.glob("raw/**/*.parquet")).unlink()
-
-    @property
-    def lake(self) -> Path:
-        return self.folder / "lake"
-
-
-class S3Example(Example):
-    """A lake in the bucket, which ``warehouse`` is the connection to."""
-
-    def settings(self) -> SinkConfig:
-        self.prefix = f"{self.folder.name}/lake"
-        return FilesSinkConfig.model_validate({"root": f"s3://{BUCKET}/{self.prefix}", "connection": CONNECTION})
+    @abstractmethod
+    def remove(self, key: str) -> None: ...
 
     def seen(self) -> dict[int, tuple[int, str | None]]:
         rows = self._recorded("data")
@@ -126,24 +106,50 @@ class S3Example(Example):
     def _recorded(self, kind: str) -> list[dict[str, Any]]:
         """Rows as a reader without a database finds them: by the highest record of each manifest."""
         newest = {key.rpartition("/")[2].split(".")[0]: key for key in self.keys("_manifests/demo/")}
-        objects = [one for key in newest.values() for one in json.loads(self._content(key))["objects"]]
-        found = [pq.read_table(BytesIO(self._content(one["path"]))) for one in objects if one["kind"] == kind]
+        objects = [one for key in newest.values() for one in json.loads(self.content(key))["objects"]]
+        found = [pq.read_table(BytesIO(self.content(one["path"]))) for one in objects if one["kind"] == kind]
         return [row for table in found for row in table.to_pylist()]
 
     def lose_a_row(self) -> None:
         self.remove(self.keys("raw/")[0])
 
-    def remove(self, key: str) -> None:
-        self._client.delete_object(Bucket=BUCKET, Key=f"{self.prefix}/{key}")
+
+class FilesExample(LakeExample):
+    def settings(self) -> SinkConfig:
+        return FilesSinkConfig.model_validate({"root": "lake"}, context=Surroundings(self.folder, self.folder))
 
     def keys(self, below: str) -> list[str]:
-        """Every key that begins so, relative to the root, sorted."""
+        found = (str(path.relative_to(self.lake)) for path in self.lake.rglob("*") if path.is_file())
+        return sorted(key for key in found if key.startswith(below))
+
+    def content(self, key: str) -> bytes:
+        return (self.lake / key).read_bytes()
+
+    def remove(self, key: str) -> None:
+        (self.lake / key).unlink()
+
+    @property
+    def lake(self) -> Path:
+        return self.folder / "lake"
+
+
+class S3Example(LakeExample):
+    """A lake in the bucket, which ``warehouse`` is the connection to."""
+
+    def settings(self) -> SinkConfig:
+        self.prefix = f"{self.folder.name}/lake"
+        return FilesSinkConfig.model_validate({"root": f"s3://{BUCKET}/{self.prefix}", "connection": CONNECTION})
+
+    def keys(self, below: str) -> list[str]:
         found = self._client.list_objects_v2(Bucket=BUCKET, Prefix=f"{self.prefix}/{below}").get("Contents", ())
         return sorted(one["Key"].removeprefix(f"{self.prefix}/") for one in found)
 
-    def _content(self, key: str) -> bytes:
+    def content(self, key: str) -> bytes:
         found: bytes = self._client.get_object(Bucket=BUCKET, Key=f"{self.prefix}/{key}")["Body"].read()
         return found
+
+    def remove(self, key: str) -> None:
+        self._client.delete_object(Bucket=BUCKET, Key=f"{self.prefix}/{key}")
 
     @cached_property
     def _client(self) -> Any:
@@ -227,8 +233,3 @@ def records(also: str) -> pa.RecordBatch:
 
 def value(offset: int, also: str) -> bytes:
     return b"{" if offset % 10 == 0 else b'{"n": %d, "also": "%s"}' % (offset, also.encode())
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(path, partitioning=None).to_pylist()
-    return rows

@@ -33,6 +33,7 @@ from tidemark.lifecycle import Lifecycle
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.named_connections import from_environment
 
+Files = dict[str, tuple[bytes, int]]
 Place = tuple[str, int, int]
 EPOCH = datetime(2024, 3, 1, tzinfo=UTC)
 KEYS = 9  # odd, so that records of one key lie in both of two partitions
@@ -234,6 +235,15 @@ class World:
     def _published(self) -> list[Path]:
         with ManifestDatabase(self.dsn, "reader") as database:
             return [Path(root, one.path) for _, root, one in database.published_objects("demo")]
+
+    def data_paths(self, *words: str) -> list[Path]:
+        """What ``tidemark objects`` prints."""
+        return [Path(line) for line in self.ok("objects", "demo", *words).splitlines()]
+
+    def files(self) -> Files:
+        """Every file of the lake with its bytes and the moment it was written."""
+        found = [path for path in self.lake.rglob("*") if path.is_file()]
+        return {str(path.relative_to(self.lake)): (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
 
     def listing(self) -> Counter[Place]:
         """What a reader that lists folders sees, dead letters included."""

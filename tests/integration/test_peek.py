@@ -42,7 +42,7 @@ def test_rows_folders_and_dead_letters_are_those_of_a_run(world: World) -> None:
     world.ok("run", "demo")
     rows = {(one["partition"], one["offset"]): one for one in found if "data" in one}
     letters = {(one["partition"], one["offset"]): one for one in found if "data" not in one}
-    written = [Path(one) for one in world.ok("objects", "demo").splitlines()]
+    written = world.data_paths()
     seen = set()
     for path in written:
         for row in pq.read_table(path, partitioning=None).to_pylist():

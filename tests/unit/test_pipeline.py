@@ -1,7 +1,6 @@
 """Pipeline files: what loads, and every problem's whole line."""
 
 import json
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,12 +9,10 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tests.unit.pipeline_text import GOOD, changed, problems
-from tidemark.configuration import InvalidPipelines, find, load, load_each, pipeline_files
-from tidemark.errors import ConfigurationError, NotFound
+from tidemark.configuration import InvalidPipelines, find, load, load_each
+from tidemark.errors import NotFound
 from tidemark.pipeline import Cut, Gaps, Pipeline, json_schema
 from tidemark.sink_settings import FilesSinkConfig, SinkKind
 from tidemark.starting_point import CommittedOffsets, ExplicitOffsets
@@ -263,173 +260,6 @@ def test_the_fingerprint_changes_exactly_when_the_output_would(
 
 def test_the_fingerprint_is_the_same_in_every_version_until_output_changes() -> None:
     assert FINGERPRINT == "6af5ccc95f27ba293f3caf262eca0418475b8e1bce0c127bb1f3882a9077f660"
-
-
-def test_the_demo_pipeline_says_what_make_run_relies_on() -> None:
-    pipeline = find(REPOSITORY / "include/pipelines", "flights", {"TIDEMARK_LAKE": "/lake"})
-    assert pipeline.source.kafka.slice.max_records == 120_000
-    assert pipeline.source.kafka.connection == "kafka_default"
-    assert pipeline.sinks[0].root == "/lake"
-    assert pipeline.event_time.on_invalid == "dead_letter"
-
-
-def test_every_file_of_the_repository_is_valid_for_editors_too() -> None:
-    schema = json_schema()
-    jsonschema.Draft202012Validator.check_schema(schema)
-    validator = jsonschema.Draft202012Validator(schema)
-    for file in pipeline_files(REPOSITORY / "include/pipelines"):
-        assert list(validator.iter_errors(yaml.safe_load(file.read_text()))) == []
-    wrong = yaml.safe_load(
-        changed(("max_records: 1000", "max_bytes: 1 gig"), ("    topics:", "    cutt: x\n    topics:"))
-    )
-    assert len(list(validator.iter_errors(wrong))) == 2
-
-
-def keys_of(schema: dict[str, Any], node: dict[str, Any], prefix: str) -> dict[str, dict[str, Any]]:
-    """Every key a file may have, by its full path: ``source.kafka.slice.max_records``."""
-    found: dict[str, dict[str, Any]] = {}
-    parts = [node, *node.get("anyOf", []), *node.get("oneOf", [])]
-    parts += [node["items"]] if "items" in node else []
-    for part in parts:
-        target = schema["$defs"][part["$ref"].rsplit("/", 1)[1]] if "$ref" in part else part
-        if target is not node and "$ref" not in part:
-            found |= keys_of(schema, target, prefix)
-        for key, below in target.get("properties", {}).items() if target is not node or prefix == "" else ():
-            found[f"{prefix}{key}"] = below
-            found |= keys_of(schema, below, f"{prefix}{key}.")
-    return found
-
-
-def may_be_a_value(node: dict[str, Any]) -> bool:
-    """Whether a key that has keys below it may be a word or a time instead."""
-    return any("enum" in part for part in node.get("anyOf", []))
-
-
-def test_every_key_of_a_pipeline_file_is_documented_with_its_default_and_no_other_is() -> None:
-    schema = json_schema()
-    keys = keys_of(schema, schema, "")
-    rows = re.findall(
-        r"^\| `([^`]+)` \| [^|]+ \| ([^|]+) \|", (REPOSITORY / "docs/configuration.md").read_text(), re.MULTILINE
-    )
-    documented = {key: default.strip() for key, default in rows}
-    sections = {
-        key for key in keys if any(other.startswith(f"{key}.") for other in keys) and not may_be_a_value(keys[key])
-    }
-    assert sorted(documented) == sorted(keys.keys() - sections)
-    for key, default in documented.items():
-        if default == "required":
-            assert "default" not in keys[key], key
-        elif default != "as `on_error`":
-            assert json.dumps(keys[key]["default"]).strip('"') == default.strip("`").strip('"'), key
-
-
-def test_every_example_of_the_documentation_loads(write: Write) -> None:
-    first, *others = re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "docs/configuration.md").read_text(), re.DOTALL)
-    assert load(write(first), {}).name == "flights"
-    for part in others:
-        both = {**yaml.safe_load(first), **yaml.safe_load(part)}
-        if "decode" not in yaml.safe_load(part) or "sinks" not in yaml.safe_load(part):
-            both["decode"] = {"format": "json", "schema": "id BIGINT, time_hour TIMESTAMP, created_at BIGINT"}
-        elif "event_time" not in yaml.safe_load(part):
-            del both["event_time"]
-        assert isinstance(load(write(json.dumps(both, default=datetime.isoformat)), {}), Pipeline)
-    assert len(others) >= 5
-
-
-TEXT = st.text(st.characters(codec="utf-8"), max_size=200)
-TRAPS = [
-    "-",
-    ":",
-    "[",
-    "]",
-    "{",
-    "}",
-    "${A}",
-    "${",
-    "&a",
-    "*a",
-    "!!",
-    "?",
-    "|",
-    ">",
-    "'",
-    '"',
-    "\\\\ud800",
-    "1e999",
-    ".inf",
-    "~",
-    "null",
-    "<<:",
-    "%YAML",
-    "@",
-    "`",
-    "#",
-]
-PIECES = st.lists(st.sampled_from([*GOOD.split(), *TRAPS, "\n", "\n  ", "\n    ", "\t", "9" * 5000]), max_size=60).map(
-    " ".join
-)
-MUTATED = st.tuples(st.integers(0, len(GOOD)), st.integers(0, 12), st.one_of(TEXT, PIECES)).map(
-    lambda cut: GOOD[: cut[0]] + cut[2] + GOOD[cut[0] + cut[1] :]
-)
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=6,
-)
-JARGON = ("Input should", "Extra inputs", "type=", "pydantic", "Field required", "Traceback")
-
-
-def loads_or_explains(path: Path, text: str) -> None:
-    path.write_bytes(text.encode())
-    try:
-        load(path, {"A": "a"})
-        return
-    except ConfigurationError as problem:
-        said = str(problem)
-    *lines, last = said.splitlines()
-    assert last == "next: correct it and check again with: tidemark validate"
-    assert all(line.startswith(f"{path}:") for line in lines)
-    assert not any(word in said for word in JARGON if word not in text)
-    assert "something else" not in said
-
-
-KEYS = [
-    "pipeline",
-    "source",
-    "kafka",
-    "connection",
-    "topics",
-    "slice",
-    "max_records",
-    "decode",
-    "format",
-    "schema",
-    "event_time",
-    "field",
-    "sinks",
-    "root",
-    "spark",
-    "schedule",
-    "catchup",
-    "start_date",
-]
-FUZZ = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@FUZZ
-@given(st.one_of(MUTATED, PIECES, TEXT))
-def test_any_text_loads_or_is_explained(tmp_path: Path, text: str) -> None:
-    loads_or_explains(tmp_path / "any.yaml", text)
-
-
-@FUZZ
-@given(st.sampled_from(KEYS), VALUES)
-def test_any_value_at_any_key_loads_or_is_explained(tmp_path: Path, key: str, value: object) -> None:
-    written = json.dumps(value)
-    text = re.sub(
-        rf"^( *){key}:.*\n(?:\1 +.*\n)*", lambda found: f"{found[1]}{key}: {written}\n", GOOD, flags=re.MULTILINE
-    )
-    loads_or_explains(tmp_path / "any.yaml", text if text != GOOD else f"{GOOD}{key}: {written}\n")
 
 
 @pytest.mark.parametrize(

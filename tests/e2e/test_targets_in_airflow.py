@@ -1,0 +1,55 @@
+"""Targets filled through Airflow, over connections that are known to Airflow alone."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.airflow_world import DAG, AirflowWorld
+from tests.s3_world import CONNECTION, S3World
+from tests.table_world import TableWorld
+from tests.world import World
+
+pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine
+
+ONE_SLICE = {"retry_delay": "1s", "kafka": {"slice": {"max_records": 1000}}}
+
+
+def test_a_table_and_a_lake_are_filled_and_the_password_of_the_connection_is_seen_nowhere(
+    airflow_world: AirflowWorld, make_table_world: Callable[..., TableWorld]
+) -> None:
+    world = make_table_world(has_lake=True, settings=ONE_SLICE)
+    found = {key: str(value) for key, value in conninfo_to_dict(world.targets["warehouse"]).items()}
+    connection = {"conn_type": "postgres", "host": found["host"], "port": int(found["port"]), "login": found["user"],
+                  "password": found["password"], "schema": found["dbname"]}  # fmt: skip
+    assert_filled(airflow_world, world, "warehouse", connection)
+
+
+@pytest.mark.exhaustive
+def test_a_bucket_is_filled_and_the_keys_of_the_connection_are_seen_nowhere(
+    airflow_world: AirflowWorld, make_s3_world: Callable[..., S3World]
+) -> None:
+    world = make_s3_world(secret="canary-secret", settings=ONE_SLICE)
+    found = json.loads(world.targets[CONNECTION])
+    connection = {**found, "host": "", "extra": json.dumps(found["extra"])}
+    assert_filled(airflow_world, world, CONNECTION, connection)
+
+
+def assert_filled(demo: AirflowWorld, world: World, conn_id: str, connection: dict[str, Any]) -> None:
+    """A run of Airflow's fills the world's targets, and no log or page shows the connection's password."""
+    world.dsn, demo.world = demo.world.dsn, world
+    demo.airflow.create_connection(conn_id, **connection)
+    try:
+        world.produce(60, bad_every=20)
+        demo.deploy()
+        run_id = demo.trigger()
+        demo.succeed(run_id)
+        world.assert_complete()
+        instances = demo.airflow.task_instances(DAG, run_id)
+        seen = demo.logs(run_id, ("success", "failed")) + json.dumps(instances, default=str)
+        assert "manifest 1 attempt 1: published, read 60" in seen
+        assert connection["password"] not in seen
+    finally:
+        demo.airflow.delete_connection(conn_id)

@@ -1,0 +1,172 @@
+"""What the audit says of a damaged lake, and how a replay or a person mends it."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.world import World
+from tidemark.digest import row_digest
+from tidemark.sinks.formats import open_format
+
+MakeWorld = Callable[..., World]
+
+
+def rename(world: World, path: Path) -> None:
+    path.rename(path.with_name("part-00000.parquet"))
+
+
+def rename_across(world: World, path: Path) -> None:
+    other = world.lake / "raw" / world.topic / "1999"
+    other.mkdir()
+    path.rename(other / path.name)
+
+
+def flip_magic(world: World, path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-4] + b"PAR2")
+
+
+def change_rows_in_place(path: Path) -> None:
+    """Another good file of the same size and number of rows: its rows claim to be of another manifest."""
+    size = path.stat().st_size
+    table = pq.read_table(path, partitioning=None)
+    at = table.schema.get_field_index("_manifest_id")
+    for other in range(2, 200):
+        claimed = pa.array([other] * table.num_rows, pa.int64())
+        changed = table.set_column(at, table.schema.field(at), claimed)
+        with path.open("wb") as file:
+            open_format("parquet", "zstd").write(changed, row_digest(changed), file)
+        if path.stat().st_size == size:
+            return
+    raise AssertionError("no file of this size")
+
+
+def record_of(world: World, manifest: int) -> Path:
+    return world.lake / "_manifests" / "demo" / f"{manifest:010d}.0001.json"
+
+
+def delete_record(world: World, path: Path) -> None:
+    record_of(world, int(path.name[:10])).unlink()
+
+
+def rewrite_record(world: World, path: Path) -> None:
+    record = record_of(world, int(path.name[:10]))
+    record.write_text(json.dumps({**json.loads(record.read_text()), "digest": "0"}))
+
+
+MENDED_BY_REPLAY: dict[str, tuple[Callable[[World, Path], Any], str]] = {
+    "deleted": (lambda _, path: path.unlink(), "is missing"),
+    "truncated": (lambda _, path: path.write_bytes(path.read_bytes()[:-1]), "bytes instead of"),
+    "emptied": (lambda _, path: path.write_bytes(b""), "has 0 bytes instead of"),
+    "replaced by garbage of the same size": (flip_magic, "cannot be read"),
+    "renamed": (rename, "is missing"),
+    "moved to another hour": (rename_across, "is missing"),
+    "its record deleted": (delete_record, "is missing or says something else"),
+    "its record rewritten": (rewrite_record, "is missing or says something else"),
+}
+
+
+@pytest.mark.parametrize("damage", MENDED_BY_REPLAY)
+def test_damage_is_one_line_that_names_the_manifest_and_a_replay_mends_it(world: World, damage: str) -> None:
+    inflict, said = MENDED_BY_REPLAY[damage]
+    world.produce(100, bad_every=9)
+    world.ok("run", "demo")
+    assert world.ok("audit", "demo") == ""
+    path = world.data_paths()[1]
+    manifest = int(path.name[:10])
+    others = {key: one for key, one in world.files().items() if f"{manifest:010d}" not in key}
+    inflict(world, path)
+    found = world.here("audit", "demo")
+    assert found.exit_code == 1
+    lines = [line for line in found.stdout.splitlines() if said in line]
+    assert len(lines) == 1, found.stdout
+    assert lines[0].startswith(f"manifest {manifest}: ")
+    advice = "tidemark repair demo --why TEXT" if "record" in damage else f"tidemark replay demo --manifest {manifest}"
+    assert lines[0].endswith(f"next: {advice}")
+    world.ok("replay", "demo", "--manifest", str(manifest))
+    for line in world.here("audit", "demo").stdout.splitlines():  # what was moved is a stray now
+        if "tidemark repair" not in line:
+            (world.lake / line.split()[0]).unlink()  # its name is not ours any more: a person removes it
+    world.ok("repair", "demo", "--why", "moved by hand")
+    assert {key: one for key, one in world.files().items() if f"{manifest:010d}" not in key} == others
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("kind", ["data", "dead letters"])
+def test_rows_changed_in_place_are_found_by_a_deep_audit_and_mended_by_a_replay(world: World, kind: str) -> None:
+    world.produce(40, bad_every=4)
+    world.ok("run", "demo")
+    path = world.data_paths(*(["--dead-letters"] if kind == "dead letters" else []))[0]
+    change_rows_in_place(path)
+    assert world.ok("audit", "demo") == "", "size and footer are as they were"
+    found = world.here("audit", "demo", "--deep")
+    assert found.exit_code == 1
+    manifest = int(path.name[:10])
+    assert found.stdout.startswith(f"manifest {manifest}: {path.relative_to(world.lake)} holds other rows")
+    world.ok("replay", "demo", "--manifest", str(manifest))
+    world.assert_complete()
+
+
+def another_part(path: Path) -> Path:
+    return path.with_name(
+        path.name.replace("-00000.parquet", "-00099.parquet").replace("-00001.parquet", "-00098.parquet")
+    )
+
+
+STRAYS: dict[str, tuple[Callable[[Path], Path], bool]] = {
+    "a copy under another part number": (another_part, True),
+    "a copy under another attempt": (lambda path: path.with_name(path.name.replace("-a0001-", "-a0007-")), True),
+    "a copy under a name of no manifest": (lambda path: path.with_name("9999999999" + path.name[10:]), False),
+    "a copy in another folder": (lambda path: path.parents[1] / path.name, True),
+    "a copy under a name of its own": (lambda path: path.with_name("copy.parquet"), False),
+    "a hidden copy, which DuckDB reads": (lambda path: path.with_name("." + path.name), False),
+    "an underscored copy, which DuckDB reads": (lambda path: path.with_name("_" + path.name), False),
+    "notes of a person": (lambda path: path.with_name("notes.txt"), False),
+}
+
+
+@pytest.mark.parametrize("stray", STRAYS)
+def test_a_file_added_by_hand_is_one_line_and_taking_it_away_is_enough(world: World, stray: str) -> None:
+    elsewhere, names_manifest = STRAYS[stray]
+    world.produce(60)
+    world.ok("run", "demo")
+    path = world.data_paths()[0]
+    added = elsewhere(path)
+    shutil.copy(path, added)
+    found = world.here("audit", "demo")
+    assert found.exit_code == 1
+    [line] = found.stdout.splitlines()
+    assert str(added.relative_to(world.lake)) in line
+    assert line.startswith(f"manifest {int(path.name[:10])}: ") == names_manifest
+    assert world.json("objects", "demo") == [one for one in world.json("objects", "demo") if one["path"] != str(added)]
+    added.unlink()
+    assert world.ok("audit", "demo") == ""
+
+
+def test_files_of_another_pipeline_of_the_same_database_are_no_strays(make_world: MakeWorld) -> None:
+    first = make_world()
+    second = make_world(settings={"pipeline": "second", "sinks": [{"files": {"root": str(first.lake)}}]})
+    first.produce(20)
+    second.produce(20)
+    first.ok("run", "demo")
+    second.ok("run", "second")
+    assert first.ok("audit", "demo") == second.ok("audit", "second") == ""
+    assert {one["pipeline"] for one in first.json("manifests")} == {"demo", "second"}
+
+
+def test_a_record_of_a_manifest_that_does_not_exist_is_a_difference(world: World) -> None:
+    world.produce(20)
+    world.ok("run", "demo")
+    shutil.copy(record_of(world, 1), record_of(world, 77))
+    found = world.here("audit", "demo")
+    assert found.exit_code == 1
+    assert "0000000077.0001.json belongs to no manifest" in found.stdout
+
+
+def test_the_audit_of_a_pipeline_that_never_ran_finds_nothing(world: World) -> None:
+    assert world.ok("audit", "demo") == ""

@@ -1,0 +1,141 @@
+"""What a replay touches, and whose lake may be written."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from sandbox.postgres import Postgres
+from tests.world import World
+from tidemark.errors import Blocked
+
+MakeWorld = Callable[..., World]
+
+
+def test_a_replay_of_what_did_not_change_touches_no_file(world: World) -> None:
+    world.produce(100, bad_every=9)
+    world.ok("run", "demo")
+    before = world.files()
+    for manifest in world.json("manifests", "demo"):
+        world.ok("replay", "demo", "--manifest", str(manifest["id"]))
+    assert world.files() == before
+    attempts = [(one["attempt"], one["published_attempt"], one["state"]) for one in world.json("manifests", "demo")]
+    assert attempts == [(2, 1, "done")] * 3
+    world.assert_complete()
+
+
+def test_a_replay_with_another_schema_touches_only_its_own_objects(world: World) -> None:
+    world.produce(100, bad_every=9)
+    world.ok("run", "demo")
+    before = world.files()
+    manifest = world.json("manifests", "demo")[1]
+    world.settings["decode"] = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"}
+    world.write_pipeline()
+    world.ok("replay", "demo", "--manifest", str(manifest["id"]))
+    own = f"{manifest['id']:010d}"
+    after = world.files()
+    assert {key: one for key, one in after.items() if own not in key} == {
+        key: one for key, one in before.items() if own not in key
+    }
+    assert not {key for key in after if own in key} & {key for key in before if own in key}
+    assert world.json("show", str(manifest["id"]))["published_attempt"] == 2
+    world.assert_complete()
+
+
+def test_a_replay_of_a_run_replays_its_manifests_and_no_others(world: World) -> None:
+    world.produce(80)
+    world.ok("run", "demo", "--run-key", "one")
+    world.produce(40)
+    world.ok("run", "demo", "--run-key", "two")
+    world.ok("replay", "demo", "--run-key", "one")
+    assert [one["attempt"] for one in world.json("manifests", "demo")] == [2, 2, 1]
+    world.assert_complete()
+
+
+def test_a_replay_that_finds_fewer_records_is_refused_and_what_is_published_stays(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings={"kafka": {"gaps": "compacted", "slice": {"max_records": 1000}}})
+    world.produce(20)
+    world.ok("run", "demo")
+    before = world.files()
+    lifecycle = world.lifecycle()
+    manifest = lifecycle.database.manifests("demo")[0]
+    receipt = lifecycle.database.receipt(manifest.id, 1)
+    assert receipt is not None
+    [count] = receipt.partitions
+    fewer = replace(receipt, attempt=2, partitions=(replace(count, read=19, distinct=19, decoded=19),))
+    with pytest.raises(Blocked, match="the replay read 19 records where 20 are published"):
+        lifecycle._refuse_shrunk(manifest, fewer)
+    assert world.files() == before
+
+
+def test_the_lake_of_another_database_is_refused_and_left_alone(
+    make_world: MakeWorld, postgres: Postgres, template: str
+) -> None:
+    owner = make_world()
+    owner.produce(20)
+    owner.ok("run", "demo")
+    before = owner.files()
+    with postgres.temporary_database("other", template) as dsn:
+        migrated_anew(dsn)
+        guest = make_world(settings={"sinks": [{"files": {"root": str(owner.lake)}}]})
+        guest.dsn = dsn
+        guest.produce(20)
+        done = guest.here("run", "demo")
+        assert done.exit_code == 1
+        assert "belongs to another manifest database" in done.stderr
+        assert guest.chain() == []
+    assert owner.files() == before
+    owner.assert_complete()
+
+
+def migrated_anew(dsn: str) -> None:
+    """A database of its own: copies of the template share an id, which no two real ones do."""
+    with psycopg.connect(dsn) as connection:
+        connection.execute("UPDATE tidemark.database SET id = gen_random_uuid()")
+
+
+def test_a_database_restored_from_an_older_copy_is_refused(world: World, postgres: Postgres) -> None:
+    world.produce(40)
+    world.ok("run", "demo")
+    older = world.dsn.rpartition("/")[2]
+    with postgres.temporary_database("restored", older) as dsn:
+        world.produce(40)
+        world.ok("run", "demo")
+        before, world.dsn = world.files(), dsn
+        world.produce(10)
+        for words in (("plan", "demo"), ("run", "demo"), ("plan", "demo", "--dry-run")):
+            done = world.here(*words)
+            assert done.exit_code == 1
+            assert "holds a record of manifest 2, this database ends at 1" in done.stderr
+            assert "restored from an older copy" in done.stderr
+        assert world.files() == before
+
+
+def test_a_restored_database_does_not_give_out_an_attempt_a_second_time(world: World, postgres: Postgres) -> None:
+    world.produce(40)
+    world.ok("plan", "demo")
+    newer, older = world.dsn, world.dsn.rpartition("/")[2]
+    with postgres.temporary_database("restored", older) as dsn:
+        world.ok("retry", "demo")
+        before, world.dsn = world.files(), dsn
+        done = world.here("retry", "demo")
+        assert done.exit_code == 1
+        assert "holds a record of attempt 1, this database ends at attempt 0" in done.stderr
+        assert world.files() == before
+        assert world.json("manifests", "demo")[0]["attempt"] == 0
+        world.dsn = newer
+        world.assert_complete()
+
+
+def test_a_changed_root_is_refused_with_both_places(world: World) -> None:
+    world.produce(20)
+    world.ok("run", "demo")
+    elsewhere = world.folder / "elsewhere"
+    world.settings["sinks"] = [{"files": {"root": str(elsewhere)}}]
+    world.write_pipeline()
+    done = world.here("run", "demo")
+    assert done.exit_code == 2
+    assert f"was planned into {world.lake}" in done.stderr
+    assert str(elsewhere) in done.stderr
+    assert not elsewhere.exists()

@@ -1,0 +1,90 @@
+"""What the repository, the documentation and editors say of pipeline files agrees with what loads."""
+
+import json
+import re
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from tests.unit.pipeline_text import changed
+from tidemark.configuration import find, load, pipeline_files
+from tidemark.pipeline import Pipeline, json_schema
+
+REPOSITORY = Path(__file__).parents[2]
+
+Write = Callable[..., Path]
+
+
+def test_the_demo_pipeline_says_what_make_run_relies_on() -> None:
+    pipeline = find(REPOSITORY / "include/pipelines", "flights", {"TIDEMARK_LAKE": "/lake"})
+    assert pipeline.source.kafka.slice.max_records == 120_000
+    assert pipeline.source.kafka.connection == "kafka_default"
+    assert pipeline.sinks[0].root == "/lake"
+    assert pipeline.event_time.on_invalid == "dead_letter"
+
+
+def test_every_file_of_the_repository_is_valid_for_editors_too() -> None:
+    schema = json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    for file in pipeline_files(REPOSITORY / "include/pipelines"):
+        assert list(validator.iter_errors(yaml.safe_load(file.read_text()))) == []
+    wrong = yaml.safe_load(
+        changed(("max_records: 1000", "max_bytes: 1 gig"), ("    topics:", "    cutt: x\n    topics:"))
+    )
+    assert len(list(validator.iter_errors(wrong))) == 2
+
+
+def keys_of(schema: dict[str, Any], node: dict[str, Any], prefix: str) -> dict[str, dict[str, Any]]:
+    """Every key a file may have, by its full path: ``source.kafka.slice.max_records``."""
+    found: dict[str, dict[str, Any]] = {}
+    parts = [node, *node.get("anyOf", []), *node.get("oneOf", [])]
+    parts += [node["items"]] if "items" in node else []
+    for part in parts:
+        target = schema["$defs"][part["$ref"].rsplit("/", 1)[1]] if "$ref" in part else part
+        if target is not node and "$ref" not in part:
+            found |= keys_of(schema, target, prefix)
+        for key, below in target.get("properties", {}).items() if target is not node or prefix == "" else ():
+            found[f"{prefix}{key}"] = below
+            found |= keys_of(schema, below, f"{prefix}{key}.")
+    return found
+
+
+def may_be_a_value(node: dict[str, Any]) -> bool:
+    """Whether a key that has keys below it may be a word or a time instead."""
+    return any("enum" in part for part in node.get("anyOf", []))
+
+
+def test_every_key_of_a_pipeline_file_is_documented_with_its_default_and_no_other_is() -> None:
+    schema = json_schema()
+    keys = keys_of(schema, schema, "")
+    rows = re.findall(
+        r"^\| `([^`]+)` \| [^|]+ \| ([^|]+) \|", (REPOSITORY / "docs/configuration.md").read_text(), re.MULTILINE
+    )
+    documented = {key: default.strip() for key, default in rows}
+    sections = {
+        key for key in keys if any(other.startswith(f"{key}.") for other in keys) and not may_be_a_value(keys[key])
+    }
+    assert sorted(documented) == sorted(keys.keys() - sections)
+    for key, default in documented.items():
+        if default == "required":
+            assert "default" not in keys[key], key
+        elif default != "as `on_error`":
+            assert json.dumps(keys[key]["default"]).strip('"') == default.strip("`").strip('"'), key
+
+
+def test_every_example_of_the_documentation_loads(write: Write) -> None:
+    first, *others = re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "docs/configuration.md").read_text(), re.DOTALL)
+    assert load(write(first), {}).name == "flights"
+    for part in others:
+        both = {**yaml.safe_load(first), **yaml.safe_load(part)}
+        if "decode" not in yaml.safe_load(part) or "sinks" not in yaml.safe_load(part):
+            both["decode"] = {"format": "json", "schema": "id BIGINT, time_hour TIMESTAMP, created_at BIGINT"}
+        elif "event_time" not in yaml.safe_load(part):
+            del both["event_time"]
+        assert isinstance(load(write(json.dumps(both, default=datetime.isoformat)), {}), Pipeline)
+    assert len(others) >= 5

@@ -1,0 +1,113 @@
+"""Whatever a person types: it loads, or every problem is one line that they understand."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.pipeline_text import GOOD
+from tidemark.configuration import load
+from tidemark.errors import ConfigurationError
+
+REPOSITORY = Path(__file__).parents[2]
+
+Write = Callable[..., Path]
+
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=200)
+TRAPS = [
+    "-",
+    ":",
+    "[",
+    "]",
+    "{",
+    "}",
+    "${A}",
+    "${",
+    "&a",
+    "*a",
+    "!!",
+    "?",
+    "|",
+    ">",
+    "'",
+    '"',
+    "\\\\ud800",
+    "1e999",
+    ".inf",
+    "~",
+    "null",
+    "<<:",
+    "%YAML",
+    "@",
+    "`",
+    "#",
+]
+PIECES = st.lists(st.sampled_from([*GOOD.split(), *TRAPS, "\n", "\n  ", "\n    ", "\t", "9" * 5000]), max_size=60).map(
+    " ".join
+)
+MUTATED = st.tuples(st.integers(0, len(GOOD)), st.integers(0, 12), st.one_of(TEXT, PIECES)).map(
+    lambda cut: GOOD[: cut[0]] + cut[2] + GOOD[cut[0] + cut[1] :]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+JARGON = ("Input should", "Extra inputs", "type=", "pydantic", "Field required", "Traceback")
+
+
+def loads_or_explains(path: Path, text: str) -> None:
+    path.write_bytes(text.encode())
+    try:
+        load(path, {"A": "a"})
+        return
+    except ConfigurationError as problem:
+        said = str(problem)
+    *lines, last = said.splitlines()
+    assert last == "next: correct it and check again with: tidemark validate"
+    assert all(line.startswith(f"{path}:") for line in lines)
+    assert not any(word in said for word in JARGON if word not in text)
+    assert "something else" not in said
+
+
+KEYS = [
+    "pipeline",
+    "source",
+    "kafka",
+    "connection",
+    "topics",
+    "slice",
+    "max_records",
+    "decode",
+    "format",
+    "schema",
+    "event_time",
+    "field",
+    "sinks",
+    "root",
+    "spark",
+    "schedule",
+    "catchup",
+    "start_date",
+]
+FUZZ = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@FUZZ
+@given(st.one_of(MUTATED, PIECES, TEXT))
+def test_any_text_loads_or_is_explained(tmp_path: Path, text: str) -> None:
+    loads_or_explains(tmp_path / "any.yaml", text)
+
+
+@FUZZ
+@given(st.sampled_from(KEYS), VALUES)
+def test_any_value_at_any_key_loads_or_is_explained(tmp_path: Path, key: str, value: object) -> None:
+    written = json.dumps(value)
+    text = re.sub(
+        rf"^( *){key}:.*\n(?:\1 +.*\n)*", lambda found: f"{found[1]}{key}: {written}\n", GOOD, flags=re.MULTILINE
+    )
+    loads_or_explains(tmp_path / "any.yaml", text if text != GOOD else f"{GOOD}{key}: {written}\n")
