@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from sandbox.postgres import Postgres
 from sandbox.s3 import S3
 from tests.faults.s3_proxy import Answer, Rule, S3Proxy
 from tests.s3_world import S3World
@@ -89,16 +90,19 @@ def test_F4_a_request_that_never_arrives_fails_the_attempt_and_takes_back_what_w
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("answer", [Answer.LOST, Answer.CUT_BEFORE])
-def test_F4_any_request_of_a_run_may_be_lost(make_s3_world: Make, proxy: S3Proxy, answer: Answer) -> None:
+def test_F4_any_request_of_a_run_may_be_lost(
+    make_s3_world: Make, proxy: S3Proxy, postgres: Postgres, template: str, answer: Answer
+) -> None:
     """At every seventh request of a run, three in a row, so that no try of it comes through."""
     for at in range(1, 400, 7):
         world = make_s3_world(endpoint_url=proxy.endpoint_url)
-        world.produce(20)
-        rule = proxy.arm(Rule(answer, skip=at))
-        done = world.here("run", "demo", *KEY)
-        proxy.disarm()
-        assert done.exit_code in ((0, 1) if rule.struck else (0,)), done.stderr
-        finish(world)
+        with postgres.temporary_database("requests", template) as world.dsn:
+            world.produce(20)
+            rule = proxy.arm(Rule(answer, skip=at))
+            done = world.here("run", "demo", *KEY)
+            proxy.disarm()
+            assert done.exit_code in ((0, 1) if rule.struck else (0,)), done.stderr
+            finish(world)
         if not rule.struck:
             assert at > 20
             return

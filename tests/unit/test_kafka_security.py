@@ -93,7 +93,8 @@ def test_a_client_secret_becomes_an_entry_of_javas_login_with_its_token_endpoint
     java = for_java(extra)
     assert java["sasl.jaas.config"] == (
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
-        'clientId="reader" clientSecret="hunter2" scope="kafka" extension_pool="one" extension_cluster="two";'
+        'password="" clientId="reader" clientSecret="hunter2" scope="kafka" extension_pool="one" '
+        'extension_cluster="two";'
     )
     assert java["sasl.oauthbearer.token.endpoint.url"] == "https://example.com/oauth2/token"
     assert java["sasl.login.callback.handler.class"].endswith(".oauthbearer.OAuthBearerLoginCallbackHandler")
