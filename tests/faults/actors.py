@@ -17,8 +17,8 @@ from unittest import mock
 
 from tidemark import failpoints
 from tidemark.errors import TidemarkError, Unavailable, WorkFailed
-from tidemark.localstore import LocalStore
 from tidemark.manifest.database import ManifestDatabase, Row
+from tidemark.objectstore import Move, ObjectStore
 
 STUCK_S = 90.0  # longer than the 60 s that a statement waits for a lock
 
@@ -140,12 +140,15 @@ class MortalDatabase(ManifestDatabase):
         raise Unavailable(f"the answer to {what} was lost", next_step="this is a fault of the test")
 
 
-class MortalStore(LocalStore):
-    """The lake as one process sees it; every call is an operation, and a dead process changes nothing."""
+class MortalStore:
+    """The lake as one process sees it; what is written here is an operation, and a dead process changes nothing."""
 
-    def __init__(self, root: str, life: Life) -> None:
-        super().__init__(root)
+    def __init__(self, store: ObjectStore, life: Life) -> None:
+        self._store = store
         self._life = life
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
         return bool(self._change("put_if_absent", key, content))
@@ -155,6 +158,12 @@ class MortalStore(LocalStore):
 
     def move(self, staged: str, key: str, size: int) -> None:
         self._change("move", staged, key, size)
+
+    def move_each(self, moves: Iterable[Move], before: Callable[[], None], after: Callable[[], None]) -> None:
+        for one in moves:  # one after the other, also in a bucket: only one thread of a process is let go
+            before()
+            self.move(one.staged, one.key, one.size)
+            after()
 
     def sync(self, keys: Iterable[str]) -> None:
         self._change("sync", keys)
@@ -168,21 +177,21 @@ class MortalStore(LocalStore):
 
     def get(self, key: str) -> bytes | None:
         self._life.before(f"lake get {key}")
-        return super().get(key)
+        return self._store.get(key)
 
     def names(self, folder: str, *, beginning: str = "", after: str = "") -> Iterator[str]:
         self._life.before(f"lake names {folder}")
-        yield from super().names(folder, beginning=beginning, after=after)
+        yield from self._store.names(folder, beginning=beginning, after=after)
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         self._life.before(f"lake list {prefix}")
-        yield from super().list(prefix)
+        yield from self._store.list(prefix)
 
     def _change(self, name: str, *arguments: Any) -> object:
         fault = self._life.before(f"lake {name} {arguments[0]}")
         if fault is Fault.FAIL:
             raise Unavailable("the disk does not answer", next_step="this is a fault of the test")
-        done: object = getattr(super(), name)(*arguments)
+        done: object = getattr(self._store, name)(*arguments)
         if fault is Fault.LOSE:
             raise Unavailable(f"the answer to {name} was lost", next_step="this is a fault of the test")
         return done

@@ -1,14 +1,22 @@
 """A world for each schedule, and the counts of what happened in those that must be well."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from uuid import uuid4
 
 import pytest
 
 from sandbox.postgres import Postgres
+from sandbox.s3 import S3
 from tests.faults.figures import REACHED
+from tests.faults.lakes import BucketLake
 from tests.faults.model_world import ModelWorld, Settings
 from tests.faults.schedules import Play
+from tests.s3_world import CONNECTION
+from tidemark.named_connections import variable_of
+
+MakeModelWorld = Callable[[], ModelWorld]
 
 
 @pytest.fixture(scope="session")
@@ -18,16 +26,29 @@ def reached() -> Counter[str]:
 
 
 @pytest.fixture
-def play(postgres: Postgres, template: str, reached: Counter[str]) -> Iterator[Play]:
+def make_model_world(postgres: Postgres, template: str, reached: Counter[str]) -> MakeModelWorld:
+    """Makes worlds for schedules that must be well."""
+    return lambda: ModelWorld(postgres, template, Settings(), reached)
+
+
+@pytest.fixture
+def play(make_model_world: MakeModelWorld) -> Iterator[Play]:
     """A world for one schedule that must be well."""
-    world = ModelWorld(postgres, template, Settings(), reached)
-    yield Play(world)
-    world.close()
+    with closing(make_model_world()) as world:
+        yield Play(world)
+
+
+@pytest.fixture
+def make_bucket_world(
+    postgres: Postgres, template: str, reached: Counter[str], s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> MakeModelWorld:
+    """Makes worlds whose lakes lie in the bucket."""
+    monkeypatch.setenv(variable_of(CONNECTION), s3.connection())
+    return lambda: ModelWorld(postgres, template, Settings(), reached, BucketLake(s3, f"schedule-{uuid4().hex}"))
 
 
 @pytest.fixture
 def broken_play(postgres: Postgres, template: str) -> Iterator[Play]:
     """A world for one schedule that breaks a promise on purpose, so its figures do not count."""
-    world = ModelWorld(postgres, template, Settings(), Counter())
-    yield Play(world)
-    world.close()
+    with closing(ModelWorld(postgres, template, Settings(), Counter())) as world:
+        yield Play(world)

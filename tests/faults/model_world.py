@@ -19,6 +19,7 @@ import psycopg
 
 from sandbox.postgres import Postgres
 from tests.faults.actors import Actor, Fault, MortalDatabase, MortalStore, actors_stop_at_failpoints, notice
+from tests.faults.lakes import FolderLake, Lake
 from tests.faults.model_broker import Fate, Log, ModelBroker, Transaction
 from tidemark import accepting, adoption, lifecycle, repairing
 from tidemark.batch import BatchProcessor
@@ -52,7 +53,9 @@ class Settings:
 class ModelWorld:
     """Everything one schedule works on; used as a context manager, since it has threads, a database and a folder."""
 
-    def __init__(self, postgres: Postgres, template: str, settings: Settings, reached: Counter[str]) -> None:
+    def __init__(
+        self, postgres: Postgres, template: str, settings: Settings, reached: Counter[str], lake: Lake | None = None
+    ) -> None:
         self.postgres = postgres
         self.settings = settings
         self.reached = reached  # what happened, by name: interesting combinations and faults
@@ -68,6 +71,7 @@ class ModelWorld:
         self.stack = contextlib.ExitStack()
         self.folder = Path(tempfile.mkdtemp(prefix="tidemark-schedule-"))
         self.stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        self.lake = lake or FolderLake(self.folder / "lake")
         self.dsn = self.stack.enter_context(postgres.temporary_database("schedule", template))
         # A patch, since the constructor makes a client with threads for a broker that is not there.
         self.stack.enter_context(mock.patch.object(lifecycle, "KafkaCluster", return_value=self.broker))
@@ -92,10 +96,6 @@ class ModelWorld:
         self.database.close()
         self.sql.close()
 
-    @property
-    def lake(self) -> Path:
-        return self.folder / "lake"
-
     def pipeline(self) -> Pipeline:
         """The pipeline file as it is now."""
         one = self.settings
@@ -112,7 +112,7 @@ class ModelWorld:
             "source": {"kafka": kafka},
             "decode": {"format": "json", "schema": SCHEMAS[self.schema]},
             "on_error": "dead_letter",
-            "sinks": [{"files": {"root": str(self.lake), "layout": "raw/{stream}/%Y/%m/%d/%H"}}],
+            "sinks": [{"files": {**self.lake.sink(), "layout": "raw/{stream}/%Y/%m/%d/%H"}}],
         }
         return Pipeline.model_validate(raw, context=Surroundings(self.folder, self.folder))
 
@@ -221,7 +221,7 @@ class ModelWorld:
             connection = KafkaConnection(self.broker.bootstrap_servers, {})
             own = Lifecycle(self.pipeline(), actor.database, connection)
             for sink in own.sinks:
-                sink.store = MortalStore(sink.root, actor.life)
+                sink.store = MortalStore(sink.store, actor.life)
             return verb(own)
 
         actor = Actor(name, live, plans=plans)

@@ -7,11 +7,13 @@ the exact reader is told of, and compares row by row.
 import json
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
+from io import BytesIO
+from pathlib import PurePath
 from typing import Any
 
 import pyarrow.parquet as pq
 
+from tests.faults.lakes import Lake
 from tests.faults.model_broker import Entry
 from tests.faults.model_world import NAME, ModelWorld
 from tidemark.audit import audit
@@ -121,20 +123,20 @@ class Oracle:
 
     def _check_record(self, manifest: Manifest) -> None:
         for one in manifest.publications:
-            path = self.world.lake / str(RecordName(NAME, manifest.id, one.attempt))
-            if not path.exists():
-                self._fail("I8 done has evidence", f"{path.name} is missing")
-            record = json.loads(path.read_text())
+            key = str(RecordName(NAME, manifest.id, one.attempt))
+            if self.world.lake.state(key) is None:
+                self._fail("I8 done has evidence", f"{key} is missing")
+            record = json.loads(self.world.lake.content(key))
             if record["digest"] != one.digest:
-                self._fail("I8 done has evidence", f"{path.name} has digest {record['digest']}, not {one.digest}")
+                self._fail("I8 done has evidence", f"{key} has digest {record['digest']}, not {one.digest}")
 
     def _check_whole(self, manifest: Manifest, objects: list[PublishedObject]) -> None:
         """I10, I11, I13: exactly the records that were visible in its ranges, each once, each as it was."""
-        missing = [one.path for one in objects if not (self.world.lake / one.path).exists()]
+        state = [self.world.lake.state(one.path) for one in objects]
+        missing = [one.path for one, there in zip(objects, state, strict=True) if there is None]
         if missing:
             self.world.reached["rows missing"] += sum(one.rows for one in objects if one.path in missing)
             self._fail("I11 whole", f"manifest {manifest.id}: {missing} is missing")
-        state = [_state(self.world.lake / one.path) for one in objects]
         key = (manifest.id, manifest.published_attempt or 0)
         if self.read.get(key) == state:
             return
@@ -199,9 +201,9 @@ class Oracle:
         differences = [str(one) for one in audit(self.world.onlooker(), deep=True)]
         if differences:
             self._fail("the audit", "; ".join(differences))
-        left = list(self.world.lake.glob("_staging/*/*"))
+        left = self.world.lake.staged()
         if left:
-            self._fail("I23 nothing is left over", f"staging {[str(one.relative_to(self.world.lake)) for one in left]}")
+            self._fail("I23 nothing is left over", f"staging {left}")
         self._check_listing()
         self._check_everything()
 
@@ -219,10 +221,10 @@ class Oracle:
         """Readers of folders and readers of records see what the exact reader sees."""
         lake = self.world.lake
         published = {one.path for _, _, one in self.world.database.published_objects(NAME)}
-        listed = {str(one.relative_to(lake)) for one in lake.rglob("*.parquet") if not _hidden(one.relative_to(lake))}
+        listed = {key for key in lake.files() if key.endswith(".parquet") and not _hidden(key)}
         if listed != published:
             self._fail("I11 listing readers", f"they see {sorted(listed ^ published)} otherwise")
-        records = {one.stem for one in lake.glob(f"_manifests/{NAME}/*.json")}
+        records = {PurePath(key).stem for key in lake.files(f"_manifests/{NAME}/") if key.endswith(".json")}
         said = {f"{one.id:010d}.{one.published_attempt:04d}" for one in self.manifests.values() if one.publications}
         if records != said:
             self._fail("I8 record readers", f"they see {sorted(records ^ said)} otherwise")
@@ -265,20 +267,15 @@ def _given_up(piece: Piece, now: list[Piece]) -> bool:
     return kinds and sum(one[1] - (one[0] or 0) for one in inside) == end - start
 
 
-def _hidden(path: Path) -> bool:
-    return any(part.startswith((".", "_")) and part != "_dead_letters" for part in path.parts)
+def _hidden(key: str) -> bool:
+    return any(part.startswith((".", "_")) and part != "_dead_letters" for part in PurePath(key).parts)
 
 
-def _state(path: Path) -> object:
-    status = path.stat()
-    return path, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _rows(lake: Path, one: PublishedObject) -> list[tuple[str, int, int, int]]:
+def _rows(lake: Lake, one: PublishedObject) -> list[tuple[str, int, int, int]]:
     """(topic, partition, offset, serial number) of each row of a published object."""
     data = one.kind is ObjectKind.DATA
     names = ["_topic", "_partition", "_offset", "n" if data else "_value"]
-    table = pq.ParquetFile(lake / one.path).read(columns=names)
+    table = pq.ParquetFile(BytesIO(lake.content(one.path))).read(columns=names)
     columns = [table[name].to_pylist() for name in names]
     if not data:
         columns[3] = [int(value.split()[1]) for value in columns[3]]

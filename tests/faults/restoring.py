@@ -42,8 +42,7 @@ def restored(world: ModelWorld, oracle: Oracle, killed_at: int | None) -> bool:
 def _behind(world: ModelWorld) -> tuple[list[int], list[int]]:
     """Manifests of the lake's records that the database does not know, and those whose attempt it does not know."""
     known = {one.id: one.attempt for one in world.database.manifests(NAME)}
-    paths = world.lake.glob(f"_manifests/{NAME}/*.json")
-    names = [name for path in paths if (name := RecordName.parse(str(path.relative_to(world.lake))))]
+    names = [name for key in world.lake.files(f"_manifests/{NAME}/") if (name := RecordName.parse(key))]
     beyond = sorted({one.manifest for one in names if one.manifest not in known})
     return beyond, sorted({one.manifest for one in names if one.attempt > known.get(one.manifest, one.attempt)})
 

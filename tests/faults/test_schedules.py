@@ -1,13 +1,12 @@
 """Each schedule of ``schedules.py`` is well, and so is whatever hits or stops a process at any of its operations."""
 
-from collections import Counter
+import contextlib
 from collections.abc import Callable
 
 import pytest
 
-from sandbox.postgres import Postgres
 from tests.faults.actors import Actor, Fault
-from tests.faults.model_world import ModelWorld, Settings
+from tests.faults.model_world import ModelWorld
 from tests.faults.schedules import SCHEDULES, Play
 from tidemark.errors import TidemarkError
 
@@ -18,6 +17,15 @@ APART = 29  # of the fast part, which tries some operations only
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_nothing_is_missing_and_nothing_twice(play: Play, name: str) -> None:
     SCHEDULES[name](play)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_over_a_bucket_nothing_is_missing_and_nothing_twice(
+    make_bucket_world: Callable[[], ModelWorld], name: str
+) -> None:
+    with contextlib.closing(make_bucket_world()) as world:
+        SCHEDULES[name](Play(world))
 
 
 def plan(play: Play) -> Actor:
@@ -94,19 +102,16 @@ def stopped_at(play: Play, begin: Callable[[Play], Actor], operation: int) -> bo
     return True
 
 
-def all_operations(postgres: Postgres, template: str, reached: Counter[str], one: Callable[[Play, int], bool],
-                   apart: int) -> None:  # fmt: skip
+def all_operations(make: Callable[[], ModelWorld], one: Callable[[Play, int], bool], apart: int) -> None:
     """At every operation (``apart`` 1) or some, each in a world of its own."""
     for operation in range(1 + apart // 2, MOST, apart):
-        world = ModelWorld(postgres, template, Settings(), reached)
-        try:
-            if not one(Play(world), operation):
-                return
-        except BaseException as error:
-            error.add_note(f"at operation {operation}")
-            raise
-        finally:
-            world.close()
+        with contextlib.closing(make()) as world:
+            try:
+                if not one(Play(world), operation):
+                    return
+            except BaseException as error:
+                error.add_note(f"at operation {operation}")
+                raise
     pytest.fail(f"it has more than {MOST} operations")
 
 
@@ -114,14 +119,23 @@ def all_operations(postgres: Postgres, template: str, reached: Counter[str], one
 @pytest.mark.parametrize("fault", HITS)
 @pytest.mark.parametrize("begin", BEGINNINGS)
 def test_hit_at_any_operation_nothing_is_missing_and_nothing_twice(
-    postgres: Postgres, template: str, reached: Counter[str], begin: Callable[[Play], Actor], fault: Fault, apart: int
+    make_model_world: Callable[[], ModelWorld], begin: Callable[[Play], Actor], fault: Fault, apart: int
 ) -> None:
-    all_operations(postgres, template, reached, lambda play, at: hit_at(play, begin, fault, at), apart)
+    all_operations(make_model_world, lambda play, at: hit_at(play, begin, fault, at), apart)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("fault", HITS)
+@pytest.mark.parametrize("begin", [process, process_that_finds_all_put, replay_of_other_rows, sweep])
+def test_hit_over_a_bucket_nothing_is_missing_and_nothing_twice(
+    make_bucket_world: Callable[[], ModelWorld], begin: Callable[[Play], Actor], fault: Fault
+) -> None:
+    all_operations(make_bucket_world, lambda play, at: hit_at(play, begin, fault, at), 11)
 
 
 @pytest.mark.parametrize("apart", [APART, pytest.param(1, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("begin", BEGINNINGS)
 def test_stopped_at_any_operation_while_another_goes_through_nothing_is_missing_and_nothing_twice(
-    postgres: Postgres, template: str, reached: Counter[str], begin: Callable[[Play], Actor], apart: int
+    make_model_world: Callable[[], ModelWorld], begin: Callable[[Play], Actor], apart: int
 ) -> None:
-    all_operations(postgres, template, reached, lambda play, at: stopped_at(play, begin, at), apart)
+    all_operations(make_model_world, lambda play, at: stopped_at(play, begin, at), apart)

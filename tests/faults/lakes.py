@@ -1,0 +1,85 @@
+"""Where the lake of a schedule lies, as a reader sees it: the way to its files is the reader's own, not Tidemark's."""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from botocore.exceptions import ClientError
+
+from sandbox.s3 import S3
+from tests.s3_world import BUCKET, CONNECTION
+
+
+class Lake(Protocol):
+    def sink(self) -> dict[str, str]:
+        """What the pipeline file says of the place."""
+        ...
+
+    def files(self, below: str = "") -> list[str]:
+        """Every file whose key begins so, sorted."""
+        ...
+
+    def content(self, key: str) -> bytes: ...
+
+    def state(self, key: str) -> object | None:
+        """Another value when the file is another one; None when there is none."""
+        ...
+
+    def staged(self) -> list[str]:
+        """What is left of attempts, empty folders too."""
+        ...
+
+
+class FolderLake:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def sink(self) -> dict[str, str]:
+        return {"root": str(self.root)}
+
+    def files(self, below: str = "") -> list[str]:
+        found = (path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file())
+        return sorted(key for key in found if key.startswith(below))
+
+    def content(self, key: str) -> bytes:
+        return (self.root / key).read_bytes()
+
+    def state(self, key: str) -> object | None:
+        try:
+            status = (self.root / key).stat()
+        except FileNotFoundError:
+            return None
+        return key, status.st_ino, status.st_size, status.st_mtime_ns
+
+    def staged(self) -> list[str]:
+        return [str(one.relative_to(self.root)) for one in self.root.glob("_staging/*/*")]
+
+
+class BucketLake:
+    """A prefix of the emulator's bucket; whoever uses it sets ``AIRFLOW_CONN_LAKE_KEYS``."""
+
+    def __init__(self, s3: S3, prefix: str) -> None:
+        self.prefix = prefix
+        self._client: Any = s3.client()
+
+    def sink(self) -> dict[str, str]:
+        return {"root": f"s3://{BUCKET}/{self.prefix}", "connection": CONNECTION}
+
+    def files(self, below: str = "") -> list[str]:
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{self.prefix}/{below}")
+        return [one["Key"].removeprefix(f"{self.prefix}/") for page in pages for one in page.get("Contents", ())]
+
+    def content(self, key: str) -> bytes:
+        found: bytes = self._client.get_object(Bucket=BUCKET, Key=f"{self.prefix}/{key}")["Body"].read()
+        return found
+
+    def state(self, key: str) -> object | None:
+        try:
+            found = self._client.head_object(Bucket=BUCKET, Key=f"{self.prefix}/{key}")
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
+                raise
+            return None
+        return key, found["ETag"], found["LastModified"]
+
+    def staged(self) -> list[str]:
+        return self.files("_staging/")
