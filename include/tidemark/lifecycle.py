@@ -125,11 +125,10 @@ class Lifecycle:
         if not sinks:
             return self.publisher.recovered(manifest, attempt)
         self.cluster.check(self.pipeline.name, manifest.id, manifest.ranges, before_reading=True)
-        wanted = sinks
-        order = self.order(manifest, attempt, work.without_failed(wanted))
+        wanted, decode = sinks, self.pipeline.decode.order()
         for sink in work.without_failed(wanted):
             with self._on_its_own(work, sink):
-                sink.prepare(order, self.database)
+                sink.prepare(manifest.id, attempt, decode, self.database)
         sinks = work.without_failed(wanted)
         failed = {sink.name: work.failed[sink.name] for sink in wanted if sink.name in work.failed}
         order = self.order(manifest, attempt, sinks)

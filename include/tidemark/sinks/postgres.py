@@ -21,7 +21,7 @@ from tidemark.errors import Fenced, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.layout import RecordName
 from tidemark.manifest.database import ManifestDatabase
-from tidemark.model import Counts, ObjectKind, Order, PublishedObject, Receipt
+from tidemark.model import Counts, ObjectKind, PublishedObject, Receipt
 from tidemark.named_connections import Lookup
 from tidemark.offsets import Range
 from tidemark.sink_settings import PostgresSinkConfig
@@ -88,15 +88,15 @@ class PostgresSink(Sink):
     def order(self, manifest: int, attempt: int) -> dict[str, Any]:
         return {"staging": self._table.staging(manifest, attempt)}
 
-    def prepare(self, order: Order, database: ManifestDatabase) -> None:
+    def prepare(self, manifest: int, attempt: int, decode: Mapping[str, Any], database: ManifestDatabase) -> None:
         """The table is there with the right columns and key, and the attempt has staging tables."""
-        self._data = decoder(order.decode).schema
-        self._lives = database.incarnations(order.manifest_id)
-        self._table.check(self._data, order.decode.get("tombstones") or [])
-        lock = database.attempt_lock(order.manifest_id, order.attempt)
+        self._data = decoder(decode).schema
+        self._lives = database.incarnations(manifest)
+        self._table.check(self._data, decode.get("tombstones") or [])
+        lock = database.attempt_lock(manifest, attempt)
         seen = self._table.rows("same_database", lock=lock)[0]
         self._shared = database if seen["same"] and seen["user"] == database.user() else None
-        self._table.create_staging(order.manifest_id, order.attempt, self._data)
+        self._table.create_staging(manifest, attempt, self._data)
 
     def rehearse(self, decode: Mapping[str, Any]) -> None:
         """Do what an attempt does before Spark starts, and take it back; raises what a person must mend."""

@@ -5,14 +5,14 @@ attempt of which database. Readers without the manifest database follow it, and 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from tidemark.errors import DatabaseBehindLake, ForeignLake
 from tidemark.layout import RecordName
 from tidemark.manifest.database import ManifestDatabase
-from tidemark.model import Counts, Order, Receipt, range_from
+from tidemark.model import Counts, Receipt, range_from
 from tidemark.offsets import Range
 
 Fence = Callable[[], None]
@@ -44,8 +44,13 @@ class Sink(ABC):
     def order(self, manifest: int, attempt: int) -> dict[str, Any]:
         """What the executors must know beside the settings: where this attempt stages. No secret."""
 
-    def prepare(self, order: Order, database: ManifestDatabase) -> None:  # noqa: B027 - most have nothing to prepare
-        """Get the target ready for what an attempt will stage; raises what a person must mend before reading."""
+    def prepare(  # noqa: B027 - most have nothing to prepare
+        self, manifest: int, attempt: int, decode: Mapping[str, Any], database: ManifestDatabase
+    ) -> None:
+        """Get the target ready for what an attempt will stage; raises what a person must mend before reading.
+
+        ``decode`` is the section of the pipeline file as an order has it.
+        """
 
     @abstractmethod
     def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
