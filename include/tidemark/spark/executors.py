@@ -57,5 +57,4 @@ def _watch(session: SparkSession, over: threading.Event, given_up: threading.Eve
                 since = time.monotonic()
             elif time.monotonic() - since > PATIENCE_S:
                 given_up.set()
-                session.sparkContext.cancelAllJobs()
-                return
+                session.sparkContext.cancelAllJobs()  # again at every look: the job may come only after the first
