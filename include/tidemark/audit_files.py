@@ -145,7 +145,9 @@ def _place(place: tuple[str, int, int]) -> str:
 
 def _stray(sink: FilesSink, key: str, manifest: Manifest | None) -> Difference:
     if manifest is None:
-        return Difference(None, f"{key} belongs to no manifest", "remove it, or move it out of the lake")
+        repair = f"tidemark repair {sink.pipeline} --why TEXT, if a restored database forgot it; else "
+        ours = repair if ObjectName.parse(key) else ""
+        return Difference(None, f"{key} belongs to no manifest", f"{ours}remove it, or move it out of the lake")
     if manifest.state is not ManifestState.DONE:
         return Difference(
             manifest.id, f"{key} was left by an attempt that is not published", f"tidemark retry {sink.pipeline}"

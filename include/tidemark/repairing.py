@@ -3,12 +3,15 @@
 Only what is certain: a missing or changed object needs a replay, a file that is not ours needs its owner.
 """
 
+from collections.abc import Mapping
+
 from tidemark.accepting import Decision
 from tidemark.audit_files import strays
-from tidemark.layout import RecordName
+from tidemark.layout import ObjectName, RecordName
 from tidemark.lifecycle import Lifecycle
-from tidemark.model import ManifestState
+from tidemark.model import Manifest, ManifestState
 from tidemark.sinks.files import FilesSink
+from tidemark.sinks.formats import Unreadable, format_of
 from tidemark.sinks.publishing import Sink
 
 
@@ -23,7 +26,7 @@ def repair(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
         lines += [f"{'would write' if dry_run else 'wrote'} {name}" for name in written]
         lines += [f"not repaired: manifest {one} lost its record and output; tidemark replay {sink.pipeline} "
                   f"--manifest {one}" for one in lost]  # fmt: skip
-        manifests |= {manifest for _, manifest in removed} | {name.manifest for name in written}
+        manifests |= {manifest for _, manifest in removed if manifest} | {name.manifest for name in written}
         if not dry_run and (removed or written):
             lifecycle.database.note_repair(sorted(manifests), why)
             if isinstance(sink, FilesSink):
@@ -35,11 +38,45 @@ def repair(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
     return Decision(tuple(lines), tuple(sorted(manifests)), dry_run)
 
 
-def _leftovers(lifecycle: Lifecycle, sink: FilesSink) -> list[tuple[str, int]]:
-    """What attempts at done manifests left; what an unfinished one has, its retry may still need."""
+def _leftovers(lifecycle: Lifecycle, sink: FilesSink) -> list[tuple[str, int | None]]:
+    """What attempts at done manifests left, and attempts that a restored database forgot (their manifest is None).
+
+    What an unfinished manifest has, its retry may still need.
+    """
     own = {one.id: one for one in lifecycle.database.manifests(sink.pipeline)}
     found = strays(lifecycle, sink, own)
-    return [(key, one) for key, one in found if one is not None and own[one].state is ManifestState.DONE]
+    done = [(key, one) for key, one in found if one is not None and own[one].state is ManifestState.DONE]
+    unknown = [key for key, one in found if one is None and ObjectName.parse(key)]
+    return [*done, *((key, None) for key in _forgotten(sink, own, unknown))]
+
+
+def _forgotten(sink: FilesSink, own: Mapping[int, Manifest], keys: list[str]) -> list[str]:
+    """Those of the objects whose manifest left no record, and whose every record is published by another one.
+
+    Such a manifest was never published: the database was restored from a copy without it, and planned anew.
+    """
+    recorded = {name.manifest for name in sink.records(own=False)} if keys else set()
+    published = [one for one in own.values() if one.published(sink.name)]
+    spans: dict[tuple[str, int], list[range]] = {}
+    for covered in (each for one in published for each in one.ranges):
+        spans.setdefault((covered.at.topic, covered.at.partition), []).append(range(covered.start, covered.end))
+    return [
+        key
+        for key in keys
+        if (name := ObjectName.parse(key)) and name.manifest not in recorded
+        if all(any(offset in span for span in spans.get(place, ())) for place, offset in _places(sink, key))
+    ]
+
+
+def _places(sink: FilesSink, key: str) -> list[tuple[tuple[str, int], int]]:
+    """Topic, partition and offset of each row of an object; none is known when it cannot be read."""
+    try:
+        with sink.store.open(key) as file:
+            table = format_of(key).places(file)
+    except (Unreadable, OSError):
+        return [(("", -1), -1)]
+    topics, partitions, offsets = (table[name].to_pylist() for name in table.column_names)
+    return [((topic, partition), offset) for topic, partition, offset in zip(topics, partitions, offsets, strict=True)]
 
 
 def _missing_records(lifecycle: Lifecycle, sink: Sink) -> tuple[list[RecordName], list[int]]:

@@ -101,8 +101,7 @@ def test_a_search_finds_what_is_planted(tmp_path: Path, database: str) -> None:
 
 @pytest.mark.parametrize(
     "way", ["SCRAM-SHA-512", pytest.param("mTLS", marks=pytest.mark.exhaustive),
-            pytest.param("OAUTHBEARER", marks=pytest.mark.exhaustive),
-            pytest.param("PLAIN", marks=pytest.mark.exhaustive)],
+            pytest.param("OAUTHBEARER", marks=pytest.mark.exhaustive)],
 )  # fmt: skip
 def test_secrets_are_nowhere_after_runs_on_the_command_line(
     make_secured_world: MakeWorld, secured: Secured, tmp_path: Path, way: str

@@ -200,6 +200,24 @@ def restored_from_an_older_copy(play: Play) -> None:
     play.settle(after_restore=True)
 
 
+def restored_and_an_attempt_without_a_record_is_forgotten(play: Play) -> None:
+    """Its manifest gets no number again, since a later one left a record; its offsets are planned anew."""
+    world = play.world
+    play.run()
+    world.snapshot()
+    world.produce(5)
+    play.well(world.plan())
+    forgotten = world.process(1)
+    play(world.run_to(forgotten, "publish.before_record"))
+    play(world.kill(forgotten))
+    world.produce(5)
+    later = play.well(world.plan())
+    for manifest in later.result.manifests:  # type: ignore[attr-defined]
+        play.well(world.process(manifest))
+    assert restored(world, play.oracle, killed_at=None)
+    play.settle(after_restore=True)
+
+
 def the_answer_to_its_mark_is_lost(play: Play) -> None:
     world = play.world
     play.planned()
@@ -261,6 +279,7 @@ SCHEDULES: dict[str, Schedule] = OVERTAKEN | {
         retention_takes_what_was_not_read,
         truncated_below_the_chain,
         restored_from_an_older_copy,
+        restored_and_an_attempt_without_a_record_is_forgotten,
         the_answer_to_its_mark_is_lost,
         its_session_ends_while_it_puts,
         swept_while_replays_go_on,

@@ -148,6 +148,25 @@ def test_a_file_added_by_hand_is_one_line_and_taking_it_away_is_enough(world: Wo
     assert world.ok("audit", "demo") == ""
 
 
+@pytest.mark.parametrize("shift", [0, 1_000], ids=["published elsewhere", "nowhere else"])
+def test_repair_removes_what_a_restored_database_forgot_only_when_its_rows_are_published(
+    world: World, shift: int
+) -> None:
+    world.produce(60)
+    world.ok("run", "demo")
+    path = world.data_paths()[0]
+    forgotten = path.with_name("0000000077" + path.name[10:])
+    rows = pq.read_table(path, partitioning=None)
+    at = rows.schema.get_field_index("_offset")
+    moved = pa.array([one + shift for one in rows["_offset"].to_pylist()], rows.schema.field(at).type)
+    pq.write_table(rows.set_column(at, rows.schema.field(at), moved), forgotten)
+    assert "belongs to no manifest; next: tidemark repair demo --why TEXT" in world.here("audit", "demo").stdout
+    world.ok("repair", "demo", "--why", "restored", "--dry-run")
+    assert forgotten.exists()
+    world.ok("repair", "demo", "--why", "restored")
+    assert forgotten.exists() == (shift > 0)
+
+
 def test_files_of_another_pipeline_of_the_same_database_are_no_strays(make_world: MakeWorld) -> None:
     first = make_world()
     second = make_world(settings={"pipeline": "second", "sinks": [{"files": {"root": str(first.lake)}}]})

@@ -25,6 +25,7 @@ from tidemark.named_connections import Secret, masked
 from tidemark.offsets import Range
 from tidemark.sinks.writers import has_staged
 from tidemark.spark import executors
+from tidemark.spark.session import keeping_interrupts
 
 # Names of classes, the nearest to a code that crosses from Java: the password, the certificate or an ACL says no.
 _NOT_LET_IN = re.compile(r"org\.apache\.kafka\.common\.errors\.\w*(Authentication|Authorization)Exception")
@@ -35,7 +36,11 @@ def stage(session: SparkSession, order: Order) -> Receipt:
     failpoint("read.before")
     options = _options(order)
     try:
-        with watching("stage.mid", lambda: _something_is_staged(order)), executors.expected(session):
+        with (
+            keeping_interrupts(),
+            watching("stage.mid", lambda: _something_is_staged(order)),
+            executors.expected(session),
+        ):
             rows = read(session, order, options).mapInArrow(_task(order), "receipt string").collect()
     except (PySparkException, Py4JError, ConnectionError) as failed:  # the last two: lost offsets, a JVM that died
         raise _failure(order, failed, options) from failed

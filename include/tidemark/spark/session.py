@@ -4,6 +4,7 @@ On a cluster the driver stays here (client mode): it serves jars and our package
 bring a Python with pyarrow and the driver of the database they write to, and their secrets in their own environment.
 """
 
+import logging
 import os
 import signal
 import socket
@@ -75,6 +76,7 @@ def open_session(
     """
     os.environ["PYSPARK_PYTHON"] = python_of_executors(conf)
     check_master(master)
+    logging.getLogger().addFilter(_no_traceback_of_interrupts)
     with _interruptible(), _standard_error_to(log):
         session = _session(master, {**spark_configuration(jars), **conf})
         if not is_local(master):
@@ -103,6 +105,25 @@ def check_master(master: str) -> None:
         next_step="check that it runs and that this machine may connect to it; nothing was read",
         master=master,
     )
+
+
+def _no_traceback_of_interrupts(record: logging.LogRecord) -> bool:
+    """py4j tells the root logger, with a traceback, that Ctrl-C came while it waited; then it raises it."""
+    return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)
+
+
+@contextmanager
+def keeping_interrupts() -> Iterator[None]:
+    """Ctrl-C stays Ctrl-C: py4j lets another error take its place when it cannot tell the JVM of it."""
+    try:
+        yield
+    except Exception as failed:
+        before: BaseException | None = failed
+        while before is not None:
+            if isinstance(before, KeyboardInterrupt):
+                raise KeyboardInterrupt from failed
+            before = before.__context__
+        raise
 
 
 @contextmanager
