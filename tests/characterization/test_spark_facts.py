@@ -17,13 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sandbox.broker import Broker
 
-# PySpark 4.0 leaves the sockets of collect() to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning")
+pytestmark = [
+    pytest.mark.exhaustive,
+    # PySpark 4.0 leaves the sockets of collect() to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"),
+]
 
 MakeTopic = Callable[..., str]
 FAILED = (PySparkException, Py4JError)
-
-
 Read = Callable[..., DataFrame]
 
 

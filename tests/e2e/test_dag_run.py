@@ -71,6 +71,7 @@ def test_without_a_spark_connection_the_run_says_so_and_plans_nothing(airflow_wo
     assert demo.world.json("manifests", DAG) == []
 
 
+@pytest.mark.exhaustive
 def test_a_task_skipped_by_hand_does_not_let_close_pass_until_it_is_done(airflow_world: AirflowWorld) -> None:
     demo = airflow_world
     demo.world.produce(60)

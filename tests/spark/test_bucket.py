@@ -3,9 +3,12 @@
 import signal
 from collections.abc import Callable
 
+import pytest
+
 from tests.s3_world import S3World
 
 
+@pytest.mark.exhaustive
 def test_killed_with_spark_at_work_a_bucket_is_as_if_nothing_happened(make_s3_world: Callable[..., S3World]) -> None:
     world = make_s3_world(partitions=3, settings={"kafka": {"slice": {"max_records": 200}}})
     world.produce(300, bad_every=17)

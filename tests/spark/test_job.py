@@ -201,7 +201,10 @@ def tidemark(world: World, *words: str, failpoint: str = "") -> subprocess.Compl
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-@pytest.mark.parametrize("point", ["read.before", "stage.mid", "stage.done"])
+@pytest.mark.parametrize(
+    "point",
+    ["stage.mid", *(pytest.param(one, marks=pytest.mark.exhaustive) for one in ("read.before", "stage.done"))],
+)
 def test_killed_with_spark_at_work_nothing_is_left_running_and_a_retry_ends_right(
     make_world: MakeWorld, point: str
 ) -> None:

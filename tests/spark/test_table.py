@@ -18,7 +18,9 @@ def test_spark_fills_a_table_and_a_lake_from_one_pass(make_table_world: MakeTabl
     world.assert_complete()
 
 
-@pytest.mark.parametrize("point", ["stage.mid:kill9", "publish.before_record:kill9"])
+@pytest.mark.parametrize(
+    "point", ["stage.mid:kill9", pytest.param("publish.before_record:kill9", marks=pytest.mark.exhaustive)]
+)
 def test_killed_with_spark_at_work_a_table_is_as_if_nothing_happened(
     make_table_world: MakeTableWorld, point: str
 ) -> None:
