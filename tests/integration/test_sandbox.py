@@ -122,7 +122,7 @@ def test_records_lie_in_the_order_in_which_they_were_produced(topic: Callable[..
     Without idempotence more than half of such topics were out of order.
     """
     partitions, found = 30, {}
-    for _ in range(5):
+    for _ in range(3):
         name = topic(partitions=partitions)
         producer = broker.producer(linger_ms=0, batch_num_messages=3)
         for number in range(20 * partitions):

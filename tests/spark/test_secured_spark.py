@@ -30,10 +30,7 @@ def secrets_of(secured: Secured) -> tuple[str, ...]:
     "way",
     [
         "SCRAM-SHA-512",
-        "mTLS",
-        "OAUTHBEARER",
-        pytest.param("PLAIN", marks=pytest.mark.exhaustive),
-        pytest.param("SCRAM-SHA-256", marks=pytest.mark.exhaustive),
+        *(pytest.param(one, marks=pytest.mark.exhaustive) for one in ("mTLS", "OAUTHBEARER", "PLAIN", "SCRAM-SHA-256")),
     ],
 )
 def test_every_way_in_plans_reads_and_publishes(

@@ -28,7 +28,7 @@ from tests.airflow_world import AirflowWorld
 from tests.table_world import TableWorld
 from tests.world import wait_stopped
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1200)]
 CONF = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
 START = 480  # seconds for a driver and two executors: 20 on two idle cores, 200 were seen on busy ones
 
@@ -122,7 +122,6 @@ def assert_not_told(world: TableWorld, cluster: SparkCluster) -> None:
     assert [path for path in seen if password in path.read_bytes()] == []
 
 
-@pytest.mark.exhaustive
 def test_the_doctor_asks_every_executor(make_world: Callable[..., TableWorld], cluster: SparkCluster) -> None:
     world = make_world()
     world.lake.mkdir()
@@ -136,7 +135,6 @@ def test_the_doctor_asks_every_executor(make_world: Callable[..., TableWorld], c
     assert_not_told(world, cluster)
 
 
-@pytest.mark.exhaustive
 def test_a_driver_that_dies_leaves_executors_that_do_no_harm(
     make_world: Callable[..., TableWorld], cluster: SparkCluster
 ) -> None:
@@ -152,7 +150,6 @@ def test_a_driver_that_dies_leaves_executors_that_do_no_harm(
     world.assert_complete()
 
 
-@pytest.mark.exhaustive
 def test_the_spark_connection_of_airflow_decides_and_may_name_a_cluster(
     airflow_world: AirflowWorld,
     make_world: Callable[..., TableWorld],
@@ -182,7 +179,6 @@ def test_the_spark_connection_of_airflow_decides_and_may_name_a_cluster(
         airflow.create_connection("spark_default", "spark", "local[2]")
 
 
-@pytest.mark.exhaustive
 def test_a_master_that_is_not_there_is_said_at_once(make_world: Callable[..., TableWorld]) -> None:
     world = make_world()
     started = time.monotonic()
@@ -195,7 +191,6 @@ def test_a_master_that_is_not_there_is_said_at_once(make_world: Callable[..., Ta
     assert manifest["state"] == "failed"
 
 
-@pytest.mark.exhaustive
 def test_a_cluster_without_room_ends_the_attempt_instead_of_keeping_it_for_ever(
     make_world: Callable[..., TableWorld], cluster: SparkCluster
 ) -> None:

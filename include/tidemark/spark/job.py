@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import array, coalesce
 
 from tidemark import errors
 from tidemark.batch import BatchProcessor
@@ -27,6 +29,7 @@ from tidemark.sinks.writers import has_staged
 from tidemark.spark import executors
 from tidemark.spark.session import keeping_interrupts
 
+_HEADERS = "array<struct<key: string, value: binary>>"
 # Names of classes, the nearest to a code that crosses from Java: the password, the certificate or an ACL says no.
 _NOT_LET_IN = re.compile(r"org\.apache\.kafka\.common\.errors\.\w*(Authentication|Authorization)Exception")
 
@@ -54,6 +57,8 @@ def stage(session: SparkSession, order: Order) -> Receipt:
 def read(session: SparkSession, order: Order, options: Mapping[str, str | Secret] | None = None) -> DataFrame:
     """The records of the order's ranges, committed ones only; an offset that is not there any more fails the job.
 
+    Headers are never null but empty, where Kafka has none. Spark asks after every row how large its Arrow batch has
+    grown, and a list vector answers by going over all nulls at its end again: 40 us a row, and more in larger batches.
     ``options`` are those of Java's client with their secrets (None: looked up); they go to Spark's source alone.
     """
     given = _options(order) if options is None else options
@@ -69,6 +74,7 @@ def read(session: SparkSession, order: Order, options: Mapping[str, str | Secret
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
         .load()
+        .withColumn("headers", coalesce("headers", array().cast(_HEADERS)))
     )
 
 
@@ -90,12 +96,21 @@ def _task(order: Order) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Reco
         context = TaskContext.get()
         task = f"{context.partitionId():05d}-{context.taskAttemptId()}" if context else "0"
         try:
-            report = processor.process(task, batches)
+            report = processor.process(task, map(_without_empty_headers, batches))
         except TidemarkError as error:
             report = {"failure": failure_of(error)}
         yield pa.RecordBatch.from_pydict({"receipt": [json.dumps(report)]})
 
     return run
+
+
+def _without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """No headers are null again; see ``read``. Kafka does not tell an empty list of headers from none."""
+    at = batch.schema.get_field_index("headers")
+    headers = batch.column(at)
+    empty = pc.equal(pc.list_value_length(headers), 0)
+    kept = pa.ListArray.from_arrays(headers.offsets, headers.values, type=headers.type, mask=empty)
+    return batch.set_column(at, batch.schema.field(at), kept)
 
 
 def failure_of(error: TidemarkError) -> dict[str, Any]:
