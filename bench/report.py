@@ -127,8 +127,12 @@ def _plans(plans: list[dict[str, Any]]) -> str:
         f"| {one['whole_table_reads_of_ranges']} |"
         for one in plans
     ]
-    ways = {f"`{name}` by {', '.join(nodes)}" for one in plans if one["ranges"] for name, nodes in one["nodes"].items()}
-    return "\n".join([*rows, "", f"With history, PostgreSQL reads ranges for {'; for '.join(sorted(ways))}."])
+    ways = [f"- {one['partitions']:,} partitions with history: {_ways(one['nodes'])}" for one in plans if one["ranges"]]
+    return "\n".join([*rows, "", "How PostgreSQL reads `manifest_range` for each query:", "", *ways])
+
+
+def _ways(nodes: dict[str, list[str]]) -> str:
+    return "; ".join(f"`{name}` by {', '.join(ways)}" for name, ways in nodes.items())
 
 
 def write_into(readme: Path, text: str) -> None:
