@@ -1,17 +1,13 @@
-"""The one door to where objects lie: a folder of this machine, or a prefix of an S3 bucket.
+"""What a place for objects must keep: a folder of this machine, or a prefix of an S3 bucket.
 
-Keys are relative to the root, with forward slashes. The stores are imported when the first root asks for them: an
-executor needs boto3 only to write to S3.
+Keys are relative to the root, with forward slashes. ``stores.py`` opens the one that a root names.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, BinaryIO, Protocol, cast
+from typing import BinaryIO, Protocol
 from urllib.parse import urlsplit
-
-from tidemark.named_connections import Lookup, from_environment
 
 S3 = "s3://"
 
@@ -55,14 +51,6 @@ class ObjectStore(Protocol):
     def names(self, folder: str, *, beginning: str = "", after: str = "") -> Iterator[str]:
         """The keys directly in a folder whose names begin so and come ``after`` a name, without asking for sizes."""
         ...
-
-
-def open_store(root: str, s3: Mapping[str, Any] | None = None, lookup: Lookup = from_environment) -> ObjectStore:
-    """The store of a root as the pipeline file names it; ``s3`` are the settings of ``sinks.files.s3``, with the id of
-    the connection. Nothing is asked yet."""
-    if is_s3(root):
-        return cast("ObjectStore", import_module("tidemark.s3").S3Store(root, s3 or {}, lookup))
-    return cast("ObjectStore", import_module("tidemark.localstore").LocalStore(root))
 
 
 def is_s3(root: str) -> bool:

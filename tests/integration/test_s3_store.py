@@ -17,8 +17,9 @@ from sandbox.s3 import S3
 from tests.s3_world import BUCKET
 from tidemark.errors import AccessDenied, ConfigurationError, Fenced, TidemarkError, Unavailable, WorkFailed
 from tidemark.named_connections import from_environment
-from tidemark.objectstore import Move, open_store
+from tidemark.objectstore import Move
 from tidemark.s3 import MIB, S3Store
+from tidemark.stores import open_store
 
 SMALLEST_PART = 5 * MIB
 REAL = "TIDEMARK_TEST_S3_ROOT"

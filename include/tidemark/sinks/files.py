@@ -14,11 +14,12 @@ from tidemark.failpoints import failpoint
 from tidemark.layout import OWNER, RECORDS, STAGING, ObjectName, RecordName, manifest_staging, staging_folder
 from tidemark.model import PublishedObject, Receipt
 from tidemark.named_connections import Lookup
-from tidemark.objectstore import Move, ObjectStore, open_store
+from tidemark.objectstore import Move, ObjectStore
 from tidemark.offsets import Range
 from tidemark.sink_settings import FilesSinkConfig
 from tidemark.sinks.formats import Unreadable, format_of
 from tidemark.sinks.publishing import Fence, Mark, Sink
+from tidemark.stores import open_store
 
 
 class FilesSink(Sink):

@@ -17,10 +17,11 @@ from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailabl
 from tidemark.event_time import EARLIEST, INSTANT
 from tidemark.layout import Layout, dead_letter_folder
 from tidemark.model import ObjectKind, Order, SinkOrder
-from tidemark.objectstore import ObjectStore, open_store
+from tidemark.objectstore import ObjectStore
 from tidemark.sinks.contract import StagedPart
 from tidemark.sinks.formats import open_format
 from tidemark.sinks.grouping import BESIDE, digest_of, grouped
+from tidemark.stores import open_store
 
 MIB = 1024 * 1024
 TASK_BYTES = 256 * MIB  # Arrow bytes held by one task, all folders together
