@@ -82,9 +82,8 @@ class Watch:
         while not self._stop.is_set():
             self.commands.update(_command_lines())
             for name in ("order.json", "receipt.json", "failure.json"):
-                for one in self._folder.rglob(name):
-                    with suppress(OSError):
-                        self.orders.add(one.read_text())
+                with suppress(OSError):  # a folder may go while it is looked through; the next round sees the rest
+                    self.orders |= {one.read_text() for one in self._folder.rglob(name)}
             time.sleep(0.05)
 
 
