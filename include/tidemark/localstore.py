@@ -181,8 +181,9 @@ class LocalStore:
     def delete_folder(self, key: str) -> None:
         folder = self._path(key)
         with _translated(folder):
-            if folder.exists():
-                shutil.rmtree(folder)
+            while folder.exists():
+                with suppress(FileNotFoundError):  # somebody else removes it too
+                    shutil.rmtree(folder)
             self._prune(folder.parent)
 
     def folders(self, prefix: str) -> list[str]:

@@ -156,11 +156,10 @@ def test_F5_replays_of_one_manifest_at_once_leave_one_of_them_whole(world: World
     ended = [one.communicate()[1] for one in together]
     assert seen > 3
     assert {one.returncode for one in together} <= {0, 1}, ended
-    assert any(one.returncode == 0 for one in together), ended
-    assert not any("Traceback" in one for one in ended), ended
+    assert not any("Traceback" in one or "the lake failed" in one for one in ended), ended
+    published = [one["published_attempt"] for one in world.json("manifests", "demo")]
+    assert all(1 < one <= 5 for one in published), published
     finish(world)
-    newest = [one["published_attempt"] for one in world.json("manifests", "demo")]
-    assert all(1 < one <= 5 for one in newest), newest
 
 
 @pytest.mark.parametrize("torn", ["no name", "half a record", "no byte of it", "no ranges"])
