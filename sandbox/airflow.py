@@ -9,6 +9,7 @@ import os
 import secrets
 import sys
 import threading
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -138,14 +139,14 @@ class Airflow(AirflowApi):
     def _kept_secrets(self) -> dict[str, str]:
         """Keys that all components must share, and the admin's password: random, made once per state folder."""
         path = self.home / "secrets.json"
-        if not path.exists():
-            path.touch(mode=0o600)
-            made = {name: secrets.token_urlsafe(32) for name in ("api", "jwt")}
-            path.write_text(json.dumps({**made, "password": secrets.token_urlsafe(9)}))
-            passwords = self.home / "passwords.json"
-            passwords.touch(mode=0o600)
-            passwords.write_text(json.dumps({"admin": json.loads(path.read_text())["password"]}))
-        found: dict[str, str] = json.loads(path.read_text())
+        found: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+        if set(found) != {"api", "jwt", "fernet", "password"}:
+            found = {name: secrets.token_urlsafe(32) for name in ("api", "jwt")}
+            found["fernet"] = urlsafe_b64encode(secrets.token_bytes(32)).decode()
+            found["password"] = secrets.token_urlsafe(9)
+            for name, content in (("secrets.json", found), ("passwords.json", {"admin": found["password"]})):
+                (self.home / name).touch(mode=0o600)
+                (self.home / name).write_text(json.dumps(content))
         return found
 
     def _settings(self, dsn: str, dags: Path, plugins: Path, schedules: bool) -> dict[str, str]:
@@ -157,6 +158,8 @@ class Airflow(AirflowApi):
             ("core", "load_examples"): False,
             ("core", "dags_folder"): dags,
             ("core", "plugins_folder"): plugins,
+            # Without one, each component makes its own when the three start at once, or keeps connections in the clear.
+            ("core", "fernet_key"): self._secrets["fernet"],
             ("core", "execution_api_server_url"): f"{url}/execution/",
             ("core", "simple_auth_manager_passwords_file"): self.home / "passwords.json",
             ("api", "host"): "127.0.0.1",
