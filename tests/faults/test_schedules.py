@@ -130,7 +130,7 @@ def test_hit_at_any_operation_nothing_is_missing_and_nothing_twice(
 def test_hit_over_a_bucket_nothing_is_missing_and_nothing_twice(
     make_bucket_world: Callable[[], ModelWorld], begin: Callable[[Play], Actor], fault: Fault
 ) -> None:
-    all_operations(make_bucket_world, lambda play, at: hit_at(play, begin, fault, at), 11)
+    all_operations(make_bucket_world, lambda play, at: hit_at(play, begin, fault, at), 17)
 
 
 @pytest.mark.parametrize("apart", [APART, pytest.param(2, marks=pytest.mark.exhaustive)])

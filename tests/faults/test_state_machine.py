@@ -22,7 +22,7 @@ from tests.faults.state_machine import Schedules
 SEEDED = 30  # schedules; about 20 s on two cores that do nothing else
 STEPS = 40
 CHUNK = 10
-SECONDS = float(os.environ.get("TIDEMARK_FAULT_SECONDS", "300"))
+SECONDS = float(os.environ.get("TIDEMARK_FAULT_SECONDS", "200"))
 REACHED = (  # loss, restoring and more are sure to be reached by schedules.py
     "an older attempt woke after a newer had published",
     "an older attempt went on beside a newer one",
