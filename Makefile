@@ -24,7 +24,7 @@ help:
 ##   make lock    resolve Python packages and jars anew (after a change of requirements/*.in or jars/ivy.xml)
 ##
 ## Break it
-##   make test-faults   every fault there is a test for: kills, cuts, restarts, thousands of schedules, within 45 minutes
+##   make test-faults   every fault there is a test for: kills, cuts, restarts, drawn schedules; it ends after 45 minutes
 ##
 ## Time it
 ##   make bench   its speed beside plain Spark jobs on 4,000,000 messages, within 20 minutes (ARGS=--quick: 200,000)
