@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -135,7 +136,7 @@ class Child:
         return SandboxFailed(f"{what}\n{tail(self.log)}", next_step=f"read {self.log}")
 
 
-class Service:
+class Service(ABC):
     """A server of one process; start it with ``with`` or ``start``, which returns when it answers."""
 
     _child: Child | None = None
@@ -147,9 +148,9 @@ class Service:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @abstractmethod
     def start(self) -> None:
         """Set ``_child`` and wait until it is ready."""
-        raise NotImplementedError
 
     def stop(self) -> None:
         """End the server and everything below it; no error when it is not started."""

@@ -46,24 +46,24 @@ def _leftovers(lifecycle: Lifecycle, sink: FilesSink) -> list[tuple[str, int | N
     own = {one.id: one for one in lifecycle.database.manifests(sink.pipeline)}
     found = strays(lifecycle, sink, own)
     done = [(key, one) for key, one in found if one is not None and own[one].state is ManifestState.DONE]
-    unknown = [key for key, one in found if one is None and ObjectName.parse(key)]
+    unknown = {key: name for key, one in found if one is None and (name := ObjectName.parse(key))}
     return [*done, *((key, None) for key in _forgotten(sink, own, unknown))]
 
 
-def _forgotten(sink: FilesSink, own: Mapping[int, Manifest], keys: list[str]) -> list[str]:
+def _forgotten(sink: FilesSink, own: Mapping[int, Manifest], unknown: Mapping[str, ObjectName]) -> list[str]:
     """Those of the objects whose manifest left no record, and whose every record is published by another one.
 
     Such a manifest was never published: the database was restored from a copy without it, and planned anew.
     """
-    recorded = {name.manifest for name in sink.records(own=False)} if keys else set()
+    recorded = {name.manifest for name in sink.records(own=False)} if unknown else set()
     published = [one for one in own.values() if one.published(sink.name)]
     spans: dict[tuple[str, int], list[range]] = {}
     for covered in (each for one in published for each in one.ranges):
         spans.setdefault((covered.at.topic, covered.at.partition), []).append(range(covered.start, covered.end))
     return [
         key
-        for key in keys
-        if (name := ObjectName.parse(key)) and name.manifest not in recorded
+        for key, name in unknown.items()
+        if name.manifest not in recorded
         if all(any(offset in span for span in spans.get(place, ())) for place, offset in _places(sink, key))
     ]
 
