@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pyarrow.parquet as pq
+from botocore.exceptions import ClientError
 
 from sandbox.s3 import KEY_ID, S3, SECRET
 from tests.world import Place, World
@@ -15,6 +16,40 @@ from tidemark.manifest.database import ManifestDatabase
 
 BUCKET = "lake"
 CONNECTION = "lake_keys"
+
+
+class Prefix:
+    """What lies below a prefix of the bucket, by a client that is a reader's own; keys are relative to it."""
+
+    def __init__(self, client: Any, prefix: str) -> None:
+        self._client = client
+        self._prefix = prefix
+
+    def keys(self, below: str = "") -> list[str]:
+        """Every key that begins so, sorted."""
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=self._key(below))
+        found = (one["Key"] for page in pages for one in page.get("Contents", ()))
+        return sorted(key.removeprefix(f"{self._prefix}/") for key in found)
+
+    def content(self, key: str) -> bytes:
+        found: bytes = self._client.get_object(Bucket=BUCKET, Key=self._key(key))["Body"].read()
+        return found
+
+    def remove(self, key: str) -> None:
+        self._client.delete_object(Bucket=BUCKET, Key=self._key(key))
+
+    def state(self, key: str) -> object | None:
+        """Another value when the object is another one; None when there is none."""
+        try:
+            found = self._client.head_object(Bucket=BUCKET, Key=self._key(key))
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
+                raise
+            return None
+        return key, found["ETag"], found["LastModified"]
+
+    def _key(self, key: str) -> str:
+        return f"{self._prefix}/{key}"
 
 
 @dataclass
@@ -33,6 +68,7 @@ class S3World(World):
         keys = self.s3.connection(self.endpoint_url, key_id=self.key_id, secret=self.secret)
         self.targets = {CONNECTION: keys, **self.targets}
         self.client = self.s3.client()
+        self._below = Prefix(self.client, self.prefix)
         super().__post_init__()
 
     @property
@@ -41,8 +77,7 @@ class S3World(World):
 
     def object_keys(self) -> list[str]:
         """Every key of the lake, relative to its root, sorted."""
-        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{self.prefix}/")
-        return sorted(one["Key"].removeprefix(f"{self.prefix}/") for page in pages for one in page.get("Contents", ()))
+        return self._below.keys()
 
     def keys_of_receipt(self, attempt: int) -> list[str]:
         """Where an attempt at manifest 1 puts its objects."""
@@ -60,11 +95,10 @@ class S3World(World):
         return [text for rows in found for (text,) in rows]
 
     def content(self, key: str) -> bytes:
-        found: bytes = self.client.get_object(Bucket=BUCKET, Key=f"{self.prefix}/{key}")["Body"].read()
-        return found
+        return self._below.content(key)
 
     def remove(self, key: str) -> None:
-        self.client.delete_object(Bucket=BUCKET, Key=f"{self.prefix}/{key}")
+        self._below.remove(key)
 
     def begin_upload(self, key: str) -> None:
         """As a process that died while it put an object in parts leaves it."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from psycopg.rows import dict_row
 
-from tests.s3_world import BUCKET
+from tests.s3_world import BUCKET, Prefix
 from tidemark.batch import BatchProcessor
 from tidemark.decoders.raw import HEADERS
 from tidemark.errors import Fenced
@@ -141,23 +141,22 @@ class S3Example(LakeExample):
         return FilesSinkConfig.model_validate({"root": f"s3://{BUCKET}/{self.prefix}", "connection": CONNECTION})
 
     def keys(self, below: str) -> list[str]:
-        found = self._client.list_objects_v2(Bucket=BUCKET, Prefix=f"{self.prefix}/{below}").get("Contents", ())
-        return sorted(one["Key"].removeprefix(f"{self.prefix}/") for one in found)
+        return self._below.keys(below)
 
     def content(self, key: str) -> bytes:
-        found: bytes = self._client.get_object(Bucket=BUCKET, Key=f"{self.prefix}/{key}")["Body"].read()
-        return found
+        return self._below.content(key)
 
     def remove(self, key: str) -> None:
-        self._client.delete_object(Bucket=BUCKET, Key=f"{self.prefix}/{key}")
+        self._below.remove(key)
 
     @cached_property
-    def _client(self) -> Any:
+    def _below(self) -> Prefix:
         keys = json.loads(self.warehouse)
         endpoint = keys["extra"]["endpoint_url"]
-        return boto3.client(
+        client = boto3.client(
             "s3", endpoint_url=endpoint, aws_access_key_id=keys["login"], aws_secret_access_key=keys["password"]
         )
+        return Prefix(client, self.prefix)
 
 
 class PostgresExample(Example):

@@ -1,12 +1,10 @@
 """Where the lake of a schedule lies, as a reader sees it: the way to its files is the reader's own, not Tidemark's."""
 
 from pathlib import Path
-from typing import Any, Protocol
-
-from botocore.exceptions import ClientError
+from typing import Protocol
 
 from sandbox.s3 import S3
-from tests.s3_world import BUCKET, CONNECTION
+from tests.s3_world import BUCKET, CONNECTION, Prefix
 
 
 class Lake(Protocol):
@@ -54,32 +52,18 @@ class FolderLake:
         return [str(one.relative_to(self.root)) for one in self.root.glob("_staging/*/*")]
 
 
-class BucketLake:
+class BucketLake(Prefix):
     """A prefix of the emulator's bucket; whoever uses it sets ``AIRFLOW_CONN_LAKE_KEYS``."""
 
     def __init__(self, s3: S3, prefix: str) -> None:
-        self.prefix = prefix
-        self._client: Any = s3.client()
+        super().__init__(s3.client(), prefix)
+        self._root = f"s3://{BUCKET}/{prefix}"
 
     def sink(self) -> dict[str, str]:
-        return {"root": f"s3://{BUCKET}/{self.prefix}", "connection": CONNECTION}
+        return {"root": self._root, "connection": CONNECTION}
 
     def files(self, below: str = "") -> list[str]:
-        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{self.prefix}/{below}")
-        return [one["Key"].removeprefix(f"{self.prefix}/") for page in pages for one in page.get("Contents", ())]
-
-    def content(self, key: str) -> bytes:
-        found: bytes = self._client.get_object(Bucket=BUCKET, Key=f"{self.prefix}/{key}")["Body"].read()
-        return found
-
-    def state(self, key: str) -> object | None:
-        try:
-            found = self._client.head_object(Bucket=BUCKET, Key=f"{self.prefix}/{key}")
-        except ClientError as error:
-            if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
-                raise
-            return None
-        return key, found["ETag"], found["LastModified"]
+        return self.keys(below)
 
     def staged(self) -> list[str]:
-        return self.files("_staging/")
+        return self.keys("_staging/")
