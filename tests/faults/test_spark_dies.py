@@ -76,14 +76,13 @@ def kill(found: list[int]) -> None:
         os.kill(one, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("how_many", [1, 2])
 def test_R8_executors_killed_in_the_middle_of_their_tasks_every_row_is_there_once(
-    world: World, spark_home: Path, how_many: int
+    world: World, spark_home: Path
 ) -> None:
     process = stopped_while_staging(world, CLUSTER, SPARK_HOME=str(spark_home))
     executors = started_by(world, EXECUTOR)
     assert len(executors) == 2
-    kill(executors[:how_many])
+    kill(executors)
     said = go_on(process)
     assert process.returncode == 0, said
     [manifest] = world.json("manifests", "demo")
