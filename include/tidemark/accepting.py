@@ -3,25 +3,50 @@
 Every verb can say what it would do (a dry run), and does it in one transaction whose history names who and why.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tidemark.errors import IllegalTransition, NotFound, PlanRefused
 from tidemark.kafka import Watermarks
 from tidemark.lifecycle import Lifecycle
-from tidemark.model import UNDONE, RangeKind, RunKind
+from tidemark.model import UNDONE, Decision, Manifest, RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition
 from tidemark.planner import Chain, sliced
+from tidemark.targets import check_for_plan
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What was decided, or with a dry run would be: one line per chain, and the manifests that change or are new."""
+class _Planned:
+    """A range of a manifest that is not done."""
 
-    lines: tuple[str, ...]
-    manifests: tuple[int, ...] = ()
-    dry_run: bool = False
+    chain: int
+    covered: Range
+    manifest: Manifest
+
+
+@contextmanager
+def _deciding(lifecycle: Lifecycle, why: str) -> Iterator[None]:
+    """One transaction in which nobody plans, and no attempt begins at what is not done yet."""
+    database, pipeline = lifecycle.database, lifecycle.pipeline.name
+    with database.because(why):
+        database.lock_planning(pipeline)
+        database.lock_undone(pipeline)
+        yield
+
+
+def _noted(lifecycle: Lifecycle, verb: str, decision: Decision) -> Decision:
+    """The decision, and unless it is a dry run its entry in the history."""
+    if not decision.dry_run:
+        lifecycle.database.note_decision(lifecycle.pipeline.name, verb, decision)
+    return decision
+
+
+def _planned(lifecycle: Lifecycle) -> list[_Planned]:
+    database, pipeline = lifecycle.database, lifecycle.pipeline.name
+    manifests = {one.id: one for one in database.manifests(pipeline, UNDONE)}
+    return [_Planned(chain, covered, manifests[one]) for chain, covered, one in database.undone_ranges(pipeline)]
 
 
 def accept_loss(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
@@ -29,9 +54,8 @@ def accept_loss(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
     database, pipeline = lifecycle.database, lifecycle.pipeline.name
     places, _ = lifecycle.cluster.partitions(lifecycle.pipeline.source.kafka.topics)
     starts = {place: mark.log_start for place, mark in lifecycle.cluster.watermarks(places).items()}
-    with database.because(why):
-        database.lock_planning(pipeline)
-        chains = {chain.at: chain for chain in database.chains(pipeline)}
+    with _deciding(lifecycle, why):
+        chains = database.chains(pipeline)
         if not chains:
             raise NotFound(
                 "the pipeline has no chains yet, so nothing of it can be lost",
@@ -39,8 +63,12 @@ def accept_loss(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
                 "starting_offsets",
                 pipeline=pipeline,
             )
-        lost = [(chains[at], one) for at, log_start in starts.items() if at in chains
-                for one in _dropped(lifecycle, chains[at], log_start)]  # fmt: skip
+        dropped = [one for one in _planned(lifecycle) if _is_dropped(one, starts)]
+        lost = [(one.chain, _below(one.covered, starts[one.covered.at])) for one in _unpublished(dropped)]
+        lost += [(chain.id, Range(chain.at, chain.end, starts[chain.at]))
+                 for chain in chains if chain.end < starts.get(chain.at, 0)]  # fmt: skip
+        if not lost and dropped:
+            raise _half_published(lifecycle, dropped[0].manifest)
         if not lost:
             raise NotFound(
                 "nothing is lost: Kafka still holds every offset that is not published",
@@ -49,33 +77,56 @@ def accept_loss(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
             )
         changed: list[int] = []
         for chain, one in lost:
-            changed += [] if dry_run else database.accept_loss(chain.id, one.start, one.end)
-    lines = tuple(f"{_place(one.at)}: offsets [{one.start}, {one.end}) are given up" for _, one in lost)
-    return Decision(lines, tuple(sorted(set(changed))), dry_run)
+            changed += [] if dry_run else database.accept_loss(chain, one.start, one.end)
+        lines = [f"{_place(one.at)}: offsets [{one.start}, {one.end}) are given up" for _, one in lost]
+        lines += _stay(lifecycle, dropped)
+        return _noted(lifecycle, "accept-loss", Decision(tuple(lines), tuple(sorted(set(changed))), dry_run))
 
 
-def _dropped(lifecycle: Lifecycle, chain: Chain, log_start: int) -> Iterable[Range]:
-    """The parts of a chain below Kafka's log start that are not published, and the hole behind its end."""
-    for manifest in lifecycle.database.manifests(lifecycle.pipeline.name, UNDONE):
-        for one in manifest.ranges:
-            if one.at == chain.at and one.start < log_start and not manifest.alive:
-                yield Range(one.at, one.start, min(one.end, log_start))
-    if chain.end < log_start:
-        yield Range(chain.at, chain.end, log_start)
+def _is_dropped(one: _Planned, starts: Mapping[TopicPartition, int]) -> bool:
+    return not one.manifest.alive and one.covered.start < starts.get(one.covered.at, 0)
+
+
+def _below(covered: Range, end: int) -> Range:
+    return Range(covered.at, covered.start, min(covered.end, end))
+
+
+def _unpublished(planned: list[_Planned]) -> list[_Planned]:
+    """What no sink has: only that can be given up."""
+    return [one for one in planned if not one.manifest.publications]
+
+
+def _stay(lifecycle: Lifecycle, planned: list[_Planned]) -> list[str]:
+    """One line for each manifest that some sinks have and others never can have."""
+    half = {one.manifest.id: one.manifest for one in planned if one.manifest.publications}
+    return [f"manifest {one.id} stays: {(error := _half_published(lifecycle, one)).what}; {error.next_step}"
+            for one in half.values()]  # fmt: skip
+
+
+def _half_published(lifecycle: Lifecycle, manifest: Manifest) -> IllegalTransition:
+    have = [one.sink for one in manifest.publications]
+    lack = [sink.name for sink in lifecycle.sinks if sink.name not in have]
+    return IllegalTransition(
+        f"it is published in {', '.join(have)}, and Kafka has lost what {', '.join(lack)} lacks",
+        next_step=f"take {', '.join(lack)} out of the pipeline file, end the manifest with tidemark retry "
+        f"{manifest.pipeline}, and put the sink back: it goes on without these rows",
+        pipeline=manifest.pipeline,
+        manifest=manifest.id,
+    )
 
 
 def accept_topic(lifecycle: Lifecycle, topic: str, why: str, *, dry_run: bool) -> Decision:
     """The topic under this name is another one now: its old chains end, the next plan reads the new one from 0."""
-    chains = [one for one in _refused(lifecycle, topic) if one.blocked_end is None]
     places, _ = lifecycle.cluster.partitions([topic])
-    back = [chain for chain in chains if chain.at in places]
-    if not back:
-        return _retire(lifecycle, why, chains, dry_run=dry_run)
-    if not dry_run:
-        with lifecycle.database.because(why):
+    with _deciding(lifecycle, why):
+        chains = [one for one in _refused(lifecycle, topic) if one.blocked_end is None]
+        back = [chain for chain in chains if chain.at in places]
+        if not back:
+            return _noted(lifecycle, "accept-topic", _retire(lifecycle, chains, dry_run=dry_run))
+        if not dry_run:
             lifecycle.database.unblock_chains([chain.id for chain in back])
-    lines = tuple(f"{_place(one.at)}: the same topic is back, its chain goes on at {one.end}" for one in back)
-    return Decision(lines, (), dry_run)
+        lines = tuple(f"{_place(one.at)}: the same topic is back, its chain goes on at {one.end}" for one in back)
+        return _noted(lifecycle, "accept-topic", Decision(lines, (), dry_run))
 
 
 def accept_truncation(
@@ -83,17 +134,16 @@ def accept_truncation(
 ) -> Decision:
     """The log was cut and written anew: its chain ends, the next incarnation starts at ``start``.
 
-    Default: where the log ended when the truncation was noticed. Records written before that are not told apart.
+    Default: where the log ended when the truncation was noticed. Records written before that are not told apart. What
+    was planned below ``start`` and is not published yet stays planned.
     """
-    refused = [one for one in _refused(lifecycle, topic) if one.at.partition == partition]
-    chains = [one for one in refused if one.blocked_end is not None]
-    if not chains:
-        raise NotFound(f"no truncation of {topic}-{partition} was refused", next_step="see tidemark lag")
-    noticed = chains[0].blocked_end
-    assert noticed is not None
-    unread = [one.start for _, one in _unread(lifecycle, chains)]
-    anchor = min([noticed, *unread]) if start is None else start
-    return _retire(lifecycle, why, chains, dry_run=dry_run, anchor=anchor)
+    with _deciding(lifecycle, why):
+        refused = [one for one in _refused(lifecycle, topic) if one.at.partition == partition]
+        chains = [one for one in refused if one.blocked_end is not None]
+        if not chains:
+            raise NotFound(f"no truncation of {topic}-{partition} was refused", next_step="see tidemark lag")
+        anchor = chains[0].blocked_end if start is None else start
+        return _noted(lifecycle, "accept-truncation", _retire(lifecycle, chains, dry_run=dry_run, anchor=anchor))
 
 
 def _refused(lifecycle: Lifecycle, topic: str) -> list[Chain]:
@@ -108,44 +158,40 @@ def _refused(lifecycle: Lifecycle, topic: str) -> list[Chain]:
     return found
 
 
-def _retire(
-    lifecycle: Lifecycle, why: str, chains: list[Chain], *, dry_run: bool, anchor: int | None = None
-) -> Decision:
-    """End chains. What they planned and nobody published is lost; with ``anchor`` the next incarnation starts there."""
+def _retire(lifecycle: Lifecycle, chains: list[Chain], *, dry_run: bool, anchor: int | None = None) -> Decision:
+    """End chains. What they planned and nobody published is lost; with ``anchor`` the next incarnation starts there,
+    and only what lies above it is lost."""
     database, pipeline = lifecycle.database, lifecycle.pipeline.name
-    unread = _unread(lifecycle, chains)
+    ended = {chain.at for chain in chains}
+    planned = [one for one in _planned(lifecycle) if one.covered.at in ended and one.covered.end > (anchor or 0)]
+    _refuse_at_work(planned)
+    lost = [(one.chain, Range(one.covered.at, max(one.covered.start, anchor or 0), one.covered.end))
+            for one in _unpublished(planned)]  # fmt: skip
     changed: list[int] = []
     if not dry_run:
-        with database.because(why):
-            database.lock_planning(pipeline)
-            for chain, one in unread:
-                changed += database.accept_loss(chain.id, one.start, one.end)
-            database.retire_chains([chain.id for chain in chains])
-            if anchor is not None:
-                started = database.insert_chains(pipeline, [chain.at for chain in chains])
-                database.insert_ranges(RangeKind.ANCHOR, [(one, None, anchor, None) for one in started.values()])
-    lines = [f"{_place(one.at)}: planned and unread offsets [{one.start}, {one.end}) are lost" for _, one in unread]
+        for chain_id, one in lost:
+            changed += database.accept_loss(chain_id, one.start, one.end)
+        database.retire_chains([chain.id for chain in chains])
+        if anchor is not None:
+            started = database.insert_chains(pipeline, [chain.at for chain in chains])
+            database.insert_ranges(RangeKind.ANCHOR, [(one, None, anchor, None) for one in started.values()])
+    lines = [f"{_place(one.at)}: planned and unread offsets [{one.start}, {one.end}) are lost" for _, one in lost]
     for chain in chains:
         where = "0 of the new topic" if anchor is None else str(anchor)
-        ended = f"{_place(chain.at)}: incarnation {chain.incarnation} ends at {chain.end}"
-        lines.append(f"{ended}, the next starts at {where}")
-    return Decision(tuple(lines), tuple(sorted(set(changed))), dry_run)
+        lines.append(f"{_place(chain.at)}: incarnation {chain.incarnation} ends at {chain.end}, "
+                     f"the next starts at {where}")  # fmt: skip
+    return Decision((*lines, *_stay(lifecycle, planned)), tuple(sorted(set(changed))), dry_run)
 
 
-def _unread(lifecycle: Lifecycle, chains: list[Chain]) -> list[tuple[Chain, Range]]:
-    """What was planned on chains and is not published; an attempt at work on it is an error."""
-    found = []
-    for manifest in lifecycle.database.manifests(lifecycle.pipeline.name, UNDONE):
-        mine = [(chain, one) for one in manifest.ranges for chain in chains if one.at == chain.at]
-        if mine and manifest.alive:
+def _refuse_at_work(planned: list[_Planned]) -> None:
+    for one in planned:
+        if one.manifest.alive:
             raise IllegalTransition(
-                f"attempt {manifest.attempt} is at work on offsets that would be given up",
+                f"attempt {one.manifest.attempt} is at work on offsets that would be given up",
                 next_step="wait for it, or stop that process",
-                pipeline=manifest.pipeline,
-                manifest=manifest.id,
+                pipeline=one.manifest.pipeline,
+                manifest=one.manifest.id,
             )
-        found += mine
-    return found
 
 
 def extend_back(lifecycle: Lifecycle, start: datetime | None, why: str, *, dry_run: bool) -> Decision:
@@ -155,8 +201,8 @@ def extend_back(lifecycle: Lifecycle, start: datetime | None, why: str, *, dry_r
     marks = lifecycle.cluster.watermarks(places)
     at = lifecycle.cluster.offsets_at(places, start) if start else {}
     begin = {place: _first(mark, at.get(place)) if start else mark.log_start for place, mark in marks.items()}
-    with database.because(why):
-        database.lock_planning(pipeline)
+    check_for_plan(pipeline, database, lifecycle.sinks, dry_run=dry_run)
+    with _deciding(lifecycle, why):
         chains = {chain.at: chain for chain in database.chains(pipeline)}
         older = [Range(at, begin[at], chain.anchor) for at, chain in sorted(chains.items()) if _older(begin, chain)]
         if not older:
@@ -167,8 +213,8 @@ def extend_back(lifecycle: Lifecycle, start: datetime | None, why: str, *, dry_r
             )
         slices = sliced(older, lifecycle.limits())
         manifests = [] if dry_run else _store_older(lifecycle, chains, older, slices)
-    lines = tuple(f"{_place(one.at)}: offsets [{one.start}, {one.end}) in {len(slices)} slices" for one in older)
-    return Decision(lines, tuple(manifests), dry_run)
+        lines = tuple(f"{_place(one.at)}: offsets [{one.start}, {one.end}) in {len(slices)} slices" for one in older)
+        return _noted(lifecycle, "extend-back", Decision(lines, tuple(manifests), dry_run))
 
 
 def _first(mark: Watermarks, found: tuple[int, datetime] | None) -> int:

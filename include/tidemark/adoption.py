@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tidemark.accepting import Decision
 from tidemark.errors import LakeConflict
 from tidemark.layout import RecordName
 from tidemark.lifecycle import Lifecycle
-from tidemark.model import Manifest, RangeKind, Receipt, RunKind, range_from
+from tidemark.model import Decision, Manifest, RangeKind, Receipt, RunKind, range_from
 from tidemark.offsets import Range, TopicPartition
+from tidemark.planner import Chain
 from tidemark.sinks.publishing import Sink, highest
 
 
@@ -67,8 +67,12 @@ def adopt(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
         holes = _insert_ranges(lifecycle, run, [one for one in unknown if one.manifest not in known], len(unknown))
         for record in unknown:
             _publish(lifecycle, record)
-    lines += [f"{one.at.topic}-{one.at.partition}: offsets [{one.start}, {one.end}) are planned anew" for one in holes]
-    return Decision(tuple(lines), tuple(one.manifest for one in unknown))
+        lines += [f"{one.at.topic}-{one.at.partition}: offsets [{one.start}, {one.end}) are planned anew"
+                  for one in holes]  # fmt: skip
+        decision = Decision(tuple(lines), tuple(one.manifest for one in unknown))
+        if lines:
+            database.note_decision(pipeline, "adopt", decision)
+    return decision
 
 
 def _records(lifecycle: Lifecycle) -> list[_Record]:
@@ -120,31 +124,67 @@ def _take_identity(lifecycle: Lifecycle) -> None:
             sink.claim(lifecycle.database.id())  # raises ForeignLake, which says both
 
 
+Life = tuple[TopicPartition, int]  # a partition and its incarnation
+
+
 def _insert_ranges(lifecycle: Lifecycle, run: int, records: Sequence[_Record], slice_number: int) -> list[Range]:
-    """Chain the records' ranges, with a planned manifest for the holes between them; returns the holes."""
+    """Chain the records' ranges, with a planned manifest for the holes between them; returns the holes.
+
+    A hole in a life of a partition that has ended is lost: nothing can be read there any more.
+    """
     database, pipeline = lifecycle.database, lifecycle.pipeline.name
-    by_place: dict[TopicPartition, list[tuple[Range, int]]] = {}
+    by_life: dict[Life, list[tuple[Range, int]]] = {}
     for record in records:
         for one in record.ranges:
-            by_place.setdefault(one.at, []).append((one, record.manifest))
-    chains = {chain.at: chain for chain in database.chains(pipeline)}
-    new = [at for at in sorted(by_place) if at not in chains]
-    ids = {at: chain.id for at, chain in chains.items()} | database.insert_chains(pipeline, new)
+            by_life.setdefault((one.at, one.incarnation), []).append((one, record.manifest))
+    chains = {(chain.at, chain.incarnation): chain for chain in database.chains(pipeline)}
+    ids = {life: chain.id for life, chain in chains.items()}
+    ids |= database.adopt_chains(pipeline, [life for life in sorted(by_life) if life not in ids])
     rows, holes = [], []
-    for at, found in by_place.items():
-        found.sort()
-        end = chains[at].end if at in chains else found[0][0].start
-        if at not in chains:
-            database.insert_ranges(RangeKind.ANCHOR, [(ids[at], None, end, None)])
-        for one, manifest in found:
-            if one.start > end:
-                holes.append(Range(at, end, one.start))
-            rows.append((ids[at], one.start, one.end, manifest))
-            end = one.end
+    for life, found in by_life.items():
+        rows += [(ids[life], one.start, one.end, manifest) for one, manifest in found]
+        holes += _holes(lifecycle, ids[life], chains.get(life), found)
+    going_on = {(chain.at, chain.incarnation) for chain in database.chains(pipeline)}
+    lost = [(ids[_life(one)], one.start, one.end, None) for one in holes if _life(one) not in going_on]
+    holes = [one for one in holes if _life(one) in going_on]
     for number, part in enumerate(_one_a_partition(holes)):
         [manifest] = database.insert_manifests(run, pipeline, 1, first=slice_number + number)
-        rows += [(ids[one.at], one.start, one.end, manifest) for one in part]
+        rows += [(ids[_life(one)], one.start, one.end, manifest) for one in part]
     database.insert_ranges(RangeKind.DATA, rows)
+    database.insert_ranges(RangeKind.LOST, lost)
+    return holes
+
+
+def _life(one: Range) -> Life:
+    return one.at, one.incarnation
+
+
+def _holes(lifecycle: Lifecycle, chain_id: int, chain: Chain | None, found: Sequence[tuple[Range, int]]) -> list[Range]:
+    """Set the anchor of a chain that is new, or began later, and say what lies between the ranges found and its own."""
+    pieces = sorted(one for one, _ in found)
+    first = pieces[0]
+    if chain is None:
+        lifecycle.database.insert_ranges(RangeKind.ANCHOR, [(chain_id, None, first.start, None)])
+        end = first.start
+    else:
+        if first.start < chain.anchor:
+            lifecycle.database.extend_back(chain.id, first.start)
+        end = min(first.start, chain.anchor)
+        if chain.anchor < chain.end:
+            pieces = sorted([*pieces, Range(chain.at, chain.anchor, chain.end, chain.incarnation)])
+    holes = []
+    for one in pieces:
+        if one.start < end:
+            raise LakeConflict(
+                f"the records of {one.at.topic}-{one.at.partition} cover [{one.start}, {min(end, one.end)}) twice",
+                next_step="the database went on after it was restored; restore a copy from before that, then adopt",
+                pipeline=lifecycle.pipeline.name,
+            )
+        if one.start > end:
+            holes.append(Range(one.at, end, one.start, one.incarnation))
+        end = one.end
+    if chain and end < chain.anchor:
+        holes.append(Range(chain.at, end, chain.anchor, chain.incarnation))
     return holes
 
 

@@ -43,8 +43,8 @@ def _still_published(lifecycle: Lifecycle, manifest: int, one: PublishedObject, 
 def strays(lifecycle: Lifecycle, sink: FilesSink, own: dict[int, Manifest]) -> list[tuple[str, int | None]]:
     """(key, the manifest of ``own`` it was made for, or None) of what is there and should not be.
 
-    Files are listed after the manifests and before the publications are read: what an attempt at work publishes
-    meanwhile is not taken for a stray.
+    Files are listed after the manifests and before anything else is asked: what an attempt puts or publishes meanwhile
+    is not taken for a stray.
     """
     keys = {key for key, _ in sink.store.list()}
     published = lifecycle.database.published_objects(lifecycle.pipeline.name)
@@ -53,15 +53,17 @@ def strays(lifecycle: Lifecycle, sink: FilesSink, own: dict[int, Manifest]) -> l
 
 
 def _strays(lifecycle: Lifecycle, keys: set[str], own: dict[int, Manifest], sink: str) -> list[tuple[str, int | None]]:
-    pipeline = lifecycle.pipeline.name
+    pipeline, database = lifecycle.pipeline.name, lifecycle.database
     names = {key: RecordName.parse(key) or ObjectName.parse(key) for key in sorted(keys) if _is_seen(key, pipeline)}
     foreign = sorted({name.manifest for name in names.values() if name and name.manifest not in own})
-    others = {one.id for one in lifecycle.database.manifests(ids=foreign)} if foreign else set()
+    others = {one.id for one in database.manifests(ids=foreign)} if foreign else set()
     found: list[tuple[str, int | None]] = []
     for key, name in names.items():
         manifest = own.get(name.manifest) if name else None
         if name is None or manifest is None:
             found += [(key, None)] if name is None or name.manifest not in others else []
+        elif manifest.attempt < name.attempt <= database.newest_attempt(manifest.id):
+            pass  # it has begun since the manifests were read
         elif not _belongs(name, manifest, sink):
             found.append((key, manifest.id))
     return found

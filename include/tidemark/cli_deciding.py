@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import click
 
 from tidemark import accepting, adoption, presenting, repairing
-from tidemark.accepting import Decision
 from tidemark.cli_options import Command, json_option, opened, pipeline_argument
 from tidemark.lifecycle import Lifecycle
+from tidemark.model import Decision
 from tidemark.settings import Settings
 
 DECISIONS: list[click.Command] = []

@@ -90,8 +90,23 @@ def peek_records(
     """
     config = find(settings.pipelines, pipeline)
     connection = kafka_connection(config)
-    cluster = KafkaCluster(connection.bootstrap_servers, connection.client_config())
+    cluster = KafkaCluster(connection.bootstrap_servers, connection.config)
     presenting_records.peeked(peek(config, cluster, Wanted(count, topic, partition, start)), as_json)
+
+
+@_looking
+@click.command()
+@pipeline_argument
+@json_option
+@click.pass_obj
+def history(settings: Settings, pipeline: str, as_json: bool) -> None:
+    """Show what people decided about a pipeline: who, when, why.
+
+    Losses, topics and truncations accepted, chains extended back, lakes adopted and repaired. What happened to one
+    manifest says tidemark show.
+    """
+    with database_of(settings) as database:
+        presenting.history(database.decisions(find(settings.pipelines, pipeline).name), as_json)
 
 
 @_looking

@@ -82,7 +82,7 @@ class Lifecycle:
         manifest = self._own(manifest_id)
         if manifest.state is ManifestState.DONE and not replay:
             return Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, published_counts(manifest))
-        self._refuse_retired(manifest)
+        self._refuse_retired(manifest, replay=replay)
         refuse_moved(self.pipeline.name, self.database, self.sinks)
         work = _Work(manifest, 0, replay)
         for sink in self.sinks:
@@ -144,19 +144,22 @@ class Lifecycle:
         without a publication, unless an earlier attempt put its output there and died before the mark."""
         if work.replay:
             return self.sinks
-        missing = [sink for sink in self.sinks if work.manifest.published(sink.name) is None]
+        missing = self._missing(work.manifest)
+        if not missing:
+            return []  # the sink that was still to come is not in the pipeline file any more
         lower = self.database.receipts_below(work.manifest.id, work.attempt)
         published = {one.attempt for one in work.manifest.publications}
         fingerprint = self.pipeline.fingerprint()
         if any(made_by != fingerprint for receipt, made_by in lower if receipt.attempt in published):
             return self.sinks
-        same_code = [receipt for receipt, made_by in lower if made_by == fingerprint]
-        return [sink for sink in missing if not self._recovers(work, sink, same_code)]
+        # Of the newest alone: what stored a receipt may be discarding the output of every attempt below it right now.
+        newest = [receipt for receipt, made_by in lower[:1] if made_by == fingerprint]
+        return [sink for sink in missing if not (newest and self._recovers(work, sink, newest[0]))]
 
-    def _recovers(self, work: _Work, sink: Sink, receipts: Sequence[Receipt]) -> bool:
+    def _recovers(self, work: _Work, sink: Sink, receipt: Receipt) -> bool:
         if sink.name in work.failed:
             return False
-        return self.publisher.recover(work.manifest, work.attempt, sink, receipts)
+        return self.publisher.recover(work.manifest, work.attempt, sink, receipt)
 
     def _ended(self, manifest: Manifest, attempt: int, error: BaseException) -> Outcome:
         """An attempt that did not get through: fenced whatever it stumbled over, if a newer one has taken over."""
@@ -181,8 +184,12 @@ class Lifecycle:
             )
         return manifest
 
-    def _refuse_retired(self, manifest: Manifest) -> None:
-        if manifest.retired:
+    def _missing(self, manifest: Manifest) -> list[Sink]:
+        return [sink for sink in self.sinks if manifest.published(sink.name) is None]
+
+    def _refuse_retired(self, manifest: Manifest, *, replay: bool) -> None:
+        """What was planned before a truncation and not yet published lies below it, and is still as it was."""
+        if manifest.retired and (replay or (manifest.publications and self._missing(manifest))):
             raise TopicChanged(
                 "the manifest was planned on a topic that is another one now; Kafka has other records at its offsets",
                 next_step="what is published of it stays; it cannot be done again",

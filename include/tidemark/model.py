@@ -56,6 +56,15 @@ class ObjectKind(StrEnum):
 
 
 @dataclass(frozen=True)
+class Decision:
+    """What was decided, or with a dry run would be: one line per chain, and the manifests that change or are new."""
+
+    lines: tuple[str, ...]
+    manifests: tuple[int, ...] = ()
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
 class Counts:
     """Records, each term measured: ``invisible`` is the only remainder (``span - read``).
 
@@ -168,7 +177,7 @@ class Order:
 
 
 def range_from(raw: Mapping[str, Any]) -> Range:
-    return Range(TopicPartition(**raw["at"]), raw["start"], raw["end"])
+    return Range(TopicPartition(**raw["at"]), raw["start"], raw["end"], raw["incarnation"])
 
 
 @dataclass(frozen=True)

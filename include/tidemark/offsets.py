@@ -1,6 +1,6 @@
 """Offsets and ranges of them: always half-open, ``[start, end)``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, order=True)
@@ -18,11 +18,15 @@ class TopicPartition:
 
 @dataclass(frozen=True, order=True)
 class Range:
-    """Offsets ``[start, end)`` of one partition; ``span`` is an upper bound of the records in it, not a count."""
+    """Offsets ``[start, end)`` of one partition; ``span`` is an upper bound of the records in it, not a count.
+
+    ``incarnation`` counts the lives of the partition that its chains tell of: another topic id, or a truncated log.
+    """
 
     at: TopicPartition
     start: int
     end: int
+    incarnation: int = field(default=1, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.end:

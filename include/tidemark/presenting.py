@@ -13,14 +13,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidemark.accepting import Decision
 from tidemark.closing import Closing, Lag
 from tidemark.configuration import InvalidPipelines
 from tidemark.difference import Difference
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle import Lifecycle
 from tidemark.manifest.database import ManifestDatabase
-from tidemark.model import AttemptState, Manifest, ManifestState, ObjectKind
+from tidemark.model import AttemptState, Decision, Manifest, ManifestState, ObjectKind
 from tidemark.offsets import Range
 from tidemark.pipeline import Pipeline
 from tidemark.planning import PlannedRun
@@ -228,6 +227,24 @@ def shown(database: ManifestDatabase, manifest: Manifest, as_json: bool) -> None
     console.print(history)
 
 
+def history(decisions: Sequence[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        _print_json(list(decisions))
+        return
+    if not decisions:
+        note("nobody has decided anything about this pipeline")
+        return
+    table = Table("at", "by", "decision", "why", "what")
+    for one in decisions:
+        said, more = one["lines"][:MOST_LINES], len(one["lines"]) - MOST_LINES
+        said += [f"and {more} more (--json)"] if more > 0 else []
+        table.add_row(_time(one["at"]), one["actor"], one["decision"], one["why"], "\n".join(said))
+    _console().print(table)
+
+
+MOST_LINES = 10  # of one decision in a table
+
+
 def _publications(manifest: Manifest) -> Table:
     """What readers see, sink by sink."""
     table = Table("sink", "attempt", "written", "dead", "superseded", "stale", "at", title="published")
@@ -242,7 +259,7 @@ def _standing(state: str, manifest: Manifest) -> str:
     return "died" if state == AttemptState.RUNNING and not manifest.alive else state
 
 
-_TOLD = ("state", "attempt", "reason", "sink", "digest", "error", "slice")
+_TOLD = ("decision", "why", "state", "attempt", "reason", "sink", "digest", "error", "slice")
 
 
 def _time(when: datetime | None) -> str:

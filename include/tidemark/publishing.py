@@ -191,15 +191,13 @@ class Publisher:
             if receipt is not None and not one.alive and sink.holds(receipt):
                 self._mark(one, sink, receipt, one.attempt, ending=None)
 
-    def recover(self, manifest: Manifest, attempt: int, sink: Sink, receipts: Sequence[Receipt]) -> bool:
-        """Find an earlier attempt that put all its output into a sink and died before the mark, and set the mark."""
-        recorded = sink.recorded_attempt(manifest.id)
-        for receipt in receipts:
-            whole = receipt.attempt == recorded and sink.recorded_ranges(receipt) == manifest.ranges
-            if whole and sink.holds(receipt):
-                self._mark(manifest, sink, receipt, attempt, ending=None)
-                return True
-        return False
+    def recover(self, manifest: Manifest, attempt: int, sink: Sink, receipt: Receipt) -> bool:
+        """Whether an earlier attempt put all its output into a sink and died before the mark; then the mark is set."""
+        whole = receipt.attempt == sink.recorded_attempt(manifest.id)
+        whole = whole and sink.recorded_ranges(receipt) == manifest.ranges and sink.holds(receipt)
+        if whole:
+            self._mark(manifest, sink, receipt, attempt, ending=None)
+        return whole
 
     def recovered(self, manifest: Manifest, attempt: int) -> Outcome:
         """Every sink had its output already: only the word ``done`` was missing."""

@@ -5,11 +5,10 @@ Only what is certain: a missing or changed object needs a replay, a file that is
 
 from collections.abc import Mapping
 
-from tidemark.accepting import Decision
 from tidemark.audit_files import strays
 from tidemark.layout import ObjectName, RecordName
 from tidemark.lifecycle import Lifecycle
-from tidemark.model import Manifest, ManifestState
+from tidemark.model import Decision, Manifest, ManifestState
 from tidemark.sinks.files import FilesSink
 from tidemark.sinks.formats import Unreadable, format_of
 from tidemark.sinks.publishing import Sink
@@ -22,13 +21,17 @@ def repair(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
     for sink in lifecycle.sinks:
         removed = _leftovers(lifecycle, sink) if isinstance(sink, FilesSink) else []
         written, lost = _missing_records(lifecycle, sink)
-        lines += [f"{'would remove' if dry_run else 'removed'} {key}" for key, _ in removed]
-        lines += [f"{'would write' if dry_run else 'wrote'} {name}" for name in written]
+        found = [f"{'would remove' if dry_run else 'removed'} {key}" for key, _ in removed]
+        found += [f"{'would write' if dry_run else 'wrote'} {name}" for name in written]
+        lines += found
         lines += [f"not repaired: manifest {one} lost its record and output; tidemark replay {sink.pipeline} "
                   f"--manifest {one}" for one in lost]  # fmt: skip
-        manifests |= {manifest for _, manifest in removed if manifest} | {name.manifest for name in written}
-        if not dry_run and (removed or written):
-            lifecycle.database.note_repair(sorted(manifests), why)
+        changed = {manifest for _, manifest in removed if manifest} | {name.manifest for name in written}
+        manifests |= changed
+        if not dry_run and found:
+            with lifecycle.database.because(why):
+                decision = Decision(tuple(found), tuple(sorted(changed)))
+                lifecycle.database.note_decision(lifecycle.pipeline.name, "repair", decision)
             if isinstance(sink, FilesSink):
                 sink.store.delete(key for key, _ in removed)
             for name in written:

@@ -41,10 +41,12 @@ class Oracle:
         self.world = world
         self.behind = False  # the database was restored and has not adopted what the lake knows
         self.read: dict[tuple[int, int], list[object]] = {}
+        self.serials: dict[int, set[int]] = {}  # of the records that each manifest shows
         self.forget()
 
     def forget(self) -> None:
         """The database is another one from here on."""
+        self.serials.clear()
         self.chains: dict[int, list[Piece]] = {}
         self.runs: dict[str, Any] = {}
         self.manifests: dict[int, Manifest] = {}
@@ -141,6 +143,7 @@ class Oracle:
         if self.read.get(key) == state:
             return
         rows = Counter(row for one in objects for row in _rows(self.world.lake, one))
+        self._check_once(manifest, {row[3] for row in rows})
         for covered in manifest.ranges:
             ever = self.world.broker.log(covered.at).ever()
             for offset in range(covered.start, covered.end):
@@ -148,6 +151,14 @@ class Oracle:
         if rows:
             self._fail("I13 bounds", f"manifest {manifest.id}: rows of other ranges or of no record: {rows}")
         self.read[key] = state
+
+    def _check_once(self, manifest: Manifest, serials: set[int]) -> None:
+        """A record, by its serial number, is in one manifest only."""
+        self.serials[manifest.id] = serials
+        for other, shown in self.serials.items():
+            if other != manifest.id and (twice := shown & serials):
+                self.world.reached["rows twice"] += len(twice)
+                self._fail("I10 nothing twice", f"manifests {other} and {manifest.id} both show records {twice}")
 
     def _check_offset(
         self, manifest: Manifest, covered: Range, offset: int, rows: Counter[tuple[str, int, int, int]],

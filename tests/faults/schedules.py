@@ -9,6 +9,7 @@ from tests.faults.oracle import Oracle, Violated
 from tests.faults.restoring import restored
 from tests.faults.settling import settle
 from tidemark.errors import DataLost, Fenced, TidemarkError, TopicChanged
+from tidemark.model import ManifestState
 from tidemark.publishing import Ending
 
 Schedule = Callable[["Play"], None]
@@ -92,6 +93,24 @@ def killed_between_record_and_mark(play: Play) -> None:
     play(world.run_to(killed, "publish.before_mark"))
     play(world.kill(killed))
     assert play.well(world.process(1)).result.ending is Ending.RECOVERED  # type: ignore[attr-defined]
+    play.settle()
+
+
+def recovered_while_another_discards(play: Play) -> None:
+    """The first died before its mark; the second is about to remove its output; the third finds only the mark missing.
+
+    Whoever stored a receipt may wake and remove what lower attempts put, so the third must not publish that.
+    """
+    world = play.world
+    play.planned()
+    first = world.process(1)
+    play(world.run_to(first, "publish.before_mark"))
+    play(world.kill(first))
+    second = world.process(1, replay=True)
+    while not second.life.at.startswith("lake delete "):
+        play(world.step(second, operations=1))
+    play.well(world.process(1))
+    play.end(second)
     play.settle()
 
 
@@ -186,6 +205,39 @@ def truncated_below_the_chain(play: Play) -> None:
     play.settle()
 
 
+def truncated_while_an_older_slice_is_unread(play: Play) -> None:
+    """What lies below the truncation stays planned, and what newer slices published of it is not read again."""
+    world = play.world
+    world.produce(14)
+    play.well(world.plan())
+    play.well(world.process(2))
+    play.well(world.process(3))
+    world.truncate(2)
+    play.refused(world.plan(), TopicChanged)
+    world.produce(6)
+    play.well(world.accept_truncation())
+    play.run()
+    assert world.database.manifest(1).state is ManifestState.PLANNED
+    play.settle()
+
+
+def restored_from_before_a_truncation_was_accepted(play: Play) -> None:
+    """The records tell of two lives of one partition, whose offsets overlap."""
+    world = play.world
+    world.produce(5)
+    play.run()
+    world.snapshot()
+    world.produce(5)
+    play.run()
+    world.truncate(3)
+    play.refused(world.plan(), TopicChanged)
+    play.well(world.accept_truncation())
+    world.produce(5)
+    play.run()
+    assert restored(world, play.oracle, killed_at=None)
+    play.settle(after_restore=True)
+
+
 def restored_from_an_older_copy(play: Play) -> None:
     world = play.world
     play.planned()
@@ -262,6 +314,24 @@ def swept_while_replays_go_on(play: Play) -> None:
     play.settle()
 
 
+def repaired_while_a_replay_publishes(play: Play) -> None:
+    """A repair that has looked at manifests and files before a replay has published what lies there."""
+    world = play.world
+    play.planned()
+    play.well(world.process(1))
+    world.change_code()
+    repairer = world.repair()
+    while not repairer.life.at.startswith("lake list"):
+        play(world.step(repairer, operations=1))
+    replay = world.process(1, replay=True)
+    play(world.run_to(replay, "publish.before_record"))
+    while not repairer.life.at.startswith("sql unknown_manifests") and not repairer.life.at.startswith("lake names"):
+        play(world.step(repairer, operations=1))
+    play.well(replay)
+    play.well(repairer)
+    play.settle()
+
+
 OVERTAKEN = {f"overtaken at {point}": _overtaken_at(point) for point in (
     "attempt.started", "read.before", "stage.mid", "stage.done", "publish.receipt", "publish.mid",
     "publish.before_record", "publish.before_mark",
@@ -271,6 +341,7 @@ SCHEDULES: dict[str, Schedule] = OVERTAKEN | {
     for one in (
         overtaken_by_one_that_has_put_nothing,
         killed_between_record_and_mark,
+        recovered_while_another_discards,
         killed_while_it_cleans_after_a_replay,
         killed_while_it_puts,
         recreated_while_it_is_read,
@@ -278,10 +349,13 @@ SCHEDULES: dict[str, Schedule] = OVERTAKEN | {
         transactions_open_aborted_and_committed,
         retention_takes_what_was_not_read,
         truncated_below_the_chain,
+        truncated_while_an_older_slice_is_unread,
+        restored_from_before_a_truncation_was_accepted,
         restored_from_an_older_copy,
         restored_and_an_attempt_without_a_record_is_forgotten,
         the_answer_to_its_mark_is_lost,
         its_session_ends_while_it_puts,
         swept_while_replays_go_on,
+        repaired_while_a_replay_publishes,
     )
 }

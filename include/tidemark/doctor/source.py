@@ -20,7 +20,7 @@ def checks(pipeline: Pipeline, lookup: Lookup) -> list[Check]:
 
 def source(name: str, pipeline: Pipeline, lookup: Lookup) -> Iterator[Finding]:
     connection = kafka_connection(pipeline, lookup)
-    cluster = KafkaCluster(connection.bootstrap_servers, connection.client_config())
+    cluster = KafkaCluster(connection.bootstrap_servers, connection.config)
     places, missing = cluster.partitions(pipeline.source.kafka.topics)
     yield ok(name, f"{connection.bootstrap_servers} answers")
     for topic in missing:

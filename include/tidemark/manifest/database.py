@@ -13,6 +13,7 @@ from tidemark.manifest.named_sql import named_queries
 from tidemark.model import (
     AttemptState,
     Counts,
+    Decision,
     Manifest,
     ManifestState,
     ObjectKind,
@@ -114,8 +115,8 @@ class ManifestDatabase:
         """The chains that go on; retired ones are history."""
         return [
             Chain(
-                row["id"], TopicPartition(row["topic"], row["topic_id"], row["partition"]), row["incarnation"],
-                row["anchor"], row["end_offset"], row["blocked"], row["blocked_end"],
+                row["id"], _place(row), row["incarnation"], row["anchor"], row["end_offset"], row["blocked"],
+                row["blocked_end"],
             )
             for row in self._rows("chains", pipeline=pipeline)
         ]  # fmt: skip
@@ -125,14 +126,8 @@ class ManifestDatabase:
         return None if value is None else float(value)
 
     def insert_chains(self, pipeline: str, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        rows = self._rows(
-            "insert_chains",
-            pipeline=pipeline,
-            topics=[one.topic for one in places],
-            topic_ids=[one.topic_id for one in places],
-            partitions=[one.partition for one in places],
-        )
-        return {TopicPartition(row["topic"], row["topic_id"], row["partition"]): row["id"] for row in rows}
+        rows = self._rows("insert_chains", pipeline=pipeline, **_arrays(places))
+        return {_place(row): row["id"] for row in rows}
 
     def insert_ranges(self, kind: RangeKind, ranges: Sequence[tuple[int, int | None, int, int | None]]) -> None:
         """Rows of (chain id, start or None for an anchor, end, manifest id or None)."""
@@ -180,6 +175,24 @@ class ManifestDatabase:
         """Give offsets up, behind the chain's end or in unpublished ranges; the manifests that lost some."""
         return [row["id"] for row in self._rows("accept_loss", chain=chain, start=start, end=end)]
 
+    def lock_undone(self, pipeline: str) -> None:
+        """Until the transaction ends, no attempt begins at a manifest that is not done."""
+        self._rows("lock_undone", pipeline=pipeline)
+
+    def undone_ranges(self, pipeline: str) -> list[tuple[int, Range, int]]:
+        """(chain id, range, manifest id) of what is not done, also on retired chains."""
+        rows = self._rows("undone_ranges", pipeline=pipeline)
+        return [(row["chain_id"], range_from(row["covered"]), row["manifest_id"]) for row in rows]
+
+    def note_decision(self, pipeline: str, verb: str, decision: Decision) -> None:
+        """The history entry of a decision; in the transaction of ``because``, which knows who and why."""
+        lines, manifests = list(decision.lines), list(decision.manifests)
+        self._rows("note_decision", pipeline=pipeline, verb=verb, lines=Jsonb(lines), manifests=Jsonb(manifests))
+
+    def decisions(self, pipeline: str) -> list[Row]:
+        """What people decided: at, actor, decision, why, lines, manifests; oldest first."""
+        return self._rows("decisions", pipeline=pipeline)
+
     def extend_back(self, chain: int, anchor: int) -> None:
         """Move an anchor back; the hole must be filled in the same transaction."""
         self._rows("extend_back", chain=chain, anchor=anchor)
@@ -193,6 +206,15 @@ class ManifestDatabase:
     def adopt_manifest(self, run_id: int, pipeline: str, manifest: int, number: int) -> None:
         self._rows("adopt_manifest", run_id=run_id, pipeline=pipeline, manifest=manifest, slice=number)
 
+    def adopt_chains(
+        self, pipeline: str, lives: Sequence[tuple[TopicPartition, int]]
+    ) -> dict[tuple[TopicPartition, int], int]:
+        """New chains by (place, incarnation); a chain that has a newer life of its partition beside it is retired."""
+        values = _arrays([at for at, _ in lives]) | {"incarnations": [incarnation for _, incarnation in lives]}
+        rows = self._rows("adopt_chains", pipeline=pipeline, **values)
+        self._rows("retire_outlived", pipeline=pipeline)
+        return {(_place(row), row["incarnation"]): row["id"] for row in rows}
+
     def keep_manifest_ids_above(self, highest: int) -> None:
         self._rows("keep_manifest_ids_above", id=max(highest, self.highest_manifest(), 1))
 
@@ -201,10 +223,6 @@ class ManifestDatabase:
         values = {"manifest": receipt.manifest_id, "attempt": receipt.attempt}
         self._rows("adopt_attempt", **values, actor=self.actor, receipt=Jsonb(raw))
         self._rows("adopt_number", **values)
-
-    def note_repair(self, manifests: Sequence[int], why: str) -> None:
-        """A history entry on each manifest whose output was repaired."""
-        self._changed("note_repair", manifests=list(manifests), why=why, actor=self.actor)
 
     # attempts
 
@@ -345,18 +363,24 @@ class ManifestDatabase:
         return [row["topic"] for row in self._rows("topics", pipeline=pipeline)]
 
     def lost_ranges(self, pipeline: str) -> list[Range]:
-        return [
-            Range(
-                TopicPartition(row["topic"], row["topic_id"], row["partition"]), row["start_offset"], row["end_offset"]
-            )
-            for row in self._rows("lost_ranges", pipeline=pipeline)
-        ]
+        rows = self._rows("lost_ranges", pipeline=pipeline)
+        return [Range(_place(row), row["start_offset"], row["end_offset"]) for row in rows]
 
     def highest_manifest(self, pipeline: str | None = None) -> int:
         return int(self._rows("highest_manifest", pipeline=pipeline)[0]["id"])
 
     def broken_chains(self, pipeline: str) -> list[Row]:
         return self._rows("broken_chains", pipeline=pipeline)
+
+
+def _place(row: Row) -> TopicPartition:
+    return TopicPartition(row["topic"], row["topic_id"], row["partition"])
+
+
+def _arrays(places: Sequence[TopicPartition]) -> dict[str, Any]:
+    """Partitions as the three parameters that queries unnest."""
+    names = ("topic", "topic_id", "partition")
+    return {f"{name}s": [getattr(one, name) for one in places] for name in names}
 
 
 def _manifest(row: Row) -> Manifest:

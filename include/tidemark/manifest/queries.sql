@@ -129,6 +129,17 @@ WHERE id = ANY (%(chains)s) AND retired_at IS NULL;
 -- name: unblock_chains
 UPDATE chain SET blocked = NULL, blocked_since = NULL, blocked_end = NULL WHERE id = ANY (%(chains)s);
 
+-- name: lock_undone
+SELECT id FROM manifest WHERE pipeline = %(pipeline)s AND state <> 'done' ORDER BY id FOR UPDATE;
+
+-- name: undone_ranges
+SELECT r.chain_id, r.manifest_id, jsonb_build_object(
+           'at', jsonb_build_object('topic', c.topic, 'topic_id', c.topic_id, 'partition', c.partition),
+           'start', r.start_offset, 'end', r.end_offset, 'incarnation', c.incarnation) AS covered
+FROM manifest m JOIN manifest_range r ON r.manifest_id = m.id JOIN chain c ON c.id = r.chain_id
+WHERE m.pipeline = %(pipeline)s AND m.state <> 'done'
+ORDER BY c.topic, c.partition, r.start_offset;
+
 -- name: accept_loss
 SELECT accept_loss(%(chain)s, %(start)s, %(end)s) AS id;
 
@@ -254,7 +265,23 @@ SELECT attempt, state::text AS state, actor, error, started_at, ended_at,
 FROM attempt WHERE manifest_id = %(manifest)s ORDER BY attempt;
 
 -- name: events
-SELECT at, actor, subject, what FROM event WHERE manifest_id = %(manifest)s ORDER BY id;
+SELECT at, actor, subject, what FROM (
+    SELECT * FROM event WHERE manifest_id = %(manifest)s
+    UNION ALL
+    SELECT e.* FROM event e JOIN manifest m ON m.id = %(manifest)s AND m.pipeline = e.what ->> 'pipeline'
+    WHERE e.subject = 'decision' AND e.what -> 'manifests' @> to_jsonb(m.id)) found
+ORDER BY id;
+
+-- name: note_decision
+INSERT INTO event (actor, subject, what)
+VALUES (current_setting('tidemark.actor'), 'decision', jsonb_build_object(
+    'pipeline', %(pipeline)s::text, 'decision', %(verb)s::text, 'why', current_setting('tidemark.why'),
+    'lines', %(lines)s::jsonb, 'manifests', %(manifests)s::jsonb));
+
+-- name: decisions
+SELECT at, actor, what ->> 'decision' AS decision, what ->> 'why' AS why, what -> 'lines' AS lines,
+       what -> 'manifests' AS manifests
+FROM event WHERE subject = 'decision' AND what ->> 'pipeline' = %(pipeline)s ORDER BY id;
 
 -- name: lost_ranges
 SELECT c.topic, c.topic_id, c.partition, r.start_offset, r.end_offset
@@ -289,10 +316,17 @@ UPDATE manifest
 SET attempt = greatest(attempt, %(attempt)s), state = CASE state WHEN 'done' THEN state ELSE 'running' END, reason = NULL
 WHERE id = %(manifest)s;
 
+-- name: adopt_chains
+INSERT INTO chain (pipeline, topic, topic_id, partition, incarnation)
+SELECT %(pipeline)s, * FROM unnest(
+    %(topics)s::text[], %(topic_ids)s::text[], %(partitions)s::int[], %(incarnations)s::int[])
+RETURNING id, topic, topic_id, partition, incarnation;
+
+-- name: retire_outlived
+UPDATE chain SET retired_at = now(), blocked = NULL, blocked_since = NULL, blocked_end = NULL
+WHERE pipeline = %(pipeline)s AND retired_at IS NULL AND EXISTS (
+    SELECT FROM chain newer WHERE newer.pipeline = chain.pipeline AND newer.topic = chain.topic
+    AND newer.partition = chain.partition AND newer.incarnation > chain.incarnation);
+
 -- name: keep_manifest_ids_above
 SELECT setval(pg_get_serial_sequence('tidemark.manifest', 'id'), %(id)s);
-
--- name: note_repair
-INSERT INTO event (actor, subject, manifest_id, what)
-SELECT %(actor)s, 'repair', id, jsonb_build_object('why', %(why)s::text) FROM unnest(%(manifests)s::bigint[]) AS id
-RETURNING id;

@@ -124,6 +124,7 @@ CREATE TABLE event (
     what        jsonb NOT NULL
 );
 CREATE INDEX ON event (manifest_id);
+CREATE INDEX ON event ((what ->> 'pipeline')) WHERE subject = 'decision';
 
 -- Whoever changes anything says who they are.
 CREATE FUNCTION record_event() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -217,7 +218,7 @@ JOIN run r ON r.id = m.run_id
 LEFT JOIN LATERAL (
     SELECT jsonb_agg(jsonb_build_object(
                'at', jsonb_build_object('topic', c.topic, 'topic_id', c.topic_id, 'partition', c.partition),
-               'start', g.start_offset, 'end', g.end_offset)
+               'start', g.start_offset, 'end', g.end_offset, 'incarnation', c.incarnation)
                ORDER BY c.topic, c.partition, g.start_offset) AS list,
            bool_or(c.retired_at IS NOT NULL) AS retired
     FROM manifest_range g JOIN chain c ON c.id = g.chain_id WHERE g.manifest_id = m.id) ranges ON true
