@@ -64,7 +64,7 @@ def accept_loss(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
                 pipeline=pipeline,
             )
         dropped = [one for one in _planned(lifecycle) if _is_dropped(one, starts)]
-        lost = [(one.chain, _below(one.covered, starts[one.covered.at])) for one in _unpublished(dropped)]
+        lost = [(one.chain, _below(one.covered, starts[one.covered.at])) for one in _unpublished(lifecycle, dropped)]
         lost += [(chain.id, Range(chain.at, chain.end, starts[chain.at]))
                  for chain in chains if chain.end < starts.get(chain.at, 0)]  # fmt: skip
         if not lost and dropped:
@@ -91,9 +91,18 @@ def _below(covered: Range, end: int) -> Range:
     return Range(covered.at, covered.start, min(covered.end, end))
 
 
-def _unpublished(planned: list[_Planned]) -> list[_Planned]:
-    """What no sink has: only that can be given up."""
-    return [one for one in planned if not one.manifest.publications]
+def _unpublished(lifecycle: Lifecycle, planned: list[_Planned]) -> list[_Planned]:
+    """What no sink has: only that can be given up. Output that lacks nothing but its mark is an error."""
+    found = [one for one in planned if not one.manifest.publications]
+    for one in {each.manifest.id: each.manifest for each in found}.values():
+        if lifecycle.is_put(one):
+            raise IllegalTransition(
+                f"nothing of it is lost: the output of an attempt that died is there, and only its mark is missing",
+                next_step=f"end it with tidemark retry {one.pipeline}, which needs no Kafka for it; then decide again",
+                pipeline=one.pipeline,
+                manifest=one.id,
+            )
+    return found
 
 
 def _stay(lifecycle: Lifecycle, planned: list[_Planned]) -> list[str]:
@@ -166,7 +175,7 @@ def _retire(lifecycle: Lifecycle, chains: list[Chain], *, dry_run: bool, anchor:
     planned = [one for one in _planned(lifecycle) if one.covered.at in ended and one.covered.end > (anchor or 0)]
     _refuse_at_work(planned)
     lost = [(one.chain, Range(one.covered.at, max(one.covered.start, anchor or 0), one.covered.end))
-            for one in _unpublished(planned)]  # fmt: skip
+            for one in _unpublished(lifecycle, planned)]  # fmt: skip
     changed: list[int] = []
     if not dry_run:
         for chain_id, one in lost:

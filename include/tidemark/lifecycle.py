@@ -25,7 +25,7 @@ from tidemark.named_connections import Lookup, from_environment
 from tidemark.pipeline import Pipeline
 from tidemark.planner import Limits
 from tidemark.planning import PlannedRun, Tick
-from tidemark.publishing import Ending, Outcome, Publisher, published_counts
+from tidemark.publishing import Ending, Outcome, Publisher, is_put, published_counts
 from tidemark.sink_settings import SinkKind
 from tidemark.sinks.publishing import Sink
 from tidemark.sinks.registry import open_sink
@@ -152,9 +152,23 @@ class Lifecycle:
         fingerprint = self.pipeline.fingerprint()
         if any(made_by != fingerprint for receipt, made_by in lower if receipt.attempt in published):
             return self.sinks
-        # Of the newest alone: what stored a receipt may be discarding the output of every attempt below it right now.
-        newest = [receipt for receipt, made_by in lower[:1] if made_by == fingerprint]
-        return [sink for sink in missing if not (newest and self._recovers(work, sink, newest[0]))]
+        newest = self._recoverable(lower)
+        return [sink for sink in missing if newest is None or not self._recovers(work, sink, newest)]
+
+    def _recoverable(self, lower: Sequence[tuple[Receipt, str]]) -> Receipt | None:
+        """The newest receipt, if the code is the same: its attempt may be removing what every lower one has put."""
+        return next((receipt for receipt, made_by in lower[:1] if made_by == self.pipeline.fingerprint()), None)
+
+    def is_put(self, manifest: Manifest) -> bool:
+        """Whether ``retry`` finds the output of a dead attempt in a sink, where only the mark is missing."""
+        newest = self._recoverable(self.database.receipts_below(manifest.id, manifest.attempt + 1))
+        if newest is None:
+            return False
+        for sink in self.sinks:
+            with suppress(*OF_ONE_SINK):
+                if manifest.published(sink.name) is None and is_put(manifest, sink, newest):
+                    return True
+        return False
 
     def _recovers(self, work: _Work, sink: Sink, receipt: Receipt) -> bool:
         if sink.name in work.failed:

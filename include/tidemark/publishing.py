@@ -193,11 +193,10 @@ class Publisher:
 
     def recover(self, manifest: Manifest, attempt: int, sink: Sink, receipt: Receipt) -> bool:
         """Whether an earlier attempt put all its output into a sink and died before the mark; then the mark is set."""
-        whole = receipt.attempt == sink.recorded_attempt(manifest.id)
-        whole = whole and sink.recorded_ranges(receipt) == manifest.ranges and sink.holds(receipt)
-        if whole:
+        found = is_put(manifest, sink, receipt)
+        if found:
             self._mark(manifest, sink, receipt, attempt, ending=None)
-        return whole
+        return found
 
     def recovered(self, manifest: Manifest, attempt: int) -> Outcome:
         """Every sink had its output already: only the word ``done`` was missing."""
@@ -221,6 +220,12 @@ class Publisher:
             pipeline=self.pipeline,
             manifest=manifest,
         )
+
+
+def is_put(manifest: Manifest, sink: Sink, receipt: Receipt) -> bool:
+    """Whether the output of an attempt is in a sink, with its record, and is all of the manifest."""
+    recorded = receipt.attempt == sink.recorded_attempt(manifest.id)
+    return recorded and sink.recorded_ranges(receipt) == manifest.ranges and sink.holds(receipt)
 
 
 def published_counts(manifest: Manifest) -> Counts:

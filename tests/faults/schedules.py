@@ -8,7 +8,7 @@ from tests.faults.model_world import ModelWorld
 from tests.faults.oracle import Oracle, Violated
 from tests.faults.restoring import restored
 from tests.faults.settling import settle
-from tidemark.errors import DataLost, Fenced, TidemarkError, TopicChanged
+from tidemark.errors import DataLost, Fenced, IllegalTransition, TidemarkError, TopicChanged
 from tidemark.model import ManifestState
 from tidemark.publishing import Ending
 
@@ -191,6 +191,19 @@ def retention_takes_what_was_not_read(play: Play) -> None:
     play.settle()
 
 
+def retention_takes_what_only_lacks_its_mark(play: Play) -> None:
+    """Its output is there, so it is neither lost nor may be given up."""
+    world = play.world
+    play.planned()
+    killed = world.process(1)
+    play(world.run_to(killed, "publish.before_mark"))
+    play(world.kill(killed))
+    world.delete_records(1.0)
+    play.refused(world.accept_loss(), IllegalTransition)
+    assert play.well(world.process(1)).result.ending is Ending.RECOVERED  # type: ignore[attr-defined]
+    play.settle()
+
+
 def truncated_below_the_chain(play: Play) -> None:
     world = play.world
     play.run()
@@ -348,6 +361,7 @@ SCHEDULES: dict[str, Schedule] = OVERTAKEN | {
         planner_overtaken,
         transactions_open_aborted_and_committed,
         retention_takes_what_was_not_read,
+        retention_takes_what_only_lacks_its_mark,
         truncated_below_the_chain,
         truncated_while_an_older_slice_is_unread,
         restored_from_before_a_truncation_was_accepted,

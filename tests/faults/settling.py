@@ -46,6 +46,8 @@ def _round(world: ModelWorld, run_key: str) -> bool:
     try:
         planned = own.plan(Tick(run_key, RunKind.MANUAL, None))
     except TidemarkError as refused:
+        for one in own.unfinished():  # what only lacks its mark may not be given up
+            _retried(world, own, one.id)
         _decide(world, own, refused)
         return False
     own.publisher.sweep()

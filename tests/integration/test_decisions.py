@@ -260,7 +260,14 @@ def test_a_recorded_attempt_is_not_taken_for_ranges_that_lost_some_of_their_offs
     killed = world.tidemark("run", "demo", failpoint="publish.before_mark:kill9")
     assert killed.returncode == -signal.SIGKILL
     drop_before(world, 0, 5)
+    refused = world.here("accept-loss", "demo", "--why", "retention")
+    assert refused.exit_code == 1
+    assert "only its mark is missing" in refused.stderr
+    world.settings["decode"] = {"format": "json", "schema": "n BIGINT"}  # with other code no retry takes that output
+    world.write_pipeline()
     world.ok("accept-loss", "demo", "--why", "retention")
+    del world.settings["decode"]
+    world.write_pipeline()
     world.ok("retry", "demo")
     assert lost(world) == [(0, 0, 5)]
     assert world.exact() == Counter((world.topic, 0, offset) for offset in range(5, 20))

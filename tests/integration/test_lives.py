@@ -1,0 +1,149 @@
+"""What lies before a chain's anchor, and what a partition's earlier lives left: planned, adopted and given up right."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+from confluent_kafka import TopicPartition
+
+from sandbox.broker import Broker
+from sandbox.postgres import Postgres
+from tests.table_world import TableWorld, table_sink
+from tests.world import World
+from tidemark.manifest.migrate import migrate
+
+Make = Callable[..., World]
+MakeTableWorld = Callable[..., TableWorld]
+LATEST = {"kafka": {"starting_offsets": "latest"}}
+
+
+def copy_of(world: World) -> str:
+    """The name of its manifest database, to make copies of."""
+    return world.dsn.rpartition("/")[2].partition("?")[0]
+
+
+def test_a_database_from_before_an_extension_adopts_the_older_region(make_world: Make, postgres: Postgres) -> None:
+    world = make_world(settings=LATEST)
+    world.produce(100)
+    world.ok("run", "demo")
+    world.produce(30)
+    world.ok("run", "demo")
+    with postgres.temporary_database("older", copy_of(world)) as older:
+        world.ok("extend-back", "demo", "--why", "the whole history")
+        world.ok("retry", "demo")
+        world.assert_complete()
+        world.dsn = older
+        refused = world.here("extend-back", "demo", "--why", "again")
+        assert refused.exit_code == 1
+        assert "tidemark adopt demo" in refused.stderr, "it would give out ids that the lake knows"
+        world.ok("adopt", "demo", "--why", "restored")
+        world.produce(10)
+        world.ok("run", "demo")
+        world.assert_complete()
+
+
+def test_a_part_of_the_older_region_that_left_no_record_is_planned_anew(make_world: Make, postgres: Postgres) -> None:
+    world = make_world(settings=LATEST, partitions=1)
+    world.produce(100)
+    world.ok("run", "demo")
+    world.produce(10)
+    world.ok("run", "demo")
+    with postgres.temporary_database("older", copy_of(world)) as older:
+        world.ok("extend-back", "demo", "--why", "the whole history")
+        first, _, last = [one["id"] for one in world.json("manifests", "demo") if one["state"] == "planned"]
+        world.ok("retry", "demo", "--manifest", str(first))
+        world.ok("retry", "demo", "--manifest", str(last))
+        world.dsn = older
+        said = world.ok("adopt", "demo", "--why", "restored")
+        assert f"{world.topic}-0: offsets [33, 66) are planned anew" in said
+        world.ok("retry", "demo")
+        world.assert_complete()
+
+
+def test_extending_back_may_begin_at_a_time(make_world: Make) -> None:
+    world = make_world(settings=LATEST, partitions=1)
+    begin = datetime(2024, 3, 1, tzinfo=UTC)
+    for hour in range(4):
+        world.send(json.dumps({"n": hour, "at": begin.isoformat()}), at=begin + timedelta(hours=hour))
+    world.ok("run", "demo")
+    world.ok("extend-back", "demo", "--why", "from noon on", "--from", "2024-03-01T02:00:00")
+    world.ok("retry", "demo")
+    assert world.exact() == Counter({(world.topic, 0, 2): 1, (world.topic, 0, 3): 1})
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["empty", "from before the new topic"])
+def test_a_table_goes_on_after_a_database_adopted_two_lives_of_its_topic(
+    make_table_world: MakeTableWorld, broker: Broker, postgres: Postgres, copied: bool
+) -> None:
+    """Rows are newer by their incarnation, so the database must find the right one again."""
+    sink = table_sink()
+    del sink["postgres"]["order_by"]
+    world = make_table_world(settings={"sinks": [sink]})
+    world.produce(60)
+    world.ok("run", "demo")
+    with postgres.temporary_database("older", copy_of(world) if copied else None) as older:
+        broker.delete_topic(world.topic)
+        broker.create_topic(world.topic, 2, {"retention.ms": "-1"})
+        world.produce(60)
+        assert world.here("run", "demo").exit_code == 1
+        world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
+        world.ok("run", "demo")
+        world.dsn = older
+        if not copied:
+            migrate(older)
+        world.ok("adopt", "demo", "--why", "the manifest database is another one")
+        world.produce(60)
+        world.ok("run", "demo")
+        with psycopg.connect(older) as connection:
+            lives = connection.execute(
+                "SELECT incarnation, retired_at IS NULL FROM tidemark.chain ORDER BY partition, incarnation"
+            ).fetchall()
+    assert lives == [(1, False), (2, True)] * 2
+    assert {row["n"] >= 120 for row in world.query("SELECT n FROM public.latest")} == {True}
+    assert {row["_incarnation"] for row in world.query("SELECT _incarnation FROM public.latest")} == {2}
+
+
+def test_what_one_sink_has_and_kafka_lost_is_ended_without_the_other_sink(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world(has_lake=True)
+    world.produce(50)
+    alive = world.targets["warehouse"]
+    world.targets["warehouse"] = "postgresql://nobody:secret@127.0.0.1:1/none"
+    assert world.here("run", "demo").exit_code == 1
+    world.targets["warehouse"] = alive
+    world.administer("delete_records", [TopicPartition(world.topic, 0, 5)])
+    assert world.here("retry", "demo").exit_code == 1
+    refused = world.here("accept-loss", "demo", "--why", "too late")
+    assert refused.exit_code == 1
+    assert "it is published in files, and Kafka has lost what postgres lacks" in refused.stderr
+    assert "take postgres out of the pipeline file, end the manifest with tidemark retry demo" in refused.stderr
+    sinks = world.settings["sinks"]
+    world.settings["sinks"] = [one for one in sinks if "files" in one]
+    world.write_pipeline()
+    world.ok("retry", "demo")
+    world.settings["sinks"] = sinks
+    world.write_pipeline()
+    world.produce(20)
+    world.ok("run", "demo")
+    assert world.exact() == world.everything()
+    assert {one["state"] for one in world.json("manifests", "demo")} == {"done"}
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_the_history_says_who_decided_what_and_why(world: World) -> None:
+    assert "nobody has decided anything" in world.here("history", "demo").stderr
+    world.produce(40)
+    world.ok("plan", "demo")
+    world.administer("delete_records", [TopicPartition(world.topic, 0, 5)])
+    world.ok("accept-loss", "demo", "--why", "too late", "--dry-run")
+    world.ok("accept-loss", "demo", "--why", "too late")
+    [one] = world.json("history", "demo")
+    assert (one["decision"], one["why"], one["manifests"]) == ("accept-loss", "too late", [1])
+    assert one["actor"].startswith("cli ")
+    assert one["lines"] == [f"{world.topic}-0: offsets [0, 5) are given up"]
+    table = world.ok("history", "demo")
+    assert all(word in table for word in ("accept-loss", "too late", "[0, 5) are given up"))
+    told = world.ok("show", "1")
+    assert "decision=accept-loss, why=too late" in " ".join(told.split())
