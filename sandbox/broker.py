@@ -13,12 +13,12 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sandbox.errors import SandboxFailed
 from sandbox.jars import java
-from sandbox.processes import Child, Service, free_port, port_answers
+from sandbox.processes import Child, Service, free_port, port_answers, wait_until
 
 # Parallel GC threads and the second compiler cost more at start than they bring to one small broker on 2 cores.
 JVM = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dfile.encoding=UTF-8")
@@ -74,13 +74,14 @@ class Broker(Service):
         return AdminClient({**QUIET, "bootstrap.servers": self.bootstrap_servers})
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Create a topic and wait until the broker has it; ``SandboxFailed`` if it exists."""
+        """Create a topic and wait until the broker tells of it and can be asked; ``SandboxFailed`` if it exists."""
         admin = self.admin()
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
         try:
             admin.create_topics([topic])[name].result(timeout=30)
         except KafkaException as error:
             raise SandboxFailed(f"topic {name} was not created: {error}", next_step="choose another name") from error
+        wait_until(lambda: _has_leaders(admin, name), f"topic {name} to have leaders", timeout=30)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; no error when there is none."""
@@ -167,3 +168,12 @@ class Broker(Service):
         if done.returncode != 0:
             what = f"Kafka's storage was not formatted:\n{done.stdout}{done.stderr}"
             raise SandboxFailed(what, next_step="make clean")
+
+
+def _has_leaders(admin: AdminClient, name: str) -> bool:
+    """What was just created is told of by the controller first: the broker learns of it a moment later."""
+    try:
+        found = admin.describe_topics(TopicCollection([name]))[name].result(timeout=30)
+    except KafkaException:
+        return False
+    return all(one.leader is not None for one in found.partitions)

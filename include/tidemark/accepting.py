@@ -97,7 +97,7 @@ def _unpublished(lifecycle: Lifecycle, planned: list[_Planned]) -> list[_Planned
     for one in {each.manifest.id: each.manifest for each in found}.values():
         if lifecycle.is_put(one):
             raise IllegalTransition(
-                f"nothing of it is lost: the output of an attempt that died is there, and only its mark is missing",
+                "nothing of it is lost: the output of an attempt that died is there, and only its mark is missing",
                 next_step=f"end it with tidemark retry {one.pipeline}, which needs no Kafka for it; then decide again",
                 pipeline=one.pipeline,
                 manifest=one.id,

@@ -263,7 +263,7 @@ def test_a_recorded_attempt_is_not_taken_for_ranges_that_lost_some_of_their_offs
     refused = world.here("accept-loss", "demo", "--why", "retention")
     assert refused.exit_code == 1
     assert "only its mark is missing" in refused.stderr
-    world.settings["decode"] = {"format": "json", "schema": "n BIGINT"}  # with other code no retry takes that output
+    world.settings["decode"] = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP"}  # other code
     world.write_pipeline()
     world.ok("accept-loss", "demo", "--why", "retention")
     del world.settings["decode"]
