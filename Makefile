@@ -30,7 +30,7 @@ help:
 ##   make bench   its speed beside plain Spark jobs on 4,000,000 messages, within 20 minutes (ARGS=--quick: 200,000)
 ##
 ## Start over
-##   make clean   remove all state: .venv, .tidemark and caches of tools
+##   make clean   remove all state of this checkout: .venv, .tidemark and caches of tools
 
 python:
 	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \

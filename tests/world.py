@@ -337,5 +337,10 @@ def wait_stopped(process: subprocess.Popen[str], timeout: float = 60) -> None:
 def wake(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
     """SIGCONT, and wait for its end."""
     os.killpg(process.pid, signal.SIGCONT)
-    out, err = process.communicate(timeout=120)
+    return wait_ended(process)
+
+
+def wait_ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    """What it said and its exit status."""
+    out, err = ("", "") if process.returncode is not None else process.communicate(timeout=120)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)

@@ -86,7 +86,10 @@ def main(context: click.Context, pipelines: Path | None) -> None:
     TIDEMARK_SPARK_JARS  folder with Spark's Kafka connector (make setup fills .tidemark/jars/spark)
     TIDEMARK_SPARK_MASTER  where Spark works, such as spark://host:7077 (default: local[*])
 
-    Exit status: 0 done, 1 work failed or a difference was found, 2 wrong use.
+    TIDEMARK_CONNECTIONS  file of mode 0600 with connections by id; AIRFLOW_CONN_<ID> wins
+    PYSPARK_PYTHON       the Python of Spark's executors (default: the driver's)
+
+    Exit status: 0 done, 1 work failed or a difference was found, 2 wrong use or settings, 130 interrupted.
     """
     settings = Settings.from_environment()
     context.obj = replace(settings, pipelines=pipelines) if pipelines else settings

@@ -50,7 +50,8 @@ def accept_loss(settings: Settings, pipeline: str, why: str, dry_run: bool, as_j
 def accept_topic(settings: Settings, pipeline: str, why: str, dry_run: bool, as_json: bool, topic: str) -> None:
     """Go on with a topic that was recreated, or vanished.
 
-    The next plan reads the new topic from offset 0.
+    The next plan reads the new topic from offset 0; one that is gone must leave the pipeline file too. When the same
+    topic is back, its chain goes on.
     """
     _decide(settings, pipeline, as_json, lambda one: accepting.accept_topic(one, topic, why, dry_run=dry_run))
 
@@ -58,7 +59,7 @@ def accept_topic(settings: Settings, pipeline: str, why: str, dry_run: bool, as_
 @_deciding("accept-truncation")
 @topic_option
 @click.option("--partition", type=int, required=True, help="The partition it is about.")
-@click.option("--from", "start", type=int, help="First offset to read again (default: the log's end when noticed).")
+@click.option("--from", "start", type=int, help="First offset to read (default: the log's end when noticed).")
 def accept_truncation(
     settings: Settings,
     pipeline: str,

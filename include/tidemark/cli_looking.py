@@ -39,8 +39,8 @@ def _looking(command: click.Command) -> click.Command:
 def where(context: click.Context, topic: str, partition: int, offset: int, pipeline: str | None, as_json: bool) -> None:
     """Say which file or row holds a record; exit 1 when none does.
 
-    Names the manifest that covers the offset, or says why there is none: lost, archived, not planned yet, before the
-    anchor, or of another life of the topic.
+    Names the manifest that covers the offset, or says why there is none: lost, not planned yet, before the anchor, or
+    of another life of the topic.
     """
     settings: Settings = context.obj
     with database_of(settings) as database:

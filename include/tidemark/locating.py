@@ -31,7 +31,6 @@ class Standing(StrEnum):
     NO_RECORD = "no record"  # published; no reader of Kafka could see a record there
     UNPUBLISHED = "unpublished"
     LOST = "lost"
-    ARCHIVED = "archived"
     NOT_PLANNED = "not planned"
     BEFORE_ANCHOR = "before the anchor"
 
@@ -99,9 +98,7 @@ def _found(database: ManifestDatabase, row: dict[str, Any], offset: int, sinks: 
         held = tuple(_in_sinks(database, manifest, at, offset, sinks))
         standing, said = _as_a_whole(manifest, held)
     else:
-        lost = row["kind"] == RangeKind.LOST
-        standing = Standing.LOST if lost else Standing.ARCHIVED
-        said = "Kafka dropped it before it was read" if lost else "its manifest was folded into an archived range"
+        standing, said = Standing.LOST, "Kafka dropped it before it was read"
     return Found(
         row["pipeline"], at, offset, row["incarnation"], row["retired"], standing, said, start, end, manifest, held
     )

@@ -41,7 +41,6 @@ class RangeKind(StrEnum):
     ANCHOR = "anchor"
     DATA = "data"
     LOST = "lost"
-    ARCHIVED = "archived"
 
 
 class RunKind(StrEnum):

@@ -204,6 +204,8 @@ class Spark(Section):
         "spark.jars*": "Tidemark brings its own jars",
         "spark.submit.*": "Tidemark submits the application itself",
         "spark.app.*": "the application is named after its manifest",
+        "spark.redaction.*": "it keeps secrets out of plans, pages and logs",
+        "spark.sql.session.timezone": "everything here is UTC",
         "spark.executorenv.airflow_conn*": "properties are seen in process lists; executors look connections up in "
         "their own environment",
         "spark.master": "the Spark connection, or --master, says where it runs",

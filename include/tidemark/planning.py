@@ -126,7 +126,7 @@ def observe(
     never_planned = [topic for topic in missing if all(chain.at.topic != topic for chain in chains)]
     if never_planned:
         raise cluster.missing_topic(never_planned[0], pipeline.name)
-    if kafka.gaps is Gaps.NONE:
+    if kafka.gaps is not Gaps.COMPACTED:
         _refuse_compacted(pipeline, cluster, sorted({place.topic for place in places}))
     marks = cluster.watermarks(places)
     start_offsets = starts(pipeline, cluster, marks) if first_plan else {}

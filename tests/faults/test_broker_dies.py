@@ -166,15 +166,18 @@ def test_P10_a_log_that_really_lost_its_tail_is_refused_until_a_person_accepts_i
     broker.start()
     refusal = refused(world)
     assert f"{world.topic}-0 was truncated: it ends at 30, the chain at 50" in refusal
+    replay = world.here("replay", "demo", "--manifest", "2")
+    assert replay.exit_code == 1
+    assert "the last stable offset is 30, below the range's end" in replay.stderr
     world.produce(40)  # now it is longer than the chain, and looks well
     assert "a refusal stands" in refused(world)
     world.assert_whole()
     accept = ("accept-truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "the disk was restored")
     assert "incarnation 1 ends at 50, the next starts at 30" in world.ok(*accept, "--dry-run")
     refused(world)
-    world.ok(*accept)
+    world.ok(*accept, "--from", "35")
     world.ok("run", "demo")
-    assert world.exact() == old + Counter((world.topic, 0, offset) for offset in range(30, 70))
+    assert world.exact() == old + Counter((world.topic, 0, offset) for offset in range(35, 70))
     assert world.ok("audit", "demo", "--deep") == ""
 
 

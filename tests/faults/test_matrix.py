@@ -1,6 +1,6 @@
 """Rows of the failure matrix that no other file tells: each test begins with the name of its row.
 
-P = plan, R = run, F = files, M = mark and recovery. docs/guarantees.md says where every row is.
+P = plan, R = run, F = files, M = mark and recovery.
 """
 
 import json

@@ -315,8 +315,9 @@ def test_a_missing_topic_is_named_with_the_nearest_that_exists(world: World) -> 
     assert world.chain() == []
 
 
-def test_a_compacted_topic_is_refused_with_the_word_to_write(make_world: MakeWorld) -> None:
-    world = make_world(topic_config={"cleanup.policy": "compact,delete"})
+@pytest.mark.parametrize("gaps", ["none", "transactions"])
+def test_a_compacted_topic_is_refused_with_the_word_to_write(make_world: MakeWorld, gaps: str) -> None:
+    world = make_world(topic_config={"cleanup.policy": "compact,delete"}, settings={"kafka": {"gaps": gaps}})
     world.produce(10)
     message = refused(world, "plan", "demo")
     assert f"topic {world.topic} is compacted" in message

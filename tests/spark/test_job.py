@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from sandbox.processes import wait_until
 from tests.arrow_stage import arrow_stage
-from tests.world import World
+from tests.world import World, wait_stopped, wake
 from tidemark.errors import UndecodableRecord, WorkFailed
 from tidemark.lifecycle import Ending
 from tidemark.model import Order, PublishedObject, Receipt, RunKind
@@ -226,6 +226,23 @@ def test_killed_with_spark_at_work_nothing_is_left_running_and_a_retry_ends_righ
     else:
         world.ok("retry", "demo")
     world.ok("run", "demo")
+    world.assert_complete()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("point", ["read.before", "stage.mid"])
+def test_stopped_with_spark_at_work_and_woken_late_it_changes_nothing(make_world: MakeWorld, point: str) -> None:
+    world = make_world(partitions=4, settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(200, bad_every=9)
+    paused = world.start("run", "demo", failpoint=f"{point}:stop", spark=True)
+    wait_stopped(paused)
+    world.ok("replay", "demo", "--manifest", "1", "--take-over")
+    world.assert_readers_complete()
+    before = world.exact()
+    woken = wake(paused)
+    assert "Traceback" not in woken.stderr
+    assert world.exact() == before
+    world.ok("retry", "demo")
     world.assert_complete()
 
 

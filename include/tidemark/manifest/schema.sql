@@ -4,7 +4,7 @@
 CREATE SCHEMA tidemark;
 SET LOCAL search_path = tidemark;
 
-CREATE TYPE range_kind AS ENUM ('anchor', 'data', 'lost', 'archived');
+CREATE TYPE range_kind AS ENUM ('anchor', 'data', 'lost');
 CREATE TYPE manifest_state AS ENUM ('planned', 'running', 'failed', 'blocked', 'done');
 CREATE TYPE attempt_state AS ENUM ('running', 'published', 'unchanged', 'failed', 'fenced', 'blocked');
 CREATE TYPE run_kind AS ENUM ('scheduled', 'backfill', 'manual');
