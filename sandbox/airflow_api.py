@@ -68,6 +68,11 @@ class AirflowApi:
         answer = self._request("GET", f"/dags/{dag_id}/dagRuns", params={"limit": 100, "order_by": "-id"})
         return list(answer.json()["dag_runs"])
 
+    def asset_events(self, run_id: str) -> list[dict[str, Any]]:
+        """What a run said about its DAG's asset, oldest first: extra, timestamp, .."""
+        answer = self._request("GET", "/assets/events", params={"limit": 100, "order_by": "timestamp"})
+        return [one for one in answer.json()["asset_events"] if one["source_run_id"] == run_id]
+
     def task_instances(self, dag_id: str, run_id: str) -> list[TaskInstance]:
         """The run's task instances: task_id, map_index, state, try_number, start_date, end_date, .."""
         answer = self._request("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", params={"limit": 100})

@@ -98,7 +98,8 @@ def _unpublished(lifecycle: Lifecycle, planned: list[_Planned]) -> list[_Planned
         if lifecycle.is_put(one):
             raise IllegalTransition(
                 "nothing of it is lost: the output of an attempt that died is there, and only its mark is missing",
-                next_step=f"end it with tidemark retry {one.pipeline}, which needs no Kafka for it; then decide again",
+                next_step=f"end it with tidemark retry {one.pipeline} (by the pipeline file that it was made with), "
+                "which needs no Kafka for it; then decide again",
                 pipeline=one.pipeline,
                 manifest=one.id,
             )
@@ -115,6 +116,13 @@ def _stay(lifecycle: Lifecycle, planned: list[_Planned]) -> list[str]:
 def _half_published(lifecycle: Lifecycle, manifest: Manifest) -> IllegalTransition:
     have = [one.sink for one in manifest.publications]
     lack = [sink.name for sink in lifecycle.sinks if sink.name not in have]
+    if not lack:
+        return IllegalTransition(
+            "every sink has it, and it only has to be ended",
+            next_step=f"tidemark retry {manifest.pipeline}, which needs no Kafka for it",
+            pipeline=manifest.pipeline,
+            manifest=manifest.id,
+        )
     return IllegalTransition(
         f"it is published in {', '.join(have)}, and Kafka has lost what {', '.join(lack)} lacks",
         next_step=f"take {', '.join(lack)} out of the pipeline file, end the manifest with tidemark retry "
@@ -184,12 +192,34 @@ def _retire(lifecycle: Lifecycle, chains: list[Chain], *, dry_run: bool, anchor:
         if anchor is not None:
             started = database.insert_chains(pipeline, [chain.at for chain in chains])
             database.insert_ranges(RangeKind.ANCHOR, [(one, None, anchor, None) for one in started.values()])
-    lines = [f"{_place(one.at)}: planned and unread offsets [{one.start}, {one.end}) are lost" for _, one in lost]
+    lines = [_is_lost(one) for _, one in lost]
     for chain in chains:
         where = "0 of the new topic" if anchor is None else str(anchor)
         lines.append(f"{_place(chain.at)}: incarnation {chain.incarnation} ends at {chain.end}, "
                      f"the next starts at {where}")  # fmt: skip
     return Decision((*lines, *_stay(lifecycle, planned)), tuple(sorted(set(changed))), dry_run)
+
+
+def give_up_outlived(lifecycle: Lifecycle) -> list[str]:
+    """What is planned on chains that a newer life of their partition has retired, and is not there any more: one line
+    for each range that is lost of it. Called inside a decision's transaction."""
+    chains = {chain.at: chain for chain in lifecycle.database.chains(lifecycle.pipeline.name)}
+    partitions = {(at.topic, at.partition) for at in chains}
+    lines = []
+    for one in _planned(lifecycle):
+        at, chain = one.covered.at, chains.get(one.covered.at)
+        goes_on = chain and chain.incarnation == one.covered.incarnation
+        if goes_on or one.manifest.publications or (at.topic, at.partition) not in partitions:
+            continue
+        start = max(one.covered.start, chain.anchor if chain else 0)
+        if start < one.covered.end:
+            lifecycle.database.accept_loss(one.chain, start, one.covered.end)
+            lines.append(_is_lost(Range(at, start, one.covered.end)))
+    return lines
+
+
+def _is_lost(one: Range) -> str:
+    return f"{_place(one.at)}: planned and unread offsets [{one.start}, {one.end}) are lost"
 
 
 def _refuse_at_work(planned: list[_Planned]) -> None:

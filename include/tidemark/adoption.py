@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from tidemark.accepting import give_up_outlived
 from tidemark.errors import LakeConflict
 from tidemark.layout import RecordName
 from tidemark.lifecycle import Lifecycle
@@ -54,6 +55,7 @@ def adopt(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
         return Decision(tuple(lines), tuple(one.manifest for one in unknown), dry_run)
     with database.because(why):
         database.lock_planning(pipeline)
+        database.lock_undone(pipeline)
         _take_identity(lifecycle)
         database.remember_pipeline(pipeline, {sink.name: sink.target for sink in lifecycle.sinks})
         run_key = f"adopt__{datetime.now(UTC).isoformat()}"
@@ -69,6 +71,7 @@ def adopt(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
             _publish(lifecycle, record)
         lines += [f"{one.at.topic}-{one.at.partition}: offsets [{one.start}, {one.end}) are planned anew"
                   for one in holes]  # fmt: skip
+        lines += give_up_outlived(lifecycle)
         decision = Decision(tuple(lines), tuple(one.manifest for one in unknown))
         if lines:
             database.note_decision(pipeline, "adopt", decision)
@@ -128,10 +131,7 @@ Life = tuple[TopicPartition, int]  # a partition and its incarnation
 
 
 def _insert_ranges(lifecycle: Lifecycle, run: int, records: Sequence[_Record], slice_number: int) -> list[Range]:
-    """Chain the records' ranges, with a planned manifest for the holes between them; returns the holes.
-
-    A hole in a life of a partition that has ended is lost: nothing can be read there any more.
-    """
+    """Chain the records' ranges, with a planned manifest for the holes between them; returns the holes."""
     database, pipeline = lifecycle.database, lifecycle.pipeline.name
     by_life: dict[Life, list[tuple[Range, int]]] = {}
     for record in records:
@@ -143,35 +143,25 @@ def _insert_ranges(lifecycle: Lifecycle, run: int, records: Sequence[_Record], s
     rows, holes = [], []
     for life, found in by_life.items():
         rows += [(ids[life], one.start, one.end, manifest) for one, manifest in found]
-        holes += _holes(lifecycle, ids[life], chains.get(life), found)
-    going_on = {(chain.at, chain.incarnation) for chain in database.chains(pipeline)}
-    lost = [(ids[_life(one)], one.start, one.end, None) for one in holes if _life(one) not in going_on]
-    holes = [one for one in holes if _life(one) in going_on]
+        holes += _holes(lifecycle, ids[life], chains.get(life), [one for one, _ in found])
     for number, part in enumerate(_one_a_partition(holes)):
         [manifest] = database.insert_manifests(run, pipeline, 1, first=slice_number + number)
-        rows += [(ids[_life(one)], one.start, one.end, manifest) for one in part]
+        rows += [(ids[one.at, one.incarnation], one.start, one.end, manifest) for one in part]
     database.insert_ranges(RangeKind.DATA, rows)
-    database.insert_ranges(RangeKind.LOST, lost)
     return holes
 
 
-def _life(one: Range) -> Life:
-    return one.at, one.incarnation
-
-
-def _holes(lifecycle: Lifecycle, chain_id: int, chain: Chain | None, found: Sequence[tuple[Range, int]]) -> list[Range]:
+def _holes(lifecycle: Lifecycle, chain_id: int, chain: Chain | None, found: Sequence[Range]) -> list[Range]:
     """Set the anchor of a chain that is new, or began later, and say what lies between the ranges found and its own."""
-    pieces = sorted(one for one, _ in found)
-    first = pieces[0]
+    anchor = min(one.anchor for one in found)
+    pieces = sorted(found)
     if chain is None:
-        lifecycle.database.insert_ranges(RangeKind.ANCHOR, [(chain_id, None, first.start, None)])
-        end = first.start
-    else:
-        if first.start < chain.anchor:
-            lifecycle.database.extend_back(chain.id, first.start)
-        end = min(first.start, chain.anchor)
-        if chain.anchor < chain.end:
-            pieces = sorted([*pieces, Range(chain.at, chain.anchor, chain.end, chain.incarnation)])
+        lifecycle.database.insert_ranges(RangeKind.ANCHOR, [(chain_id, None, anchor, None)])
+    elif anchor < chain.anchor:
+        lifecycle.database.extend_back(chain.id, anchor)
+    if chain and chain.anchor < chain.end:
+        pieces = sorted([*pieces, Range(chain.at, chain.anchor, chain.end, chain.incarnation)])
+    end = min(anchor, chain.anchor) if chain else anchor
     holes = []
     for one in pieces:
         if one.start < end:
@@ -202,6 +192,7 @@ def _one_a_partition(holes: Sequence[Range]) -> list[list[Range]]:
 def _publish(lifecycle: Lifecycle, record: _Record) -> None:
     """Enter the attempts and what each sink shows; done when every sink of the pipeline has a record."""
     database = lifecycle.database
+    database.unblock(record.manifest)
     for receipt in record.by_attempt():
         database.adopt_attempt(receipt, asdict(receipt))
     newest = database.newest_attempt(record.manifest)

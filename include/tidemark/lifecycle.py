@@ -82,7 +82,9 @@ class Lifecycle:
         manifest = self._own(manifest_id)
         if manifest.state is ManifestState.DONE and not replay:
             return Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, published_counts(manifest))
-        self._refuse_retired(manifest, replay=replay)
+        if manifest.retired:
+            self._refuse_retired(manifest)
+            replay = False
         refuse_moved(self.pipeline.name, self.database, self.sinks)
         work = _Work(manifest, 0, replay)
         for sink in self.sinks:
@@ -160,15 +162,16 @@ class Lifecycle:
         return next((receipt for receipt, made_by in lower[:1] if made_by == self.pipeline.fingerprint()), None)
 
     def is_put(self, manifest: Manifest) -> bool:
-        """Whether ``retry`` finds the output of a dead attempt in a sink, where only the mark is missing."""
-        newest = self._recoverable(self.database.receipts_below(manifest.id, manifest.attempt + 1))
-        if newest is None:
-            return False
-        for sink in self.sinks:
-            with suppress(*OF_ONE_SINK):
-                if manifest.published(sink.name) is None and is_put(manifest, sink, newest):
-                    return True
-        return False
+        """Whether a dead attempt's output is in a sink, where only the mark is missing.
+
+        What is merged into a table cannot be taken back, so there it counts whatever code has made it.
+        """
+        lower = self.database.receipts_below(manifest.id, manifest.attempt + 1)
+        newest = self._recoverable(lower)
+        return any(
+            sink.recorded_attempt(manifest.id) is not None if sink.merges else newest and is_put(manifest, sink, newest)
+            for sink in (self._missing(manifest) if lower else ())
+        )
 
     def _recovers(self, work: _Work, sink: Sink, receipt: Receipt) -> bool:
         if sink.name in work.failed:
@@ -201,15 +204,24 @@ class Lifecycle:
     def _missing(self, manifest: Manifest) -> list[Sink]:
         return [sink for sink in self.sinks if manifest.published(sink.name) is None]
 
-    def _refuse_retired(self, manifest: Manifest, *, replay: bool) -> None:
-        """What was planned before a truncation and not yet published lies below it, and is still as it was."""
-        if manifest.retired and (replay or (manifest.publications and self._missing(manifest))):
+    def _refuse_retired(self, manifest: Manifest) -> None:
+        """Of what was planned on a chain that has ended, only what nobody has read may be done, and only where the
+        next incarnation began above it: that is still there after a truncation."""
+        unread = bool(self._missing(manifest))
+        if manifest.state is ManifestState.DONE or (unread and not self._lies_below_truncations(manifest)):
             raise TopicChanged(
                 "the manifest was planned on a topic that is another one now; Kafka has other records at its offsets",
                 next_step="what is published of it stays; it cannot be done again",
                 pipeline=self.pipeline.name,
                 manifest=manifest.id,
             )
+
+    def _lies_below_truncations(self, manifest: Manifest) -> bool:
+        chains = {chain.at: chain for chain in self.database.chains(self.pipeline.name)}
+        return all(
+            one.at in chains and (one.incarnation == chains[one.at].incarnation or one.end <= chains[one.at].anchor)
+            for one in manifest.ranges
+        )
 
     def limits(self) -> Limits:
         """How much one slice may hold, by the record size measured so far."""

@@ -176,7 +176,7 @@ class Order:
 
 
 def range_from(raw: Mapping[str, Any]) -> Range:
-    return Range(TopicPartition(**raw["at"]), raw["start"], raw["end"], raw["incarnation"])
+    return Range(TopicPartition(**raw["at"]), raw["start"], raw["end"], raw["incarnation"], raw["anchor"])
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,15 @@ class TopicPartition:
 class Range:
     """Offsets ``[start, end)`` of one partition; ``span`` is an upper bound of the records in it, not a count.
 
-    ``incarnation`` counts the lives of the partition that its chains tell of: another topic id, or a truncated log.
+    ``incarnation`` counts the lives of the partition that its chains tell of (another topic id, a truncated log), and
+    ``anchor`` is where the chain of this one begins: both are known of ranges that the database or a record holds.
     """
 
     at: TopicPartition
     start: int
     end: int
     incarnation: int = field(default=1, compare=False)
+    anchor: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.end:

@@ -179,6 +179,9 @@ class FilesSinkConfig(Section):
         return ""
 
 
+LONGEST_COLUMN = 63  # bytes of a name in PostgreSQL, which cuts longer ones short without a word
+
+
 class PostgresSinkConfig(Section):
     """A PostgreSQL table with one row per key: the newest version of it. Deleted keys stay, as marked rows."""
 
@@ -230,6 +233,9 @@ class PostgresSinkConfig(Section):
     def why_not(self, decode: JsonDecode | RawDecode) -> str:
         """Why key and ``order_by`` do not fit what is decoded; empty when they do."""
         types = decode.field_types()
+        for column in types:
+            if "%" in column or len(column.encode()) > LONGEST_COLUMN:
+                return f"may not have a column {column[:80]!r}: names of columns have at most 63 bytes, and no %"
         never_null = {*PLACE_COLUMNS, *decode.never_null()}
         for column in self.key:
             if column not in {*types, *PLACE_COLUMNS}:

@@ -29,6 +29,8 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     manifests = world.json("manifests", DAG)
     assert [one["state"] for one in manifests] == ["done", "done"]
     assert sum(one["counts"]["dead_lettered"] for one in manifests) == 3
+    [told] = [one["extra"] for one in airflow.asset_events(run_id)]
+    assert (told["manifests"], told["read"], told["written"], told["reached"]) == ([1, 2], 60, 57, True)
 
     # A cleared, already successful task does its manifest once more: equal rows, so nothing moves.
     before = {path: path.stat().st_mtime_ns for path in world.lake.rglob("*.parquet")}
@@ -37,6 +39,7 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     replayed = world.json("show", str(manifests[0]["id"]))
     assert (replayed["attempt"], replayed["published_attempt"]) == (2, 1)
     assert "airflow demo" in replayed["attempts"][-1]["actor"]
+    assert [one["extra"] for one in airflow.asset_events(run_id)] == [told, told], "once more, by the same run key"
     assert {path: path.stat().st_mtime_ns for path in world.lake.rglob("*.parquet")} == before
 
     # Killed with SIGKILL in the middle of its work, the task is tried again by Airflow and loses nothing.
@@ -82,6 +85,7 @@ def test_a_task_skipped_by_hand_does_not_let_close_pass_until_it_is_done(airflow
     said = demo.fail(run_id)
     assert "1 of 1 manifests are not published: 1 (" in said
     assert demo.states(run_id)["process", 0] == "skipped"
+    assert demo.airflow.asset_events(run_id) == []
     demo.wait_spark_gone()
     demo.world.ok("retry", DAG)
     demo.airflow.clear(DAG, run_id, [("close", -1)])

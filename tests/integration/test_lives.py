@@ -1,6 +1,7 @@
 """What lies before a chain's anchor, and what a partition's earlier lives left: planned, adopted and given up right."""
 
 import json
+import signal
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,11 @@ LATEST = {"kafka": {"starting_offsets": "latest"}}
 def copy_of(world: World) -> str:
     """The name of its manifest database, to make copies of."""
     return world.dsn.rpartition("/")[2].partition("?")[0]
+
+
+def recreate(world: World, broker: Broker) -> None:
+    broker.delete_topic(world.topic)
+    broker.create_topic(world.topic, world.partitions, {"retention.ms": "-1"})
 
 
 def test_a_database_from_before_an_extension_adopts_the_older_region(make_world: Make, postgres: Postgres) -> None:
@@ -85,8 +91,7 @@ def test_a_table_goes_on_after_a_database_adopted_two_lives_of_its_topic(
     world.produce(60)
     world.ok("run", "demo")
     with postgres.temporary_database("older", copy_of(world) if copied else None) as older:
-        broker.delete_topic(world.topic)
-        broker.create_topic(world.topic, 2, {"retention.ms": "-1"})
+        recreate(world, broker)
         world.produce(60)
         assert world.here("run", "demo").exit_code == 1
         world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
@@ -104,6 +109,85 @@ def test_a_table_goes_on_after_a_database_adopted_two_lives_of_its_topic(
     assert lives == [(1, False), (2, True)] * 2
     assert {row["n"] >= 120 for row in world.query("SELECT n FROM public.latest")} == {True}
     assert {row["_incarnation"] for row in world.query("SELECT _incarnation FROM public.latest")} == {2}
+
+
+def test_the_unread_beginning_of_a_second_life_is_planned_anew(
+    make_world: Make, broker: Broker, postgres: Postgres
+) -> None:
+    world = make_world(partitions=1)
+    world.produce(30)
+    world.ok("run", "demo")
+    recreate(world, broker)
+    world.produce(70)
+    assert world.here("plan", "demo").exit_code == 1
+    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
+    world.ok("plan", "demo")
+    world.ok("retry", "demo", "--manifest", "3")
+    with postgres.temporary_database("empty") as empty:
+        world.dsn = empty
+        migrate(empty)
+        said = world.ok("adopt", "demo", "--why", "the manifest database is gone")
+        assert f"{world.topic}-0: offsets [0, 35) are planned anew" in said
+        world.ok("retry", "demo")
+        world.ok("run", "demo")
+        places = Counter((world.topic, 0, offset) for offset in range(70))
+        assert world.exact() == places + Counter((world.topic, 0, offset) for offset in range(30))
+        assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_what_a_copy_planned_on_a_life_that_is_over_is_given_up_when_it_adopts(
+    make_world: Make, broker: Broker, postgres: Postgres
+) -> None:
+    world = make_world(partitions=1)
+    world.produce(30)
+    world.ok("plan", "demo", "--run-key", "one")
+    with postgres.temporary_database("older", copy_of(world)) as older:
+        recreate(world, broker)
+        world.produce(20)
+        assert world.here("plan", "demo").exit_code == 1
+        world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
+        world.ok("run", "demo")
+        world.dsn = older
+        said = world.ok("adopt", "demo", "--why", "restored")
+        assert f"{world.topic}-0: planned and unread offsets [0, 30) are lost" in said
+        world.ok("retry", "demo")
+        world.ok("run", "demo", "--run-key", "one")
+        world.ok("run", "demo")
+        assert world.exact() == Counter((world.topic, 0, offset) for offset in range(20))
+        assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_copy_that_knows_a_manifest_as_blocked_adopts_it(make_world: Make, postgres: Postgres) -> None:
+    world = make_world(partitions=1)
+    world.transact('{"n": 1, "at": "2024-03-01T00:00:00Z"}', commit=True)
+    assert "hold no record" in world.here("run", "demo").stderr
+    with postgres.temporary_database("older", copy_of(world)) as older:
+        world.settings["kafka"] = {"gaps": "transactions"}
+        world.write_pipeline()
+        world.ok("retry", "demo", "--manifest", "1")
+        world.dsn = older
+        assert world.json("manifests", "demo")[0]["state"] == "blocked"
+        world.ok("adopt", "demo", "--why", "restored")
+        assert world.json("manifests", "demo")[0]["state"] == "done"
+        assert sum(world.exact().values()) == 1
+
+
+def test_offsets_whose_rows_are_in_a_table_are_not_given_up(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world(partitions=1)
+    world.produce(20)
+    killed = world.tidemark("run", "demo", failpoint="publish.before_mark:kill9")
+    assert killed.returncode == -signal.SIGKILL
+    world.administer("delete_records", [TopicPartition(world.topic, 0, 5)])
+    alive = world.targets["warehouse"]
+    world.targets["warehouse"] = "postgresql://nobody:secret@127.0.0.1:1/none"
+    down = world.here("accept-loss", "demo", "--why", "too late")
+    assert (down.exit_code, "cannot be reached" in down.stderr) == (1, True)
+    world.targets["warehouse"] = alive
+    refused = world.here("accept-loss", "demo", "--why", "too late")
+    assert refused.exit_code == 1
+    assert "only its mark is missing" in refused.stderr
+    world.ok("retry", "demo")
+    world.assert_complete()
 
 
 def test_what_one_sink_has_and_kafka_lost_is_ended_without_the_other_sink(make_table_world: MakeTableWorld) -> None:
@@ -130,6 +214,29 @@ def test_what_one_sink_has_and_kafka_lost_is_ended_without_the_other_sink(make_t
     assert world.exact() == world.everything()
     assert {one["state"] for one in world.json("manifests", "demo")} == {"done"}
     assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_what_lies_below_a_truncation_and_one_sink_lacks_is_still_read(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world(has_lake=True)
+    world.produce(50)
+    alive = world.targets["warehouse"]
+    world.targets["warehouse"] = "postgresql://nobody:secret@127.0.0.1:1/none"
+    assert world.here("run", "demo").exit_code == 1
+    with psycopg.connect(world.dsn) as connection:  # as a plan that saw the log end there would have written it
+        connection.execute("SET tidemark.actor = 'a test'")
+        connection.execute("UPDATE tidemark.chain SET blocked = 'cut', blocked_since = now(), blocked_end = 25")
+    accept = ("accept-truncation", "demo", "--topic", world.topic, "--why", "the disk was restored", "--partition")
+    assert "lost" not in world.ok(*accept, "0")
+    world.ok(*accept, "1")
+    world.targets["warehouse"] = alive
+    world.ok("replay", "demo", "--manifest", "1")  # as a cleared task of Airflow does it
+    world.ok("retry", "demo")
+    world.produce(20)
+    world.ok("run", "demo")
+    world.assert_complete()
+    replayed = world.here("replay", "demo", "--manifest", "1")
+    assert replayed.exit_code == 1
+    assert "it cannot be done again" in replayed.stderr
 
 
 def test_the_history_says_who_decided_what_and_why(world: World) -> None:

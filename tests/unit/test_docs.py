@@ -129,6 +129,12 @@ def test_every_failpoint_stands_in_the_tables_of_the_guarantees_in_order() -> No
     assert places == sorted(places)
 
 
+def test_every_row_of_the_failure_matrix_that_concerns_us_stands_in_the_guarantees() -> None:
+    rows = re.findall(r"^\| ([PRFGM]\d+) \|", text("docs/guarantees.md"), re.MULTILINE)
+    counts = {"P": 13, "R": 18, "F": 15, "G": 9, "M": 7}
+    assert rows == [f"{kind}{number}" for kind, count in counts.items() for number in range(1, count + 1)]
+
+
 def test_the_five_steps_of_publish_are_those_of_the_code() -> None:
     def steps(document: str) -> list[tuple[str, list[str]]]:
         lines = re.findall(r"^(\d)\. (`.*)$", document, re.MULTILINE)

@@ -135,8 +135,9 @@ SELECT id FROM manifest WHERE pipeline = %(pipeline)s AND state <> 'done' ORDER 
 -- name: undone_ranges
 SELECT r.chain_id, r.manifest_id, jsonb_build_object(
            'at', jsonb_build_object('topic', c.topic, 'topic_id', c.topic_id, 'partition', c.partition),
-           'start', r.start_offset, 'end', r.end_offset, 'incarnation', c.incarnation) AS covered
+           'start', r.start_offset, 'end', r.end_offset, 'incarnation', c.incarnation, 'anchor', a.end_offset) AS covered
 FROM manifest m JOIN manifest_range r ON r.manifest_id = m.id JOIN chain c ON c.id = r.chain_id
+JOIN manifest_range a ON a.chain_id = r.chain_id AND a.kind = 'anchor'
 WHERE m.pipeline = %(pipeline)s AND m.state <> 'done'
 ORDER BY c.topic, c.partition, r.start_offset;
 

@@ -218,10 +218,13 @@ JOIN run r ON r.id = m.run_id
 LEFT JOIN LATERAL (
     SELECT jsonb_agg(jsonb_build_object(
                'at', jsonb_build_object('topic', c.topic, 'topic_id', c.topic_id, 'partition', c.partition),
-               'start', g.start_offset, 'end', g.end_offset, 'incarnation', c.incarnation)
+               'start', g.start_offset, 'end', g.end_offset, 'incarnation', c.incarnation, 'anchor', a.end_offset)
                ORDER BY c.topic, c.partition, g.start_offset) AS list,
            bool_or(c.retired_at IS NOT NULL) AS retired
-    FROM manifest_range g JOIN chain c ON c.id = g.chain_id WHERE g.manifest_id = m.id) ranges ON true
+    FROM manifest_range g
+    JOIN chain c ON c.id = g.chain_id
+    JOIN manifest_range a ON a.chain_id = g.chain_id AND a.kind = 'anchor'
+    WHERE g.manifest_id = m.id) ranges ON true
 LEFT JOIN LATERAL (
     SELECT jsonb_agg(to_jsonb(p) - 'manifest_id' ORDER BY p.sink) AS list
     FROM publication p WHERE p.manifest_id = m.id) publications ON true;

@@ -100,7 +100,7 @@ def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkErro
             next_step=f"nothing was applied; find it in pg_stat_activity and pg_locks, then: {_retry(context)}",
             **context,
         )
-    if state.startswith(("22", "23", "3D", "3F", "42", "0A", "P0")) or state == "25006":
+    if state.startswith(("21", "22", "23", "3D", "3F", "42", "54", "0A", "P0")) or state in ("25006", "55000"):
         detail = error.diag.message_detail
         where = {"constraint": error.diag.constraint_name, "column": error.diag.column_name}
         return SinkRefused(
