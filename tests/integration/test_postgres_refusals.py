@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable
+from secrets import token_hex
 from unittest import mock
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from tests.table_world import TableWorld, table_sink
+from tests.table_world import TABLE_SCHEMA, TableWorld, table_sink
 from tidemark.manifest.migrate import migrate
 from tidemark.sinks import postgres_connection
 
@@ -88,6 +89,33 @@ def test_a_schema_that_does_not_exist_is_a_persons_business(make_table_world: Ma
     failed = world.here("run", "demo", "--run-key", "one")
     assert failed.exit_code == 1
     assert 'the table does not take the rows: schema "sales" does not exist' in failed.stderr
+
+
+@pytest.mark.parametrize("name", ["rate%", "c" * 64])
+def test_a_column_whose_name_postgresql_cannot_take_is_refused_before_anything(world: TableWorld, name: str) -> None:
+    world.settings["decode"]["schema"] += f", `{name}` STRING"
+    world.write_pipeline()
+    wrong = world.here("validate")
+    assert wrong.exit_code == 2
+    assert f"may not have a column '{name}': names of columns have at most 63 bytes, and no %" in wrong.stderr
+
+
+def test_a_key_that_no_index_takes_is_named_and_nothing_is_applied(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world(settings={"sinks": [table_sink(key=["name"])]}, partitions=1)
+    world.settings["decode"]["schema"] = TABLE_SCHEMA.replace("name STRING", "name STRING NOT NULL")
+    world.write_pipeline()
+    world.send(json.dumps({"n": 1, "at": "2024-03-01T00:00:00Z", "name": token_hex(4000), "k": 1}))
+    assert "the table does not take the rows: index row size" in refused(world)
+
+
+def test_a_key_that_is_checked_late_is_named_and_nothing_is_applied(world: TableWorld) -> None:
+    world.execute(CREATE.format(columns=COLUMNS).replace("PRIMARY KEY", "NOT NULL CONSTRAINT late UNIQUE DEFERRABLE"))
+    message = refused(world)
+    assert "ON CONFLICT does not support deferrable unique constraints" in message
+    assert "constraint=late" in message
+    world.execute("ALTER TABLE public.latest DROP CONSTRAINT late, ADD UNIQUE (k)")
+    world.ok("retry", "demo")
+    world.assert_complete()
 
 
 def test_a_key_that_is_not_unique_in_the_table_is_refused(world: TableWorld) -> None:

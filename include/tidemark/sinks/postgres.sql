@@ -73,10 +73,9 @@ FROM pg_attribute a
 WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum;
 
 -- name: has_unique_key
--- ON CONFLICT needs a unique index over just these columns, checked at once, without conditions and expressions.
+-- ON CONFLICT needs a unique index over just these columns, without conditions and expressions.
 SELECT 1 AS found FROM pg_index i
-WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique AND i.indisvalid AND i.indimmediate
-  AND i.indpred IS NULL AND i.indexprs IS NULL
+WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
   AND (SELECT array_agg(a.attname::text ORDER BY a.attname)
        FROM pg_attribute a WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1]))
       = %(key)s::text[];
