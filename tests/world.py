@@ -26,6 +26,7 @@ from click.testing import CliRunner, Result
 
 from sandbox.broker import Broker
 from tests.arrow_stage import arrow_stage
+from tests.faults import figures
 from tidemark import cli
 from tidemark.configuration import find
 from tidemark.connections import kafka_connection
@@ -159,6 +160,7 @@ class World:
         self, *words: str, failpoint: str = "", spark: bool = False, env: dict[str, str] | None = None, **popen: Any
     ) -> subprocess.Popen[str]:
         armed = {"TIDEMARK_FAILPOINT": failpoint} if failpoint else {}
+        figures.REACHED[figures.HIT] += bool(failpoint)
         module = "tidemark.cli" if spark else "tests.command"
         process = subprocess.Popen(
             [sys.executable, "-m", module, *words],

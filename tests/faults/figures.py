@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 REACHED: Counter[str] = Counter()
+HIT = "real runs hit"  # a command with a failpoint, or one whose connection or request a proxy breaks
 INJECTED = ("fault kill", "fault cut", "fault fail", "fault lose")
 
 
@@ -18,6 +19,7 @@ def summary() -> str:
         "faults injected": sum(REACHED[word] for word in INJECTED),
         "processes paused": sum(count for name, count in REACHED.items() if name.startswith("paused at")),
         "older attempts that woke late": REACHED["an older attempt woke after a newer had published"],
+        HIT: REACHED[HIT],
         "rows missing": REACHED["rows missing"],
         "rows twice": REACHED["rows twice"],
     }

@@ -15,6 +15,8 @@ from enum import StrEnum
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
+from tests.faults import figures
+
 COPY_BEGINS = b"G"  # the server waits for rows now, and is ready for a query only after them
 
 
@@ -138,6 +140,7 @@ class Proxy:
         """Let one fault happen, once; what was counted begins at 0 again."""
         self.commits = self.statements = 0
         self._armed = armed
+        figures.REACHED[figures.HIT] += 1
         return armed
 
     def disarm(self) -> None:

@@ -11,6 +11,8 @@ from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
+from tests.faults import figures
+
 AT_EVERY_TRY = 3  # a request is tried three times before its client gives up
 
 
@@ -79,6 +81,7 @@ class S3Proxy:
 
     def arm(self, rule: Rule) -> Rule:
         self.rule = rule
+        figures.REACHED[figures.HIT] += 1
         return rule
 
     def disarm(self) -> None:

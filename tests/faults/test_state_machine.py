@@ -22,7 +22,7 @@ from tests.faults.state_machine import Schedules
 SEEDED = 40  # schedules; about 20 s on two cores that do nothing else
 STEPS = 25  # more find less in the same time: half of a schedule is to finish what its steps planned
 CHUNK = 10
-SECONDS = float(os.environ.get("TIDEMARK_FAULT_SECONDS", "300"))
+SECONDS = float(os.environ.get("TIDEMARK_FAULT_SECONDS", "360"))
 REACHED = (  # loss, restoring and more are sure to be reached by schedules.py
     "an older attempt woke after a newer had published",
     "an older attempt went on beside a newer one",
