@@ -39,6 +39,9 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     replayed = world.json("show", str(manifests[0]["id"]))
     assert (replayed["attempt"], replayed["published_attempt"]) == (2, 1)
     assert "airflow demo" in replayed["attempts"][-1]["actor"]
+    assert len(airflow.asset_events(run_id)) == 1
+    airflow.clear(DAG, run_id, [("close", -1)])
+    demo.succeed(run_id)
     assert [one["extra"] for one in airflow.asset_events(run_id)] == [told, told], "once more, by the same run key"
     assert {path: path.stat().st_mtime_ns for path in world.lake.rglob("*.parquet")} == before
 
