@@ -13,7 +13,7 @@ from tidemark.accepting import give_up_outlived
 from tidemark.errors import LakeConflict
 from tidemark.layout import RecordName
 from tidemark.lifecycle import Lifecycle
-from tidemark.model import Decision, Manifest, RangeKind, Receipt, RunKind, range_from
+from tidemark.model import MALFORMED, Decision, Manifest, RangeKind, Receipt, RunKind, range_from
 from tidemark.offsets import Range, TopicPartition
 from tidemark.planner import Chain
 from tidemark.sinks.publishing import Sink, highest
@@ -84,9 +84,11 @@ def _records(lifecycle: Lifecycle) -> list[_Record]:
     for sink in lifecycle.sinks:
         for manifest, name in sink.newest_records().items():
             content = sink.record(name)
-            if content is None or not sink.has_objects(receipt := _receipt(sink, name, content)):
+            if content is None:
                 continue
-            ranges = tuple(range_from(one) for one in content["ranges"])
+            receipt, ranges = _read(sink, name, content)
+            if not sink.has_objects(receipt):
+                continue
             record = found.setdefault(manifest, _Record(manifest, ranges, {}))
             if record.ranges != ranges:
                 raise LakeConflict(
@@ -99,10 +101,21 @@ def _records(lifecycle: Lifecycle) -> list[_Record]:
     return [found[manifest] for manifest in sorted(found)]
 
 
-def _receipt(sink: Sink, name: RecordName, content: dict[str, Any]) -> Receipt:
-    objects = [{**one, "sink": sink.name, "staged": ""} for one in content["objects"]]
-    raw = {"manifest_id": name.manifest, "attempt": name.attempt, "objects": objects}
-    return Receipt.from_raw({**raw, "partitions": content["partitions"], "hours": content["hours"]})
+def _read(sink: Sink, name: RecordName, content: dict[str, Any]) -> tuple[Receipt, tuple[Range, ...]]:
+    try:
+        objects = [{**one, "sink": sink.name, "staged": ""} for one in content["objects"]]
+        raw = {"manifest_id": name.manifest, "attempt": name.attempt, "objects": objects}
+        receipt = Receipt.from_raw({**raw, "partitions": content["partitions"], "hours": content["hours"]})
+        return receipt, tuple(range_from(one) for one in content["ranges"])
+    except MALFORMED as damaged:
+        raise LakeConflict(
+            f"{name} cannot be read as a record: it is damaged, or of another version",
+            next_step="bring it back from a copy of the target; without one, move it and the output it is about away, "
+            "and its offsets are planned anew",
+            pipeline=sink.pipeline,
+            sink=sink.name,
+            manifest=name.manifest,
+        ) from damaged
 
 
 def _is_known(lifecycle: Lifecycle, record: _Record, manifest: Manifest | None) -> bool:

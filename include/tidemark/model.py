@@ -175,6 +175,9 @@ class Order:
         )
 
 
+MALFORMED = (KeyError, TypeError, ValueError)  # what reading a record says that is damaged, or of another version
+
+
 def range_from(raw: Mapping[str, Any]) -> Range:
     return Range(TopicPartition(**raw["at"]), raw["start"], raw["end"], raw["incarnation"], raw["anchor"])
 

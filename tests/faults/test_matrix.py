@@ -162,7 +162,7 @@ def test_F5_replays_of_one_manifest_at_once_leave_one_of_them_whole(world: World
     finish(world)
 
 
-@pytest.mark.parametrize("torn", ["no name", "half a record", "no byte of it", "no ranges"])
+@pytest.mark.parametrize("torn", ["no name", "half a record", "no byte of it", "no ranges", "other ranges"])
 def test_F6_a_record_that_was_torn_is_not_believed_and_written_again(world: World, torn: str) -> None:
     world.produce(30)
     killed(world, "publish.before_mark")
@@ -171,8 +171,14 @@ def test_F6_a_record_that_was_torn_is_not_believed_and_written_again(world: Worl
     if torn == "no name":  # as one killed between write and rename leaves it
         record.rename(record.with_name(f".{record.name}.0123456789abcdef"))
     else:
-        without = json.dumps({"digest": json.loads(content)["digest"]})
-        record.write_text({"half a record": content[: len(content) // 2], "no byte of it": ""}.get(torn, without))
+        without = {"digest": json.loads(content)["digest"]}
+        left = {
+            "half a record": content[: len(content) // 2],
+            "no byte of it": "",
+            "no ranges": json.dumps(without),
+            "other ranges": json.dumps({**without, "ranges": [{"start": 0}]}),
+        }
+        record.write_text(left[torn])
     assert world.exact() == {}
     world.ok("retry", "demo")
     assert only(world)["published_attempt"] == 2, "done anew"

@@ -190,6 +190,20 @@ def test_offsets_whose_rows_are_in_a_table_are_not_given_up(make_table_world: Ma
     world.assert_complete()
 
 
+def test_a_record_that_cannot_be_read_is_named_and_nothing_is_adopted(world: World, postgres: Postgres) -> None:
+    world.produce(40)
+    world.ok("run", "demo")
+    [record] = world.lake.glob("_manifests/demo/*.json")
+    record.write_text(json.dumps({**json.loads(record.read_text()), "ranges": [{"start": 0}]}))
+    with postgres.temporary_database("empty") as empty:
+        world.dsn = empty
+        migrate(empty)
+        refused = world.here("adopt", "demo", "--why", "the manifest database is gone")
+        assert refused.exit_code == 1
+        assert f"_manifests/demo/{record.name} cannot be read as a record" in refused.stderr
+        assert world.json("manifests", "demo") == []
+
+
 def test_what_one_sink_has_and_kafka_lost_is_ended_without_the_other_sink(make_table_world: MakeTableWorld) -> None:
     world = make_table_world(has_lake=True)
     world.produce(50)

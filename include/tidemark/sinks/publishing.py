@@ -12,7 +12,7 @@ from typing import Any
 from tidemark.errors import DatabaseBehindLake, ForeignLake
 from tidemark.layout import RecordName
 from tidemark.manifest.database import ManifestDatabase
-from tidemark.model import Counts, Receipt, range_from
+from tidemark.model import MALFORMED, Counts, Receipt, range_from
 from tidemark.offsets import Range
 
 Fence = Callable[[], None]
@@ -114,9 +114,12 @@ class Sink(ABC):
         return content is not None and content.get("digest") == receipt.digest(self.name)
 
     def recorded_ranges(self, receipt: Receipt) -> tuple[Range, ...]:
-        """The ranges that the record of the receipt's attempt says it covers; none without a record."""
+        """The ranges that the record of the receipt's attempt says it covers; none where none can be read."""
         content = self.record(RecordName(self.pipeline, receipt.manifest_id, receipt.attempt))
-        return tuple(range_from(one) for one in (content or {}).get("ranges", ()))
+        try:
+            return tuple(range_from(one) for one in (content or {}).get("ranges", ()))
+        except MALFORMED:
+            return ()
 
     def holds(self, receipt: Receipt) -> bool:
         """Whether the record is there, and all that the receipt names."""
