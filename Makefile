@@ -19,7 +19,7 @@ help:
 ##
 ## Work on it
 ##   make setup   the virtual environment and the jars, nothing more (name another Python with PYTHON=..)
-##   make test    the tests, on real services, about 16 minutes on 2 cores
+##   make test    the tests, on real services, about 17 minutes on 2 cores
 ##   make lint    ruff and mypy, as CI does
 ##   make lock    resolve Python packages and jars anew (after a change of requirements/*.in or jars/ivy.xml)
 ##
