@@ -326,8 +326,9 @@ class ModelWorld:
     # the database, back to what it was
 
     def snapshot(self) -> None:
-        """Keep a copy; nobody may be at work."""
-        assert not self.actors
+        """Keep a copy; who still waits for a planner that has ended goes on to its end first."""
+        for actor in list(self.actors):
+            self.finish(actor)
         with self._away():
             if self.copy:
                 self.postgres.drop_database(self.copy)
