@@ -27,7 +27,7 @@ class _Planned:
 
 
 @contextmanager
-def _deciding(lifecycle: Lifecycle, why: str) -> Iterator[None]:
+def deciding(lifecycle: Lifecycle, why: str) -> Iterator[None]:
     """One transaction in which nobody plans, and no attempt begins at what is not done yet."""
     database, pipeline = lifecycle.database, lifecycle.pipeline.name
     with database.because(why):
@@ -54,7 +54,7 @@ def accept_loss(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
     database, pipeline = lifecycle.database, lifecycle.pipeline.name
     places, _ = lifecycle.cluster.partitions(lifecycle.pipeline.source.kafka.topics)
     starts = {place: mark.log_start for place, mark in lifecycle.cluster.watermarks(places).items()}
-    with _deciding(lifecycle, why):
+    with deciding(lifecycle, why):
         chains = database.chains(pipeline)
         if not chains:
             raise NotFound(
@@ -135,7 +135,7 @@ def _half_published(lifecycle: Lifecycle, manifest: Manifest) -> IllegalTransiti
 def accept_topic(lifecycle: Lifecycle, topic: str, why: str, *, dry_run: bool) -> Decision:
     """The topic under this name is another one now: its old chains end, the next plan reads the new one from 0."""
     places, _ = lifecycle.cluster.partitions([topic])
-    with _deciding(lifecycle, why):
+    with deciding(lifecycle, why):
         chains = [one for one in _refused(lifecycle, topic) if one.blocked_end is None]
         back = [chain for chain in chains if chain.at in places]
         if not back:
@@ -154,7 +154,7 @@ def accept_truncation(
     Default: where the log ended when the truncation was noticed. Records written before that are not told apart. What
     was planned below ``start`` and is not published yet stays planned.
     """
-    with _deciding(lifecycle, why):
+    with deciding(lifecycle, why):
         refused = [one for one in _refused(lifecycle, topic) if one.at.partition == partition]
         chains = [one for one in refused if one.blocked_end is not None]
         if not chains:
@@ -241,7 +241,7 @@ def extend_back(lifecycle: Lifecycle, start: datetime | None, why: str, *, dry_r
     at = lifecycle.cluster.offsets_at(places, start) if start else {}
     begin = {place: _first(mark, at.get(place)) if start else mark.log_start for place, mark in marks.items()}
     check_for_plan(pipeline, database, lifecycle.sinks, dry_run=dry_run)
-    with _deciding(lifecycle, why):
+    with deciding(lifecycle, why):
         chains = {chain.at: chain for chain in database.chains(pipeline)}
         older = [Range(at, begin[at], chain.anchor) for at, chain in sorted(chains.items()) if _older(begin, chain)]
         if not older:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tidemark.accepting import give_up_outlived
+from tidemark.accepting import deciding, give_up_outlived
 from tidemark.errors import LakeConflict
 from tidemark.layout import RecordName
 from tidemark.lifecycle import Lifecycle
@@ -53,9 +53,7 @@ def adopt(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
     lines = [f"manifest {one.manifest} attempt {one.attempt}: {one.objects} objects" for one in unknown]
     if dry_run:
         return Decision(tuple(lines), tuple(one.manifest for one in unknown), dry_run)
-    with database.because(why):
-        database.lock_planning(pipeline)
-        database.lock_undone(pipeline)
+    with deciding(lifecycle, why):
         _take_identity(lifecycle)
         database.remember_pipeline(pipeline, {sink.name: sink.target for sink in lifecycle.sinks})
         run_key = f"adopt__{datetime.now(UTC).isoformat()}"
