@@ -3,7 +3,7 @@
 Every verb can say what it would do (a dry run), and does it in one transaction whose history names who and why.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,15 +24,24 @@ class _Planned:
     chain: int
     covered: Range
     manifest: Manifest
+    life_end: int | None  # of a chain that is retired
 
 
 @contextmanager
-def deciding(lifecycle: Lifecycle, why: str) -> Iterator[None]:
-    """One transaction in which nobody plans, and no attempt begins at what is not done yet."""
+def deciding(lifecycle: Lifecycle, why: str, also: Sequence[int] = ()) -> Iterator[None]:
+    """One transaction in which nobody plans, and no attempt begins at what is not done, nor at those of ``also``."""
     database, pipeline = lifecycle.database, lifecycle.pipeline.name
     with database.because(why):
         database.lock_planning(pipeline)
-        database.lock_undone(pipeline)
+        database.lock_undone(pipeline, also)
+        yield
+
+
+@contextmanager
+def _deciding_of_all(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Iterator[None]:
+    """As ``deciding``; refused when a target knows more than the database, which would take that for unread."""
+    check_for_plan(lifecycle.pipeline.name, lifecycle.database, lifecycle.sinks, dry_run=dry_run)
+    with deciding(lifecycle, why):
         yield
 
 
@@ -46,7 +55,8 @@ def _noted(lifecycle: Lifecycle, verb: str, decision: Decision) -> Decision:
 def _planned(lifecycle: Lifecycle) -> list[_Planned]:
     database, pipeline = lifecycle.database, lifecycle.pipeline.name
     manifests = {one.id: one for one in database.manifests(pipeline, UNDONE)}
-    return [_Planned(chain, covered, manifests[one]) for chain, covered, one in database.undone_ranges(pipeline)]
+    rows = database.undone_ranges(pipeline)
+    return [_Planned(chain, covered, manifests[one], life_end) for chain, covered, one, life_end in rows]
 
 
 def accept_loss(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
@@ -54,7 +64,7 @@ def accept_loss(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
     database, pipeline = lifecycle.database, lifecycle.pipeline.name
     places, _ = lifecycle.cluster.partitions(lifecycle.pipeline.source.kafka.topics)
     starts = {place: mark.log_start for place, mark in lifecycle.cluster.watermarks(places).items()}
-    with deciding(lifecycle, why):
+    with _deciding_of_all(lifecycle, why, dry_run=dry_run):
         chains = database.chains(pipeline)
         if not chains:
             raise NotFound(
@@ -93,8 +103,7 @@ def _below(covered: Range, end: int) -> Range:
 
 def _unpublished(lifecycle: Lifecycle, planned: list[_Planned]) -> list[_Planned]:
     """What no sink has: only that can be given up. Output that lacks nothing but its mark is an error."""
-    found = [one for one in planned if not one.manifest.publications]
-    for one in {each.manifest.id: each.manifest for each in found}.values():
+    for one in {each.manifest.id: each.manifest for each in planned}.values():
         if lifecycle.is_put(one):
             raise IllegalTransition(
                 "nothing of it is lost: the output of an attempt that died is there, and only its mark is missing",
@@ -103,7 +112,7 @@ def _unpublished(lifecycle: Lifecycle, planned: list[_Planned]) -> list[_Planned
                 pipeline=one.pipeline,
                 manifest=one.id,
             )
-    return found
+    return [one for one in planned if not one.manifest.publications]
 
 
 def _stay(lifecycle: Lifecycle, planned: list[_Planned]) -> list[str]:
@@ -135,7 +144,7 @@ def _half_published(lifecycle: Lifecycle, manifest: Manifest) -> IllegalTransiti
 def accept_topic(lifecycle: Lifecycle, topic: str, why: str, *, dry_run: bool) -> Decision:
     """The topic under this name is another one now: its old chains end, the next plan reads the new one from 0."""
     places, _ = lifecycle.cluster.partitions([topic])
-    with deciding(lifecycle, why):
+    with _deciding_of_all(lifecycle, why, dry_run=dry_run):
         chains = [one for one in _refused(lifecycle, topic) if one.blocked_end is None]
         back = [chain for chain in chains if chain.at in places]
         if not back:
@@ -154,7 +163,7 @@ def accept_truncation(
     Default: where the log ended when the truncation was noticed. Records written before that are not told apart. What
     was planned below ``start`` and is not published yet stays planned.
     """
-    with deciding(lifecycle, why):
+    with _deciding_of_all(lifecycle, why, dry_run=dry_run):
         refused = [one for one in _refused(lifecycle, topic) if one.at.partition == partition]
         chains = [one for one in refused if one.blocked_end is not None]
         if not chains:
@@ -203,18 +212,14 @@ def _retire(lifecycle: Lifecycle, chains: list[Chain], *, dry_run: bool, anchor:
 def give_up_outlived(lifecycle: Lifecycle) -> list[str]:
     """What is planned on chains that a newer life of their partition has retired, and is not there any more: one line
     for each range that is lost of it. Called inside a decision's transaction."""
-    chains = {chain.at: chain for chain in lifecycle.database.chains(lifecycle.pipeline.name)}
-    partitions = {(at.topic, at.partition) for at in chains}
     lines = []
     for one in _planned(lifecycle):
-        at, chain = one.covered.at, chains.get(one.covered.at)
-        goes_on = chain and chain.incarnation == one.covered.incarnation
-        if goes_on or one.manifest.publications or (at.topic, at.partition) not in partitions:
+        if one.life_end is None or one.manifest.publications:
             continue
-        start = max(one.covered.start, chain.anchor if chain else 0)
+        start = max(one.covered.start, one.life_end)
         if start < one.covered.end:
             lifecycle.database.accept_loss(one.chain, start, one.covered.end)
-            lines.append(_is_lost(Range(at, start, one.covered.end)))
+            lines.append(_is_lost(Range(one.covered.at, start, one.covered.end)))
     return lines
 
 
@@ -240,8 +245,7 @@ def extend_back(lifecycle: Lifecycle, start: datetime | None, why: str, *, dry_r
     marks = lifecycle.cluster.watermarks(places)
     at = lifecycle.cluster.offsets_at(places, start) if start else {}
     begin = {place: _first(mark, at.get(place)) if start else mark.log_start for place, mark in marks.items()}
-    check_for_plan(pipeline, database, lifecycle.sinks, dry_run=dry_run)
-    with deciding(lifecycle, why):
+    with _deciding_of_all(lifecycle, why, dry_run=dry_run):
         chains = {chain.at: chain for chain in database.chains(pipeline)}
         older = [Range(at, begin[at], chain.anchor) for at, chain in sorted(chains.items()) if _older(begin, chain)]
         if not older:

@@ -5,7 +5,7 @@ between records that the database does not know either are planned anew: ``tidem
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ from tidemark.lifecycle import Lifecycle
 from tidemark.model import MALFORMED, Decision, Manifest, RangeKind, Receipt, RunKind, range_from
 from tidemark.offsets import Range, TopicPartition
 from tidemark.planner import Chain
-from tidemark.sinks.publishing import Sink, highest
+from tidemark.sinks.publishing import Sink
 
 
 @dataclass(frozen=True)
@@ -39,22 +39,27 @@ class _Record:
         """One receipt per attempt, lowest first, with the objects of all sinks that it published."""
         joined: dict[int, Receipt] = {}
         for one in sorted(self.receipts.values(), key=lambda receipt: receipt.attempt):
-            other = joined.get(one.attempt)
-            joined[one.attempt] = one if other is None else replace(other, objects=other.objects + one.objects)
+            joined[one.attempt] = one.joined(joined.get(one.attempt))
         return list(joined.values())
 
 
 def adopt(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
-    """Bring the database up to what the lake's records say; raises ``LakeConflict`` where both cannot be true."""
+    """Bring the database up to what the lake's records say; raises ``LakeConflict`` where both cannot be true, and
+    ``IllegalTransition`` while an attempt is at work on what is not done, or on what would be adopted."""
     database, pipeline = lifecycle.database, lifecycle.pipeline.name
     records = _records(lifecycle)
-    known = {one.id: one for one in database.manifests(ids=[record.manifest for record in records])}
-    unknown = [record for record in records if not _is_known(lifecycle, record, known.get(record.manifest))]
-    lines = [f"manifest {one.manifest} attempt {one.attempt}: {one.objects} objects" for one in unknown]
-    if dry_run:
-        return Decision(tuple(lines), tuple(one.manifest for one in unknown), dry_run)
-    with deciding(lifecycle, why):
+    ids = [record.manifest for record in records]
+    with deciding(lifecycle, why, ids):
+        known = {one.id: one for one in database.manifests(ids=ids)}
+        unknown = [record for record in records if not _is_known(lifecycle, record, known.get(record.manifest))]
+        adopted = tuple(one.manifest for one in unknown)
+        lines = [f"manifest {one.manifest} attempt {one.attempt}: {one.objects} objects" for one in unknown]
+        lifecycle.refuse_at_work([*lifecycle.at_work(), *(known[one] for one in adopted if one in known)])
+        if dry_run:
+            return Decision(tuple(lines), adopted, dry_run)
         _take_identity(lifecycle)
+        if not unknown:
+            return Decision((), ())
         database.remember_pipeline(pipeline, {sink.name: sink.target for sink in lifecycle.sinks})
         run_key = f"adopt__{datetime.now(UTC).isoformat()}"
         run = database.insert_run(
@@ -63,16 +68,16 @@ def adopt(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
         for slice_number, record in enumerate(unknown):
             if record.manifest not in known:
                 database.adopt_manifest(run, pipeline, record.manifest, slice_number)
-        database.keep_manifest_ids_above(max(highest(sink.records(own=False)) for sink in lifecycle.sinks))
+        names = [name for sink in lifecycle.sinks for name in sink.records(own=False)]
+        database.keep_manifest_ids_above(max(one.manifest for one in names))
         holes = _insert_ranges(lifecycle, run, [one for one in unknown if one.manifest not in known], len(unknown))
         for record in unknown:
             _publish(lifecycle, record)
         lines += [f"{one.at.topic}-{one.at.partition}: offsets [{one.start}, {one.end}) are planned anew"
                   for one in holes]  # fmt: skip
         lines += give_up_outlived(lifecycle)
-        decision = Decision(tuple(lines), tuple(one.manifest for one in unknown))
-        if lines:
-            database.note_decision(pipeline, "adopt", decision)
+        decision = Decision(tuple(lines), adopted)
+        database.note_decision(pipeline, "adopt", decision)
     return decision
 
 
@@ -102,7 +107,7 @@ def _records(lifecycle: Lifecycle) -> list[_Record]:
 def _read(sink: Sink, name: RecordName, content: dict[str, Any]) -> tuple[Receipt, tuple[Range, ...]]:
     try:
         objects = [{**one, "sink": sink.name, "staged": ""} for one in content["objects"]]
-        raw = {"manifest_id": name.manifest, "attempt": name.attempt, "objects": objects}
+        raw = {"manifest_id": name.manifest, "attempt": name.attempt, "sinks": [sink.name], "objects": objects}
         receipt = Receipt.from_raw({**raw, "partitions": content["partitions"], "hours": content["hours"]})
         return receipt, tuple(range_from(one) for one in content["ranges"])
     except MALFORMED as damaged:
@@ -205,7 +210,8 @@ def _publish(lifecycle: Lifecycle, record: _Record) -> None:
     database = lifecycle.database
     database.unblock(record.manifest)
     for receipt in record.by_attempt():
-        database.adopt_attempt(receipt, asdict(receipt))
+        whole = receipt.joined(database.receipt(record.manifest, receipt.attempt))
+        database.adopt_attempt(whole, asdict(whole))
     newest = database.newest_attempt(record.manifest)
     for sink in lifecycle.sinks:
         if sink.name in record.receipts:

@@ -19,8 +19,9 @@ from tidemark.errors import (
 )
 from tidemark.failpoints import failpoint
 from tidemark.kafka import KafkaCluster
+from tidemark.lives import refuse_outlived
 from tidemark.manifest.database import ManifestDatabase
-from tidemark.model import AttemptState, Counts, Manifest, ManifestState, Order, Receipt, SinkOrder
+from tidemark.model import AttemptState, Counts, Manifest, ManifestState, Order, Receipt, SinkOrder, receipt_of_tasks
 from tidemark.named_connections import Lookup, from_environment
 from tidemark.pipeline import Pipeline
 from tidemark.planner import Limits
@@ -83,7 +84,7 @@ class Lifecycle:
         if manifest.state is ManifestState.DONE and not replay:
             return Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, published_counts(manifest))
         if manifest.retired:
-            self._refuse_retired(manifest)
+            self._refuse_done_before(manifest)
             replay = False
         refuse_moved(self.pipeline.name, self.database, self.sinks)
         work = _Work(manifest, 0, replay)
@@ -126,6 +127,7 @@ class Lifecycle:
         sinks = self._to_do(work)
         if not sinks:
             return self.publisher.recovered(manifest, attempt)
+        refuse_outlived(self.pipeline.name, self.database, manifest.id)
         self.cluster.check(self.pipeline.name, manifest.id, manifest.ranges, before_reading=True)
         wanted, decode = sinks, self.pipeline.decode.order()
         for sink in work.without_failed(wanted):
@@ -134,7 +136,7 @@ class Lifecycle:
         sinks = work.without_failed(wanted)
         failed = {sink.name: work.failed[sink.name] for sink in wanted if sink.name in work.failed}
         order = self.order(manifest, attempt, sinks)
-        receipt = stage(order) if manifest.ranges else Receipt(manifest.id, attempt, (), ())
+        receipt = stage(order) if manifest.ranges else receipt_of_tasks(order, [])
         failpoint("stage.done")
         check_equations(self.pipeline, self.cluster, manifest, receipt, [sink.name for sink in sinks])
         self._refuse_shrunk(manifest, receipt)
@@ -154,12 +156,13 @@ class Lifecycle:
         fingerprint = self.pipeline.fingerprint()
         if any(made_by != fingerprint for receipt, made_by in lower if receipt.attempt in published):
             return self.sinks
-        newest = self._recoverable(lower)
-        return [sink for sink in missing if newest is None or not self._recovers(work, sink, newest)]
+        return [sink for sink in missing if not self._recovers(work, sink, self._recoverable(lower, sink))]
 
-    def _recoverable(self, lower: Sequence[tuple[Receipt, str]]) -> Receipt | None:
-        """The newest receipt, if the code is the same: its attempt may be removing what every lower one has put."""
-        return next((receipt for receipt, made_by in lower[:1] if made_by == self.pipeline.fingerprint()), None)
+    def _recoverable(self, lower: Sequence[tuple[Receipt, str]], sink: Sink) -> Receipt | None:
+        """The newest receipt of work for a sink, if the code is the same: its attempt may be removing what every lower
+        one has put there."""
+        own = [(receipt, made_by) for receipt, made_by in lower if sink.name in receipt.sinks]
+        return next((receipt for receipt, made_by in own[:1] if made_by == self.pipeline.fingerprint()), None)
 
     def is_put(self, manifest: Manifest) -> bool:
         """Whether a dead attempt's output is in a sink, where only the mark is missing.
@@ -167,14 +170,15 @@ class Lifecycle:
         What is merged into a table cannot be taken back, so there it counts whatever code has made it.
         """
         lower = self.database.receipts_below(manifest.id, manifest.attempt + 1)
-        newest = self._recoverable(lower)
         return any(
-            sink.recorded_attempt(manifest.id) is not None if sink.merges else newest and is_put(manifest, sink, newest)
+            sink.recorded_attempt(manifest.id) is not None
+            if sink.merges
+            else (newest := self._recoverable(lower, sink)) and is_put(manifest, sink, newest)
             for sink in (self._missing(manifest) if lower else ())
         )
 
-    def _recovers(self, work: _Work, sink: Sink, receipt: Receipt) -> bool:
-        if sink.name in work.failed:
+    def _recovers(self, work: _Work, sink: Sink, receipt: Receipt | None) -> bool:
+        if receipt is None or sink.name in work.failed:
             return False
         return self.publisher.recover(work.manifest, work.attempt, sink, receipt)
 
@@ -204,24 +208,15 @@ class Lifecycle:
     def _missing(self, manifest: Manifest) -> list[Sink]:
         return [sink for sink in self.sinks if manifest.published(sink.name) is None]
 
-    def _refuse_retired(self, manifest: Manifest) -> None:
-        """Of what was planned on a chain that has ended, only what nobody has read may be done, and only where the
-        next incarnation began above it: that is still there after a truncation."""
-        unread = bool(self._missing(manifest))
-        if manifest.state is ManifestState.DONE or (unread and not self._lies_below_truncations(manifest)):
+    def _refuse_done_before(self, manifest: Manifest) -> None:
+        """Of what was planned on a chain that has ended, only what is not done may be worked at."""
+        if manifest.state is ManifestState.DONE:
             raise TopicChanged(
                 "the manifest was planned on a topic that is another one now; Kafka has other records at its offsets",
                 next_step="what is published of it stays; it cannot be done again",
                 pipeline=self.pipeline.name,
                 manifest=manifest.id,
             )
-
-    def _lies_below_truncations(self, manifest: Manifest) -> bool:
-        chains = {chain.at: chain for chain in self.database.chains(self.pipeline.name)}
-        return all(
-            one.at in chains and (one.incarnation == chains[one.at].incarnation or one.end <= chains[one.at].anchor)
-            for one in manifest.ranges
-        )
 
     def limits(self) -> Limits:
         """How much one slice may hold, by the record size measured so far."""

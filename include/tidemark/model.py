@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import pairwise
@@ -184,13 +184,14 @@ def range_from(raw: Mapping[str, Any]) -> Range:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What one attempt made: measured counts, and every object with its final key.
+    """What one attempt made for the ``sinks`` it worked for: measured counts, and every object with its final key.
 
     ``hours`` maps an event hour (``2013-01-01T10``, UTC) to ``[written, late]``.
     """
 
     manifest_id: int
     attempt: int
+    sinks: tuple[str, ...]
     partitions: tuple[PartitionCount, ...]
     objects: tuple[PublishedObject, ...]
     hours: dict[str, list[int]] = field(default_factory=dict)
@@ -206,6 +207,12 @@ class Receipt:
             filtered=sum(one.filtered for one in self.partitions),
             deduplicated=sum(one.deduplicated for one in self.partitions),
         )
+
+    def joined(self, other: "Receipt | None") -> "Receipt":
+        """This one, and of the same attempt what ``other`` says of sinks that are not in this one."""
+        more = tuple(sink for sink in other.sinks if sink not in self.sinks) if other else ()
+        objects = tuple(one for one in other.objects if one.sink in more) if other else ()
+        return replace(self, sinks=self.sinks + more, objects=self.objects + objects)
 
     def objects_of(self, sink: str) -> tuple[PublishedObject, ...]:
         return tuple(one for one in self.objects if one.sink == sink)
@@ -229,6 +236,7 @@ class Receipt:
         return cls(
             manifest_id=raw["manifest_id"],
             attempt=raw["attempt"],
+            sinks=tuple(raw["sinks"]),
             partitions=tuple(
                 PartitionCount(**{**one, "gaps": tuple((start, end) for start, end in one["gaps"])})
                 for one in raw["partitions"]
@@ -258,6 +266,7 @@ def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receip
     return Receipt(
         order.manifest_id,
         order.attempt,
+        tuple(sink.name for sink in order.sinks),
         _joined(order, tasks),
         tuple(objects),
         sum_of_hours(task["hours"] for task in tasks),

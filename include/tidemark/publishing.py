@@ -19,6 +19,7 @@ from enum import StrEnum
 
 from tidemark.errors import Fenced, TidemarkError
 from tidemark.failpoints import failpoint
+from tidemark.lives import refuse_outlived
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.model import AttemptState, Counts, Manifest, ManifestState, Receipt
 from tidemark.sinks.publishing import Sink
@@ -66,6 +67,7 @@ class Publisher:
         failures = list(failed.values())
         attempt = receipt.attempt
         if not self.database.store_receipt(receipt, asdict(receipt)):
+            refuse_outlived(self.pipeline, self.database, manifest.id)
             raise self.overtaken(manifest.id, attempt)
         self._discard_unpublished(manifest, attempt, sinks)
         failpoint("publish.receipt")

@@ -13,7 +13,7 @@ from tidemark.errors import (
 )
 from tidemark.layout import RecordName
 from tidemark.manifest.database import ManifestDatabase
-from tidemark.sinks.publishing import Sink, highest, newest
+from tidemark.sinks.publishing import Sink, newest
 
 # Manifests whose records are compared at each plan, so that it costs the same after years; an attempt compares its own.
 RECENT = 10_000
@@ -46,9 +46,10 @@ def check_for_plan(pipeline: str, database: ManifestDatabase, sinks: Sequence[Si
         raise silent[0][1]
     last, last_own = database.highest_manifest(), database.highest_manifest(pipeline)
     for sink, names in found:
-        sink.refuse_records_beyond(last, highest(names))
-        attempts = {of: name.attempt for of, name in newest(one for one in names if one.pipeline == pipeline).items()}
-        sink.refuse_records_beyond(last_own, max(attempts, default=0))
+        own = newest(one for one in names if one.pipeline == pipeline)
+        sink.refuse_records_beyond(last, names)
+        sink.refuse_records_beyond(last_own, own.values())
+        attempts = {of: name.attempt for of, name in own.items()}
         for manifest, attempt in database.attempts_forgotten(attempts):
             sink.refuse_attempts_beyond(manifest, attempt, attempts[manifest])
     return [f"sink {sink.name} was not asked what it holds: {error.what}" for sink, error in silent]

@@ -12,7 +12,7 @@ from sandbox.s3 import S3
 from tests.faults.figures import REACHED
 from tests.faults.lakes import BucketLake
 from tests.faults.model_world import ModelWorld, Settings
-from tests.faults.schedules import Play
+from tests.faults.play import Play
 from tests.s3_world import CONNECTION
 from tidemark.named_connections import variable_of
 

@@ -40,13 +40,12 @@ class Oracle:
     def __init__(self, world: ModelWorld) -> None:
         self.world = world
         self.behind = False  # the database was restored and has not adopted what the lake knows
-        self.read: dict[tuple[int, int], list[object]] = {}
-        self.serials: dict[int, set[int]] = {}  # of the records that each manifest shows
         self.forget()
 
     def forget(self) -> None:
         """The database is another one from here on."""
-        self.serials.clear()
+        self.read: dict[tuple[int, int], list[object]] = {}
+        self.serials: dict[int, set[int]] = {}  # of the records that each manifest shows
         self.chains: dict[int, list[Piece]] = {}
         self.runs: dict[str, Any] = {}
         self.manifests: dict[int, Manifest] = {}

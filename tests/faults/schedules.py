@@ -1,59 +1,13 @@
 """Schedules written by hand, each for one promise; the mutation checks break the promise and play them again."""
 
-from collections.abc import Callable
 from pathlib import PurePath
 
-from tests.faults.actors import Actor, Fault
-from tests.faults.model_world import ModelWorld
-from tests.faults.oracle import Oracle, Violated
-from tests.faults.restoring import restored
-from tests.faults.settling import settle
-from tidemark.errors import DataLost, Fenced, IllegalTransition, TidemarkError, TopicChanged
-from tidemark.model import ManifestState
+from tests.faults.actors import Fault
+from tests.faults.oracle import Violated
+from tests.faults.play import Play, Schedule
+from tests.faults.schedules_of_lives import OF_LIVES, TRUNCATED
+from tidemark.errors import Fenced
 from tidemark.publishing import Ending
-
-Schedule = Callable[["Play"], None]
-
-
-class Play:
-    """One world with its oracle, which looks after every step: ``play(world.finish(actor))``."""
-
-    def __init__(self, world: ModelWorld) -> None:
-        self.world = world
-        self.oracle = Oracle(world)
-
-    def __call__(self, _: None) -> None:
-        self.oracle.check()
-
-    def end(self, actor: Actor) -> Actor:
-        """To its end, whatever that is."""
-        self(self.world.finish(actor))
-        return actor
-
-    def well(self, actor: Actor) -> Actor:
-        """To its end, which must be good."""
-        assert self.end(actor).error is None, actor.error
-        return actor
-
-    def refused(self, actor: Actor, kind: type[TidemarkError]) -> None:
-        error = self.end(actor).error
-        if not isinstance(error, kind):
-            raise Violated(f"I22 never silent: {actor.name} said {error!r}, not {kind.__name__}")
-
-    def settle(self, *, wake: bool = True, after_restore: bool = False) -> None:
-        settle(self.world, self.oracle, wake=wake, restored=after_restore)
-
-    def planned(self, records: int = 5) -> None:
-        """Records of both partitions, planned and not done."""
-        self.world.produce(records)
-        self.world.produce(records, partition=1, bad=True)
-        self.well(self.world.plan())
-
-    def run(self) -> None:
-        """Plan up to now and do it all."""
-        planner = self.well(self.world.plan())
-        for manifest in getattr(planner.result, "manifests", ()):
-            self.well(self.world.process(manifest))
 
 
 def _overtaken_at(point: str) -> Schedule:
@@ -136,21 +90,6 @@ def killed_while_it_puts(play: Play) -> None:
     play.settle()
 
 
-def recreated_while_it_is_read(play: Play) -> None:
-    """The new topic is long enough to be read at the old offsets, without any error."""
-    world = play.world
-    play.planned()
-    attempt = world.process(1)
-    play(world.run_to(attempt, "attempt.started"))
-    play(world.step(attempt))
-    world.recreate()
-    world.produce(20)
-    world.produce(20, partition=1)
-    play.refused(attempt, TopicChanged)
-    play.refused(world.plan(), TopicChanged)
-    play.settle()
-
-
 def planner_overtaken(play: Play) -> None:
     """It asked Kafka, then another planned, and more records came in."""
     world = play.world
@@ -177,110 +116,6 @@ def transactions_open_aborted_and_committed(play: Play) -> None:
     world.end(commit=False, partition=1)
     play.run()
     play.settle()
-
-
-def retention_takes_what_was_not_read(play: Play) -> None:
-    world = play.world
-    play.planned()
-    world.produce(4)
-    world.delete_records(1.0)
-    play.refused(world.plan(), DataLost)
-    play.refused(world.process(1), DataLost)
-    play.well(world.accept_loss())
-    play.run()
-    play.settle()
-
-
-def retention_takes_what_only_lacks_its_mark(play: Play) -> None:
-    """Its output is there, so it is neither lost nor may be given up."""
-    world = play.world
-    play.planned()
-    killed = world.process(1)
-    play(world.run_to(killed, "publish.before_mark"))
-    play(world.kill(killed))
-    world.delete_records(1.0)
-    play.refused(world.accept_loss(), IllegalTransition)
-    assert play.well(world.process(1)).result.ending is Ending.RECOVERED  # type: ignore[attr-defined]
-    play.settle()
-
-
-def truncated_below_the_chain(play: Play) -> None:
-    world = play.world
-    play.run()
-    world.produce(6)
-    play.run()
-    world.truncate(3)
-    play.refused(world.plan(), TopicChanged)
-    world.produce(9)
-    play.refused(world.plan(), TopicChanged)
-    play.well(world.accept_truncation())
-    play.run()
-    play.settle()
-
-
-def truncated_while_an_older_slice_is_unread(play: Play) -> None:
-    """What lies below the truncation stays planned, and what newer slices published of it is not read again."""
-    world = play.world
-    world.produce(14)
-    play.well(world.plan())
-    play.well(world.process(2))
-    play.well(world.process(3))
-    world.truncate(2)
-    play.refused(world.plan(), TopicChanged)
-    world.produce(6)
-    play.well(world.accept_truncation())
-    play.run()
-    assert world.database.manifest(1).state is ManifestState.PLANNED
-    play.settle()
-
-
-def restored_from_before_a_truncation_was_accepted(play: Play) -> None:
-    """The records tell of two lives of one partition, whose offsets overlap."""
-    world = play.world
-    world.produce(5)
-    play.run()
-    world.snapshot()
-    world.produce(5)
-    play.run()
-    world.truncate(3)
-    play.refused(world.plan(), TopicChanged)
-    play.well(world.accept_truncation())
-    world.produce(5)
-    play.run()
-    assert restored(world, play.oracle, killed_at=None)
-    play.settle(after_restore=True)
-
-
-def restored_from_an_older_copy(play: Play) -> None:
-    world = play.world
-    play.planned()
-    play.well(world.process(1))
-    world.snapshot()
-    play.well(world.process(2))
-    world.produce(9)
-    play.run()
-    world.change_code()
-    play.well(world.process(1, replay=True))
-    assert restored(world, play.oracle, killed_at=20)
-    play.settle(after_restore=True)
-
-
-def restored_and_an_attempt_without_a_record_is_forgotten(play: Play) -> None:
-    """Its manifest gets no number again, since a later one left a record; its offsets are planned anew."""
-    world = play.world
-    play.run()
-    world.snapshot()
-    world.produce(5)
-    play.well(world.plan())
-    forgotten = world.process(1)
-    play(world.run_to(forgotten, "publish.before_record"))
-    play(world.kill(forgotten))
-    world.produce(5)
-    later = play.well(world.plan())
-    for manifest in later.result.manifests:  # type: ignore[attr-defined]
-        play.well(world.process(manifest))
-    assert restored(world, play.oracle, killed_at=None)
-    play.settle(after_restore=True)
 
 
 def the_answer_to_its_mark_is_lost(play: Play) -> None:
@@ -349,27 +184,24 @@ OVERTAKEN = {f"overtaken at {point}": _overtaken_at(point) for point in (
     "attempt.started", "read.before", "stage.mid", "stage.done", "publish.receipt", "publish.mid",
     "publish.before_record", "publish.before_mark",
 )}  # fmt: skip
-SCHEDULES: dict[str, Schedule] = OVERTAKEN | {
-    one.__name__.replace("_", " "): one
-    for one in (
-        overtaken_by_one_that_has_put_nothing,
-        killed_between_record_and_mark,
-        recovered_while_another_discards,
-        killed_while_it_cleans_after_a_replay,
-        killed_while_it_puts,
-        recreated_while_it_is_read,
-        planner_overtaken,
-        transactions_open_aborted_and_committed,
-        retention_takes_what_was_not_read,
-        retention_takes_what_only_lacks_its_mark,
-        truncated_below_the_chain,
-        truncated_while_an_older_slice_is_unread,
-        restored_from_before_a_truncation_was_accepted,
-        restored_from_an_older_copy,
-        restored_and_an_attempt_without_a_record_is_forgotten,
-        the_answer_to_its_mark_is_lost,
-        its_session_ends_while_it_puts,
-        swept_while_replays_go_on,
-        repaired_while_a_replay_publishes,
-    )
-}
+SCHEDULES: dict[str, Schedule] = (
+    OVERTAKEN
+    | TRUNCATED
+    | {
+        one.__name__.replace("_", " "): one
+        for one in (
+            overtaken_by_one_that_has_put_nothing,
+            killed_between_record_and_mark,
+            recovered_while_another_discards,
+            killed_while_it_cleans_after_a_replay,
+            killed_while_it_puts,
+            planner_overtaken,
+            transactions_open_aborted_and_committed,
+            the_answer_to_its_mark_is_lost,
+            its_session_ends_while_it_puts,
+            swept_while_replays_go_on,
+            repaired_while_a_replay_publishes,
+            *OF_LIVES,
+        )
+    }
+)

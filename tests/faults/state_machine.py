@@ -152,7 +152,7 @@ class Schedules(RuleBasedStateMachine):
                 self.world.delete_records(size / 9, **where)
             case Happening.TRUNCATION:
                 self.world.truncate(size, **where)
-                self.world.produce(size % 3, **where)
+                self.world.produce(size if at else 0, **where)  # also to the length it had
             case Happening.RECREATION:
                 self.world.recreate(topic=name, partitions=1 + size % 2)
                 self.world.produce(size * 3 if at else 0, topic=name)

@@ -366,3 +366,18 @@ def flattened(node: dict[str, object]) -> Iterator[dict[str, object]]:
     yield node
     for below in node.get("Plans", []):  # type: ignore[attr-defined]
         yield from flattened(below)
+
+
+def test_ids_that_an_open_plan_has_taken_are_not_given_out_again(database: str, chain: int) -> None:
+    """An adoption beside it sets the sequence, and sees only what is committed."""
+    planned = {"cut_at": None, "reached": True, "covered_by": [], "notes": []}
+    with ManifestDatabase(database, "planner") as planner, ManifestDatabase(database, "adopter") as adopter:
+        with planner.transaction():
+            taken = planner.insert_manifests(planner.insert_run("demo", "two", RunKind.MANUAL, **planned), "demo", 3)
+            with adopter.transaction():
+                adopter.keep_manifest_ids_above(2)
+        with adopter.transaction():
+            [later] = adopter.insert_manifests(
+                adopter.insert_run("demo", "three", RunKind.MANUAL, **planned), "demo", 1
+            )
+    assert later > max(taken)

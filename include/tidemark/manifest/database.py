@@ -175,14 +175,18 @@ class ManifestDatabase:
         """Give offsets up, behind the chain's end or in unpublished ranges; the manifests that lost some."""
         return [row["id"] for row in self._rows("accept_loss", chain=chain, start=start, end=end)]
 
-    def lock_undone(self, pipeline: str) -> None:
-        """Until the transaction ends, no attempt begins at a manifest that is not done."""
-        self._rows("lock_undone", pipeline=pipeline)
+    def lock_undone(self, pipeline: str, also: Sequence[int] = ()) -> None:
+        """Until the transaction ends, no attempt begins at a manifest that is not done, nor at those of ``also``."""
+        self._rows("lock_undone", pipeline=pipeline, also=list(also))
 
-    def undone_ranges(self, pipeline: str) -> list[tuple[int, Range, int]]:
-        """(chain id, range, manifest id) of what is not done, also on retired chains."""
+    def undone_ranges(self, pipeline: str) -> list[tuple[int, Range, int, int | None]]:
+        """(chain id, range, manifest id, where the chain's life ended if it is retired) of what is not done."""
         rows = self._rows("undone_ranges", pipeline=pipeline)
-        return [(row["chain_id"], range_from(row["covered"]), row["manifest_id"]) for row in rows]
+        return [(row["chain_id"], range_from(row["covered"]), row["manifest_id"], row["life_end"]) for row in rows]
+
+    def outlived(self, manifest: int) -> list[Row]:
+        """Its ranges that reach above where their life of the partition is known to have ended."""
+        return self._rows("outlived", manifest=manifest)
 
     def note_decision(self, pipeline: str, verb: str, decision: Decision) -> None:
         """The history entry of a decision; in the transaction of ``because``, which knows who and why."""
@@ -246,7 +250,7 @@ class ManifestDatabase:
         return int(rows[0]["attempt"])
 
     def store_receipt(self, receipt: Receipt, raw: Row) -> bool:
-        """False: a newer attempt has taken over."""
+        """False: a newer attempt has taken over, or Kafka has other records at its offsets now (``outlived``)."""
         values = {"manifest": receipt.manifest_id, "attempt": receipt.attempt, "receipt": Jsonb(raw)}
         return self._changed("store_receipt", **values) is not None
 
@@ -300,12 +304,9 @@ class ManifestDatabase:
         states: Sequence[ManifestState] | None = None,
         ids: Sequence[int] | None = None,
     ) -> list[Manifest]:
-        values = {
-            "pipeline": pipeline,
-            "states": None if states is None else [one.value for one in states],
-            "ids": None if ids is None else list(ids),
-        }
-        return [_manifest(row) for row in self._rows("manifests", **values)]
+        chosen = None if states is None else [one.value for one in states]
+        rows = self._rows("manifests", pipeline=pipeline, states=chosen, ids=None if ids is None else list(ids))
+        return [_manifest(row) for row in rows]
 
     def manifest(self, manifest: int) -> Manifest:
         found = self.manifests(ids=[manifest])

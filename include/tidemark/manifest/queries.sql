@@ -130,16 +130,21 @@ WHERE id = ANY (%(chains)s) AND retired_at IS NULL;
 UPDATE chain SET blocked = NULL, blocked_since = NULL, blocked_end = NULL WHERE id = ANY (%(chains)s);
 
 -- name: lock_undone
-SELECT id FROM manifest WHERE pipeline = %(pipeline)s AND state <> 'done' ORDER BY id FOR UPDATE;
+SELECT id FROM manifest WHERE pipeline = %(pipeline)s AND (state <> 'done' OR id = ANY (%(also)s)) ORDER BY id FOR UPDATE;
 
 -- name: undone_ranges
 SELECT r.chain_id, r.manifest_id, jsonb_build_object(
            'at', jsonb_build_object('topic', c.topic, 'topic_id', c.topic_id, 'partition', c.partition),
-           'start', r.start_offset, 'end', r.end_offset, 'incarnation', c.incarnation, 'anchor', a.end_offset) AS covered
+           'start', r.start_offset, 'end', r.end_offset, 'incarnation', c.incarnation, 'anchor', a.end_offset) AS covered,
+       CASE WHEN c.retired_at IS NOT NULL THEN life_end(c.id) END AS life_end
 FROM manifest m JOIN manifest_range r ON r.manifest_id = m.id JOIN chain c ON c.id = r.chain_id
 JOIN manifest_range a ON a.chain_id = r.chain_id AND a.kind = 'anchor'
 WHERE m.pipeline = %(pipeline)s AND m.state <> 'done'
 ORDER BY c.topic, c.partition, r.start_offset;
+
+-- name: outlived
+SELECT topic, partition, start_offset, end_offset, life_end, noticed FROM outlived_range
+WHERE manifest_id = %(manifest)s ORDER BY topic, partition, start_offset;
 
 -- name: accept_loss
 SELECT accept_loss(%(chain)s, %(start)s, %(end)s) AS id;
@@ -188,9 +193,11 @@ WHERE id = %(manifest)s AND state = 'blocked' RETURNING id;
 SELECT attempt FROM manifest WHERE id = %(manifest)s;
 
 -- name: store_receipt
+-- Only by the newest attempt, and only of what its records are still those it was planned on.
 WITH newest AS (SELECT id FROM manifest WHERE id = %(manifest)s AND attempt = %(attempt)s FOR UPDATE)
 UPDATE attempt a SET receipt = %(receipt)s FROM newest
 WHERE a.manifest_id = newest.id AND a.attempt = %(attempt)s AND a.state = 'running'
+  AND NOT EXISTS (SELECT FROM outlived_range o WHERE o.manifest_id = newest.id)
 RETURNING a.attempt;
 
 -- name: receipts_below
@@ -330,4 +337,5 @@ WHERE pipeline = %(pipeline)s AND retired_at IS NULL AND EXISTS (
     AND newer.partition = chain.partition AND newer.incarnation > chain.incarnation);
 
 -- name: keep_manifest_ids_above
-SELECT setval(pg_get_serial_sequence('tidemark.manifest', 'id'), %(id)s);
+-- Never lowered: ids above may be of a plan that has not committed.
+SELECT setval('manifest_id_seq', %(id)s) FROM manifest_id_seq WHERE last_value < %(id)s;

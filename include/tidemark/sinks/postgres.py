@@ -125,7 +125,7 @@ class PostgresSink(Sink):
         fence()
         for number in range(1, MERGES + 1):
             try:
-                self._put(receipt, ranges, database_id, mark)
+                self._put(receipt, ranges, database_id, fence, mark)
             except _BrokenOff as broken_off:
                 if number == MERGES:
                     raise broken_off.error from None
@@ -139,11 +139,12 @@ class PostgresSink(Sink):
             failpoint("publish.before_mark")
             mark()
 
-    def _put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, mark: Mark) -> None:
+    def _put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
         with self._transaction(receipt) as connection:
             if self._take_marker(connection, receipt, ranges, database_id):
                 failpoint("publish.mid")
                 self._merge(connection, receipt)
+                fence()  # it took its time: whoever lost its session meanwhile may have been given up by a person
             failpoint("publish.before_record")
             if self._shared is not None:
                 failpoint("publish.before_mark")

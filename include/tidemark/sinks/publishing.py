@@ -155,12 +155,13 @@ class Sink(ABC):
                 sink=self.name,
             )
 
-    def refuse_records_beyond(self, manifest: int, record: int) -> None:
+    def refuse_records_beyond(self, manifest: int, names: Iterable[RecordName]) -> None:
         """A target that knows more manifests than the database means an older database was restored."""
-        if record > manifest:
+        last = max(names, key=lambda one: one.manifest, default=None)
+        if last is not None and last.manifest > manifest:
             raise DatabaseBehindLake(
-                f"{self.target} holds a record of manifest {record}, this database ends at {manifest}",
-                next_step=f"nothing was planned; {self._restored()}",
+                f"{self.target} holds a record of manifest {last.manifest}, this database ends at {manifest}",
+                next_step=f"nothing was planned; {_restored(last.pipeline)}",
                 pipeline=self.pipeline,
                 sink=self.name,
             )
@@ -170,17 +171,18 @@ class Sink(ABC):
         if recorded is not None and recorded > attempt:
             raise DatabaseBehindLake(
                 f"{self.target} holds a record of attempt {recorded}, this database ends at attempt {attempt}",
-                next_step=f"nothing was started; {self._restored()}",
+                next_step=f"nothing was started; {_restored(self.pipeline)}",
                 pipeline=self.pipeline,
                 manifest=manifest,
                 sink=self.name,
             )
 
-    def _restored(self) -> str:
-        return (
-            "the database was restored from an older copy. Read the records back with: "
-            f"tidemark adopt {self.pipeline} --why TEXT"
-        )
+
+def _restored(pipeline: str) -> str:
+    return (
+        "the database was restored from an older copy. Read the records back with: "
+        f"tidemark adopt {pipeline} --why TEXT"
+    )
 
 
 def newest(names: Iterable[RecordName]) -> dict[int, RecordName]:
@@ -190,8 +192,3 @@ def newest(names: Iterable[RecordName]) -> dict[int, RecordName]:
         if name.manifest not in found or found[name.manifest].attempt < name.attempt:
             found[name.manifest] = name
     return found
-
-
-def highest(names: Iterable[RecordName]) -> int:
-    """The highest manifest id that a record names, 0 without one."""
-    return max((name.manifest for name in names), default=0)

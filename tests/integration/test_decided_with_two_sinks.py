@@ -1,0 +1,125 @@
+"""A lake and a table: what one of them has and the other lacks, when a person decides or an older database adopts."""
+
+import signal
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from confluent_kafka import TopicPartition
+
+from sandbox.postgres import Postgres
+from tests.table_world import TableWorld
+from tests.world import World, wait_stopped, wake
+
+MakeTableWorld = Callable[..., TableWorld]
+ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
+OF_THE_TABLE = "publish.before_mark:kill9@2"  # the lake is published first
+
+
+@pytest.fixture
+def world(make_table_world: MakeTableWorld) -> TableWorld:
+    """60 records, not planned, for one manifest and two sinks."""
+    world = make_table_world(has_lake=True, settings=ONE_MANIFEST)
+    world.produce(60)
+    return world
+
+
+def killed(world: TableWorld, *words: str, failpoint: str) -> None:
+    done = world.tidemark(*words, failpoint=failpoint)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def drop_records(world: TableWorld) -> None:
+    """Retention takes all there is."""
+    world.administer("delete_records", [TopicPartition(world.topic, at, 30) for at in range(2)])
+
+
+def test_what_only_lacks_the_mark_of_the_second_sink_is_not_lost(world: TableWorld) -> None:
+    killed(world, "run", "demo", failpoint=OF_THE_TABLE)
+    drop_records(world)
+    refused = world.here("accept-loss", "demo", "--why", "retention")
+    assert refused.exit_code == 1
+    assert "only its mark is missing" in refused.stderr
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_what_only_lacks_the_mark_of_the_second_sink_outlives_its_topic(world: TableWorld) -> None:
+    killed(world, "run", "demo", failpoint=OF_THE_TABLE)
+    world.broker.delete_topic(world.topic)
+    world.create_topic()
+    assert "was recreated" in world.here("plan", "demo").stderr
+    refused = world.here("accept-topic", "demo", "--topic", world.topic, "--why", "made anew")
+    assert "only its mark is missing" in refused.stderr
+    world.ok("retry", "demo")
+    world.assert_complete()
+    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "made anew")
+
+
+def test_output_of_one_sink_is_found_after_an_attempt_that_worked_for_the_other_only(world: TableWorld) -> None:
+    killed(world, "run", "demo", failpoint="publish.before_mark:kill9")
+    aside = world.lake.rename(world.folder / "aside")
+    world.lake.write_text("not a folder")
+    assert world.here("retry", "demo").exit_code == 1
+    assert world.rows() == world.latest(world.everything())
+    world.lake.unlink()
+    aside.rename(world.lake)
+    drop_records(world)
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_adopting_what_one_sink_published_forgets_nothing_of_the_other(world: TableWorld) -> None:
+    world.ok("run", "demo")
+    world.damage(world.json("manifests", "demo")[0])
+    killed(world, "replay", "demo", "--manifest", "1", failpoint="publish.before_mark:kill9")
+    world.ok("adopt", "demo", "--why", "the lake knows more")
+    published = {one["sink"]: one["attempt"] for one in world.json("show", "1")["publications"]}
+    assert published == {"files": 2, "postgres": 1}
+    world.ok("retry", "demo")
+    assert world.ok("audit", "demo", "--deep") == ""
+    world.ok("replay", "demo", "--manifest", "1")
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["same database", "another database"])
+def test_a_merge_whose_process_lost_its_session_does_not_commit_after_a_decision(
+    make_table_world: MakeTableWorld, same: bool
+) -> None:
+    """Nobody sees that it lives, so a person may give up what it is about to merge."""
+    world = make_table_world(same=same, settings=ONE_MANIFEST)
+    world.produce(60)
+    paused = world.start("run", "demo", failpoint="publish.mid:stop")
+    wait_stopped(paused)
+    with psycopg.connect(world.dsn, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
+            "WHERE l.locktype = 'advisory' AND d.datname = current_database() AND l.objsubid = 1"
+        )
+    drop_records(world)
+    world.ok("accept-loss", "demo", "--why", "retention")
+    assert wake(paused).returncode == 1
+    assert world.rows() == {}
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_pipeline_that_adopted_nothing_still_begins_where_its_file_says(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world(settings={"kafka": {"starting_offsets": "latest"}})
+    world.produce(40)
+    assert world.ok("adopt", "demo", "--why", "by mistake") == ""
+    world.ok("run", "demo")
+    assert world.rows() == {}
+
+
+def test_a_restored_database_names_the_pipeline_whose_records_it_lacks(
+    make_world: Callable[..., World], postgres: Postgres
+) -> None:
+    world = make_world()
+    other = make_world(settings={"pipeline": "other", "sinks": [{"files": {"root": str(world.lake)}}]})
+    for one in (world, other):
+        one.produce(20)
+    world.ok("run", "demo")
+    with postgres.temporary_database("older", world.dsn.rpartition("/")[2]) as older:
+        other.ok("run", "other")
+        world.dsn = older
+        assert "tidemark adopt other --why TEXT" in world.here("plan", "demo").stderr
