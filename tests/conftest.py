@@ -3,6 +3,7 @@
 import gc
 import json
 import logging
+import re
 import signal
 import uuid
 from collections.abc import Callable, Iterator
@@ -32,6 +33,8 @@ from tidemark.manifest.migrate import migrate
 from tidemark.spark.session import open_session
 
 TEMPLATE = "tidemark_template"
+GUARANTEES = Path(__file__).parents[1] / "docs" / "guarantees.md"
+NAMED = frozenset(re.findall(r"`(tests/[\w/]+\.py::test_\w+)`", GUARANTEES.read_text()))
 TopicFactory = Callable[..., str]
 
 
@@ -42,8 +45,8 @@ def pytest_configure() -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """``make test-faults`` runs these folders, and what is exhaustive anywhere."""
-    if item.path.parent.name in ("faults", "characterization"):
+    """``make test-faults`` runs these folders, what the guarantees name, and what is exhaustive anywhere."""
+    if item.path.parent.name in ("faults", "characterization") or item.nodeid.partition("[")[0] in NAMED:
         item.add_marker(pytest.mark.fault)
 
 

@@ -15,9 +15,20 @@ from tidemark.targets import OF_ONE_SINK
 
 
 def audit(lifecycle: Lifecycle, *, deep: bool = False) -> Iterator[Difference]:
-    """Every difference between chain, manifests, publications and output; ``deep`` reads all rows back."""
+    """Every difference between chain, manifests, publications and output; ``deep`` reads all rows back.
+
+    Of a manifest that a replay has published since it was looked up, nothing is said: it is another one now.
+    """
+    manifests = lifecycle.database.manifests(lifecycle.pipeline.name)
+    published = {one.id: one.publications for one in manifests}
+    for one in _differences(lifecycle, manifests, deep=deep):
+        now = lifecycle.database.manifests(ids=[one.manifest]) if one.manifest in published else []
+        if all(each.publications == published[each.id] for each in now):
+            yield one
+
+
+def _differences(lifecycle: Lifecycle, manifests: list[Manifest], *, deep: bool) -> Iterator[Difference]:
     name = lifecycle.pipeline.name
-    manifests = lifecycle.database.manifests(name)
     for row in lifecycle.database.broken_chains(name):
         yield Difference(
             None,

@@ -7,9 +7,11 @@ from pathlib import PurePosixPath
 from tidemark.difference import Difference
 from tidemark.layout import ENDINGS, OWNER, RECORDS, STAGING, ObjectName, RecordName
 from tidemark.lifecycle import Lifecycle
-from tidemark.model import Manifest, ManifestState, PublishedObject
+from tidemark.model import Manifest, ManifestState, PublishedObject, Receipt
 from tidemark.sinks.files import FilesSink
 from tidemark.sinks.formats import Unreadable, format_of
+
+Place = tuple[str, int, int]  # topic, partition, offset
 
 _ENDINGS = tuple(f".{one}" for one in ENDINGS)
 
@@ -27,7 +29,7 @@ def differences_of_files(
             yield from _object(sink, manifest_id, one, found.get(one.path), deep=deep)
     for manifest in manifests if deep else ():
         if manifest.published(sink.name):
-            yield from _offsets(sink, manifest, by_manifest.get(manifest.id, []))
+            yield from _offsets(lifecycle, sink, manifest, by_manifest.get(manifest.id, []))
     own = {manifest.id: manifest for manifest in lifecycle.database.manifests(lifecycle.pipeline.name)}
     for key, made_for in strays(lifecycle, sink, own):
         yield _stray(sink, key, own[made_for] if made_for else None)
@@ -115,9 +117,12 @@ def _object(
         yield Difference(manifest, f"{one.path} holds other rows than were written (digest {digest})", mend)
 
 
-def _offsets(sink: FilesSink, manifest: Manifest, objects: list[PublishedObject]) -> Iterator[Difference]:
-    """The offsets in the files, as a set, against the manifest's ranges: nothing twice, nothing from outside."""
-    seen: Counter[tuple[str, int, int]] = Counter()
+def _offsets(
+    lifecycle: Lifecycle, sink: FilesSink, manifest: Manifest, objects: list[PublishedObject]
+) -> Iterator[Difference]:
+    """The offsets in the files, as a set, against the manifest's ranges: nothing twice, nothing from outside, nothing
+    in a gap, and as many as were published. So none is missing, unless there are more gaps than the receipt lists."""
+    seen: Counter[Place] = Counter()
     for one in objects:
         try:
             with sink.store.open(one.path) as file:
@@ -125,24 +130,31 @@ def _offsets(sink: FilesSink, manifest: Manifest, objects: list[PublishedObject]
         except (Unreadable, OSError):
             continue  # said already
         seen.update(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
-    twice = [place for place, times in seen.items() if times > 1]
-    spans = {(one.at.topic, one.at.partition): range(one.start, one.end) for one in manifest.ranges}
-    outside = [place for place in seen if place[2] not in spans.get(place[:2], range(0))]
-    mend = f"tidemark replay {sink.pipeline} --manifest {manifest.id}"
-    if twice:
-        yield Difference(manifest.id, f"{len(twice):,} records twice, first {_place(twice[0])}", mend)
-    if outside:
-        yield Difference(manifest.id, f"{len(outside):,} records of other ranges, first {_place(outside[0])}", mend)
     publication = manifest.published(sink.name)
     assert publication is not None
-    counts = publication.counts
-    kept = counts.written + counts.dead_lettered
+    receipt = lifecycle.database.receipt(manifest.id, publication.attempt)
+    spans = {(one.at.topic, one.at.partition): range(one.start, one.end) for one in manifest.ranges}
+    wrong = {
+        "twice": [place for place, times in seen.items() if times > 1],
+        "of other ranges": [place for place in seen if place[2] not in spans.get(place[:2], range(0))],
+        "at offsets where none was read": [place for place in _in_gaps(receipt) if place in seen],
+    }
+    mend = f"tidemark replay {sink.pipeline} --manifest {manifest.id}"
+    for how, places in wrong.items():
+        if places:
+            topic, partition, offset = places[0]
+            what = f"{len(places):,} records {how}, first {topic}-{partition} offset {offset}"
+            yield Difference(manifest.id, what, mend)
+    kept = publication.counts.written + publication.counts.dead_lettered
     if len(seen) != kept:
         yield Difference(manifest.id, f"{len(seen):,} records where {kept:,} were published", mend)
 
 
-def _place(place: tuple[str, int, int]) -> str:
-    return f"{place[0]}-{place[1]} offset {place[2]}"
+def _in_gaps(receipt: Receipt | None) -> Iterator[Place]:
+    """Every offset of the gaps that a receipt lists; never more than its ranges span."""
+    for one in receipt.partitions if receipt else ():
+        for start, end in one.gaps:
+            yield from ((one.topic, one.partition, offset) for offset in range(start, end))
 
 
 def _stray(sink: FilesSink, key: str, manifest: Manifest | None) -> Difference:

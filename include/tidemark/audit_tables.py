@@ -12,6 +12,8 @@ from tidemark.lifecycle import Lifecycle
 from tidemark.model import Manifest, ManifestState, Publication
 from tidemark.sinks.postgres import PostgresSink
 
+_BY_HAND = "no replay takes rows away, so first delete those that were put there by hand"
+
 
 def differences_of_table(
     lifecycle: Lifecycle, sink: PostgresSink, manifests: list[Manifest], *, deep: bool
@@ -46,11 +48,13 @@ def _rows(
     counts = publication.counts
     merged = counts.written - counts.superseded - counts.stale
     if (rows := sum(row["rows"] for row in found)) > merged:
-        yield Difference(manifest.id, f"the table has {rows:,} rows of it where {merged:,} were merged", mend)
+        what = f"the table has {rows:,} rows of it where {merged:,} were merged; {_BY_HAND}"
+        yield Difference(manifest.id, what, mend)
     for row in found:
         if not _inside(manifest, row):
             place = f"{row['topic']}-{row['partition']} offsets {row['first']} to {row['last']}"
-            yield Difference(manifest.id, f"the table has rows of it from {place}, which it does not cover", mend)
+            what = f"the table has rows of it from {place}, which it does not cover; {_BY_HAND}"
+            yield Difference(manifest.id, what, mend)
         if row["attempt"] > publication.attempt:
             what = f"the table has rows of attempt {row['attempt']}, published is attempt {publication.attempt}"
             yield Difference(manifest.id, what, f"tidemark retry {sink.pipeline}")

@@ -178,6 +178,10 @@ class Order:
 MALFORMED = (KeyError, TypeError, ValueError)  # what reading a record says that is damaged, or of another version
 
 
+def object_from(raw: Mapping[str, Any]) -> PublishedObject:
+    return PublishedObject(**{**raw, "kind": ObjectKind(raw["kind"])})
+
+
 def range_from(raw: Mapping[str, Any]) -> Range:
     return Range(TopicPartition(**raw["at"]), raw["start"], raw["end"], raw["incarnation"], raw["anchor"])
 
@@ -241,7 +245,7 @@ class Receipt:
                 PartitionCount(**{**one, "gaps": tuple((start, end) for start, end in one["gaps"])})
                 for one in raw["partitions"]
             ),
-            objects=tuple(PublishedObject(**{**one, "kind": ObjectKind(one["kind"])}) for one in raw["objects"]),
+            objects=tuple(object_from(one) for one in raw["objects"]),
             hours=raw["hours"],
         )
 

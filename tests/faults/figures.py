@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 REACHED: Counter[str] = Counter()
-HIT = "real runs hit"  # a command with a failpoint, or one whose connection or request a proxy breaks
+HIT = "real processes hit"  # at a failpoint, or by a proxy that broke a connection or lost an answer
 INJECTED = ("fault kill", "fault cut", "fault fail", "fault lose")
 
 

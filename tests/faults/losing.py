@@ -1,5 +1,6 @@
 """One run after the other, each losing another answer of PostgreSQL, and what must be true after each."""
 
+import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -30,9 +31,12 @@ def finish(world: World, run_key: str) -> None:
 
 
 def lose_each(fresh: Fresh, proxy: Proxy, fault: Fault, *, every: bool, step: int = 1) -> list[str]:
-    """One run per COMMIT (or statement) that a run has, each losing another one; what was struck, in order."""
+    """One run per COMMIT (or statement) that a run has, each losing another one; what was struck, in order.
+
+    With a ``step`` every so many of them, beginning at another one each time.
+    """
     met: list[str] = []
-    for at in range(1, MOST, step):
+    for at in range(1 + secrets.randbelow(step), MOST, step):
         with fresh() as world:
             struck = lose(world, proxy, Armed(fault, at, every=every))
         if not struck:

@@ -48,6 +48,7 @@ class Armed:
         if self.met < self.at:
             return False
         self.struck = "; ".join([*transaction, sql])
+        figures.REACHED[figures.HIT] += 1
         return True
 
 
@@ -140,7 +141,6 @@ class Proxy:
         """Let one fault happen, once; what was counted begins at 0 again."""
         self.commits = self.statements = 0
         self._armed = armed
-        figures.REACHED[figures.HIT] += 1
         return armed
 
     def disarm(self) -> None:

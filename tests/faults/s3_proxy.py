@@ -50,6 +50,7 @@ class Rule:
         if self.skip:
             self.skip -= 1
             return False
+        figures.REACHED[figures.HIT] += not self.struck  # the tries of one request are one
         self.struck += 1
         return True
 
@@ -81,7 +82,6 @@ class S3Proxy:
 
     def arm(self, rule: Rule) -> Rule:
         self.rule = rule
-        figures.REACHED[figures.HIT] += 1
         return rule
 
     def disarm(self) -> None:

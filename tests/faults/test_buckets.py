@@ -55,6 +55,7 @@ def test_woken_late_over_a_bucket_an_attempt_changes_nothing(make_s3_world: Make
     assert before == world.everything()
     wake(paused)
     assert world.exact() == before
+    assert world.listing() == before, "it takes back what it had put"
     finish(world)
 
 

@@ -13,14 +13,14 @@ from tests.world import World
 from tidemark.failpoints import FAILPOINTS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "guarantees.md"
-Row = tuple[str, str, str]
+Row = tuple[str, str, str, str]
 
 
 def table(chapter: str) -> dict[str, Row]:
-    """Failpoint to what the exact, the record and the listing reader see, as the chapter says it."""
+    """Failpoint to what the exact, the record and the listing reader see, and what is next, as the chapter says."""
     part = DOCUMENT.read_text().split(f"\n## {chapter}\n")[1].split("\n##")[0]
-    cells = r"^\| `([a-z_.]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|"
-    return {point: (exact, record, listing) for point, exact, record, listing in re.findall(cells, part, re.MULTILINE)}
+    cells = r"^\| `([a-z_.]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|"
+    return {point: (*seen, then) for point, *seen, then in re.findall(cells, part, re.MULTILINE)}
 
 
 FIRST = table("Killed while a manifest is done for the first time")
@@ -47,6 +47,9 @@ def test_killed_for_the_first_time_each_reader_sees_what_the_table_says(world: W
     world.ok("retry", "demo")
     world.ok("run", "demo", "--run-key", "one")
     world.assert_complete()
+    [manifest] = world.json("manifests", "demo")
+    again = FIRST[point][3].startswith(("attempt 2 does", "attempt 2 removes"))
+    assert manifest["published_attempt"] == (2 if again else 1)
 
 
 @pytest.mark.parametrize("point", [point for point in FAILPOINTS if not point.startswith("plan.")])

@@ -137,7 +137,7 @@ def test_every_commit_of_a_run_may_be_unknown(fresh: Fresh, proxy: Proxy, fault:
 
 @pytest.mark.exhaustive
 @FAULTS
-def test_the_connection_may_break_at_every_statement_of_a_run(fresh: Fresh, proxy: Proxy, fault: Fault) -> None:
+def test_the_connection_may_break_at_any_statement_of_a_run(fresh: Fresh, proxy: Proxy, fault: Fault) -> None:
     met = lose_each(fresh, proxy, fault, every=True, step=3)
     assert any("pg_advisory_lock" in one for one in met)
     assert len(met) > 16

@@ -79,6 +79,6 @@ def test_G3_every_commit_of_a_run_may_be_unknown(fresh: Fresh, proxy: Proxy, fau
 @pytest.mark.timeout(900)  # 2 minutes, more beside other work
 @FAULTS
 @pytest.mark.parametrize("fresh", TARGETS[2:], indirect=True)
-def test_G3_the_connection_may_break_at_every_statement_of_a_run(fresh: Fresh, proxy: Proxy, fault: Fault) -> None:
+def test_G3_the_connection_may_break_at_any_statement_of_a_run(fresh: Fresh, proxy: Proxy, fault: Fault) -> None:
     met = lose_each(fresh, proxy, fault, every=True, step=10)  # each of more than 200 would take 10 minutes
     assert len(met) > 15

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.world import World, wait_stopped, wake
+from tests.world import World, wait_ended, wait_stopped, wake
 from tidemark.lifecycle import Ending
 
 Make = Callable[..., World]
@@ -87,12 +87,47 @@ def test_P12_a_planner_in_another_time_zone_cuts_at_the_same_offset(make_world: 
     assert run == NOON.isoformat()
 
 
+def test_an_older_region_is_planned_and_read_while_live_runs_go_on(make_world: Make) -> None:
+    world = make_world(settings={"kafka": {"starting_offsets": "latest"}})
+    world.produce(200)
+    world.ok("run", "demo")
+    assert world.exact() == {}
+    world.produce(40)
+    at_once = [world.start("extend-back", "demo", "--why", "the whole history"), world.start("run", "demo")]
+    ended = [wait_ended(one) for one in at_once]
+    assert [one.returncode for one in ended] == [0, 0], ended
+    older = [one for one in world.json("manifests", "demo") if one["run_key"].startswith("extend-back")]
+    assert [one["state"] for one in older] == ["planned"] * 5
+    world.produce(40)
+    at_once = [world.start("retry", "demo"), world.start("run", "demo")]
+    ended = [wait_ended(one) for one in at_once]  # either may find the other at work on what is new
+    assert not any("Traceback" in one.stderr for one in ended), ended
+    finish(world)
+
+
 # run
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda one: one.name)
+SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda one: one.name)
+
+
+@SIGNALS
 @pytest.mark.parametrize("point", ["publish.receipt", "publish.mid", "publish.before_mark"])
 def test_R4_asked_to_stop_in_the_middle_of_publishing(world: World, number: signal.Signals, point: str) -> None:
+    interrupt(world, number, point)
+    finish(world)
+
+
+@SIGNALS
+@pytest.mark.parametrize("point", ["publish.mid", "publish.before_mark"])
+def test_R4_asked_to_stop_in_the_middle_of_a_merge(make_table_world: Make, number: signal.Signals, point: str) -> None:
+    world = make_table_world()
+    interrupt(world, number, point)
+    finish(world)
+
+
+def interrupt(world: World, number: signal.Signals, point: str) -> None:
+    """A run that gets a signal while it hangs at a failpoint, and ends soon."""
     world.produce(60)
     process = world.start("run", "demo", *KEY, failpoint=f"{point}:hang:60")
     claimed = world.folder / "_failpoints" / f"{point}-hang-60"
@@ -105,7 +140,6 @@ def test_R4_asked_to_stop_in_the_middle_of_publishing(world: World, number: sign
     process.communicate(timeout=30)
     assert time.monotonic() - started < 10
     assert process.returncode != 0
-    finish(world)
 
 
 def test_R12_records_that_compaction_really_took_block_the_replay_and_stay_published(make_world: Make) -> None:

@@ -1,7 +1,7 @@
 """Readers that never stop looking while processes die: what they may see, sampled thousands of times.
 
 A sample is one listing and the reading of all it names. A file may go between the two (a replay replaced it): then the
-reader asks again, as the guarantees say.
+reader asks again, as the guarantees say, and must not be told the same file again.
 """
 
 import json
@@ -10,17 +10,17 @@ import signal
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.world import Place, World, places
+from tests.world import Place, World, places, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 from tidemark.manifest.database import ManifestDatabase
 
-SCHEMAS = ("n BIGINT NOT NULL, at TIMESTAMP NOT NULL", "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING")
+SCHEMA = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, in_round_{} STRING"
 Look = Callable[[World], list[Path]]
 
 
@@ -48,23 +48,29 @@ class Reader:
     look: Look
     whole: bool
     samples: int = 0
-    asked_again: int = 0
     most: int = 0
+    manifests: set[int] = field(default_factory=set)  # that the last sample showed
     wrong: list[str] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
         while not self.over.wait(0.005) and not self.wrong:
             try:
-                paths = self.look(self.world)
-                seen = {path: places([path]) for path in paths}
-            except FileNotFoundError:
-                self.asked_again += 1
-                continue
+                self.judge(self.sample())
             except Exception as error:
                 self.wrong.append(repr(error))
-                return
-            self.judge(seen)
+
+    def sample(self) -> dict[Path, Counter[Place]]:
+        """The rows of every file named; asks again when one is gone, which then must not be named any more."""
+        gone: Path | None = None
+        while True:
+            seen: dict[Path, Counter[Place]] = {}
+            with suppress(FileNotFoundError):
+                paths = self.look(self.world)
+                assert gone not in paths, f"{gone} is named, and is not there"
+                for gone in paths:
+                    seen[gone] = places([gone])
+                return seen
 
     def judge(self, seen: dict[Path, Counter[Place]]) -> None:
         by_manifest: dict[int, Counter[Place]] = defaultdict(Counter)
@@ -80,6 +86,8 @@ class Reader:
             spans = spans_of(self.world, list(by_manifest))
             self.wrong += [f"manifest {one}: not as planned" for one, rows in by_manifest.items() if rows != spans[one]]
             self.wrong += [f"{place} twice" for place, count in everything.items() if count > 1]
+            self.wrong += [f"manifest {one} is gone" for one in sorted(self.manifests - set(by_manifest))]
+            self.manifests = set(by_manifest)
 
 
 def spans_of(world: World, ids: list[int]) -> dict[int, Counter[Place]]:
@@ -113,7 +121,8 @@ def reading(world: World) -> Iterator[list[Reader]]:
 
 
 def strike(world: World, chance: random.Random, round_: int) -> None:
-    """New records, a run that is killed and retried, then a replay with other rows that is killed and repeated."""
+    """New records, a run that is killed and retried, a replay of other rows that is killed and repeated, and another
+    that is paused, overtaken and woken."""
     key = ("--run-key", f"run {round_}")
     world.produce(40, bad_every=9)
     point = chance.choice(FAILPOINTS)
@@ -121,15 +130,26 @@ def strike(world: World, chance: random.Random, round_: int) -> None:
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     world.ok("retry", "demo")
     world.ok("run", "demo", *key)
-    world.settings["decode"] = {"format": "json", "schema": SCHEMAS[round_ % 2]}
-    world.write_pipeline()
+    write_other_rows(world, str(round_))
     manifest = str(chance.choice(world.json("manifests", "demo"))["id"])
     point = chance.choice([one for one in FAILPOINTS if one.startswith(("stage", "publish"))])
     replay = ("replay", "demo", "--manifest", manifest)
-    world.tidemark(*replay, failpoint=f"{point}:kill9", env=once(world, round_, "replay"))
+    killed = world.tidemark(*replay, failpoint=f"{point}:kill9", env=once(world, round_, "replay"))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     if chance.random() < 0.5:
         world.ok("retry", "demo")
     world.ok(*replay)
+    write_other_rows(world, f"{round_}_again")
+    paused = world.start(*replay, failpoint="publish.mid:stop", env=once(world, round_, "pause"))
+    wait_stopped(paused)
+    world.ok(*replay, "--take-over")
+    wake(paused)
+
+
+def write_other_rows(world: World, column: str) -> None:
+    """From here on the same records make other rows, so a replay has to move."""
+    world.settings["decode"] = {"format": "json", "schema": SCHEMA.format(column)}
+    world.write_pipeline()
 
 
 def once(world: World, round_: int, what: str) -> dict[str, str]:

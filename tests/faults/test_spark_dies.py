@@ -157,7 +157,7 @@ def test_R10_tasks_that_speculation_runs_twice_count_once(world: World, spark_ho
     slow, _ = started_by(world, EXECUTOR)
     for one in set(started_by(world, "")) - {slow}:
         os.kill(one, signal.SIGCONT)
-    wait_until(lambda: all_staged(world), "the other executor to do the tasks of both", timeout=120)
+    wait_until(lambda: all_staged(world), "the other executor to do the tasks of both", timeout=START)
     said = go_on(process)  # the slow one wakes, and may write what is written
     assert process.returncode == 0, said
     world.assert_complete()

@@ -11,7 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.world import World
+from tidemark.audit import audit
 from tidemark.digest import row_digest
+from tidemark.model import Receipt
+from tidemark.sinks.files import FilesSink
 from tidemark.sinks.formats import open_format
 
 MakeWorld = Callable[..., World]
@@ -189,3 +192,26 @@ def test_a_record_of_a_manifest_that_does_not_exist_is_a_difference(world: World
 
 def test_the_audit_of_a_pipeline_that_never_ran_finds_nothing(world: World) -> None:
     assert world.ok("audit", "demo") == ""
+
+
+def test_what_a_replay_publishes_while_the_audit_looks_is_no_difference(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.produce(60)
+    world.ok("run", "demo")
+    looked = audit(world.lifecycle(), deep=True)
+    honest, replayed = FilesSink.has_record, False
+
+    def replaying(sink: FilesSink, receipt: Receipt) -> bool:
+        """The audit has looked up publications, and asks for the first record."""
+        nonlocal replayed
+        if not replayed:
+            replayed = True
+            world.data_paths()[0].unlink()  # else nothing moves
+            world.ok("replay", "demo", "--manifest", "1")
+        return honest(sink, receipt)
+
+    monkeypatch.setattr(FilesSink, "has_record", replaying)
+    assert [str(one) for one in looked] == []
+    assert replayed
+    world.assert_complete()

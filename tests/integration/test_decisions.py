@@ -1,5 +1,6 @@
 """What a person decides: each verb says what it would do, does it, and leaves who and why in the history."""
 
+import getpass
 import json
 import signal
 from collections import Counter
@@ -27,10 +28,10 @@ def drop_before(world: World, partition: int, offset: int) -> None:
     world.administer("delete_records", [TopicPartition(world.topic, partition, offset)])
 
 
-def reasons(world: World) -> set[str]:
-    with ManifestDatabase(world.dsn, "test") as database:
-        rows = database._connection.execute("SELECT what ->> 'why' AS why FROM event").fetchall()
-    return {row["why"] for row in rows if row["why"]}
+def assert_decided(world: World, *decided: tuple[str, str]) -> None:
+    """The history has just these decisions and reasons, oldest first, all of the user at this command line."""
+    told = [(one["decision"], one["why"], one["actor"]) for one in world.json("history", "demo")]
+    assert told == [(*one, f"cli {getpass.getuser()}") for one in decided]
 
 
 def lost(world: World) -> list[tuple[int, int, int]]:
@@ -52,12 +53,12 @@ def test_offsets_that_retention_took_are_given_up_by_a_person_and_stay_visible_a
     assert lost(world) == []
     world.ok("accept-loss", "demo", "--why", "too late")
     assert lost(world) == [(0, 20, 30)]
-    assert "too late" in reasons(world)
     world.ok("run", "demo")
     gone = Counter((world.topic, 0, offset) for offset in range(20, 30))
     assert world.exact() == world.everything() - gone
     assert world.ok("audit", "demo", "--deep") == ""
     assert world.here("accept-loss", "demo", "--why", "again").exit_code == 2
+    assert_decided(world, ("accept-loss", "too late"))
 
 
 def test_a_planned_range_whose_records_are_gone_is_split_into_lost_and_data(world: World) -> None:
@@ -103,7 +104,7 @@ def test_a_recreated_topic_is_refused_until_accepted_and_then_read_from_its_begi
     world.ok("run", "demo")
     new = Counter((world.topic, at, offset) for at in (0, 1) for offset in range(45))
     assert world.exact() == old + new
-    assert "migrated" in reasons(world)
+    assert_decided(world, ("accept-topic", "migrated"))
     assert world.ok("audit", "demo", "--deep") == ""
     first = world.json("manifests", "demo")[0]["id"]
     replay = world.here("replay", "demo", "--manifest", str(first))
@@ -125,6 +126,7 @@ def test_extending_back_reads_what_lies_before_the_anchor_beside_new_runs(make_w
     world.ok("retry", "demo")
     world.assert_complete()
     assert world.here("extend-back", "demo", "--why", "again").exit_code == 1
+    assert_decided(world, ("extend-back", "history"))
 
 
 def test_a_restored_older_database_adopts_what_the_lake_knows_better(world: World, postgres: Postgres) -> None:
@@ -145,6 +147,7 @@ def test_a_restored_older_database_adopts_what_the_lake_knows_better(world: Worl
         world.produce(20)
         world.ok("run", "demo")
         world.assert_complete()
+        assert_decided(world, ("adopt", "restored"))
 
 
 def test_what_a_forgotten_attempt_staged_is_swept_by_the_restored_database_and_by_no_other(
@@ -210,7 +213,7 @@ def test_repair_removes_strays_of_ours_writes_lost_records_and_leaves_other_file
     assert foreign.exists()
     foreign.unlink()
     world.assert_complete()
-    assert "leftovers" in reasons(world)
+    assert_decided(world, ("repair", "leftovers"))
 
 
 @pytest.mark.parametrize("command", ["accept-loss", "adopt", "repair", "extend-back"])
@@ -252,6 +255,7 @@ def test_accepting_a_topic_that_was_never_another_one_reads_nothing_again(world:
     assert "its chain goes on at 10" in world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "it is back")
     world.ok("run", "demo")
     world.assert_complete()
+    assert_decided(world, ("accept-topic", "it is back"))
 
 
 def test_a_recorded_attempt_is_not_taken_for_ranges_that_lost_some_of_their_offsets(make_world: Make) -> None:

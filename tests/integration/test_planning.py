@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from unittest import mock
 
 import psycopg
 import pytest
@@ -11,6 +12,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 
 from sandbox.processes import free_port, wait_until
+from tests.arrow_stage import messages
 from tests.world import World
 from tidemark.closing import close
 from tidemark.errors import WorkFailed
@@ -353,7 +355,15 @@ def test_gaps_none_blocks_with_the_gaps_and_transactions_lets_the_same_manifest_
     assert not list(world.lake.rglob("*.parquet"))
     assert "nothing is unfinished" in world.here("retry", "demo").stderr, "a person has to name a blocked one"
     world.write_pipeline(gaps="transactions")
-    world.ok("retry", "demo", "--manifest", str(manifest["id"]))
+    retry = ("retry", "demo", "--manifest", str(manifest["id"]))
+    with mock.patch("tests.arrow_stage.messages", lambda *of: (one for one in messages(*of) if one.offset() != 4)):
+        assert "a second read found a record at offset 4" in refused(world, *retry), "a batch that lost one"
+    cluster = world.lifecycle().cluster
+    [place], _ = cluster.partitions([world.topic])
+    gaps = [(1, 4), (5, 6)]
+    assert (cluster.first_record_in(place, gaps), cluster.first_record_in(place, [*gaps, (3, 6)])) == (None, 4)
+    assert world.json("manifests", "demo")[0]["state"] == "blocked"
+    world.ok(*retry)
     [manifest] = world.json("manifests", "demo")
     assert (manifest["state"], manifest["counts"]["read"], manifest["counts"]["invisible"]) == ("done", 2, 4)
     assert sorted(world.exact()) == [(world.topic, 0, 0), (world.topic, 0, 4)]
@@ -368,7 +378,10 @@ def test_more_gaps_than_are_probed_are_checked_by_counting_again(make_world: Mak
         producer.begin_transaction()
         producer.produce(world.topic, record(number), partition=0)
         producer.commit_transaction(30)
-    world.ok("run", "demo")
+    with mock.patch("tests.arrow_stage.messages", lambda *of: (one for one in messages(*of) if one.offset() != 4)):
+        assert "a second read found 120 records where the batch saw 119" in refused(world, "run", "demo")
+    [blocked] = world.json("manifests", "demo", "--state", "blocked")
+    world.ok("retry", "demo", "--manifest", str(blocked["id"]))
     [manifest] = world.json("manifests", "demo")
     assert (manifest["counts"]["written"], manifest["counts"]["invisible"]) == (120, 120)
 

@@ -16,12 +16,12 @@ from tidemark.model import (
     Decision,
     Manifest,
     ManifestState,
-    ObjectKind,
     Publication,
     PublishedObject,
     RangeKind,
     Receipt,
     RunKind,
+    object_from,
     range_from,
 )
 from tidemark.offsets import Range, TopicPartition
@@ -326,14 +326,7 @@ class ManifestDatabase:
     ) -> list[tuple[int, str, PublishedObject]]:
         """(manifest id, lake root, object) of everything readers may count, by manifest and path."""
         rows = self._rows("published_objects", pipeline=pipeline, ids=None if ids is None else list(ids))
-        return [
-            (
-                row["manifest_id"],
-                row["root"],
-                PublishedObject(**{**row["object"], "kind": ObjectKind(row["object"]["kind"])}),
-            )
-            for row in rows
-        ]
+        return [(row["manifest_id"], row["root"], object_from(row["object"])) for row in rows]
 
     def attempts_forgotten(self, newest: Mapping[int, int]) -> list[tuple[int, int]]:
         """(manifest, its newest attempt here) where a sink holds a higher one (``newest``, by manifest)."""
