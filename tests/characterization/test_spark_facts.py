@@ -1,7 +1,7 @@
 """What reading relies on in this Spark's Kafka batch source, and what it must never be asked.
 
 tests/spark/test_job.py pins the same for the job as it is; here are the source's own defaults and silences, which are
-why the job sets every option and why topic ids are compared.
+why the job sets every option and why topic ids are compared. The last two are why the job counts for itself.
 """
 
 import json
@@ -13,9 +13,14 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql.functions import count, lit
 
 from sandbox.broker import Broker
+from tests.world import World
+from tidemark.model import RunKind
+from tidemark.planning import Tick
+from tidemark.spark import job
 
 pytestmark = [
     pytest.mark.exhaustive,
@@ -173,12 +178,29 @@ def test_a_partition_that_was_added_fails_subscribe_and_not_assign(
         subscribed.load().collect()
 
 
-def test_R9_the_job_has_no_shuffle_so_no_stage_whose_output_could_be_lost(
-    read: Read, session: SparkSession, broker: Broker, topic: MakeTopic
+def test_an_observation_counts_records_once_more_each_time_spark_computes_them(
+    read: Read, broker: Broker, topic: MakeTopic
 ) -> None:
+    """Cutting by range computes its input twice, first to find where to cut: five records, and ten are observed.
+
+    Only tasks that succeed are in these ten, so a task that is run again after a loss adds its records once more too.
+    The job's numbers are rows that each task returns (ADR 0002), and a frame's rows are there once.
+    """
     name = topic()
     send(broker, name, 5)
-    frame = read(name, 0, 5).mapInArrow(lambda batches: batches, "offset long")
+    once, twice = Observation(), Observation()
+    assert offsets(read(name, 0, 5).observe(once, count(lit(1)).alias("read"))) == [0, 1, 2, 3, 4]
+    assert once.get == {"read": 5}
+    observed = read(name, 0, 5).observe(twice, count(lit(1)).alias("read"))
+    assert offsets(observed.repartitionByRange(2, "offset")) == [0, 1, 2, 3, 4]
+    assert twice.get == {"read": 10}
+
+
+def test_R9_the_job_has_no_shuffle_so_no_stage_whose_output_could_be_lost(session: SparkSession, world: World) -> None:
+    world.produce(5)
+    lifecycle = world.lifecycle()
+    [manifest] = lifecycle.database.manifests(ids=lifecycle.plan(Tick("one", RunKind.MANUAL, None)).manifests)
+    frame = job.task_reports(session, lifecycle.order(manifest, 1))
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "MapInArrow" in plan
     assert "Exchange" not in plan

@@ -1,10 +1,12 @@
 """Clears and backfills that process, on a real Airflow: each does what a person expects, and nothing twice."""
 
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
-from tests.airflow_world import DAG, AirflowWorld
+from sandbox.processes import wait_until
+from tests.airflow_world import DAG, AirflowWorld, wake
 from tests.hours import last_hour, produce_hours
 
 HOUR = timedelta(hours=1)
@@ -59,20 +61,30 @@ def test_a_backfill_told_to_replay_does_the_manifests_of_its_interval_again(airf
 
 
 @pytest.mark.exhaustive
-def test_backfills_beside_a_scheduled_run_read_everything_once(airflow_world: AirflowWorld) -> None:
+def test_backfills_beside_a_scheduled_run_wait_for_it_and_everything_is_read_once(airflow_world: AirflowWorld) -> None:
     demo, hour = airflow_world, last_hour()
     demo.world.settings |= {"schedule": "@hourly", "retry_delay": "10s"}
     demo.world.write_pipeline()
     produce_hours(demo.world, hour, 3)
     demo.deploy()  # off pause, the scheduler starts the newest hour by itself
+    spark = demo.hold_spark(1)
     made = demo.airflow.backfill(DAG, hour - 2 * HOUR, hour - HOUR)
     assert len(made) == 2
-    runs = {one["dag_run_id"]: one["run_type"] for one in demo.airflow.runs(DAG)}
-    for run_id in runs:
-        demo.succeed(run_id)
+    for run_id in made:
+        wait_until(partial(waits, demo, run_id), f"{run_id} to have planned and to wait", timeout=120)
+    assert demo.attempts() == [(1, "running")], "the scheduled run is at work on what covers the other two"
+    wake(spark)
     runs = {one["dag_run_id"]: one["run_type"] for one in demo.airflow.runs(DAG)}
     assert sorted(runs.values()) == ["backfill", "backfill", "scheduled"]
     for run_id in runs:
         demo.succeed(run_id)
     demo.world.assert_complete()
-    assert all(one["attempt"] == 1 for one in demo.world.json("manifests", DAG))
+    assert demo.attempts() == [(1, "published")]
+    assert len(demo.world.json("manifests", DAG)) == 1
+
+
+def waits(demo: AirflowWorld, run_id: str) -> bool:
+    """Whether a run has planned, found nothing to process, and is not closed yet."""
+    states = demo.states(run_id)
+    steps = (("plan", "success"), ("process", "skipped"), ("close", "running"))
+    return all(states.get((task, -1)) == state for task, state in steps)

@@ -147,8 +147,10 @@ def test_R13_a_topic_recreated_while_spark_reads_it_publishes_nothing(make_world
     world.produce(400)
     ended = wake(process)
     assert ended.returncode == 1
+    assert f"topic {world.topic} was recreated: planned on id" in ended.stderr, ended.stderr
     assert "Traceback" not in ended.stderr
     assert (world.exact(), world.listing(), world.recorded()) == ({}, {}, {})
+    assert world.json("manifests", "demo")[0]["state"] == "failed"
 
 
 def test_P10_a_log_that_really_lost_its_tail_is_refused_until_a_person_accepts_it(

@@ -44,7 +44,7 @@ def stage(session: SparkSession, order: Order) -> Receipt:
             watching("stage.mid", lambda: _something_is_staged(order)),
             executors.expected(session),
         ):
-            rows = read(session, order, options).mapInArrow(_task(order), "receipt string").collect()
+            rows = task_reports(session, order, options).collect()
     except (PySparkException, Py4JError, ConnectionError) as failed:  # the last two: lost offsets, a JVM that died
         raise _failure(order, failed, options) from failed
     reports = [json.loads(row.receipt) for row in rows]
@@ -52,6 +52,14 @@ def stage(session: SparkSession, order: Order) -> Receipt:
         if "failure" in report:
             raise failure_from(report["failure"])
     return receipt_of_tasks(order, reports)
+
+
+def task_reports(session: SparkSession, order: Order, options: Mapping[str, str | Secret] | None = None) -> DataFrame:
+    """The whole job as a frame: collecting it does the order, and gives what each task says of its part, as JSON.
+
+    No shuffle, so no stage whose output could be lost and made again; ``options`` as in ``read``.
+    """
+    return read(session, order, options).mapInArrow(_task(order), "receipt string")
 
 
 def read(session: SparkSession, order: Order, options: Mapping[str, str | Secret] | None = None) -> DataFrame:

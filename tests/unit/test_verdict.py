@@ -1,0 +1,75 @@
+"""What Airflow does with an error of ours: every class of the tree in errors.py takes a side here."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemark import errors
+from tidemark.errors import TidemarkError
+
+TRIED_AGAIN = [errors.Unavailable, errors.WorkFailed]
+FAILED_AT_ONCE = [
+    errors.TidemarkError,
+    errors.ConfigurationError,
+    errors.NotFound,
+    errors.AccessDenied,
+    errors.PlanRefused,
+    errors.DataLost,
+    errors.TopicChanged,
+    errors.CutConflict,
+    errors.LakeConflict,
+    errors.ForeignLake,
+    errors.DatabaseBehindLake,
+    errors.SinkRefused,
+    errors.UndecodableRecord,
+    errors.Fenced,
+    errors.Blocked,
+    errors.IllegalTransition,
+]
+
+
+@pytest.fixture
+def airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Airflow's exceptions, and our verdict beside them."""
+    pytest.importorskip("airflow")
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))  # importing Airflow writes a configuration there
+    return importlib.import_module("airflow.sdk.exceptions")
+
+
+def verdict_on(error: Exception) -> None:
+    """Raises what Airflow gets of an error."""
+    with importlib.import_module("tidemark.airflow.verdict").airflow_verdict():
+        raise error
+
+
+def test_every_class_of_error_takes_a_side() -> None:
+    classes = {one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, TidemarkError)}
+    assert {*TRIED_AGAIN, *FAILED_AT_ONCE} == classes
+
+
+@pytest.mark.parametrize("kind", TRIED_AGAIN, ids=lambda kind: kind.__name__)
+def test_airflow_tries_again_what_may_end_differently(airflow: Any, kind: type[TidemarkError]) -> None:
+    with pytest.raises(airflow.AirflowException, match="it happened") as raised:
+        verdict_on(kind("it happened"))
+    assert not isinstance(raised.value, airflow.AirflowFailException)
+
+
+@pytest.mark.parametrize("kind", FAILED_AT_ONCE, ids=lambda kind: kind.__name__)
+def test_airflow_never_tries_again_what_is_fenced_or_waits_for_a_person(
+    airflow: Any, kind: type[TidemarkError]
+) -> None:
+    with pytest.raises(airflow.AirflowFailException, match="it happened"):
+        verdict_on(kind("it happened"))
+
+
+def test_the_task_says_where_it_happened_and_what_to_do(airflow: Any) -> None:
+    with pytest.raises(airflow.AirflowException) as raised:
+        verdict_on(errors.Fenced("it happened", next_step="nothing", pipeline="demo", manifest=7))
+    assert str(raised.value) == "it happened [pipeline=demo manifest=7]\nnext: nothing"
+
+
+def test_what_is_no_error_of_ours_goes_to_airflow_as_it_is(airflow: Any) -> None:
+    with pytest.raises(ZeroDivisionError):
+        verdict_on(ZeroDivisionError())
