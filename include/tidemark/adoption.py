@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidemark.accepting import deciding, give_up_outlived
-from tidemark.errors import LakeConflict
+from tidemark.errors import LakeConflict, Unavailable
 from tidemark.layout import RecordName
 from tidemark.lifecycle import Lifecycle
 from tidemark.model import MALFORMED, Decision, Manifest, RangeKind, Receipt, RunKind, range_from
@@ -55,6 +55,7 @@ def adopt(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
         adopted = tuple(one.manifest for one in unknown)
         lines = [f"manifest {one.manifest} attempt {one.attempt}: {one.objects} objects" for one in unknown]
         lifecycle.refuse_at_work([*lifecycle.at_work(), *(known[one] for one in adopted if one in known)])
+        _refuse_changed(lifecycle, unknown)
         if dry_run:
             return Decision(tuple(lines), adopted, dry_run)
         _take_identity(lifecycle)
@@ -132,6 +133,20 @@ def _is_known(lifecycle: Lifecycle, record: _Record, manifest: Manifest | None) 
         )
     published = {one.sink: one.attempt for one in manifest.publications}
     return all(published.get(sink, 0) >= receipt.attempt for sink, receipt in record.receipts.items())
+
+
+def _refuse_changed(lifecycle: Lifecycle, unknown: Sequence[_Record]) -> None:
+    """Reading many records takes its time; an attempt may have removed output since."""
+    for record in unknown:
+        for sink in lifecycle.sinks:
+            if sink.name in record.receipts and not sink.holds(record.receipts[sink.name]):
+                raise Unavailable(
+                    f"{sink.target} changed while its records were read",
+                    next_step=f"nothing was adopted; again: tidemark adopt {sink.pipeline} --why TEXT",
+                    pipeline=sink.pipeline,
+                    manifest=record.manifest,
+                    sink=sink.name,
+                )
 
 
 def _take_identity(lifecycle: Lifecycle) -> None:

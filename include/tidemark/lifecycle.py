@@ -156,12 +156,15 @@ class Lifecycle:
         fingerprint = self.pipeline.fingerprint()
         if any(made_by != fingerprint for receipt, made_by in lower if receipt.attempt in published):
             return self.sinks
-        return [sink for sink in missing if not self._recovers(work, sink, self._recoverable(lower, sink))]
+        return [sink for sink in missing if not self._recovers(work, sink, lower)]
 
     def _recoverable(self, lower: Sequence[tuple[Receipt, str]], sink: Sink) -> Receipt | None:
         """The newest receipt of work for a sink, if the code is the same: its attempt may be removing what every lower
-        one has put there."""
+        one has put there. From a table nothing is removed: there it is the one whose rows are merged."""
         own = [(receipt, made_by) for receipt, made_by in lower if sink.name in receipt.sinks]
+        if sink.merges and own:
+            merged = sink.recorded_attempt(own[0][0].manifest_id)
+            own = [(receipt, made_by) for receipt, made_by in own if receipt.attempt == merged]
         return next((receipt for receipt, made_by in own[:1] if made_by == self.pipeline.fingerprint()), None)
 
     def is_put(self, manifest: Manifest) -> bool:
@@ -170,17 +173,19 @@ class Lifecycle:
         What is merged into a table cannot be taken back, so there it counts whatever code has made it.
         """
         lower = self.database.receipts_below(manifest.id, manifest.attempt + 1)
+        tried = [sink for sink in self._missing(manifest) if any(sink.name in receipt.sinks for receipt, _ in lower)]
         return any(
             sink.recorded_attempt(manifest.id) is not None
             if sink.merges
             else (newest := self._recoverable(lower, sink)) and is_put(manifest, sink, newest)
-            for sink in (self._missing(manifest) if lower else ())
+            for sink in tried
         )
 
-    def _recovers(self, work: _Work, sink: Sink, receipt: Receipt | None) -> bool:
-        if receipt is None or sink.name in work.failed:
+    def _recovers(self, work: _Work, sink: Sink, lower: Sequence[tuple[Receipt, str]]) -> bool:
+        if sink.name in work.failed:
             return False
-        return self.publisher.recover(work.manifest, work.attempt, sink, receipt)
+        receipt = self._recoverable(lower, sink)
+        return receipt is not None and self.publisher.recover(work.manifest, work.attempt, sink, receipt)
 
     def _ended(self, manifest: Manifest, attempt: int, error: BaseException) -> Outcome:
         """An attempt that did not get through: fenced whatever it stumbled over, if a newer one has taken over."""

@@ -15,9 +15,10 @@ def refuse_outlived(pipeline: str, database: ManifestDatabase, manifest: int) ->
     accept = f"tidemark accept-truncation {pipeline} --topic {one['topic']} --partition {one['partition']} --why TEXT"
     raise TopicChanged(
         f"the log it was planned on ended at {one['life_end']}; Kafka has other records at its offsets above",
-        next_step=f"nothing of this attempt is published; when the truncation was meant: {accept}, then retry"
+        next_step=f"nothing of this attempt is published, what was before stays; when that was meant: {accept}"
         if one["noticed"]
-        else "what is published of it stays; it cannot be done again",
+        else "what is published of it stays; when a sink lacks it, take that sink out of the pipeline file, end the "
+        f"manifest with tidemark retry {pipeline}, and put the sink back",
         pipeline=pipeline,
         manifest=manifest,
         **place,

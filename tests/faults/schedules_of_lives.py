@@ -178,6 +178,24 @@ def _truncated_while_a_replay_stands_at(where: str) -> Schedule:
     return schedule
 
 
+def truncated_again_while_an_older_slice_is_unread(play: Play) -> None:
+    """It stayed planned below the first truncation; the second one, noticed and not accepted, reaches into it."""
+    world = play.world
+    world.produce(14)
+    play.well(world.plan())
+    play.well(world.process(1))
+    world.truncate(4)
+    play.refused(world.plan(), TopicChanged)
+    play.well(world.accept_truncation())
+    world.truncate(4)
+    play.refused(world.plan(), TopicChanged)
+    world.produce(8)
+    play.refused(world.process(2), TopicChanged)
+    play.well(world.accept_truncation())
+    play.run()
+    play.settle()
+
+
 def truncated_twice_and_adopted_by_an_empty_database(play: Play) -> None:
     """Of the first life a middle part was lost; what the second life published there is not read again."""
     world = play.world
@@ -242,6 +260,7 @@ OF_LIVES = (
     restored_and_an_attempt_without_a_record_is_forgotten,
     processed_while_a_truncation_is_not_accepted,
     replayed_while_a_truncation_is_not_accepted,
+    truncated_again_while_an_older_slice_is_unread,
     truncated_twice_and_adopted_by_an_empty_database,
     adopted_while_an_attempt_is_at_work,
     restored_and_what_the_lake_has_is_not_lost,

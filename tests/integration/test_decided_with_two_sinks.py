@@ -69,6 +69,44 @@ def test_output_of_one_sink_is_found_after_an_attempt_that_worked_for_the_other_
     world.assert_complete()
 
 
+def test_a_sink_that_never_had_it_and_is_down_does_not_keep_a_person_from_deciding(world: TableWorld) -> None:
+    world.targets = {"warehouse": "postgresql://nobody@127.0.0.1:1/nothing"}
+    assert world.here("run", "demo").exit_code == 1
+    assert world.exact() == world.everything()
+    drop_records(world)
+    refused = world.here("accept-loss", "demo", "--why", "retention")
+    assert "it is published in files, and Kafka has lost what postgres lacks" in refused.stderr
+
+
+def test_rows_that_are_merged_are_found_after_an_attempt_of_other_code(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world(settings=ONE_MANIFEST)
+    world.produce(60)
+    killed(world, "run", "demo", failpoint="publish.before_mark:kill9")
+    before = dict(world.settings)
+    world.settings["on_error"] = "fail"
+    world.write_pipeline()
+    killed(world, "retry", "demo", failpoint="publish.receipt:kill9")
+    drop_records(world)
+    assert "only its mark is missing" in world.here("accept-loss", "demo", "--why", "retention").stderr
+    world.settings = before
+    world.write_pipeline()
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_an_empty_database_adopts_a_lake_of_one_manifest_and_goes_on(
+    make_world: Callable[..., World], postgres: Postgres, template: str
+) -> None:
+    world = make_world(settings=ONE_MANIFEST)
+    world.produce(20)
+    world.ok("run", "demo")
+    with postgres.temporary_database("empty", template) as world.dsn:
+        world.ok("adopt", "demo", "--why", "the database is gone")
+        world.produce(20)
+        world.ok("run", "demo")
+        world.assert_complete()
+
+
 def test_adopting_what_one_sink_published_forgets_nothing_of_the_other(world: TableWorld) -> None:
     world.ok("run", "demo")
     world.damage(world.json("manifests", "demo")[0])

@@ -338,4 +338,4 @@ WHERE pipeline = %(pipeline)s AND retired_at IS NULL AND EXISTS (
 
 -- name: keep_manifest_ids_above
 -- Never lowered: ids above may be of a plan that has not committed.
-SELECT setval('manifest_id_seq', %(id)s) FROM manifest_id_seq WHERE last_value < %(id)s;
+SELECT setval('manifest_id_seq', %(id)s) FROM manifest_id_seq WHERE NOT is_called OR last_value < %(id)s;

@@ -207,11 +207,11 @@ CREATE FUNCTION is_alive(manifest bigint, attempt int) RETURNS boolean LANGUAGE 
           AND (classid::bigint << 32) + objid::bigint = tidemark.attempt_lock(manifest, attempt))
 $$;
 
--- Where the log of a chain's life is known to have ended: it was cut there, and above are the records of a later life,
--- or none. NULL while it goes on.
+-- Where the log of a chain's life is known to have ended: it was cut there (as accepted, or as noticed), and above are
+-- the records of a later life, or none. NULL while it goes on.
 CREATE FUNCTION life_end(the_chain bigint) RETURNS bigint LANGUAGE sql STABLE SET search_path = tidemark AS $$
     SELECT least(c.blocked_end, CASE WHEN c.retired_at IS NOT NULL THEN coalesce((
-        SELECT min(a.end_offset) FROM chain later
+        SELECT min(least(a.end_offset, later.blocked_end)) FROM chain later
         JOIN manifest_range a ON a.chain_id = later.id AND a.kind = 'anchor'
         WHERE later.pipeline = c.pipeline AND later.topic_id = c.topic_id AND later.partition = c.partition
           AND later.incarnation > c.incarnation), 0) END)
@@ -221,7 +221,8 @@ $$;
 -- Ranges that reach above the end of their life. The cheap conditions stand first: nearly every chain goes on.
 CREATE VIEW outlived_range AS
 SELECT r.manifest_id, c.topic, c.partition, r.start_offset, r.end_offset, tidemark.life_end(c.id) AS life_end,
-       c.blocked_end IS NOT NULL AS noticed
+       EXISTS (SELECT FROM chain n WHERE n.pipeline = c.pipeline AND n.topic_id = c.topic_id
+               AND n.partition = c.partition AND n.blocked_end IS NOT NULL) AS noticed
 FROM manifest_range r
 JOIN chain c ON c.id = r.chain_id
 WHERE (c.blocked_end IS NOT NULL OR c.retired_at IS NOT NULL) AND r.end_offset > tidemark.life_end(c.id);
