@@ -171,7 +171,7 @@ def test_readers_that_look_all_the_time_see_manifests_whole_and_nothing_twice(wo
 def test_readers_see_manifests_whole_through_many_kills(world: World, seed: int) -> None:
     chance = random.Random(seed)
     with reading(world) as readers:
-        for round_ in range(12):
+        for round_ in range(8):
             strike(world, chance, round_)
     world.assert_complete()
-    assert all(one.samples > 100 and one.most > 400 for one in readers), readers
+    assert all(one.samples > 100 and one.most > 250 for one in readers), readers

@@ -159,7 +159,7 @@ SEEDS = [
     (1, True),
     *(
         pytest.param(seed, same, marks=pytest.mark.exhaustive)
-        for seed, same in ((2, True), (3, True), (4, True), (1, False), (2, False), (3, False))
+        for seed, same in ((2, True), (3, True), (1, False), (2, False))
     ),
 ]
 
