@@ -139,7 +139,10 @@ def _refuse_changed(lifecycle: Lifecycle, unknown: Sequence[_Record]) -> None:
     """Reading many records takes its time; an attempt may have removed output since."""
     for record in unknown:
         for sink in lifecycle.sinks:
-            if sink.name in record.receipts and not sink.holds(record.receipts[sink.name]):
+            receipt = record.receipts.get(sink.name)
+            if receipt is None:
+                continue
+            if sink.recorded_attempt(record.manifest) != receipt.attempt or not sink.has_objects(receipt):
                 raise Unavailable(
                     f"{sink.target} changed while its records were read",
                     next_step=f"nothing was adopted; again: tidemark adopt {sink.pipeline} --why TEXT",
