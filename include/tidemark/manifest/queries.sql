@@ -193,7 +193,7 @@ WHERE id = %(manifest)s AND state = 'blocked' RETURNING id;
 SELECT attempt FROM manifest WHERE id = %(manifest)s;
 
 -- name: store_receipt
--- Only by the newest attempt, and only of what its records are still those it was planned on.
+-- Only by the newest attempt, and only while Kafka has, as far as is known, the records that were planned.
 WITH newest AS (SELECT id FROM manifest WHERE id = %(manifest)s AND attempt = %(attempt)s FOR UPDATE)
 UPDATE attempt a SET receipt = %(receipt)s FROM newest
 WHERE a.manifest_id = newest.id AND a.attempt = %(attempt)s AND a.state = 'running'
