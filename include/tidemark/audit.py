@@ -83,6 +83,10 @@ def _record(lifecycle: Lifecycle, sink: Sink, manifest: Manifest) -> Iterator[Di
     mend = f"tidemark replay {sink.pipeline} --manifest {manifest.id}"
     if receipt is None or receipt.digest(sink.name) != publication.digest:
         yield Difference(manifest.id, f"the receipt of attempt {publication.attempt} is not what was published", mend)
+    elif sink.is_displaced(receipt):
+        if not sink.merges:
+            what = f"{sink.target} has the record of a higher attempt in place of the published {publication.attempt}"
+            yield Difference(manifest.id, what, f"tidemark adopt {sink.pipeline} --why TEXT")
     elif not sink.has_record(receipt):
         name = RecordName(sink.pipeline, manifest.id, publication.attempt)
         what = f"the record {name} is missing or says something else"

@@ -151,8 +151,8 @@ class Publisher:
             for number in range(1, attempt + 1):
                 sink.clear_staging(manifest, number)
 
-    def sweep(self) -> list[int]:
-        """Finish the clean-up of done manifests whose attempt died during it; returns their ids.
+    def sweep(self, *, dry_run: bool = False) -> list[int]:
+        """Finish the clean-up of done manifests whose attempt died during it; returns their ids, also of a dry run.
 
         Staging is removed last, so a manifest without any has nothing left over. What lives is never touched, and a
         sink that does not answer, or is another database's, is left alone.
@@ -163,18 +163,23 @@ class Publisher:
                 if sink.owner() != self._database_id:
                     continue
                 staged = sink.staged_manifests()
-                for forgotten in self.database.unknown_manifests(staged):  # asked second: newer ones are known
-                    for number in sink.staged_attempts(forgotten):
-                        sink.clear_staging(forgotten, number)
+                forgotten = self.database.unknown_manifests(staged)  # asked second: newer ones are known
                 found = self.database.manifests(self.pipeline, [ManifestState.DONE], staged) if staged else []
-                for one in found:
-                    if not one.alive:
-                        self.clean(one.id, one.attempt, [sink])
-                        self._clear_unknown(sink, one.id)
-                        swept.add(one.id)
-                if sink.merges:
-                    self._catch_up(sink)
+                left = [one for one in found if not one.alive]
+                if not dry_run:
+                    self._sweep(sink, forgotten, left)
+                swept |= {one.id for one in left}
         return sorted(swept)
+
+    def _sweep(self, sink: Sink, forgotten: Sequence[int], left: Sequence[Manifest]) -> None:
+        for manifest in forgotten:
+            for number in sink.staged_attempts(manifest):
+                sink.clear_staging(manifest, number)
+        for one in left:
+            self.clean(one.id, one.attempt, [sink])
+            self._clear_unknown(sink, one.id)
+        if sink.merges:
+            self._catch_up(sink)
 
     def _clear_unknown(self, sink: Sink, manifest: int) -> None:
         """Remove staging of attempts that this database never gave out: one restored from a copy forgot them."""
@@ -212,11 +217,13 @@ class Publisher:
         if self.database.newest_attempt(manifest) != attempt:
             raise self.overtaken(manifest, attempt)
 
-    def overtaken(self, manifest: int, attempt: int) -> Fenced:
-        newer = [row for row in self.database.attempts(manifest) if row["attempt"] > attempt]
+    def overtaken(self, manifest: int, attempt: int, over: ManifestDatabase | None = None) -> Fenced:
+        """``over`` is for an attempt that lost its own connection."""
+        database = over or self.database
+        newer = [row for row in database.attempts(manifest) if row["attempt"] > attempt]
         ended_well = (AttemptState.PUBLISHED, AttemptState.UNCHANGED)
         return Fenced(
-            f"attempt {attempt} is fenced: attempt {self.database.newest_attempt(manifest)} is the newest",
+            f"attempt {attempt} is fenced: attempt {database.newest_attempt(manifest)} is the newest",
             superseded=any(row["state"] in ended_well for row in newer),
             next_step="nothing to do here: the newer attempt does the work",
             pipeline=self.pipeline,

@@ -12,33 +12,50 @@ from tidemark.model import Decision, Manifest, ManifestState
 from tidemark.sinks.files import FilesSink
 from tidemark.sinks.formats import Unreadable, format_of
 from tidemark.sinks.publishing import Sink
+from tidemark.targets import check_for_plan
 
 
 def repair(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
-    """Bring every sink back to what is published, as far as that needs no reading of Kafka; safe to repeat."""
+    """Bring every sink back to what is published, as far as that needs no reading of Kafka; safe to repeat.
+
+    Raises ``LakeConflict`` when a target knows more than the database, whose leftovers may be all there is.
+    """
+    check_for_plan(lifecycle.pipeline.name, lifecycle.database, lifecycle.sinks, dry_run=True)
     lines: list[str] = []
     manifests: set[int] = set()
     for sink in lifecycle.sinks:
+        written, lost, displaced = _missing_records(lifecycle, sink)
         removed = _leftovers(lifecycle, sink) if isinstance(sink, FilesSink) else []
-        written, lost = _missing_records(lifecycle, sink)
+        removed = [(key, manifest) for key, manifest in removed if manifest not in displaced]
         found = [f"{'would remove' if dry_run else 'removed'} {key}" for key, _ in removed]
         found += [f"{'would write' if dry_run else 'wrote'} {name}" for name in written]
         lines += found
         lines += [f"not repaired: manifest {one} lost its record and output; tidemark replay {sink.pipeline} "
                   f"--manifest {one}" for one in lost]  # fmt: skip
+        lines += [f"not repaired: {sink.target} has a record of a higher attempt at manifest {one} than is published; "
+                  f"tidemark adopt {sink.pipeline} --why TEXT" for one in displaced]  # fmt: skip
         changed = {manifest for _, manifest in removed if manifest} | {name.manifest for name in written}
         manifests |= changed
         if not dry_run and found:
-            with lifecycle.database.because(why):
-                decision = Decision(tuple(found), tuple(sorted(changed)))
-                lifecycle.database.note_decision(lifecycle.pipeline.name, "repair", decision)
+            _note(lifecycle, why, found, changed)
             if isinstance(sink, FilesSink):
                 sink.store.delete(key for key, _ in removed)
             for name in written:
                 _write_record(lifecycle, sink, name)
-    swept = [] if dry_run else lifecycle.publisher.sweep()
-    lines += [f"removed the staging of manifest {one}" for one in swept]
-    return Decision(tuple(lines), tuple(sorted(manifests)), dry_run)
+    left = set(lifecycle.publisher.sweep(dry_run=True))
+    found = [f"{'would remove' if dry_run else 'removed'} the staging of manifest {one}" for one in sorted(left)]
+    if not dry_run and found:
+        _note(lifecycle, why, found, left)
+    if not dry_run:
+        lifecycle.publisher.sweep()
+    return Decision((*lines, *found), tuple(sorted(manifests | left)), dry_run)
+
+
+def _note(lifecycle: Lifecycle, why: str, lines: list[str], manifests: set[int]) -> None:
+    """Before a file is touched: the entry in the history."""
+    with lifecycle.database.because(why):
+        decision = Decision(tuple(lines), tuple(sorted(manifests)))
+        lifecycle.database.note_decision(lifecycle.pipeline.name, "repair", decision)
 
 
 def _leftovers(lifecycle: Lifecycle, sink: FilesSink) -> list[tuple[str, int | None]]:
@@ -82,20 +99,23 @@ def _places(sink: FilesSink, key: str) -> list[tuple[tuple[str, int], int]]:
     return [((topic, partition), offset) for topic, partition, offset in zip(topics, partitions, offsets, strict=True)]
 
 
-def _missing_records(lifecycle: Lifecycle, sink: Sink) -> tuple[list[RecordName], list[int]]:
-    """Records that can be written again, and manifests whose output is damaged too."""
+def _missing_records(lifecycle: Lifecycle, sink: Sink) -> tuple[list[RecordName], list[int], list[int]]:
+    """Records that can be written again, manifests whose output is damaged too, and those that a lake knows better."""
     missing: list[RecordName] = []
     lost: list[int] = []
+    displaced: list[int] = []
     for manifest in lifecycle.database.manifests(sink.pipeline):
         publication = manifest.published(sink.name)
         receipt = lifecycle.database.receipt(manifest.id, publication.attempt) if publication else None
         if receipt is None or sink.has_record(receipt):
             continue
-        if sink.has_objects(receipt):
+        if sink.is_displaced(receipt):
+            displaced += [] if sink.merges else [manifest.id]
+        elif sink.has_objects(receipt):
             missing.append(RecordName(sink.pipeline, manifest.id, receipt.attempt))
         else:
             lost.append(manifest.id)
-    return missing, lost
+    return missing, lost, displaced
 
 
 def _write_record(lifecycle: Lifecycle, sink: Sink, name: RecordName) -> None:

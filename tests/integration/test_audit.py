@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -168,6 +169,40 @@ def test_repair_removes_what_a_restored_database_forgot_only_when_its_rows_are_p
     assert forgotten.exists()
     world.ok("repair", "demo", "--why", "restored")
     assert forgotten.exists() == (shift > 0)
+
+
+@pytest.mark.parametrize("given_out", [False, True], ids=["a number it never gave out", "a number it had given out"])
+def test_a_database_restored_from_before_a_replay_does_not_repair_the_replays_output_away(
+    world: World, given_out: bool
+) -> None:
+    world.produce(30)
+    world.ok("run", "demo")
+    with psycopg.connect(world.dsn, autocommit=True) as sql:
+        [before] = sql.execute("SELECT digest, counts::text FROM tidemark.publication").fetchall()
+        world.settings["decode"] = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"}
+        world.write_pipeline()
+        world.ok("replay", "demo", "--manifest", "1")
+        whole = world.exact()
+        sql.execute("SET session_replication_role = replica")  # no triggers, as a restore has none
+        sql.execute("UPDATE tidemark.publication SET attempt = 1, digest = %s, counts = %s::jsonb", before)
+        if given_out:
+            sql.execute(
+                "UPDATE tidemark.attempt SET state = 'running', receipt = NULL, ended_at = NULL WHERE attempt = 2"
+            )
+        else:
+            sql.execute("DELETE FROM tidemark.attempt WHERE attempt = 2")
+            sql.execute("UPDATE tidemark.manifest SET attempt = 1")
+    said = world.here("audit", "demo").stdout
+    assert (
+        "has the record of a higher attempt in place of the published 1; next: tidemark adopt demo --why TEXT" in said
+    )
+    lake = sorted(path for path in world.lake.rglob("*") if path.is_file())
+    repaired = world.here("repair", "demo", "--why", "the audit says leftovers")
+    assert "tidemark adopt demo --why TEXT" in repaired.stdout + repaired.stderr
+    assert sorted(path for path in world.lake.rglob("*") if path.is_file()) == lake
+    world.ok("adopt", "demo", "--why", "restored")
+    assert world.exact() == whole
+    world.assert_complete()
 
 
 def test_files_of_another_pipeline_of_the_same_database_are_no_strays(make_world: MakeWorld) -> None:

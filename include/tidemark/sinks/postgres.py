@@ -83,6 +83,10 @@ class PostgresSink(Sink):
     def has_objects(self, receipt: Receipt) -> bool:
         """The rows came with the marker; whether the table is still there."""
         del receipt
+        return self.has_table()
+
+    def has_table(self) -> bool:
+        """Whether the table is there."""
         return bool(self._table.columns())
 
     def order(self, manifest: int, attempt: int) -> dict[str, Any]:
@@ -275,8 +279,18 @@ class PostgresSink(Sink):
         """How many dead letters of a manifest are kept."""
         return int(self._table.rows("count_dead_letters", manifest=manifest)[0]["rows"])
 
+    def manifests_of_dead_letters(self) -> set[int]:
+        """The manifests, of any pipeline, whose dead letters are kept beside this table."""
+        rows = self._table.rows("manifests_of_dead_letters") if self._table.has_support() else []
+        return {row["manifest"] for row in rows}
+
+    def superseded(self) -> dict[int, int]:
+        """Of each manifest of this pipeline: how many of its rows a newer one of the same manifest replaced."""
+        rows = self._table.rows("superseded") if self._table.has_support() else []
+        return {row["manifest"]: row["superseded"] for row in rows}
+
     def rows_by_manifest(self) -> dict[int, list[dict[str, Any]]]:
-        """Of each manifest the table has rows of, per partition: first and last offset, number, highest attempt."""
+        """Of each manifest the table has rows of, per partition and attempt: first and last offset, number."""
         found: dict[int, list[dict[str, Any]]] = {}
         for row in self._table.rows("rows_by_manifest", {"table": self._table.identifier}):
             found.setdefault(row["manifest"], []).append(row)

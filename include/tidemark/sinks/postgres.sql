@@ -162,8 +162,8 @@ WHERE t._offset IS NULL OR ({table_version}) < ({staged_version});
 
 -- name: rows_by_manifest
 SELECT _manifest_id AS manifest, _topic AS topic, _partition AS partition, min(_offset) AS first,
-       max(_offset) AS last, count(*) AS rows, max(_attempt) AS attempt
-FROM {table} WHERE _manifest_id IS NOT NULL GROUP BY _manifest_id, _topic, _partition;
+       max(_offset) AS last, count(*) AS rows, _attempt AS attempt
+FROM {table} WHERE _manifest_id IS NOT NULL GROUP BY _manifest_id, _topic, _partition, _attempt;
 
 -- name: row_at
 -- The row that a record became, unless a newer one of its key took its place: one pass over the table.
@@ -177,3 +177,10 @@ WHERE target = %(target)s AND _manifest_id = %(manifest)s
 
 -- name: count_dead_letters
 SELECT count(*) AS rows FROM tidemark_target.dead_letter WHERE target = %(target)s AND _manifest_id = %(manifest)s;
+
+-- name: manifests_of_dead_letters
+SELECT DISTINCT _manifest_id AS manifest FROM tidemark_target.dead_letter WHERE target = %(target)s;
+
+-- name: superseded
+SELECT manifest, superseded FROM tidemark_target.marker
+WHERE target = %(target)s AND pipeline = %(pipeline)s AND sink = %(sink)s;
