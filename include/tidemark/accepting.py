@@ -3,9 +3,9 @@
 Every verb can say what it would do (a dry run), and does it in one transaction whose history names who and why.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from tidemark.errors import IllegalTransition, NotFound, PlanRefused
@@ -73,13 +73,15 @@ def accept_loss(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
                 "starting_offsets",
                 pipeline=pipeline,
             )
-        dropped = [one for one in _planned(lifecycle) if _is_dropped(one, starts)]
+        planned = [one for one in _planned(lifecycle) if one.covered.start < starts.get(one.covered.at, 0)]
+        dropped = [one for one in planned if not one.manifest.alive]
         lost = [(one.chain, _below(one.covered, starts[one.covered.at])) for one in _unpublished(lifecycle, dropped)]
         lost += [(chain.id, Range(chain.at, chain.end, starts[chain.at]))
                  for chain in chains if chain.end < starts.get(chain.at, 0)]  # fmt: skip
         if not lost and dropped:
             raise _half_published(lifecycle, dropped[0].manifest)
         if not lost:
+            _refuse_at_work(planned)
             raise NotFound(
                 "nothing is lost: Kafka still holds every offset that is not published",
                 next_step="look at the chains with: tidemark lag",
@@ -91,10 +93,6 @@ def accept_loss(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
         lines = [f"{_place(one.at)}: offsets [{one.start}, {one.end}) are given up" for _, one in lost]
         lines += _stay(lifecycle, dropped)
         return _noted(lifecycle, "accept-loss", Decision(tuple(lines), tuple(sorted(set(changed))), dry_run))
-
-
-def _is_dropped(one: _Planned, starts: Mapping[TopicPartition, int]) -> bool:
-    return not one.manifest.alive and one.covered.start < starts.get(one.covered.at, 0)
 
 
 def _below(covered: Range, end: int) -> Range:
@@ -160,16 +158,49 @@ def accept_truncation(
 ) -> Decision:
     """The log was cut and written anew: its chain ends, the next incarnation starts at ``start``.
 
-    Default: where the log ended when the truncation was noticed. Records written before that are not told apart. What
-    was planned below ``start`` and is not published yet stays planned.
+    Default: where the log ended when the truncation was noticed; what lies above that is lost up to ``start``, what
+    lies below it is read again from ``start`` on, since nobody can tell records that were there from those written
+    anew. What was planned below ``start`` and is not published yet stays planned.
     """
+    if start is not None:
+        _refuse_past_the_end(lifecycle, topic, partition, start)
     with _deciding_of_all(lifecycle, why, dry_run=dry_run):
         refused = [one for one in _refused(lifecycle, topic) if one.at.partition == partition]
         chains = [one for one in refused if one.blocked_end is not None]
         if not chains:
             raise NotFound(f"no truncation of {topic}-{partition} was refused", next_step="see tidemark lag")
-        anchor = chains[0].blocked_end if start is None else start
-        return _noted(lifecycle, "accept-truncation", _retire(lifecycle, chains, dry_run=dry_run, anchor=anchor))
+        [chain] = chains
+        ended = chain.blocked_end or 0
+        begin = ended if start is None else start
+        again = _read_again(lifecycle, chain, begin, ended)
+        decision = _retire(lifecycle, chains, dry_run=dry_run, anchor=min(begin, ended), begin=begin)
+        decision = replace(decision, lines=(*decision.lines, *again))
+        return _noted(lifecycle, "accept-truncation", decision)
+
+
+def _read_again(lifecycle: Lifecycle, chain: Chain, begin: int, end: int) -> Iterator[str]:
+    """One line when published offsets are read once more: only a person knows whether other records are there now."""
+    ids = lifecycle.database.manifests_between([(chain.id, begin, end)]) if begin < end else []
+    published = [str(one.id) for one in lifecycle.database.manifests(ids=ids) if one.publications] if ids else []
+    if published:
+        yield (
+            f"{_place(chain.at)}: offsets [{begin}, {end}) are read again beside what manifests "
+            f"{', '.join(published)} have published of them: a record that was not written anew will be there twice"
+        )
+
+
+def _refuse_past_the_end(lifecycle: Lifecycle, topic: str, partition: int, start: int) -> None:
+    places, _ = lifecycle.cluster.partitions([topic])
+    marks = lifecycle.cluster.watermarks([one for one in places if one.partition == partition])
+    for at, mark in marks.items():
+        if start > mark.log_end:
+            raise PlanRefused(
+                f"{_place(at)} ends at {mark.log_end}: nothing can be read from offset {start} on",
+                next_step=f"nothing was decided; give --from an offset from {mark.log_start} to {mark.log_end}",
+                pipeline=lifecycle.pipeline.name,
+                topic=topic,
+                partition=partition,
+            )
 
 
 def _refused(lifecycle: Lifecycle, topic: str) -> list[Chain]:
@@ -184,9 +215,11 @@ def _refused(lifecycle: Lifecycle, topic: str) -> list[Chain]:
     return found
 
 
-def _retire(lifecycle: Lifecycle, chains: list[Chain], *, dry_run: bool, anchor: int | None = None) -> Decision:
+def _retire(
+    lifecycle: Lifecycle, chains: list[Chain], *, dry_run: bool, anchor: int | None = None, begin: int | None = None
+) -> Decision:
     """End chains. What they planned and nobody published is lost; with ``anchor`` the next incarnation starts there,
-    and only what lies above it is lost."""
+    and only what lies above it is lost. It reads from ``begin`` on; what lies between the two is lost too."""
     database, pipeline = lifecycle.database, lifecycle.pipeline.name
     ended = {chain.at for chain in chains}
     planned = [one for one in _planned(lifecycle) if one.covered.at in ended and one.covered.end > (anchor or 0)]
@@ -201,9 +234,13 @@ def _retire(lifecycle: Lifecycle, chains: list[Chain], *, dry_run: bool, anchor:
         if anchor is not None:
             started = database.insert_chains(pipeline, [chain.at for chain in chains])
             database.insert_ranges(RangeKind.ANCHOR, [(one, None, anchor, None) for one in started.values()])
+            if begin is not None and begin > anchor:
+                database.insert_ranges(RangeKind.LOST, [(one, anchor, begin, None) for one in started.values()])
     lines = [_is_lost(one) for _, one in lost]
     for chain in chains:
         where = "0 of the new topic" if anchor is None else str(anchor)
+        if anchor is not None and begin is not None and begin > anchor:
+            where += f", and its offsets [{anchor}, {begin}) are lost"
         lines.append(f"{_place(chain.at)}: incarnation {chain.incarnation} ends at {chain.end}, "
                      f"the next starts at {where}")  # fmt: skip
     return Decision((*lines, *_stay(lifecycle, planned)), tuple(sorted(set(changed))), dry_run)

@@ -125,7 +125,16 @@ def _read(sink: Sink, name: RecordName, content: dict[str, Any]) -> tuple[Receip
 def _is_known(lifecycle: Lifecycle, record: _Record, manifest: Manifest | None) -> bool:
     if manifest is None:
         return False
-    if manifest.pipeline != lifecycle.pipeline.name or manifest.ranges != record.ranges:
+    if manifest.pipeline != lifecycle.pipeline.name:
+        raise LakeConflict(
+            f"manifest {record.manifest} is in this database one of pipeline {manifest.pipeline}, which was planned "
+            "after a restore and before this pipeline was adopted: its id was given out twice",
+            next_step=f"restore the copy again, move what manifest {record.manifest} of {manifest.pipeline} has "
+            "written since, and its record, out of its target, and adopt every pipeline before any is planned",
+            pipeline=lifecycle.pipeline.name,
+            manifest=record.manifest,
+        )
+    if manifest.ranges != record.ranges:
         raise LakeConflict(
             f"manifest {record.manifest} covers other offsets in the lake than in this database",
             next_step="the database went on after it was restored; restore a copy from before that, then adopt",

@@ -59,7 +59,9 @@ def accept_topic(settings: Settings, pipeline: str, why: str, dry_run: bool, as_
 @_deciding("accept-truncation")
 @topic_option
 @click.option("--partition", type=int, required=True, help="The partition it is about.")
-@click.option("--from", "start", type=int, help="First offset to read (default: the log's end when noticed).")
+@click.option(
+    "--from", "start", type=click.IntRange(min=0), help="First offset to read (default: the log's end when noticed)."
+)
 def accept_truncation(
     settings: Settings,
     pipeline: str,

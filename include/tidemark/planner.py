@@ -4,7 +4,7 @@ What a plan promises: each chain's new ranges start where the last one ended; ev
 nothing past the last stable offset is planned; loss, truncation and another topic under an old name are refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -111,11 +111,13 @@ def plan(
     now: datetime,
     *,
     first_plan: bool,
+    ended: Mapping[TopicPartition, int],
 ) -> Plan:
     """The next ranges of every chain up to the cut; raises ``PlanRefused`` or one of its kinds.
 
     Only a pipeline's ``first_plan`` looks at ``start_offset``: what appears later is read from offset 0, and what
-    retention took of it is lost, whatever ``on_data_loss`` says, since nobody was there to read it.
+    retention took of it is lost, whatever ``on_data_loss`` says, since nobody was there to read it. ``ended`` says
+    where chains that a person has ended stopped: a topic that comes back with its old id goes on there.
     """
     by_place = {chain.at: chain for chain in chains}
     _refuse_changed_topics(pipeline, partitions, chains)
@@ -127,7 +129,9 @@ def plan(
     for state in sorted(partitions, key=lambda one: one.at):
         chain = by_place.get(state.at)
         if chain is None:
-            covered = state.start_offset if first_plan else 0
+            covered = state.start_offset if first_plan else ended.get(state.at, 0)
+            if covered and not first_plan:
+                notes.append(f"{_place(state.at)}: the same topic is back, it is read on from offset {covered}")
             anchors.append((state.at, covered))
             if first_plan:
                 _refuse_unreached_start(pipeline, state)

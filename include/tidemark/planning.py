@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from tidemark import planner
 from tidemark.errors import CutConflict, PlanRefused
@@ -16,6 +16,8 @@ from tidemark.planner import Chain, Limits, PartitionState, Plan
 from tidemark.sinks.publishing import Sink
 from tidemark.starting import starts
 from tidemark.targets import check_for_plan
+
+AHEAD = timedelta(minutes=5)  # how far the clock that asks for a plan may be ahead of this one
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,10 @@ class PlannedRun:
     slices: tuple[tuple[Range, ...], ...] = ()
 
 
+class _Overtaken(Exception):
+    """The pipeline has other chains than when Kafka was asked."""
+
+
 def plan(
     pipeline: Pipeline,
     database: ManifestDatabase,
@@ -62,6 +68,7 @@ def plan(
     known = _known(pipeline, database, tick)
     if known is not None:
         return known
+    _refuse_future(pipeline, tick, datetime.now(UTC))
     silent = check_for_plan(pipeline.name, database, sinks, dry_run=dry_run)
     first_plan = database.targets(pipeline.name) is None
     before_asking = _chains(pipeline, database)
@@ -74,10 +81,13 @@ def plan(
             if known is not None:
                 return known
             chains = _chains(pipeline, database)
+            if {one.id for one in chains} != {one.id for one in before_asking}:
+                raise _Overtaken
             planned = planner.plan(
                 pipeline.name, states, chains, limits(pipeline, database),
                 pipeline.source.kafka.on_data_loss, datetime.now(UTC),
                 first_plan=first_plan and database.targets(pipeline.name) is None,
+                ended=database.ended_chains(pipeline.name),
             )  # fmt: skip
             planned = replace(planned, notes=(*silent, *planned.notes, *held_back))
             if dry_run:
@@ -86,6 +96,8 @@ def plan(
                 )
             run = _store(pipeline, database, sinks, tick, planned, chains)
             failpoint("plan.before_commit")
+    except _Overtaken:  # a plan or a person began or ended chains since: Kafka was asked about others
+        return plan(pipeline, database, cluster, sinks, tick, dry_run=dry_run)
     except planner.Refused as refused:
         if chains != before_asking:  # another planner went on since: this answer is older than the chain, ask again
             return plan(pipeline, database, cluster, sinks, tick, dry_run=dry_run)
@@ -179,6 +191,16 @@ def _refuse_before_anchors(pipeline: Pipeline, planned: Plan, chains: Sequence[C
             pipeline=pipeline.name,
             topic=before[0].topic,
             partition=before[0].partition,
+        )
+
+
+def _refuse_future(pipeline: Pipeline, tick: Tick, now: datetime) -> None:
+    """A cut that has not come would end at what there is now, under the key of the run that comes then."""
+    if tick.cut_at is not None and tick.cut_at > now + AHEAD:
+        raise PlanRefused(
+            f"the run is to read up to {tick.cut_at.isoformat()}, and it is {now.isoformat(timespec='seconds')} now",
+            next_step="nothing was planned; give a moment that has passed, or none to read all there is",
+            pipeline=pipeline.name,
         )
 
 

@@ -47,6 +47,20 @@ def retention_takes_what_only_lacks_its_mark(play: Play) -> None:
     play.settle()
 
 
+def accepted_as_gone_and_back_again(play: Play) -> None:
+    """It was only out of sight: what is published of it is not read a second time."""
+    world = play.world
+    world.produce(5)
+    play.run()
+    gone = world.broker.by_name.pop("a")
+    play.refused(world.plan(), TopicChanged)
+    play.well(world.accept_topic())
+    world.broker.by_name["a"] = gone
+    world.produce(5)
+    play.run()
+    play.settle()
+
+
 def truncated_below_the_chain(play: Play) -> None:
     world = play.world
     play.run()
@@ -253,6 +267,7 @@ OF_LIVES = (
     recreated_while_it_is_read,
     retention_takes_what_was_not_read,
     retention_takes_what_only_lacks_its_mark,
+    accepted_as_gone_and_back_again,
     truncated_below_the_chain,
     truncated_while_an_older_slice_is_unread,
     restored_from_before_a_truncation_was_accepted,

@@ -67,6 +67,17 @@ def test_timestamps_out_of_order_are_cut_at_the_first_one_past_the_cut_and_every
     assert world.ok("audit", "demo", "--deep") == ""
 
 
+def test_a_cut_that_has_not_come_is_refused_and_its_key_stays_free(world: World) -> None:
+    world.produce(20)
+    refused = world.here("plan", "demo", *until(datetime.now(UTC) + HOUR))
+    assert refused.exit_code == 1
+    assert "the run is to read up to" in refused.stderr
+    assert "nothing was planned; give a moment that has passed, or none to read all there is" in refused.stderr
+    assert world.chain() == []
+    world.ok("plan", "demo", *until(datetime.now(UTC)))
+    assert ends(world) == {0: 10, 1: 10}
+
+
 def test_a_cut_with_no_record_past_it_ends_at_the_end_there_is_and_late_records_are_read_next(
     make_world: MakeWorld,
 ) -> None:
@@ -117,12 +128,12 @@ def test_one_record_in_the_far_future_does_not_stop_the_runs_that_come_after_it(
 def test_a_record_a_little_ahead_of_the_clock_delays_what_follows_and_loses_nothing(make_world: MakeWorld) -> None:
     world = make_world(partitions=1)
     now = datetime.now(UTC).replace(microsecond=0)
-    send_stamped(world, [now - HOUR, now + timedelta(minutes=30), now - HOUR])
+    send_stamped(world, [now - HOUR, now + timedelta(minutes=2), now - HOUR])
     world.ok("plan", "demo", *until(now))
     assert ends(world) == {0: 1}
-    world.ok("plan", "demo", *until(now + timedelta(minutes=30)))
+    world.ok("plan", "demo", *until(now + timedelta(minutes=2)))
     assert ends(world) == {0: 1}
-    world.ok("plan", "demo", *until(now + timedelta(minutes=31)))
+    world.ok("plan", "demo", *until(now + timedelta(minutes=3)))
     assert ends(world) == {0: 3}
 
 

@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition
 
 from sandbox.broker import Broker
 from sandbox.postgres import Postgres
-from tests.world import World
+from tests.world import World, wait_stopped, wake
 from tidemark.errors import PlanRefused
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.manifest.migrate import migrate
@@ -59,6 +59,20 @@ def test_offsets_that_retention_took_are_given_up_by_a_person_and_stay_visible_a
     assert world.ok("audit", "demo", "--deep") == ""
     assert world.here("accept-loss", "demo", "--why", "again").exit_code == 2
     assert_decided(world, ("accept-loss", "too late"))
+
+
+def test_what_is_lost_under_a_living_attempt_is_not_called_safe(world: World) -> None:
+    world.produce(40)
+    at_work = world.start("run", "demo", failpoint="read.before:stop")
+    wait_stopped(at_work)
+    drop_before(world, 0, 5)
+    refused = world.here("accept-loss", "demo", "--why", "too late")
+    assert refused.exit_code == 1
+    assert "attempt 1 is at work on offsets that would be given up" in refused.stderr
+    assert wake(at_work).returncode == 1
+    world.ok("accept-loss", "demo", "--why", "too late")
+    world.ok("retry", "demo")
+    assert lost(world) == [(0, 0, 5)]
 
 
 def test_a_planned_range_whose_records_are_gone_is_split_into_lost_and_data(world: World) -> None:
@@ -109,7 +123,7 @@ def test_a_recreated_topic_is_refused_until_accepted_and_then_read_from_its_begi
     first = world.json("manifests", "demo")[0]["id"]
     replay = world.here("replay", "demo", "--manifest", str(first))
     assert replay.exit_code == 1
-    assert "another one now" in replay.stderr
+    assert "planned on a chain that has ended, since its topic was made anew or its log was cut" in replay.stderr
 
 
 def test_extending_back_reads_what_lies_before_the_anchor_beside_new_runs(make_world: Callable[..., World]) -> None:
@@ -213,6 +227,18 @@ def test_repair_removes_strays_of_ours_writes_lost_records_and_leaves_other_file
     assert foreign.exists()
     foreign.unlink()
     world.assert_complete()
+    assert_decided(world, ("repair", "leftovers"))
+
+
+def test_repair_says_whose_staging_it_removes_before_and_after(world: World) -> None:
+    world.produce(40)
+    world.ok("run", "demo")
+    killed = world.tidemark("replay", "demo", "--manifest", "1", failpoint="publish.marked:kill9")
+    assert killed.returncode < 0
+    assert world.ok("repair", "demo", "--why", "r", "--dry-run") == "would remove the staging of manifest 1\n"
+    assert list(world.lake.glob("_staging/*"))
+    assert world.ok("repair", "demo", "--why", "leftovers") == "removed the staging of manifest 1\n"
+    assert not list(world.lake.glob("_staging/*"))
     assert_decided(world, ("repair", "leftovers"))
 
 

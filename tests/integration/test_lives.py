@@ -255,6 +255,28 @@ def test_what_lies_below_a_truncation_and_one_sink_lacks_is_still_read(make_tabl
     assert told == [("accept-truncation", "the disk was restored", "cli")] * 2
 
 
+def test_a_truncation_accepted_from_elsewhere_says_what_is_lost_and_what_may_be_there_twice(make_world: Make) -> None:
+    world = make_world(partitions=1)
+    world.produce(50)
+    world.ok("run", "demo")
+    with psycopg.connect(world.dsn) as connection:  # as a plan that saw the log end there would have written it
+        connection.execute("SET tidemark.actor = 'a test'")
+        connection.execute("UPDATE tidemark.chain SET blocked = 'cut', blocked_since = now(), blocked_end = 40")
+    accept = ("accept-truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "restored", "--from")
+    beyond = world.here(*accept, "51")
+    assert beyond.exit_code == 1
+    assert f"{world.topic}-0 ends at 50: nothing can be read from offset 51 on" in beyond.stderr
+    assert world.here(*accept, "-1").exit_code == 2
+    said = world.ok(*accept, "20", "--dry-run")
+    assert "offsets [20, 40) are read again beside what manifests 1, 2 have published of them" in said
+    assert "the next starts at 20\n" in said
+    assert world.json("history", "demo") == []
+    assert "the next starts at 40, and its offsets [40, 45) are lost" in world.ok(*accept, "45")
+    world.ok("run", "demo")
+    assert world.chain()[-3:] == [(0, "anchor", None, 40), (0, "lost", 40, 45), (0, "data", 45, 50)]
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
 def test_the_history_says_who_decided_what_and_why(world: World) -> None:
     assert "nobody has decided anything" in world.here("history", "demo").stderr
     world.produce(40)

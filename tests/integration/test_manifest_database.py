@@ -18,7 +18,7 @@ from tests.world import World, wait_stopped
 from tidemark.errors import ConfigurationError, IllegalTransition, PlanRefused
 from tidemark.manifest.database import QUERIES, ManifestDatabase
 from tidemark.manifest.migrate import migrate
-from tidemark.model import ManifestState, RangeKind, RunKind
+from tidemark.model import ManifestState, RangeKind, Receipt, RunKind
 from tidemark.offsets import TopicPartition
 from tidemark.planning import Tick
 
@@ -175,16 +175,26 @@ def test_a_lower_attempt_cannot_replace_what_a_higher_one_published(database: st
     assert rows(sql, "SELECT attempt, digest FROM publication") == [(2, "digest")]
 
 
+def receipt(attempt: int) -> Receipt:
+    return Receipt(1, attempt, ("files",), (), (), {})
+
+
 def test_only_the_newest_attempt_stores_a_receipt_or_ends_the_manifest(database: str, chain: int) -> None:
     with ManifestDatabase(database, "old") as old, ManifestDatabase(database, "new") as new:
         assert old.start(1, "f") == 1
         assert new.start(1, "f") == 2
         assert [one["state"] for one in new.attempts(1)] == ["fenced", "running"]
+        assert not old.store_receipt(receipt(1), {})
+        assert new.store_receipt(receipt(2), {})
+        assert not old.publish(1, 1, "files", 1, "digest", {})
+        assert not new.finish(1, 2, ["files"]), "no sink has published"
+        assert new.publish(1, 2, "files", 2, "digest", {})
         assert not old.fail(1, 1, "too late")
         assert not old.block(1, 1, "too late")
         assert not old.finish(1, 1, ["files"])
-        assert not new.finish(1, 2, ["files"]), "no sink has published"
         assert new.manifest(1).state is ManifestState.RUNNING
+        assert new.finish(1, 2, ["files"])
+        assert new.manifest(1).state is ManifestState.DONE
 
 
 def test_errors_of_the_database_say_what_to_do(database: str, chain: int) -> None:

@@ -42,8 +42,9 @@ def planned(
     chains: list[Chain],
     limits: Limits = WIDE,
     on_data_loss: OnDataLoss = OnDataLoss.FAIL,
+    ended: dict[TopicPartition, int] | None = None,
 ) -> Plan:
-    return plan("flights", partitions, chains, limits, on_data_loss, NOW, first_plan=not chains)
+    return plan("flights", partitions, chains, limits, on_data_loss, NOW, first_plan=not chains, ended=ended or {})
 
 
 def ranges(found: Plan) -> list[tuple[int, int, int]]:
@@ -201,3 +202,9 @@ def test_a_cut_by_time_that_an_open_transaction_holds_back_is_not_reached(
     partition: PartitionState, by_time: bool, reached: bool
 ) -> None:
     assert planned([replace(partition, by_time=by_time)], [chain(0)]).reached is reached
+
+
+def test_a_topic_that_comes_back_is_read_on_from_where_its_chain_ended() -> None:
+    found = planned([kafka(0), kafka(1)], [chain(100, partition=1)], ended={at(0): 40})
+    assert (found.anchors, ranges(found)) == (((at(0), 40),), [(0, 40, 100)])
+    assert "the same topic is back" in found.notes[0]

@@ -13,13 +13,22 @@ from tidemark.manifest.said import said
 
 Connection = psycopg.Connection[dict[str, Any]]
 
+# A host that is gone sends no farewell: the server asks, and lets its locks go after 2 minutes instead of 2 hours. A
+# process that is stopped inside a transaction still answers, so that has a limit of its own: reading the records of a
+# large lake for a decision takes minutes.
+DEAD_CLIENTS = (
+    "-c tcp_keepalives_idle=60 -c tcp_keepalives_interval=15 -c tcp_keepalives_count=4 "
+    "-c idle_in_transaction_session_timeout=10min"
+)
+
 
 def connect(dsn: str) -> Connection:
     """An autocommitting connection to the manifest database that answers within 5 s, or ``Unavailable``."""
     try:
         return psycopg.connect(
             dsn, autocommit=True, row_factory=dict_row, connect_timeout=5, application_name="tidemark",
-            options="-c search_path=tidemark -c lock_timeout=60s",
+            options=f"-c search_path=tidemark -c lock_timeout=60s {DEAD_CLIENTS}",
+            keepalives_idle=60, keepalives_interval=15, keepalives_count=4,
         )  # fmt: skip
     except psycopg.ProgrammingError as wrong:
         raise ConfigurationError(

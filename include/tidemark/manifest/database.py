@@ -41,8 +41,13 @@ class ManifestDatabase:
 
     def __init__(self, dsn: str, actor: str) -> None:
         self.actor = actor
+        self._dsn = dsn
         self._why = ""
         self._connection: Connection = connect(dsn)
+
+    def anew(self) -> "ManifestDatabase":
+        """The same database over another connection, which holds none of this one's locks."""
+        return ManifestDatabase(self._dsn, self.actor)
 
     def __enter__(self) -> Self:
         return self
@@ -121,6 +126,10 @@ class ManifestDatabase:
             for row in self._rows("chains", pipeline=pipeline)
         ]  # fmt: skip
 
+    def ended_chains(self, pipeline: str) -> dict[TopicPartition, int]:
+        """Where the last chain of each partition stopped that a person has ended."""
+        return {_place(row): row["end_offset"] for row in self._rows("ended_chains", pipeline=pipeline)}
+
     def record_bytes(self, pipeline: str) -> float | None:
         value = self._rows("record_bytes", pipeline=pipeline)[0]["record_bytes"]
         return None if value is None else float(value)
@@ -131,14 +140,9 @@ class ManifestDatabase:
 
     def insert_ranges(self, kind: RangeKind, ranges: Sequence[tuple[int, int | None, int, int | None]]) -> None:
         """Rows of (chain id, start or None for an anchor, end, manifest id or None)."""
-        self._rows(
-            "insert_ranges",
-            chains=[one[0] for one in ranges],
-            starts=[one[1] for one in ranges],
-            ends=[one[2] for one in ranges],
-            kinds=[kind.value] * len(ranges),
-            manifests=[one[3] for one in ranges],
-        )
+        chains, starts, ends, manifests = ([one[at] for one in ranges] for at in range(4))
+        kinds = [kind.value] * len(ranges)
+        self._rows("insert_ranges", chains=chains, starts=starts, ends=ends, kinds=kinds, manifests=manifests)
 
     def covering_manifests(self, ends: Sequence[tuple[int, int]]) -> list[int]:
         """Ids of the manifests that hold the last offset before each (chain id, end)."""

@@ -42,6 +42,15 @@ JOIN manifest_range anchor ON anchor.chain_id = c.id AND anchor.kind = 'anchor'
 WHERE c.pipeline = %(pipeline)s AND c.retired_at IS NULL
 ORDER BY c.topic, c.partition, c.incarnation DESC;
 
+-- name: ended_chains
+-- Where the last life of each partition ended that a person has ended, by topic id: the same topic may come back.
+SELECT DISTINCT ON (c.topic, c.topic_id, c.partition) c.topic, c.topic_id, c.partition, latest.end_offset
+FROM chain c
+CROSS JOIN LATERAL (
+    SELECT r.end_offset FROM manifest_range r WHERE r.chain_id = c.id ORDER BY r.end_offset DESC LIMIT 1) latest
+WHERE c.pipeline = %(pipeline)s AND c.retired_at IS NOT NULL
+ORDER BY c.topic, c.topic_id, c.partition, c.incarnation DESC;
+
 -- name: record_bytes
 -- Measured on the newest published manifests: bytes of key and value per record read.
 SELECT sum(bytes) / nullif(sum(read), 0) AS record_bytes
@@ -120,7 +129,7 @@ UPDATE run SET manifests = manifests || %(manifests)s::bigint[] WHERE id = %(run
 
 -- name: block_chains
 UPDATE chain SET blocked = %(reason)s, blocked_since = now(), blocked_end = %(log_end)s
-WHERE id = ANY (%(chains)s) AND blocked IS NULL;
+WHERE id = ANY (%(chains)s) AND blocked IS NULL AND retired_at IS NULL;
 
 -- name: retire_chains
 UPDATE chain SET retired_at = now(), blocked = NULL, blocked_since = NULL, blocked_end = NULL
