@@ -156,11 +156,7 @@ def run(
     with opened(settings, pipeline) as lifecycle:
         planned = lifecycle.plan(_tick(until, run_key))
         presenting.notes(planned)
-        found = lifecycle.database.manifests(ids=planned.manifests)
-        for one in found:
-            if one.alive:
-                presenting.note(_left_out(one))
-        _process(settings, lifecycle, [one for one in found if not one.alive], master)
+        _process(settings, lifecycle, lifecycle.database.manifests(ids=planned.manifests), master)
         _print_closing(lifecycle, planned, as_json)
 
 
@@ -174,15 +170,28 @@ def _views(lifecycle: Lifecycle, ids: list[int]) -> list[dict[str, Any]]:
 
 
 def _process(
-    settings: Settings, lifecycle: Lifecycle, manifests: list[Manifest], master: str, *, replay: bool = False
-) -> None:
+    settings: Settings,
+    lifecycle: Lifecycle,
+    manifests: list[Manifest],
+    master: str,
+    *,
+    replay: bool = False,
+    take_over: bool = False,
+) -> list[Manifest]:
     """Process each; one that fails does not stop the others, unless an outside system is down: they would all wait.
 
-    When it is one sink of several that is down, the others still get all of it.
+    When it is one sink of several that is down, the others still get all of it. Returns what it left out, since an
+    attempt has begun at it after they were listed.
     """
     stage = in_this_process(settings, master, lifecycle.pipeline.spark.conf)
     errors: list[TidemarkError] = []
+    left_out: list[Manifest] = []
     for number, manifest in enumerate(manifests, 1):
+        [now] = lifecycle.database.manifests(ids=[manifest.id])
+        if now.alive and not take_over:
+            presenting.note(_left_out(now))
+            left_out.append(now)
+            continue
         presenting.working(manifest, number, len(manifests))
         try:
             presenting.worked(lifecycle.process(manifest.id, stage, replay=replay))
@@ -195,6 +204,7 @@ def _process(
                 break
     if errors:
         raise errors[0] if len(manifests) == 1 else _several(lifecycle, errors, len(manifests))
+    return left_out
 
 
 def _several(lifecycle: Lifecycle, errors: list[TidemarkError], of: int) -> TidemarkError:
@@ -218,8 +228,9 @@ def retry(settings: Settings, pipeline: str, manifest: int | None, master: str, 
         todo = lifecycle.unfinished(manifest)
         for one in [] if manifest else lifecycle.at_work():
             presenting.note(_left_out(one))
-        _process(settings, lifecycle, todo, master)
-        presenting.finished(_views(lifecycle, [one.id for one in todo]), as_json, nothing="nothing is unfinished")
+        busy = _process(settings, lifecycle, todo, master)
+        done = [one.id for one in todo if one.id not in {each.id for each in busy}]
+        presenting.finished(_views(lifecycle, done), as_json, nothing="nothing is unfinished")
 
 
 @main.command()
@@ -244,12 +255,9 @@ def replay(
         raise click.UsageError("name either --manifest ID or --run-key KEY")
     with opened(settings, pipeline) as lifecycle:
         found = lifecycle.replayable(manifest=manifest, run_key=run_key)
-        busy = [one for one in found if one.alive and not take_over]
-        for one in busy:
-            presenting.note(_left_out(one))
-        todo = [one for one in found if one not in busy]
-        _process(settings, lifecycle, todo, master, replay=True)
-        presenting.finished(_views(lifecycle, [one.id for one in todo]), as_json, nothing="nothing to replay")
+        busy = _process(settings, lifecycle, found, master, replay=True, take_over=take_over)
+        done = [one.id for one in found if one.id not in {each.id for each in busy}]
+        presenting.finished(_views(lifecycle, done), as_json, nothing="nothing to replay")
     if busy:
         raise TidemarkError(
             "not everything was replayed", next_step="wait for it, or add --take-over", pipeline=pipeline

@@ -189,16 +189,26 @@ class Lifecycle:
 
     def _ended(self, manifest: Manifest, attempt: int, error: BaseException) -> Outcome:
         """An attempt that did not get through: fenced whatever it stumbled over, if a newer one has taken over."""
-        with suppress(Unavailable):  # without the database it just ends: its lock is gone, retry finds it
-            if self.database.newest_attempt(manifest.id) == attempt:
-                self.fail(manifest.id, attempt, error)
-                raise error
-            fenced = error if isinstance(error, Fenced) else self.publisher.overtaken(manifest.id, attempt)
-            if not fenced.superseded or not isinstance(error, Exception):
-                raise fenced from error
-            self.publisher.clean(manifest.id, attempt, self.sinks)
-            return Outcome(manifest.id, attempt, Ending.SUPERSEDED, Counts())
-        raise error
+        try:
+            if self.database.newest_attempt(manifest.id) != attempt:
+                superseded = self._superseded(self.database, manifest, attempt, error)
+                self.publisher.clean(manifest.id, attempt, self.sinks)
+                return superseded
+            self.fail(manifest.id, attempt, error)
+        except Unavailable:  # its session has ended, and its lock with it: others may have taken that for its end
+            with suppress(Unavailable), self.database.anew() as database:
+                if database.newest_attempt(manifest.id) != attempt:
+                    return self._superseded(database, manifest, attempt, error)  # what it left is found by sweep
+        raise error  # also without the database: its lock is gone, retry finds it
+
+    def _superseded(
+        self, database: ManifestDatabase, manifest: Manifest, attempt: int, error: BaseException
+    ) -> Outcome:
+        """A newer attempt has done the work; raises ``Fenced`` when it has not, or not yet."""
+        fenced = error if isinstance(error, Fenced) else self.publisher.overtaken(manifest.id, attempt, database)
+        if not fenced.superseded or not isinstance(error, Exception):
+            raise fenced from error
+        return Outcome(manifest.id, attempt, Ending.SUPERSEDED, Counts())
 
     def _own(self, manifest_id: int) -> Manifest:
         manifest = self.database.manifest(manifest_id)
@@ -217,7 +227,7 @@ class Lifecycle:
         """Of what was planned on a chain that has ended, only what is not done may be worked at."""
         if manifest.state is ManifestState.DONE:
             raise TopicChanged(
-                "the manifest was planned on a topic that is another one now; Kafka has other records at its offsets",
+                "the manifest was planned on a chain that has ended, since its topic was made anew or its log was cut",
                 next_step="what is published of it stays; it cannot be done again",
                 pipeline=self.pipeline.name,
                 manifest=manifest.id,
@@ -278,13 +288,13 @@ class Lifecycle:
         reason = str(error) or type(error).__name__
         blocked = isinstance(error, Blocked)
         with self.database.transaction():
-            ended = self.database.end_attempt(
+            if blocked:  # the manifest's row before the attempt's, as whoever takes over locks them
+                self.database.block(manifest, attempt, reason)
+            else:
+                self.database.fail(manifest, attempt, reason)
+            self.database.end_attempt(
                 manifest, attempt, AttemptState.BLOCKED if blocked else AttemptState.FAILED, reason
             )
-            if ended and blocked:
-                self.database.block(manifest, attempt, reason)
-            elif ended:
-                self.database.fail(manifest, attempt, reason)
 
     def unfinished(self, manifest_id: int | None = None) -> list[Manifest]:
         """What ``retry`` takes: planned, failed or running, and no attempt alive; a blocked one only when named."""

@@ -182,8 +182,11 @@ class LocalStore:
         folder = self._path(key)
         with _translated(folder):
             while folder.exists():
-                with suppress(FileNotFoundError):  # somebody else removes it too
+                try:
                     shutil.rmtree(folder)
+                except OSError as busy:  # somebody else removes it too, or a paused task still writes to it
+                    if busy.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                        raise
             self._prune(folder.parent)
 
     def folders(self, prefix: str) -> list[str]:

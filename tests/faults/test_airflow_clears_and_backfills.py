@@ -1,6 +1,6 @@
 """Clears and backfills that process, on a real Airflow: each does what a person expects, and nothing twice."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
@@ -57,6 +57,9 @@ def test_a_backfill_told_to_replay_does_the_manifests_of_its_interval_again(airf
     (run_id,) = demo.airflow.backfill(DAG, hour - HOUR, hour - HOUR, {"replay": True})
     demo.succeed(run_id)
     assert [one["attempt"] for one in demo.world.json("manifests", DAG)] == [1, 1, 2, 2, 1, 1]
+    demo.world.assert_complete()
+    produce_hours(demo.world, hour, 2, 5)  # late, so none of it is in the interval; but the run plans it
+    demo.succeed(demo.trigger({"replay": True, "plan_until": datetime.now(UTC).isoformat()}))
     demo.world.assert_complete()
 
 

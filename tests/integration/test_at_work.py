@@ -25,3 +25,19 @@ def test_an_attempt_at_work_is_taken_over_only_when_a_person_says_so(world: Worl
     ended = wake(at_work)
     assert ended.returncode == 0, ended.stderr
     world.assert_complete()
+
+
+def test_what_somebody_has_begun_since_retry_listed_it_is_left_to_them(world: World) -> None:
+    world.produce(60)
+    world.ok("plan", "demo")
+    first = world.start("retry", "demo", failpoint="stage.done:stop")
+    wait_stopped(first)
+    other = world.start("retry", "demo", "--manifest", "2", failpoint="publish.receipt:stop")
+    wait_stopped(other)
+    ended = wake(first)
+    assert ended.returncode == 0, ended.stderr
+    assert "manifest 2 is left out: attempt 1 is at work" in ended.stderr
+    ended = wake(other)
+    assert ended.returncode == 0, ended.stderr
+    assert [one["attempt"] for one in world.json("manifests", "demo")] == [1, 1]
+    world.assert_complete()

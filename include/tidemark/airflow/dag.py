@@ -132,9 +132,10 @@ def plan_run(pipeline: Pipeline) -> list[int]:
         run = lifecycle.plan(tick)
         if params.get("replay"):
             begin = interval_start(pipeline, context, tick)
-            if begin and tick.cut_at:
-                return lifecycle.between(begin, tick.cut_at)
-            return list(run.manifests or run.covered_by)
+            found = lifecycle.between(begin, tick.cut_at) if begin and tick.cut_at else run.covered_by
+            ids = sorted({*run.manifests, *found})  # with what it planned just now, which nobody else will do
+            wait_for_others(lifecycle, ids)
+            return ids
         for note in run.notes:
             print(note)
         print(f"run {run.run_key}: manifests {list(run.manifests)}, covered by {list(run.covered_by)}")
@@ -148,7 +149,9 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any]:
     with airflow_verdict(), opened(pipeline, context) as lifecycle:
         if params.get("replay") or params.get("retry_unfinished"):
             return {"manifests": [one.id for one in require_done(lifecycle, planned)]}
-        wait_for_others(lifecycle, tick_of(context).run_key)
+        run = lifecycle.database.find_run(pipeline.name, tick_of(context).run_key)
+        ids = [*run["manifests"], *run["covered_by"]] if run else []
+        wait_for_others(lifecycle, ids, [ManifestState.RUNNING])
         closing = close_planned(lifecycle, tick_of(context).run_key)
         cut = tick_of(context).cut_at
         return {
@@ -164,14 +167,11 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any]:
         }
 
 
-def wait_for_others(lifecycle: Lifecycle, run_key: str) -> None:
-    """Another run may be at work on what covers this one: wait as long as it is alive, instead of a false alarm."""
-    run = lifecycle.database.find_run(lifecycle.pipeline.name, run_key)
-    ids = [*run["manifests"], *run["covered_by"]] if run else []
+def wait_for_others(lifecycle: Lifecycle, ids: list[int], states: list[ManifestState] | None = None) -> None:
+    """Another run may be at work on manifests of this one: wait as long as it is alive, instead of a false alarm, and
+    before a replay that would fence it."""
     said = ""
-    while busy := [
-        one for one in lifecycle.database.manifests(ids=ids) if one.alive and one.state is ManifestState.RUNNING
-    ]:
+    while busy := [one for one in lifecycle.database.manifests(states=states, ids=ids) if one.alive]:
         waiting = f"waiting for manifests {[one.id for one in busy]}: another task is at work on them"
         if waiting != said:
             print(waiting)

@@ -26,7 +26,8 @@ def write_order(order: Order, home: Path) -> Path:
     """
     roots = [root for sink in order.sinks if (root := sink.options.get("root")) and not is_s3(root)]
     if not roots:
-        shutil.rmtree(home / "_orders" / staging_folder(order.manifest_id, order.attempt).rpartition("/")[0], True)
+        for lower in range(1, order.attempt):
+            shutil.rmtree(home / "_orders" / staging_folder(order.manifest_id, lower), ignore_errors=True)
     folder = Path(roots[0] if roots else home / "_orders", order.staging).absolute()
     LocalStore(str(folder)).put(ORDER, order.to_json().encode())
     return folder / ORDER
