@@ -260,11 +260,13 @@ class Oracle:
         return found
 
     def _accounted(self, offset: int, entry: Entry, pieces: Iterable[Piece]) -> bool:
-        """In a range; or before every anchor, where ``starting_offsets`` or a person said to begin; or rewritten."""
-        within = any(start is not None and start <= offset < end for start, end, _, _ in pieces)
-        before = all(offset < end for start, end, _, _ in pieces if start is None)
-        begun_late = before and self.world.settings.starting_offsets == "latest"
-        return within or begun_late or entry.rewritten
+        """In a range that is read, since Kafka still has it: a range that is lost is no excuse. Or before every anchor,
+        where ``starting_offsets`` said to begin; or rewritten before the truncation was noticed."""
+        planned = any(start is not None and kind == "data" and start <= offset < end for start, end, kind, _ in pieces)
+        anchors = [end for start, end, _, _ in pieces if start is None]
+        begun_late = all(offset < one for one in anchors) and self.world.settings.starting_offsets == "latest"
+        not_told_apart = entry.rewritten and offset < max(anchors, default=0)
+        return planned or begun_late or not_told_apart
 
 
 def _given_up(piece: Piece, now: list[Piece]) -> bool:

@@ -5,6 +5,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from confluent_kafka import TopicPartition
 
 from sandbox.broker import Broker
 from sandbox.preflight import STATE
+from tests.table_world import TableWorld
 from tests.world import World, wait_stopped, wake
 
 Make = Callable[..., World]
+MakeBoth = Callable[..., TableWorld]
 KEY = ("--run-key", "one")
 ONE_TASK = ("--master", "local[1]")  # one task after the other, so that the last ones have read nothing at stage.mid
 
@@ -24,6 +27,16 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """In place of the session's: this one may die."""
     with Broker(tmp_path_factory.mktemp("mortal"), STATE / "jars" / "kafka") as server:
         yield server
+
+
+@pytest.fixture
+def make_both(make_table_world: MakeBoth) -> MakeBoth:
+    """A lake and a table fed by the same tasks of Spark."""
+    return partial(make_table_world, has_lake=True)
+
+
+def assert_nothing_is_seen(world: TableWorld) -> None:
+    assert (world.exact(), world.listing(), world.rows()) == ({}, {}, {})
 
 
 def finish(world: World) -> None:
@@ -65,8 +78,8 @@ def test_frozen_when_asked_for_a_plan_nothing_is_planned(world: World, broker: B
 
 
 @pytest.mark.exhaustive
-def test_R14_frozen_for_seconds_while_spark_reads_it_is_waited_for(make_world: Make, broker: Broker) -> None:
-    world = make_world(partitions=4, settings={"kafka": {"slice": {"max_records": 1000}}})
+def test_R14_frozen_for_seconds_while_spark_reads_it_is_waited_for(make_both: MakeBoth, broker: Broker) -> None:
+    world = make_both(partitions=4, settings={"kafka": {"slice": {"max_records": 1000}}})
     world.produce(200, bad_every=9)
     process = world.start("run", "demo", *KEY, *ONE_TASK, failpoint="stage.mid:stop", spark=True)
     wait_stopped(process)
@@ -75,7 +88,7 @@ def test_R14_frozen_for_seconds_while_spark_reads_it_is_waited_for(make_world: M
         os.killpg(process.pid, signal.SIGCONT)
         time.sleep(8)
         assert process.poll() is None, "it ended while the broker said nothing"
-        assert world.exact() == {}
+        assert_nothing_is_seen(world)
     finally:
         broker.cont_signal()
     out, err = process.communicate(timeout=120)
@@ -84,8 +97,8 @@ def test_R14_frozen_for_seconds_while_spark_reads_it_is_waited_for(make_world: M
 
 
 @pytest.mark.exhaustive
-def test_R14_killed_while_spark_reads_and_back_again(make_world: Make, broker: Broker) -> None:
-    world = make_world(partitions=4, settings={"kafka": {"slice": {"max_records": 1000}}})
+def test_R14_killed_while_spark_reads_and_back_again(make_both: MakeBoth, broker: Broker) -> None:
+    world = make_both(partitions=4, settings={"kafka": {"slice": {"max_records": 1000}}})
     world.produce(200, bad_every=9)
     process = world.start("run", "demo", *KEY, *ONE_TASK, failpoint="stage.mid:stop", spark=True)
     wait_stopped(process)
@@ -99,8 +112,8 @@ def test_R14_killed_while_spark_reads_and_back_again(make_world: Make, broker: B
 
 
 @pytest.mark.exhaustive
-def test_R11_records_deleted_while_spark_reads_fail_the_attempt_and_a_person_gives_them_up(make_world: Make) -> None:
-    world = make_world(partitions=8, settings={"kafka": {"slice": {"max_records": 1000}}})
+def test_R11_records_deleted_while_spark_reads_fail_the_attempt_and_a_person_gives_them_up(make_both: MakeBoth) -> None:
+    world = make_both(partitions=8, settings={"kafka": {"slice": {"max_records": 1000}}})
     world.produce(160)
     process = world.start("run", "demo", *KEY, *ONE_TASK, failpoint="stage.mid:stop", spark=True)
     wait_stopped(process)
@@ -110,7 +123,7 @@ def test_R11_records_deleted_while_spark_reads_fail_the_attempt_and_a_person_giv
     assert ended.returncode == 1
     assert "Spark failed: " in ended.stderr
     assert "Traceback" not in ended.stderr
-    assert (world.exact(), world.listing()) == ({}, {})
+    assert_nothing_is_seen(world)
     refused = world.here("retry", "demo")
     assert refused.exit_code == 1
     assert "Kafka dropped offsets [0, 15) before they were read" in refused.stderr
@@ -118,6 +131,7 @@ def test_R11_records_deleted_while_spark_reads_fail_the_attempt_and_a_person_giv
     world.ok("retry", "demo")
     gone = Counter((world.topic, at, offset) for at in range(8) for offset in range(15))
     assert world.exact() == world.everything() - gone
+    world.assert_whole()
     assert world.ok("audit", "demo", "--deep") == ""
 
 
@@ -137,8 +151,8 @@ def test_R13_a_topic_recreated_while_it_is_read_publishes_nothing(world: World, 
 
 
 @pytest.mark.exhaustive
-def test_R13_a_topic_recreated_while_spark_reads_it_publishes_nothing(make_world: Make, broker: Broker) -> None:
-    world = make_world(partitions=8, settings={"kafka": {"slice": {"max_records": 1000}}})
+def test_R13_a_topic_recreated_while_spark_reads_it_publishes_nothing(make_both: MakeBoth, broker: Broker) -> None:
+    world = make_both(partitions=8, settings={"kafka": {"slice": {"max_records": 1000}}})
     world.produce(160)
     process = world.start("run", "demo", *KEY, *ONE_TASK, failpoint="stage.mid:stop", spark=True)
     wait_stopped(process)
@@ -149,7 +163,8 @@ def test_R13_a_topic_recreated_while_spark_reads_it_publishes_nothing(make_world
     assert ended.returncode == 1
     assert f"topic {world.topic} was recreated: planned on id" in ended.stderr, ended.stderr
     assert "Traceback" not in ended.stderr
-    assert (world.exact(), world.listing(), world.recorded()) == ({}, {}, {})
+    assert_nothing_is_seen(world)
+    assert world.recorded() == {}
     assert world.json("manifests", "demo")[0]["state"] == "failed"
 
 
@@ -178,7 +193,7 @@ def test_P10_a_log_that_really_lost_its_tail_is_refused_until_a_person_accepts_i
     accept = ("accept-truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "the disk was restored")
     assert "incarnation 1 ends at 50, the next starts at 30" in world.ok(*accept, "--dry-run")
     refused(world)
-    world.ok(*accept, "--from", "35")
+    assert "the next starts at 30, and its offsets [30, 35) are lost" in world.ok(*accept, "--from", "35")
     world.ok("run", "demo")
     assert world.exact() == old + Counter((world.topic, 0, offset) for offset in range(35, 70))
     assert world.ok("audit", "demo", "--deep") == ""

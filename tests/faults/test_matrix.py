@@ -77,14 +77,14 @@ def test_P11_a_cut_after_every_record_takes_them_all_and_stores_where_it_ended(m
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])
 def test_P12_a_planner_in_another_time_zone_cuts_at_the_same_offset(make_world: Make, zone: str) -> None:
     world = make_world(partitions=1)
+    skipped = datetime(2024, 3, 10, 2, 30, tzinfo=UTC)  # as a local time in New York there was none: clocks went on
     for hours in range(-6, 6):
-        world.send(json.dumps({"n": hours, "at": NOON.isoformat()}), at=NOON + timedelta(hours=hours))
-    # 2024-03-10 is when clocks change in New York; the cut has no zone of its own and is UTC.
-    planned = world.tidemark("plan", "demo", "--until", "2024-03-01T12:00", env={"TZ": zone})
+        world.send(json.dumps({"n": hours, "at": NOON.isoformat()}), at=skipped + timedelta(hours=hours))
+    planned = world.tidemark("plan", "demo", "--until", "2024-03-10T02:30", env={"TZ": zone})  # no zone: it is UTC
     assert planned.returncode == 0, planned.stderr
     assert world.chain()[-1] == (0, "data", 0, 6)
     [run] = {one["run_key"] for one in world.json("manifests", "demo")}
-    assert run == NOON.isoformat()
+    assert run == skipped.isoformat()
 
 
 def test_an_older_region_is_planned_and_read_while_live_runs_go_on(make_world: Make) -> None:

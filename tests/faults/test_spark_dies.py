@@ -16,6 +16,7 @@ import pyspark
 import pytest
 
 from sandbox.processes import wait_until
+from tests.table_world import TableWorld
 from tests.world import World, wait_stopped
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1200)]
@@ -26,11 +27,15 @@ START = 480  # seconds for a session and two executors: 15 on two idle cores, 20
 
 
 @pytest.fixture
-def world(make_world: Callable[..., World]) -> World:
-    """One manifest of six tasks."""
-    made = make_world(partitions=6, settings={"kafka": {"slice": {"max_records": 10_000}}})
+def world(make_table_world: Callable[..., TableWorld]) -> TableWorld:
+    """One manifest of six tasks, each of which writes for a lake and for a table."""
+    made = make_table_world(partitions=6, has_lake=True, settings={"kafka": {"slice": {"max_records": 10_000}}})
     made.produce(600, bad_every=9)
     return made
+
+
+def assert_nothing_is_seen(world: TableWorld) -> None:
+    assert (world.exact(), world.listing(), world.rows()) == ({}, {}, {})
 
 
 @pytest.fixture
@@ -77,7 +82,7 @@ def kill(found: list[int]) -> None:
 
 
 def test_R8_executors_killed_in_the_middle_of_their_tasks_every_row_is_there_once(
-    world: World, spark_home: Path
+    world: TableWorld, spark_home: Path
 ) -> None:
     process = stopped_while_staging(world, CLUSTER, SPARK_HOME=str(spark_home))
     executors = started_by(world, EXECUTOR)
@@ -91,39 +96,39 @@ def test_R8_executors_killed_in_the_middle_of_their_tasks_every_row_is_there_onc
 
 
 @pytest.mark.parametrize("master", ["local[2]", "local[2,4]"], ids=["tasks are tried once", "tasks are tried again"])
-def test_R8_python_workers_killed_in_the_middle_of_a_task(world: World, master: str) -> None:
+def test_R8_python_workers_killed_in_the_middle_of_a_task(world: TableWorld, master: str) -> None:
     process = stopped_while_staging(world, master)
     kill(started_by(world, "pyspark.daemon"))
     said = go_on(process)
     if master == "local[2]":
         assert process.returncode == 1
         assert "Spark failed: " in said
-        assert (world.exact(), world.listing()) == ({}, {})
+        assert_nothing_is_seen(world)
         world.ok("retry", "demo")
     assert process.returncode == (1 if master == "local[2]" else 0), said
     world.assert_complete()
 
 
-def test_the_jvm_killed_in_the_middle_of_a_job_is_one_clear_error(world: World) -> None:
+def test_the_jvm_killed_in_the_middle_of_a_job_is_one_clear_error(world: TableWorld) -> None:
     process = stopped_while_staging(world, "local[2]")
     kill(started_by(world, "java"))
     said = go_on(process)
     assert process.returncode == 1
     assert "Spark failed: " in said
-    assert (world.exact(), world.listing()) == ({}, {})
+    assert_nothing_is_seen(world)
     assert not (world.lake / "_staging").exists()
     world.ok("retry", "demo")
     world.assert_complete()
 
 
-def test_R2_the_command_killed_alone_takes_spark_with_it_and_the_next_one_does_the_work(world: World) -> None:
+def test_R2_the_command_killed_alone_takes_spark_with_it_and_the_next_one_does_the_work(world: TableWorld) -> None:
     process = stopped_while_staging(world, "local[2]")
     assert started_by(world, "java")
     kill([process.pid])
     os.killpg(process.pid, signal.SIGCONT)
     process.communicate(timeout=60)
     wait_until(lambda: not started_by(world, ""), "everything below it to end", timeout=60)
-    assert (world.exact(), world.listing()) == ({}, {})
+    assert_nothing_is_seen(world)
     world.ok("retry", "demo")
     world.assert_complete()
 
@@ -143,7 +148,7 @@ def test_R16_a_batch_that_unpacks_to_a_thousand_times_its_size_is_read(make_worl
     assert world.ok("audit", "demo", "--deep") == ""
 
 
-def test_R10_tasks_that_speculation_runs_twice_count_once(world: World, spark_home: Path) -> None:
+def test_R10_tasks_that_speculation_runs_twice_count_once(world: TableWorld, spark_home: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.speculating", "run", "demo", "--master", CLUSTER],
         env=world.environment(SPARK_HOME=str(spark_home), TIDEMARK_FAILPOINT="stage.mid:stop"),
