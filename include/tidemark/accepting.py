@@ -172,19 +172,24 @@ def accept_truncation(
         [chain] = chains
         ended = chain.blocked_end or 0
         begin = ended if start is None else start
-        again = _read_again(lifecycle, chain, begin, ended)
+        again = _read_again(lifecycle, chain.at, begin, ended)
         decision = _retire(lifecycle, chains, dry_run=dry_run, anchor=min(begin, ended), begin=begin)
         decision = replace(decision, lines=(*decision.lines, *again))
         return _noted(lifecycle, "accept-truncation", decision)
 
 
-def _read_again(lifecycle: Lifecycle, chain: Chain, begin: int, end: int) -> Iterator[str]:
-    """One line when published offsets are read once more: only a person knows whether other records are there now."""
-    ids = lifecycle.database.manifests_between([(chain.id, begin, end)]) if begin < end else []
-    published = [str(one.id) for one in lifecycle.database.manifests(ids=ids) if one.publications] if ids else []
+def _read_again(lifecycle: Lifecycle, at: TopicPartition, begin: int, end: int) -> Iterator[str]:
+    """One line when published offsets are read once more, in whatever life of the partition they were published: only
+    a person knows whether other records are there now."""
+    known = lifecycle.database.manifests(lifecycle.pipeline.name) if begin < end else []
+    published = [
+        str(one.id)
+        for one in known
+        if one.publications and any(each.at == at and each.start < end and begin < each.end for each in one.ranges)
+    ]
     if published:
         yield (
-            f"{_place(chain.at)}: offsets [{begin}, {end}) are read again beside what manifests "
+            f"{_place(at)}: offsets [{begin}, {end}) are read again beside what manifests "
             f"{', '.join(published)} have published of them: a record that was not written anew will be there twice"
         )
 

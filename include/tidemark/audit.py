@@ -83,11 +83,16 @@ def _record(lifecycle: Lifecycle, sink: Sink, manifest: Manifest) -> Iterator[Di
     mend = f"tidemark replay {sink.pipeline} --manifest {manifest.id}"
     if receipt is None or receipt.digest(sink.name) != publication.digest:
         yield Difference(manifest.id, f"the receipt of attempt {publication.attempt} is not what was published", mend)
-    elif sink.is_displaced(receipt):
-        if not sink.merges:
-            what = f"{sink.target} has the record of a higher attempt in place of the published {publication.attempt}"
-            yield Difference(manifest.id, what, f"tidemark adopt {sink.pipeline} --why TEXT")
     elif not sink.has_record(receipt):
-        name = RecordName(sink.pipeline, manifest.id, publication.attempt)
+        yield from _other_record(sink, manifest.id, publication.attempt)
+
+
+def _other_record(sink: Sink, manifest: int, attempt: int) -> Iterator[Difference]:
+    """The published attempt's record is not there, or one of a higher attempt took its place."""
+    if not sink.is_displaced(manifest, attempt):
+        name = RecordName(sink.pipeline, manifest, attempt)
         what = f"the record {name} is missing or says something else"
-        yield Difference(manifest.id, what, f"tidemark repair {sink.pipeline} --why TEXT")
+        yield Difference(manifest, what, f"tidemark repair {sink.pipeline} --why TEXT")
+    elif not sink.merges:  # of a table the audit says so where it looks at all markers
+        what = f"{sink.target} has the record of a higher attempt in place of the published {attempt}"
+        yield Difference(manifest, what, f"tidemark adopt {sink.pipeline} --why TEXT")

@@ -187,13 +187,13 @@ def _process(
     errors: list[TidemarkError] = []
     left_out: list[Manifest] = []
     for number, manifest in enumerate(manifests, 1):
-        [now] = lifecycle.database.manifests(ids=[manifest.id])
-        if now.alive and not take_over:
-            presenting.note(_left_out(now))
-            left_out.append(now)
-            continue
-        presenting.working(manifest, number, len(manifests))
         try:
+            now = lifecycle.database.manifest(manifest.id)
+            if now.alive and not take_over:
+                presenting.note(_left_out(now))
+                left_out.append(now)
+                continue
+            presenting.working(manifest, number, len(manifests))
             presenting.worked(lifecycle.process(manifest.id, stage, replay=replay))
         except TidemarkError as error:
             if len(manifests) > 1:

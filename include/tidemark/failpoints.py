@@ -106,7 +106,9 @@ def watching(name: str, reached: Callable[[], bool]) -> Iterator[None]:
     raised: list[WorkFailed] = []
 
     def watch() -> None:
-        while not over.wait(0.02):
+        ended = False
+        while not ended:
+            ended = over.wait(0.02)  # and looks once more then: the block may be quicker
             if reached():
                 try:
                     failpoint(name)

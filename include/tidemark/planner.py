@@ -129,9 +129,10 @@ def plan(
     for state in sorted(partitions, key=lambda one: one.at):
         chain = by_place.get(state.at)
         if chain is None:
-            covered = state.start_offset if first_plan else ended.get(state.at, 0)
-            if covered and not first_plan:
-                notes.append(f"{_place(state.at)}: the same topic is back, it is read on from offset {covered}")
+            covered = state.start_offset if first_plan else min(ended.get(state.at, 0), state.log_end)
+            if state.at in ended:
+                notes.append(f"{_place(state.at)}: the same topic is back, it is read on from offset {covered}; what "
+                             "was given up stays lost")  # fmt: skip
             anchors.append((state.at, covered))
             if first_plan:
                 _refuse_unreached_start(pipeline, state)
@@ -139,8 +140,8 @@ def plan(
             covered = chain.end
             _refuse_truncated(pipeline, state, chain)
         if state.log_start > covered:
-            if on_data_loss is OnDataLoss.FAIL and (chain is not None or first_plan):
-                raise _loss(pipeline, state, covered, starting=chain is None)
+            if on_data_loss is OnDataLoss.FAIL and (chain is not None or first_plan or state.at in ended):
+                raise _loss(pipeline, state, covered, chain=chain, first_plan=first_plan)
             lost.append(Range(state.at, covered, state.log_start))
             notes.append(f"{_place(state.at)}: offsets [{covered}, {state.log_start}) are lost, retention took them")
             covered = state.log_start
@@ -249,9 +250,10 @@ def _refuse_unreached_start(pipeline: str, state: PartitionState) -> None:
     )
 
 
-def _loss(pipeline: str, state: PartitionState, covered: int, *, starting: bool) -> DataLost:
-    if starting:  # there is no chain yet on which a person could accept it
-        remedy = "on_data_loss: record in the pipeline file, for this first plan at least, or another starting_offsets"
+def _loss(pipeline: str, state: PartitionState, covered: int, *, chain: Chain | None, first_plan: bool) -> DataLost:
+    if chain is None:  # there is none yet on which a person could accept it
+        remedy = "on_data_loss: record in the pipeline file, for this first plan at least"
+        remedy += ", or another starting_offsets" if first_plan else ""
     else:
         remedy = f"tidemark accept-loss {pipeline} --why TEXT, or on_data_loss: record in the pipeline file"
     return DataLost(

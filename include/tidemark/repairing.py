@@ -109,7 +109,7 @@ def _missing_records(lifecycle: Lifecycle, sink: Sink) -> tuple[list[RecordName]
         receipt = lifecycle.database.receipt(manifest.id, publication.attempt) if publication else None
         if receipt is None or sink.has_record(receipt):
             continue
-        if sink.is_displaced(receipt):
+        if sink.is_displaced(manifest.id, receipt.attempt):
             displaced += [] if sink.merges else [manifest.id]
         elif sink.has_objects(receipt):
             missing.append(RecordName(sink.pipeline, manifest.id, receipt.attempt))

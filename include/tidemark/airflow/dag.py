@@ -24,6 +24,7 @@ from tidemark.pipeline import Pipeline
 from tidemark.planning import Tick
 
 OTHERS_POLL = 3.0  # seconds; a manifest takes from 15 s to minutes
+LONGEST_WAIT = 1800.0  # seconds that a replay waits for an attempt that is alive, before a person must look at it
 PARAMS = {
     "plan_until": Param(
         None, type=["null", "string"], format="date-time", title="Plan until",
@@ -133,8 +134,11 @@ def plan_run(pipeline: Pipeline) -> list[int]:
         if params.get("replay"):
             begin = interval_start(pipeline, context, tick)
             found = lifecycle.between(begin, tick.cut_at) if begin and tick.cut_at else run.covered_by
-            ids = sorted({*run.manifests, *found})  # with what it planned just now, which nobody else will do
-            wait_for_others(lifecycle, ids)
+            planned = lifecycle.database.manifests(ids=run.manifests)
+            todo = [one.id for one in planned if one.state is not ManifestState.DONE]  # nobody else will do that
+            ids = sorted({*todo, *found})
+            wait_for_others(lifecycle, ids, limit=LONGEST_WAIT)
+            lifecycle.refuse_at_work(lifecycle.database.manifests(ids=ids))
             return ids
         for note in run.notes:
             print(note)
@@ -167,15 +171,19 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any]:
         }
 
 
-def wait_for_others(lifecycle: Lifecycle, ids: list[int], states: list[ManifestState] | None = None) -> None:
-    """Another run may be at work on manifests of this one: wait as long as it is alive, instead of a false alarm, and
-    before a replay that would fence it."""
-    said = ""
+def wait_for_others(
+    lifecycle: Lifecycle, ids: list[int], states: list[ManifestState] | None = None, limit: float | None = None
+) -> None:
+    """Another run may be at work on manifests of this one: wait as long as it is alive, or ``limit`` seconds, instead
+    of a false alarm, and before a replay that would fence it."""
+    said, end = "", time.monotonic() + limit if limit else None
     while busy := [one for one in lifecycle.database.manifests(states=states, ids=ids) if one.alive]:
         waiting = f"waiting for manifests {[one.id for one in busy]}: another task is at work on them"
         if waiting != said:
             print(waiting)
             said = waiting
+        if end and time.monotonic() > end:
+            return
         time.sleep(OTHERS_POLL)
 
 

@@ -14,11 +14,11 @@ from tidemark.manifest.said import said
 Connection = psycopg.Connection[dict[str, Any]]
 
 # A host that is gone sends no farewell: the server asks, and lets its locks go after 2 minutes instead of 2 hours. A
-# process that is stopped inside a transaction still answers, so that has a limit of its own: reading the records of a
-# large lake for a decision takes minutes.
+# process that is stopped inside a transaction still answers, so that has a limit of its own (but for a decision, see
+# set_actor).
 DEAD_CLIENTS = (
     "-c tcp_keepalives_idle=60 -c tcp_keepalives_interval=15 -c tcp_keepalives_count=4 "
-    "-c idle_in_transaction_session_timeout=10min"
+    "-c idle_in_transaction_session_timeout=5min"
 )
 
 

@@ -1,7 +1,10 @@
 -- One block per query; ManifestDatabase has one method for each. Parameters are psycopg's %(name)s.
 
 -- name: set_actor
-SELECT set_config('tidemark.actor', %(actor)s, true), set_config('tidemark.why', %(why)s, true);
+-- Whoever decides something looks at targets meanwhile, which takes as long as it takes.
+SELECT set_config('tidemark.actor', %(actor)s, true), set_config('tidemark.why', %(why)s, true),
+       set_config('idle_in_transaction_session_timeout', CASE %(why)s::text
+           WHEN '' THEN current_setting('idle_in_transaction_session_timeout') ELSE '0' END, true);
 
 -- name: database_id
 SELECT id::text AS id FROM database;

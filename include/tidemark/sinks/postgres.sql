@@ -162,7 +162,7 @@ WHERE t._offset IS NULL OR ({table_version}) < ({staged_version});
 
 -- name: rows_by_manifest
 SELECT _manifest_id AS manifest, _topic AS topic, _partition AS partition, min(_offset) AS first,
-       max(_offset) AS last, count(*) AS rows, _attempt AS attempt
+       max(_offset) AS last, count(*) AS rows, coalesce(_attempt, 0) AS attempt
 FROM {table} WHERE _manifest_id IS NOT NULL GROUP BY _manifest_id, _topic, _partition, _attempt;
 
 -- name: row_at

@@ -113,10 +113,10 @@ class Sink(ABC):
         content = self.record(RecordName(self.pipeline, receipt.manifest_id, receipt.attempt))
         return content is not None and content.get("digest") == receipt.digest(self.name)
 
-    def is_displaced(self, receipt: Receipt) -> bool:
-        """Whether a higher attempt's record stands in the place of this one's. A table's replay that died before its
-        mark leaves it so; a lake is so only beside a database that was restored from before the replay."""
-        return not self.has_record(receipt) and (self.recorded_attempt(receipt.manifest_id) or 0) > receipt.attempt
+    def is_displaced(self, manifest: int, attempt: int) -> bool:
+        """Whether a higher attempt's record stands in the place of a published one's that is missing. A table's replay
+        that died before its mark leaves it so; a lake is so only beside a database restored from before the replay."""
+        return (self.recorded_attempt(manifest) or 0) > attempt
 
     def recorded_ranges(self, receipt: Receipt) -> tuple[Range, ...]:
         """The ranges that the record of the receipt's attempt says it covers; none where none can be read."""
