@@ -252,7 +252,7 @@ def _refuse_unreached_start(pipeline: str, state: PartitionState) -> None:
 
 def _loss(pipeline: str, state: PartitionState, covered: int, *, chain: Chain | None, first_plan: bool) -> DataLost:
     if chain is None:  # there is none yet on which a person could accept it
-        remedy = "on_data_loss: record in the pipeline file, for this first plan at least"
+        remedy = "on_data_loss: record in the pipeline file, for this plan at least"
         remedy += ", or another starting_offsets" if first_plan else ""
     else:
         remedy = f"tidemark accept-loss {pipeline} --why TEXT, or on_data_loss: record in the pipeline file"
