@@ -62,6 +62,10 @@ class TableWorld(World):
         found = self.query(ROWS) if there["there"] else []
         return {row["k"]: (row["n"], (row["_topic"], row["_partition"], row["_offset"])) for row in found}
 
+    def assert_nothing_is_seen(self) -> None:
+        """Neither in the lake nor in the table."""
+        assert (self.exact(), self.listing(), self.rows()) == ({}, {}, {})
+
     def latest(self, covered: Counter[Place]) -> dict[int, tuple[int, Place]]:
         """What the table must hold when just these offsets were merged."""
         newest: dict[int, tuple[int, Place]] = {}

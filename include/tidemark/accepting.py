@@ -173,7 +173,8 @@ def accept_truncation(
         ended = chain.blocked_end or 0
         begin = ended if start is None else start
         again = _read_again(lifecycle, chain.at, begin, ended)
-        decision = _retire(lifecycle, chains, dry_run=dry_run, anchor=min(begin, ended), begin=begin)
+        skipped = max(0, begin - ended)
+        decision = _retire(lifecycle, chains, dry_run=dry_run, anchor=min(begin, ended), skipped=skipped)
         decision = replace(decision, lines=(*decision.lines, *again))
         return _noted(lifecycle, "accept-truncation", decision)
 
@@ -221,10 +222,10 @@ def _refused(lifecycle: Lifecycle, topic: str) -> list[Chain]:
 
 
 def _retire(
-    lifecycle: Lifecycle, chains: list[Chain], *, dry_run: bool, anchor: int | None = None, begin: int | None = None
+    lifecycle: Lifecycle, chains: list[Chain], *, dry_run: bool, anchor: int | None = None, skipped: int = 0
 ) -> Decision:
     """End chains. What they planned and nobody published is lost; with ``anchor`` the next incarnation starts there,
-    and only what lies above it is lost. It reads from ``begin`` on; what lies between the two is lost too."""
+    and only what lies above it is lost; of the next one too the first ``skipped`` offsets are."""
     database, pipeline = lifecycle.database, lifecycle.pipeline.name
     ended = {chain.at for chain in chains}
     planned = [one for one in _planned(lifecycle) if one.covered.at in ended and one.covered.end > (anchor or 0)]
@@ -239,13 +240,14 @@ def _retire(
         if anchor is not None:
             started = database.insert_chains(pipeline, [chain.at for chain in chains])
             database.insert_ranges(RangeKind.ANCHOR, [(one, None, anchor, None) for one in started.values()])
-            if begin is not None and begin > anchor:
-                database.insert_ranges(RangeKind.LOST, [(one, anchor, begin, None) for one in started.values()])
+            if skipped:
+                lost_ranges = [(one, anchor, anchor + skipped, None) for one in started.values()]
+                database.insert_ranges(RangeKind.LOST, lost_ranges)
     lines = [_is_lost(one) for _, one in lost]
     for chain in chains:
         where = "0 of the new topic" if anchor is None else str(anchor)
-        if anchor is not None and begin is not None and begin > anchor:
-            where += f", and its offsets [{anchor}, {begin}) are lost"
+        if anchor is not None and skipped:
+            where += f", and its offsets [{anchor}, {anchor + skipped}) are lost"
         lines.append(f"{_place(chain.at)}: incarnation {chain.incarnation} ends at {chain.end}, "
                      f"the next starts at {where}")  # fmt: skip
     return Decision((*lines, *_stay(lifecycle, planned)), tuple(sorted(set(changed))), dry_run)

@@ -11,7 +11,7 @@ from typing import Any
 from tidemark.difference import Difference
 from tidemark.layout import RecordName
 from tidemark.lifecycle import Lifecycle
-from tidemark.model import Manifest, ManifestState
+from tidemark.model import Manifest, ManifestState, Publication
 from tidemark.sinks.postgres import PostgresSink
 
 _BY_HAND = "no replay takes rows away, so first delete those that were put there by hand"
@@ -22,27 +22,32 @@ def differences_of_table(
 ) -> Iterator[Difference]:
     """What the table and the tables beside it hold and should not; ``deep`` looks at every row."""
     own = {one.id: one for one in manifests}
-    staged = [one for one in sink.staged_manifests() if one in own]
-    for manifest in lifecycle.database.manifests(ids=staged) if staged else []:
-        if manifest.state is ManifestState.DONE and not manifest.alive and manifest.id in sink.staged_manifests():
-            what = "staging was left by an attempt that died"
-            yield Difference(manifest.id, what, f"tidemark retry {sink.pipeline}")
+    yield from _left_in_staging(lifecycle, sink, own)
     markers = sink.newest_records()
     yield from _unpublished(lifecycle, sink, own, markers)
     strange = {"a marker": set(markers)}
-    published = [one for one in manifests if one.published(sink.name)]
+    published = [(one, seen) for one in manifests if (seen := one.published(sink.name))]
     there = sink.has_table()
     if published and not there:
         yield Difference(None, f"{sink.target} does not exist, and has rows of {len(published):,} manifests published",
                          f"restore it; or replay each manifest: tidemark manifests {sink.pipeline}")  # fmt: skip
     elif deep and there:
-        found = sink.rows_by_manifest()  # one pass over the table, however many manifests there are
-        strange |= {"rows": set(found), "dead letters": sink.manifests_of_dead_letters()}
-        superseded, rows = sink.superseded(), sum(row["rows"] for of in found.values() for row in of)
-        for manifest in published:
-            yield from _rows(sink, manifest, found.get(manifest.id, []))
-            yield from _taken_away(sink, manifest, superseded.get(manifest.id, 0), rows)
+        rows = sink.rows_by_manifest()  # one pass over the table, however many manifests there are
+        dead = sink.dead_letters_by_manifest()
+        strange |= {"rows": set(rows), "dead letters": set(dead)}
+        yield from _contents(sink, published, rows, dead)
     yield from _unknown(lifecycle, sink, strange)
+
+
+def _left_in_staging(lifecycle: Lifecycle, sink: PostgresSink, own: Mapping[int, Manifest]) -> Iterator[Difference]:
+    staged = [one for one in sink.staged_manifests() if one in own]
+    now = lifecycle.database.manifests(ids=staged) if staged else []
+    dead = [one.id for one in now if one.state is ManifestState.DONE and not one.alive]
+    still = set(sink.staged_manifests()) if dead else set()  # one that was at work may have ended, and cleaned up
+    for manifest in dead:
+        if manifest in still:
+            what = "staging was left by an attempt that died"
+            yield Difference(manifest, what, f"tidemark retry {sink.pipeline}")
 
 
 def _unpublished(
@@ -67,27 +72,36 @@ def _is_ahead(marker: RecordName, manifest: Manifest, sink: PostgresSink) -> boo
 
 def _unknown(lifecycle: Lifecycle, sink: PostgresSink, strange: Mapping[str, set[int]]) -> Iterator[Difference]:
     """What is there of manifests that are of no pipeline of this database."""
-    ids = set().union(*strange.values())
-    known = {one.id for one in lifecycle.database.manifests(ids=sorted(ids))} if ids else set()
-    for unknown in sorted(ids - known):
+    for unknown in sorted(lifecycle.database.unknown_manifests(sorted(set().union(*strange.values())))):
         kinds = " and ".join(kind for kind, of in strange.items() if unknown in of)
         yield Difference(None, f"{sink.target} has {kinds} of manifest {unknown}, which this database does not know",
                          f"tidemark adopt {sink.pipeline} --why TEXT")  # fmt: skip
 
 
-def _taken_away(sink: PostgresSink, manifest: Manifest, superseded: int, rows: int) -> Iterator[Difference]:
-    """``superseded`` is what the table's marker knows; that of the publication was lost if the database was."""
-    publication = manifest.published(sink.name)
-    assert publication is not None
-    keys = publication.counts.written - max(publication.counts.superseded, superseded)
-    if rows < keys:
-        what = f"the table has {rows:,} rows in all, and this manifest had {keys:,} keys: rows were taken away"
-        yield Difference(manifest.id, what, f"tidemark replay {sink.pipeline} --manifest {manifest.id}")
+def _contents(
+    sink: PostgresSink,
+    published: list[tuple[Manifest, Publication]],
+    rows: Mapping[int, list[dict[str, Any]]],
+    dead: Mapping[int, int],
+) -> Iterator[Difference]:
+    """All rows and dead letters against all publications."""
+    superseded = sink.superseded()
+    there = sum(row["rows"] for of in rows.values() for row in of)
+    for manifest, publication in published:
+        yield from _rows(sink, manifest, publication, rows.get(manifest.id, []))
+        mend, counts = f"tidemark replay {sink.pipeline} --manifest {manifest.id}", publication.counts
+        if (kept := dead.get(manifest.id, 0)) != counts.dead_lettered:
+            yield Difference(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", mend)
+        # The table's marker knows how many rows a newer one replaced also when the database was lost.
+        keys = counts.written - max(counts.superseded, superseded.get(manifest.id, 0))
+        if there < keys:
+            what = f"the table has {there:,} rows in all, and this manifest had {keys:,} keys: rows were taken away"
+            yield Difference(manifest.id, what, mend)
 
 
-def _rows(sink: PostgresSink, manifest: Manifest, found: list[dict[str, Any]]) -> Iterator[Difference]:
-    publication = manifest.published(sink.name)
-    assert publication is not None
+def _rows(
+    sink: PostgresSink, manifest: Manifest, publication: Publication, found: list[dict[str, Any]]
+) -> Iterator[Difference]:
     mend = f"tidemark replay {sink.pipeline} --manifest {manifest.id}"
     counts = publication.counts
     merged = counts.written - counts.superseded - counts.stale
@@ -103,8 +117,6 @@ def _rows(sink: PostgresSink, manifest: Manifest, found: list[dict[str, Any]]) -
         if row["attempt"] > publication.attempt:
             what = f"the table has rows of attempt {row['attempt']}, published is attempt {publication.attempt}"
             yield Difference(manifest.id, what, f"tidemark retry {sink.pipeline}")
-    if (kept := sink.dead_letters(manifest.id)) != counts.dead_lettered:
-        yield Difference(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", mend)
 
 
 def _inside(manifest: Manifest, row: dict[str, Any]) -> bool:

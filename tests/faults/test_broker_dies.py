@@ -35,10 +35,6 @@ def make_both(make_table_world: MakeBoth) -> MakeBoth:
     return partial(make_table_world, has_lake=True)
 
 
-def assert_nothing_is_seen(world: TableWorld) -> None:
-    assert (world.exact(), world.listing(), world.rows()) == ({}, {}, {})
-
-
 def finish(world: World) -> None:
     world.assert_whole()
     world.ok("retry", "demo")
@@ -88,7 +84,7 @@ def test_R14_frozen_for_seconds_while_spark_reads_it_is_waited_for(make_both: Ma
         os.killpg(process.pid, signal.SIGCONT)
         time.sleep(8)
         assert process.poll() is None, "it ended while the broker said nothing"
-        assert_nothing_is_seen(world)
+        world.assert_nothing_is_seen()
     finally:
         broker.cont_signal()
     out, err = process.communicate(timeout=120)
@@ -123,7 +119,7 @@ def test_R11_records_deleted_while_spark_reads_fail_the_attempt_and_a_person_giv
     assert ended.returncode == 1
     assert "Spark failed: " in ended.stderr
     assert "Traceback" not in ended.stderr
-    assert_nothing_is_seen(world)
+    world.assert_nothing_is_seen()
     refused = world.here("retry", "demo")
     assert refused.exit_code == 1
     assert "Kafka dropped offsets [0, 15) before they were read" in refused.stderr
@@ -163,7 +159,7 @@ def test_R13_a_topic_recreated_while_spark_reads_it_publishes_nothing(make_both:
     assert ended.returncode == 1
     assert f"topic {world.topic} was recreated: planned on id" in ended.stderr, ended.stderr
     assert "Traceback" not in ended.stderr
-    assert_nothing_is_seen(world)
+    world.assert_nothing_is_seen()
     assert world.recorded() == {}
     assert world.json("manifests", "demo")[0]["state"] == "failed"
 

@@ -34,10 +34,6 @@ def world(make_table_world: Callable[..., TableWorld]) -> TableWorld:
     return made
 
 
-def assert_nothing_is_seen(world: TableWorld) -> None:
-    assert (world.exact(), world.listing(), world.rows()) == ({}, {}, {})
-
-
 @pytest.fixture
 def spark_home(tmp_path: Path) -> Path:
     """PySpark's folder by links: the workers of a local cluster keep their files in it."""
@@ -103,7 +99,7 @@ def test_R8_python_workers_killed_in_the_middle_of_a_task(world: TableWorld, mas
     if master == "local[2]":
         assert process.returncode == 1
         assert "Spark failed: " in said
-        assert_nothing_is_seen(world)
+        world.assert_nothing_is_seen()
         world.ok("retry", "demo")
     assert process.returncode == (1 if master == "local[2]" else 0), said
     world.assert_complete()
@@ -115,7 +111,7 @@ def test_the_jvm_killed_in_the_middle_of_a_job_is_one_clear_error(world: TableWo
     said = go_on(process)
     assert process.returncode == 1
     assert "Spark failed: " in said
-    assert_nothing_is_seen(world)
+    world.assert_nothing_is_seen()
     assert not (world.lake / "_staging").exists()
     world.ok("retry", "demo")
     world.assert_complete()
@@ -128,7 +124,7 @@ def test_R2_the_command_killed_alone_takes_spark_with_it_and_the_next_one_does_t
     os.killpg(process.pid, signal.SIGCONT)
     process.communicate(timeout=60)
     wait_until(lambda: not started_by(world, ""), "everything below it to end", timeout=60)
-    assert_nothing_is_seen(world)
+    world.assert_nothing_is_seen()
     world.ok("retry", "demo")
     world.assert_complete()
 

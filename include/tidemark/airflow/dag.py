@@ -153,11 +153,12 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any]:
     with airflow_verdict(), opened(pipeline, context) as lifecycle:
         if params.get("replay") or params.get("retry_unfinished"):
             return {"manifests": [one.id for one in require_done(lifecycle, planned)]}
-        run = lifecycle.database.find_run(pipeline.name, tick_of(context).run_key)
+        tick = tick_of(context)
+        run = lifecycle.database.find_run(pipeline.name, tick.run_key)
         ids = [*run["manifests"], *run["covered_by"]] if run else []
         wait_for_others(lifecycle, ids, [ManifestState.RUNNING])
-        closing = close_planned(lifecycle, tick_of(context).run_key)
-        cut = tick_of(context).cut_at
+        closing = close_planned(lifecycle, tick.run_key)
+        cut = tick.cut_at
         return {
             "run_key": closing.run_key,
             "cut": cut.isoformat() if cut else None,

@@ -56,13 +56,11 @@ class PostgresSink(Sink):
         self.refuse_foreign(database_id)
 
     def owner(self) -> str | None:
-        rows = self._table.rows("owner") if self._table.has_support() else []
+        rows = self._table.kept("owner")
         return rows[0]["database"] if rows else None
 
     def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
-        if not self._table.has_support():
-            return []
-        rows = self._table.rows("records", pipeline=self.pipeline if own else None, above=above)
+        rows = self._table.kept("records", pipeline=self.pipeline if own else None, above=above)
         return [RecordName(row["pipeline"], row["manifest"], row["attempt"]) for row in rows]
 
     def record(self, name: RecordName) -> dict[str, Any] | None:
@@ -279,15 +277,13 @@ class PostgresSink(Sink):
         """How many dead letters of a manifest are kept."""
         return int(self._table.rows("count_dead_letters", manifest=manifest)[0]["rows"])
 
-    def manifests_of_dead_letters(self) -> set[int]:
-        """The manifests, of any pipeline, whose dead letters are kept beside this table."""
-        rows = self._table.rows("manifests_of_dead_letters") if self._table.has_support() else []
-        return {row["manifest"] for row in rows}
+    def dead_letters_by_manifest(self) -> dict[int, int]:
+        """How many dead letters of each manifest, of any pipeline, are kept beside this table."""
+        return {row["manifest"]: row["rows"] for row in self._table.kept("dead_letters_by_manifest")}
 
     def superseded(self) -> dict[int, int]:
         """Of each manifest of this pipeline: how many of its rows a newer one of the same manifest replaced."""
-        rows = self._table.rows("superseded") if self._table.has_support() else []
-        return {row["manifest"]: row["superseded"] for row in rows}
+        return {row["manifest"]: row["superseded"] for row in self._table.kept("superseded")}
 
     def rows_by_manifest(self) -> dict[int, list[dict[str, Any]]]:
         """Of each manifest the table has rows of, per partition and attempt: first and last offset, number."""

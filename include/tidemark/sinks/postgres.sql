@@ -178,8 +178,9 @@ WHERE target = %(target)s AND _manifest_id = %(manifest)s
 -- name: count_dead_letters
 SELECT count(*) AS rows FROM tidemark_target.dead_letter WHERE target = %(target)s AND _manifest_id = %(manifest)s;
 
--- name: manifests_of_dead_letters
-SELECT DISTINCT _manifest_id AS manifest FROM tidemark_target.dead_letter WHERE target = %(target)s;
+-- name: dead_letters_by_manifest
+SELECT _manifest_id AS manifest, count(*) AS rows FROM tidemark_target.dead_letter WHERE target = %(target)s
+GROUP BY _manifest_id;
 
 -- name: superseded
 SELECT manifest, superseded FROM tidemark_target.marker

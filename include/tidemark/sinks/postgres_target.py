@@ -81,6 +81,10 @@ class PostgresTarget:
         with translated(**self.context()):
             return execute(self.connected(), query, parts, {**self.names, **values})
 
+    def kept(self, query: str, **values: object) -> list[dict[str, Any]]:
+        """As ``rows``, of a statement about Tidemark's own tables: none while those are not there."""
+        return self.rows(query, None, **values) if self.has_support() else []
+
     def has_support(self) -> bool:
         """Whether Tidemark's own tables are there."""
         return bool(self.rows("has_support")[0]["there"])
@@ -103,7 +107,7 @@ class PostgresTarget:
 
     def marker(self, manifest: int) -> dict[str, Any] | None:
         """What was published last of a manifest."""
-        rows = self.rows("marker", manifest=manifest) if self.has_support() else []
+        rows = self.kept("marker", manifest=manifest)
         return rows[0] if rows else None
 
     def columns(self) -> list[Column]:
