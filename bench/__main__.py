@@ -25,8 +25,8 @@ from bench.timed import Timing, timed
 from sandbox.broker import Broker
 from sandbox.postgres import Postgres, remove_home
 from sandbox.preflight import CHECKOUT, STATE
+from tidemark.database.migrate import migrate
 from tidemark.errors import TidemarkError
-from tidemark.manifest.migrate import migrate
 
 MESSAGES, QUICK_MESSAGES, SMALL_MESSAGES = 4_000_000, 200_000, 1_000
 PARTS = ("jobs", "small", "plan")

@@ -32,12 +32,12 @@ def main(kind: str, file: Path) -> None:
 
 def tidemark(task: dict[str, Any], mark: Callable[[str], None]) -> None:
     """`tidemark run`, with a mark before and after Spark's part."""
-    from tidemark import cli
+    from tidemark.cli import main
     from tidemark.spark import job, session
 
     _marked(session, "open_session", mark, before="planned", after="session")
     _marked(job, "stage", mark, before="session", after="staged")
-    cli.main(["run", "bench", "--master", task["master"]], standalone_mode=False)
+    main.main(["run", "bench", "--master", task["master"]], standalone_mode=False)
 
 
 def _marked(module: ModuleType, name: str, mark: Callable[[str], None], *, before: str, after: str) -> None:

@@ -15,17 +15,17 @@ from typing import Any
 import psycopg
 
 from sandbox.postgres import Postgres
-from tidemark.answers import OpenTransaction
-from tidemark.kafka import KafkaCluster, Watermarks
-from tidemark.layout import RecordName
-from tidemark.manifest.database import QUERIES, ManifestDatabase
-from tidemark.manifest.migrate import migrate
-from tidemark.model import RunKind
-from tidemark.named_connections import from_environment
+from tidemark.connections import from_environment
+from tidemark.database.client import QUERIES, ManifestDatabase
+from tidemark.database.migrate import migrate
+from tidemark.kafka.cluster import KafkaCluster, Watermarks
+from tidemark.kafka.types import OpenTransaction
+from tidemark.lifecycle.plan import Tick, plan
+from tidemark.manifest import RunKind
 from tidemark.offsets import TopicPartition
-from tidemark.pipeline import Pipeline
-from tidemark.planning import Tick, plan
-from tidemark.sinks.publishing import Sink
+from tidemark.paths import RecordName
+from tidemark.pipeline.settings import Pipeline
+from tidemark.sinks.base import Sink
 from tidemark.sinks.registry import open_sink
 
 NAME = "bench"

@@ -16,7 +16,7 @@ from sandbox.clock import Clock
 from sandbox.errors import SandboxBusy
 from sandbox.jars import CHECKOUT
 from sandbox.postgres import Postgres
-from tidemark.manifest.migrate import migrate
+from tidemark.database.migrate import migrate
 
 DATABASE = "tidemark"
 METADATA = "airflow"

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from tidemark.batch import BatchProcessor
-from tidemark.connections import named_connection
 from tidemark.failpoints import failpoint, watching
-from tidemark.model import Order, Receipt, receipt_of_tasks
+from tidemark.kafka.connection import named_connection
 from tidemark.offsets import Range
+from tidemark.order import Order
+from tidemark.processing.processor import BatchProcessor
+from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.writers import has_staged
 
 SCHEMA = pa.schema(

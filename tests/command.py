@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from tests.arrow_stage import arrow_stage
-from tidemark import cli
-from tidemark.lifecycle import Stage
+from tidemark.cli import main
+from tidemark.lifecycle.attempt import Stage
 from tidemark.settings import Settings
 
 
@@ -13,5 +13,5 @@ def without_spark(settings: Settings, master: str, conf: Mapping[str, str]) -> S
 
 
 if __name__ == "__main__":
-    cli.in_this_process = without_spark
-    cli.main()
+    main.in_this_process = without_spark
+    main.main()

@@ -29,7 +29,7 @@ from tests.secured_world import USER, Secured, canary
 from tests.table_world import TableWorld
 from tests.token_endpoint import TokenEndpoint
 from tests.world import World
-from tidemark.manifest.migrate import migrate
+from tidemark.database.migrate import migrate
 from tidemark.spark.session import open_session
 
 TEMPLATE = "tidemark_template"

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from sandbox.s3 import KEY_ID, S3, SECRET
 from tests.world import Place, World
-from tidemark.manifest.database import ManifestDatabase
+from tidemark.database.client import ManifestDatabase
 
 BUCKET = "lake"
 CONNECTION = "lake_keys"

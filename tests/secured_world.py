@@ -11,9 +11,9 @@ from uuid import uuid4
 from sandbox.secured_broker import SecuredBroker
 from tests.token_endpoint import TokenEndpoint
 from tests.world import World
-from tidemark.connections import kafka_connection
-from tidemark.kafka import KafkaCluster
-from tidemark.pipeline import Pipeline
+from tidemark.kafka.cluster import KafkaCluster
+from tidemark.kafka.connection import kafka_connection
+from tidemark.pipeline.settings import Pipeline
 
 CONNECTION = "secured"
 VARIABLE = "AIRFLOW_CONN_SECURED"

@@ -16,17 +16,19 @@ import pyarrow.parquet as pq
 from psycopg.rows import dict_row
 
 from tests.s3_world import BUCKET, Prefix
-from tidemark.batch import BatchProcessor
+from tidemark.config.base import Surroundings
+from tidemark.connections import from_environment
+from tidemark.database.client import ManifestDatabase
 from tidemark.decoders.raw import HEADERS
 from tidemark.errors import Fenced
-from tidemark.manifest.database import ManifestDatabase
-from tidemark.model import Order, RangeKind, Receipt, RunKind, SinkOrder, receipt_of_tasks
-from tidemark.named_connections import from_environment
+from tidemark.manifest import RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition
-from tidemark.sections import Surroundings
-from tidemark.sink_settings import FilesSinkConfig, PostgresSinkConfig, SinkConfig
-from tidemark.sinks.publishing import Sink
+from tidemark.order import Order, SinkOrder
+from tidemark.processing.processor import BatchProcessor
+from tidemark.receipt import Receipt, receipt_of_tasks
+from tidemark.sinks.base import Sink
 from tidemark.sinks.registry import open_sink
+from tidemark.sinks.settings import FilesSinkConfig, PostgresSinkConfig, SinkConfig
 
 AT = TopicPartition("orders", "topic-id", 0)
 RANGES = (Range(AT, 10, 40),)

@@ -27,12 +27,12 @@ from click.testing import CliRunner, Result
 from sandbox.broker import Broker
 from tests.arrow_stage import arrow_stage
 from tests.faults import figures
-from tidemark import cli
-from tidemark.configuration import find
-from tidemark.connections import kafka_connection
-from tidemark.lifecycle import Lifecycle
-from tidemark.manifest.database import ManifestDatabase
-from tidemark.named_connections import from_environment
+from tidemark.cli import main
+from tidemark.connections import from_environment
+from tidemark.database.client import ManifestDatabase
+from tidemark.kafka.connection import kafka_connection
+from tidemark.lifecycle.attempt import Lifecycle
+from tidemark.pipeline.loader import find
 
 Files = dict[str, tuple[bytes, int]]
 Place = tuple[str, int, int]
@@ -186,8 +186,8 @@ class World:
 
     def here(self, *words: str) -> Result:
         """The command line in this process, orders staged by ``arrow_stage``: for all that need not die."""
-        with mock.patch.object(cli, "in_this_process", return_value=arrow_stage):
-            return CliRunner().invoke(cli.main, words, env=self.environment(), catch_exceptions=False)
+        with mock.patch.object(main, "in_this_process", return_value=arrow_stage):
+            return CliRunner().invoke(main.main, words, env=self.environment(), catch_exceptions=False)
 
     def ok(self, *words: str) -> str:
         done = self.here(*words)

@@ -1,175 +1,145 @@
-"""Where Kafka is and how to be let in: from the pipeline file itself, or from an Airflow connection, with or without
-Airflow.
+"""Connections by their Airflow id, in the shape Airflow stores them; without Airflow, from the environment.
 
-A connection is a mapping with the keys Airflow uses: ``host``, ``port``, ``login``, ``password``, ``extra``. As in
-Airflow's Kafka provider, ``extra`` holds the configuration of the client (librdkafka's names) with its
-``bootstrap.servers``; host and port count when that is not there. Security stands in a connection only: a pipeline file
-is copied, committed and shown. Spark's driver comes in by ``spark_options`` and looks the same connection up.
+A connection is a mapping with the keys Airflow uses: ``host``, ``port``, ``login``, ``password``, ``schema`` and
+``extra``. It stands in a variable of its own, or in a file that only its owner may read: a JSON object of connections
+by id, named by ``TIDEMARK_CONNECTIONS``. Only the standard library: executors look connections of sinks up here too.
 """
 
+import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from pydantic import ValidationError
-from pydantic_core import PydanticCustomError
-
-from tidemark.certificates import WrongCertificate
 from tidemark.errors import ConfigurationError
-from tidemark.java_kafka import java_security
-from tidemark.kafka_security import Config, WrongSecurity, instead, is_security, security_config, warnings
-from tidemark.model import Order
-from tidemark.named_connections import PREFIX, Lookup, Secret, from_environment, variable_of
-from tidemark.notation import nearest, servers
-from tidemark.pipeline import KafkaOptions, Pipeline
+
+PREFIX = "AIRFLOW_CONN_"
+FILE = "TIDEMARK_CONNECTIONS"
 
 
-@dataclass(frozen=True)
-class KafkaConnection:
-    """Address and client options of a Kafka cluster; the options do not hold ``bootstrap.servers``.
+class Secret:
+    """A text that prints as stars; ``reveal`` gives it to the client that needs it.
 
-    ``conn_id`` is None when the pipeline file itself says where Kafka is; such a broker has no security.
+    It is not a ``str`` and cannot be pickled or put into JSON, so it does not get into an order or a log by accident.
     """
 
-    bootstrap_servers: str
-    config: Mapping[str, str | Secret]
-    conn_id: str | None = None
+    __slots__ = ("_value",)
 
-    def client_config(self) -> dict[str, str]:
-        """The options with their secrets, for the client object alone: never for a log, an order or an argument."""
-        return {key: one.reveal() if isinstance(one, Secret) else one for key, one in self.config.items()}
+    def __init__(self, value: str) -> None:
+        self._value = value
 
-    def tuning(self) -> dict[str, str]:
-        """The options that an order may hold: none of them is about security."""
-        return {key: one for key, one in self.config.items() if isinstance(one, str) and not is_security(key)}
+    def reveal(self) -> str:
+        return self._value
 
-    def secured_by(self) -> str | None:
-        """The id of the connection that Spark's driver has to look up; None when there is nothing to look up."""
-        return self.conn_id if "security.protocol" in self.config else None
+    def __str__(self) -> str:
+        return "***"
 
-    def warnings(self) -> list[str]:
-        """What is allowed and still unwise, as sentences."""
-        return [f"the Kafka connection {self.conn_id}: {one}" for one in warnings(self.config)]
+    def __repr__(self) -> str:
+        return "Secret(***)"
 
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
 
-_HOW = """set {variable}='{{"conn_type": "kafka", "extra": {{"bootstrap.servers": "HOST:PORT"}}}}'"""
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._value == other._value
 
+    def __hash__(self) -> int:
+        return hash(self._value)
 
-def kafka_connection(pipeline: Pipeline, lookup: Lookup = from_environment) -> KafkaConnection:
-    """Where the pipeline's Kafka is; options of the pipeline file win over those of the connection.
-
-    ``lookup`` finds a connection by its id. ``ConfigurationError`` names keys, never values.
-    """
-    source = pipeline.source.kafka
-    if source.bootstrap_servers is not None:
-        return KafkaConnection(source.bootstrap_servers, dict(source.options))
-    found = named_connection(source.connection or "", pipeline.name, lookup)
-    return KafkaConnection(found.bootstrap_servers, {**found.config, **source.options}, found.conn_id)
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret is not written anywhere; pass it by the environment or a file of mode 0600")
 
 
-def spark_options(order: Order, lookup: Lookup = from_environment) -> Config:
-    """Options of Spark's Kafka source, without its prefix, for whoever carries out an order.
-
-    The order names the connection and holds none of it, so the driver needs it in its own environment.
-    """
-    if order.kafka_connection is None:
-        return dict(order.kafka_options)
-    found = named_connection(order.kafka_connection, order.pipeline, lookup)
-    try:
-        return {**java_security(found.config), **order.kafka_options}
-    except WrongCertificate as wrong:  # a file that was there when the run began
-        raise _unusable(order.pipeline, order.kafka_connection, wrong.what, wrong.next_step) from None
+Lookup = Callable[[str], Mapping[str, Any] | None]
 
 
-def named_connection(conn_id: str, pipeline: str, lookup: Lookup = from_environment) -> KafkaConnection:
-    """The Kafka connection of that id, complete and checked; certificates are read here for the first time."""
-    found = lookup(conn_id)
+def masked(text: str, config: Mapping[str, "str | Secret"]) -> str:
+    """A text of somebody else's, such as a client's error, without the secrets that the client was given."""
+    for one in config.values():
+        if isinstance(one, Secret) and one.reveal():
+            text = text.replace(one.reveal(), str(one))
+    return text
+
+
+def variable_of(conn_id: str) -> str:
+    """The environment variable in which Airflow looks for a connection."""
+    return f"{PREFIX}{conn_id.upper()}"
+
+
+def from_environment(conn_id: str) -> Mapping[str, Any] | None:
+    """The connection in ``AIRFLOW_CONN_..``, else in the file of ``TIDEMARK_CONNECTIONS``; None when neither has it."""
+    text = os.environ.get(variable_of(conn_id), "").strip()
+    if text:
+        return _connection(text, variable_of(conn_id), conn_id)
+    path = os.environ.get(FILE, "").strip()
+    found = _of_file(Path(path)).get(conn_id) if path else None
     if found is None:
-        raise _missing(pipeline, conn_id)
-    extra = dict(found.get("extra") or {})
-    address = _address(found, extra.pop("bootstrap.servers", None), pipeline, conn_id)
-    _refuse_unknown(extra, pipeline, conn_id)
-    tuning = _tuning({key: one for key, one in extra.items() if not is_security(key)}, pipeline, conn_id)
-    asked = {key: one for key, one in extra.items() if is_security(key)}
+        return None
+    return _connection(found, f"{conn_id} in the file {path}", conn_id)
+
+
+def _connection(given: object, where: str, conn_id: str) -> Mapping[str, Any]:
+    connection: Any
     try:
-        security = security_config(asked, found.get("login"), found.get("password"), datetime.now(UTC))
-    except WrongSecurity as wrong:
-        raise _unusable(pipeline, conn_id, wrong.what, wrong.next_step) from None
-    return KafkaConnection(address, {**tuning, **security}, conn_id)
-
-
-def _unusable(pipeline: str, conn_id: str, what: str, next_step: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"the Kafka connection {conn_id} cannot be used: {what}",
-        next_step=f"{next_step}; docs/configuration.md shows a connection for each mechanism",
-        pipeline=pipeline,
-        connection=conn_id,
-    )
-
-
-def _missing(pipeline: str, conn_id: str) -> ConfigurationError:
-    near = nearest(variable_of(conn_id), (name for name in os.environ if name.startswith(PREFIX)))
-    return ConfigurationError(
-        f"the Kafka connection {conn_id} does not exist" + (f"; {near}" if near else ""),
-        next_step=f"{_HOW.format(variable=variable_of(conn_id))}, or add it in Airflow under Admin, Connections, "
-        "or write source.kafka.bootstrap_servers instead",
-        pipeline=pipeline,
-        connection=conn_id,
-    )
-
-
-def _address(found: Mapping[str, Any], given: object, pipeline: str, conn_id: str) -> str:
-    if given is None and found.get("host"):
-        host, port = str(found["host"]), found.get("port")
-        given = f"[{host}]:{port}" if port and ":" in host else f"{host}:{port}" if port else host
-    try:
-        return servers(given if isinstance(given, str) else "")
-    except PydanticCustomError:
+        text = given.strip() if isinstance(given, str) else None
+        connection = dict(given) if isinstance(given, Mapping) else None
+        if text is not None:
+            connection = json.loads(text) if text.startswith("{") else _of_uri(text)
+        extra = connection.get("extra") or {}
+        connection["extra"] = json.loads(extra) if isinstance(extra, str) else extra
+    except (ValueError, AttributeError, RecursionError):
+        connection = None
+    if connection is None or not isinstance(connection["extra"], dict):
+        # Nothing of the text, nor of the parser's error, which quotes it: it may hold a password.
         raise ConfigurationError(
-            f"the Kafka connection {conn_id} names no broker, or not as host:port",
-            next_step='set "bootstrap.servers" in its extra, such as {"bootstrap.servers": "broker-1:9092"}',
-            pipeline=pipeline,
+            f"{where} is no Airflow connection: neither JSON nor a URI, or its extra is no object",
+            next_step=f"""set {variable_of(conn_id)}='{{"conn_type": "..", "host": "..", "extra": {{..}}}}'""",
             connection=conn_id,
+        )
+    result: Mapping[str, Any] = connection
+    return result
+
+
+def _of_file(path: Path) -> Mapping[str, Any]:
+    """The connections of a file; one that others may read, or that is no JSON object, is refused without its text."""
+    try:
+        with path.open("rb") as opened:
+            mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
+            content = opened.read() if mode & 0o077 == 0 else b""
+    except OSError as problem:
+        raise ConfigurationError(
+            f"the file of {FILE} cannot be read: {problem.strerror}", next_step="correct the variable", file=path
         ) from None
-
-
-def _refuse_unknown(extra: Mapping[str, Any], pipeline: str, conn_id: str) -> None:
-    tuning = {field.alias or name for name, field in KafkaOptions.model_fields.items()}
-    unknown = sorted(key for key in extra if key not in tuning and not is_security(key))
-    if unknown:
-        advice = [f"{key}: {said}" for key in unknown if (said := instead(key) or KafkaOptions.why_refused(key))]
+    if mode & 0o077:
         raise ConfigurationError(
-            f"the Kafka connection {conn_id} sets {', '.join(unknown)}, which is not allowed",
-            next_step="; ".join([*advice, f"allowed beside security: {', '.join(sorted(tuning))}"]),
-            pipeline=pipeline,
-            connection=conn_id,
+            f"the file of {FILE} holds secrets and has mode {mode:04o}", next_step=f"chmod 600 {path}", file=path
         )
-
-
-def _tuning(extra: dict[str, Any], pipeline: str, conn_id: str) -> dict[str, str]:
-    wrong = sorted(key for key, value in extra.items() if not _is_allowed(key, value))
-    if wrong:
-        raise ConfigurationError(
-            f"the Kafka connection {conn_id} sets {', '.join(wrong)} to a value that is not allowed",
-            next_step="give milliseconds from 1000 to 600000, and sizes as a number of bytes or such as 50MiB",
-            pipeline=pipeline,
-            connection=conn_id,
-        )
-    return KafkaOptions.model_validate(_numbers(extra)).client_config()
-
-
-def _numbers(extra: dict[str, Any]) -> dict[str, Any]:
-    """A connection's form has text only, so digits there are a number."""
-    return {
-        key: int(one) if isinstance(one, str) and one.isascii() and one.isdigit() else one for key, one in extra.items()
-    }
-
-
-def _is_allowed(key: str, value: object) -> bool:
     try:
-        KafkaOptions.model_validate(_numbers({key: value}))
-    except (ValidationError, ValueError):
-        return False
-    return True
+        connections = json.loads(content)
+    except (ValueError, RecursionError):
+        connections = None
+    if not isinstance(connections, dict):
+        raise ConfigurationError(
+            f"the file of {FILE} is no JSON object of connections by id",
+            next_step="""write {"kafka_default": {"conn_type": "kafka", "extra": {..}}, ..}""",
+            file=path,
+        )
+    return connections
+
+
+def _of_uri(text: str) -> dict[str, Any]:
+    parts = urlsplit(text)
+    if not parts.scheme or text.count("://") != 1:
+        raise ValueError
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return {
+        "conn_type": parts.scheme,
+        "host": unquote(parts.hostname or ""),
+        "port": parts.port,
+        "login": unquote(parts.username or ""),
+        "password": unquote(parts.password or ""),
+        "schema": unquote(parts.path.strip("/")),
+        "extra": query.get("__extra__", query),
+    }

@@ -1,6 +1,8 @@
 """Offsets and ranges of them: always half-open, ``[start, end)``."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, order=True)
@@ -52,3 +54,8 @@ def split(ranges: list[Range], parts: int) -> list[list[Range]]:
         ]
         for part in range(parts)
     ]
+
+
+def range_from(raw: Mapping[str, Any]) -> Range:
+    """A range as JSON holds it; ``KeyError``, ``TypeError`` or ``ValueError`` when it is damaged."""
+    return Range(TopicPartition(**raw["at"]), raw["start"], raw["end"], raw["incarnation"], raw["anchor"])

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from tidemark.errors import DataLost, PlanRefused, TopicChanged
 from tidemark.offsets import Range, TopicPartition, split
-from tidemark.pipeline import OnDataLoss
+from tidemark.pipeline.settings import OnDataLoss
 
 CLOCK_TOLERANCE = timedelta(hours=1)  # brokers of version 4 refuse records stamped further ahead by default
 

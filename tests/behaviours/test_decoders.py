@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemark.decoders import DECODERS, Decoded, Decoder, DecoderKind, decoder
-from tidemark.decoders.contract import REASON_LIMIT
+from tidemark.decoders.base import REASON_LIMIT
 from tidemark.decoders.raw import HEADERS
 from tidemark.digest import row_digest
 

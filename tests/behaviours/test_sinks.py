@@ -18,11 +18,11 @@ from tests.sink_examples import (
     agree,
     plan_two_manifests,
 )
+from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced, ForeignLake, WorkFailed
-from tidemark.layout import RecordName
-from tidemark.manifest.database import ManifestDatabase
-from tidemark.model import Receipt
-from tidemark.sink_settings import SinkEntry, SinkKind
+from tidemark.paths import RecordName
+from tidemark.receipt import Receipt
+from tidemark.sinks.settings import SinkEntry, SinkKind
 from tidemark.sinks.writers import WRITERS
 
 EXAMPLES: dict[str, type[Example]] = {

@@ -18,8 +18,8 @@ from pyspark.sql.functions import count, lit
 
 from sandbox.broker import Broker
 from tests.world import World
-from tidemark.model import RunKind
-from tidemark.planning import Tick
+from tidemark.lifecycle.plan import Tick
+from tidemark.manifest import RunKind
 from tidemark.spark import job
 
 pytestmark = [

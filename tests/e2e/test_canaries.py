@@ -17,8 +17,8 @@ from tests.airflow_world import DAG, AirflowWorld
 from tests.canaries import Canaries, Watch
 from tests.secured_world import CONNECTION, Secured
 from tests.world import World
-from tidemark.java_kafka import java_security
-from tidemark.named_connections import Secret
+from tidemark.connections import Secret
+from tidemark.kafka.java import java_security
 
 MakeWorld = Callable[..., World]
 

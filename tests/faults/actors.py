@@ -16,9 +16,9 @@ from typing import Any
 from unittest import mock
 
 from tidemark import failpoints
+from tidemark.database.client import ManifestDatabase, Row
 from tidemark.errors import TidemarkError, Unavailable, WorkFailed
-from tidemark.manifest.database import ManifestDatabase, Row
-from tidemark.objectstore import Move, ObjectStore
+from tidemark.storage.base import Move, ObjectStore
 
 STUCK_S = 90.0  # longer than the 60 s that a statement waits for a lock
 

@@ -14,7 +14,7 @@ from tests.faults.lakes import BucketLake
 from tests.faults.model_world import ModelWorld, Settings
 from tests.faults.play import Play
 from tests.s3_world import CONNECTION
-from tidemark.named_connections import variable_of
+from tidemark.connections import variable_of
 
 MakeModelWorld = Callable[[], ModelWorld]
 

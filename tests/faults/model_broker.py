@@ -12,9 +12,9 @@ from enum import StrEnum
 import pyarrow as pa
 
 from tests.arrow_stage import SCHEMA
-from tidemark.answers import OpenTransaction
 from tidemark.errors import Unavailable, WorkFailed
-from tidemark.kafka import KafkaCluster, Watermarks
+from tidemark.kafka.cluster import KafkaCluster, Watermarks
+from tidemark.kafka.types import OpenTransaction
 from tidemark.offsets import Range, TopicPartition
 
 Place = tuple[str, int]  # topic id, partition

@@ -21,16 +21,19 @@ from sandbox.postgres import Postgres
 from tests.faults.actors import Actor, Fault, MortalDatabase, MortalStore, actors_stop_at_failpoints, notice
 from tests.faults.lakes import FolderLake, Lake
 from tests.faults.model_broker import Fate, Log, ModelBroker, Transaction
-from tidemark import accepting, adoption, lifecycle, repairing
-from tidemark.batch import BatchProcessor
-from tidemark.connections import KafkaConnection
+from tidemark.config.base import Surroundings
+from tidemark.database.client import ManifestDatabase
 from tidemark.failpoints import failpoint
-from tidemark.lifecycle import Lifecycle
-from tidemark.manifest.database import ManifestDatabase
-from tidemark.model import Order, Receipt, RunKind, receipt_of_tasks
-from tidemark.pipeline import Pipeline
-from tidemark.planning import Tick
-from tidemark.sections import Surroundings
+from tidemark.kafka.connection import KafkaConnection
+from tidemark.lifecycle import attempt
+from tidemark.lifecycle.attempt import Lifecycle
+from tidemark.lifecycle.plan import Tick
+from tidemark.manifest import RunKind
+from tidemark.operations import adopt, decisions, repair
+from tidemark.order import Order
+from tidemark.pipeline.settings import Pipeline
+from tidemark.processing.processor import BatchProcessor
+from tidemark.receipt import Receipt, receipt_of_tasks
 
 EPOCH = datetime(2024, 3, 1, tzinfo=UTC)
 NAME = "demo"
@@ -74,7 +77,7 @@ class ModelWorld:
         self.lake = lake or FolderLake(self.folder / "lake")
         self.dsn = self.stack.enter_context(postgres.temporary_database("schedule", template))
         # A patch, since the constructor makes a client with threads for a broker that is not there.
-        self.stack.enter_context(mock.patch.object(lifecycle, "KafkaCluster", return_value=self.broker))
+        self.stack.enter_context(mock.patch.object(attempt, "KafkaCluster", return_value=self.broker))
         self.stack.enter_context(actors_stop_at_failpoints())
         self._look()
         self.stack.callback(self._look_away)
@@ -194,20 +197,20 @@ class ModelWorld:
         return self._act("sweep", lambda one: one.publisher.sweep())
 
     def repair(self) -> Actor:
-        return self._act("repair", lambda one: repairing.repair(one, WHY, dry_run=False))
+        return self._act("repair", lambda one: repair.repair(one, WHY, dry_run=False))
 
     def adopt(self) -> Actor:
-        return self._act("adopt", lambda one: adoption.adopt(one, WHY, dry_run=False), plans=True)
+        return self._act("adopt", lambda one: adopt.adopt(one, WHY, dry_run=False), plans=True)
 
     def accept_loss(self) -> Actor:
-        return self._decide("accept loss", lambda one: accepting.accept_loss(one, WHY, dry_run=False))
+        return self._decide("accept loss", lambda one: decisions.accept_loss(one, WHY, dry_run=False))
 
     def accept_topic(self, topic: str = "a") -> Actor:
-        return self._decide("accept topic", lambda one: accepting.accept_topic(one, topic, WHY, dry_run=False))
+        return self._decide("accept topic", lambda one: decisions.accept_topic(one, topic, WHY, dry_run=False))
 
     def accept_truncation(self, topic: str = "a", partition: int = 0) -> Actor:
         def verb(one: Lifecycle) -> object:
-            return accepting.accept_truncation(one, topic, partition, WHY, start=None, dry_run=False)
+            return decisions.accept_truncation(one, topic, partition, WHY, start=None, dry_run=False)
 
         return self._decide("accept truncation", verb)
 

@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 from tests.faults.lakes import Lake
 from tests.faults.model_broker import Entry
 from tests.faults.model_world import NAME, ModelWorld
-from tidemark.audit import audit
-from tidemark.layout import RecordName
-from tidemark.model import Manifest, ManifestState, ObjectKind, PublishedObject
+from tidemark.manifest import Manifest, ManifestState
 from tidemark.offsets import Range
+from tidemark.operations.audit import audit
+from tidemark.paths import RecordName
+from tidemark.receipt import ObjectKind, PublishedObject
 
 Piece = tuple[int | None, int, str, int | None]  # start, end, kind, manifest
 

@@ -4,7 +4,7 @@ from tests.faults.actors import Actor, Fault
 from tests.faults.model_world import NAME, ModelWorld
 from tests.faults.oracle import Oracle, Violated
 from tidemark.errors import DatabaseBehindLake, LakeConflict, TidemarkError
-from tidemark.layout import RecordName
+from tidemark.paths import RecordName
 
 
 def restored(world: ModelWorld, oracle: Oracle, killed_at: int | None) -> bool:

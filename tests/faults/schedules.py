@@ -7,7 +7,7 @@ from tests.faults.oracle import Violated
 from tests.faults.play import Play, Schedule
 from tests.faults.schedules_of_lives import OF_LIVES, TRUNCATED
 from tidemark.errors import Fenced
-from tidemark.publishing import Ending
+from tidemark.lifecycle.publish import Ending
 
 
 def _overtaken_at(point: str) -> Schedule:

@@ -3,8 +3,8 @@
 from tests.faults.play import Play, Schedule
 from tests.faults.restoring import restored
 from tidemark.errors import DatabaseBehindLake, DataLost, IllegalTransition, TopicChanged
-from tidemark.model import ManifestState
-from tidemark.publishing import Ending
+from tidemark.lifecycle.publish import Ending
+from tidemark.manifest import ManifestState
 
 
 def recreated_while_it_is_read(play: Play) -> None:

@@ -2,7 +2,6 @@
 
 from tests.faults.model_world import WHY, ModelWorld
 from tests.faults.oracle import Oracle, Violated
-from tidemark import accepting, adoption, repairing
 from tidemark.errors import (
     Blocked,
     DatabaseBehindLake,
@@ -12,9 +11,10 @@ from tidemark.errors import (
     TopicChanged,
     Unavailable,
 )
-from tidemark.lifecycle import Lifecycle
-from tidemark.model import ManifestState, RunKind
-from tidemark.planning import Tick
+from tidemark.lifecycle.attempt import Lifecycle
+from tidemark.lifecycle.plan import Tick
+from tidemark.manifest import ManifestState, RunKind
+from tidemark.operations import adopt, decisions, repair
 
 ROUNDS = 30  # a plan takes at most `max_slices` slices; no schedule needs more than a few decisions
 
@@ -35,7 +35,7 @@ def settle(world: ModelWorld, oracle: Oracle, *, wake: bool, restored: bool = Fa
     else:
         raise Violated(f"I24 progress: nothing settles: {[str(one) for one in world.onlooker().unfinished()]}")
     if restored:  # what an attempt left that the restored database never knew of, no attempt takes away
-        repairing.repair(world.onlooker(), WHY, dry_run=False)
+        repair.repair(world.onlooker(), WHY, dry_run=False)
     oracle.check_quiet()
 
 
@@ -74,19 +74,19 @@ def _decide(world: ModelWorld, own: Lifecycle, error: TidemarkError) -> None:
     match error:
         case DataLost():
             if _lost(own):
-                accepting.accept_loss(own, WHY, dry_run=False)
+                decisions.accept_loss(own, WHY, dry_run=False)
         case DatabaseBehindLake():
-            adoption.adopt(own, WHY, dry_run=False)
+            adopt.adopt(own, WHY, dry_run=False)
         case NotFound():
             world.broker.create(str(error.context.get("topic", "a")), 1)
         case TopicChanged():
             for chain in own.database.chains(own.pipeline.name):
                 if chain.blocked and chain.blocked_end is None:
-                    accepting.accept_topic(own, chain.at.topic, WHY, dry_run=False)
+                    decisions.accept_topic(own, chain.at.topic, WHY, dry_run=False)
                     return  # it ended all chains of the topic
                 if chain.blocked:
                     at = chain.at
-                    accepting.accept_truncation(own, at.topic, at.partition, WHY, start=None, dry_run=False)
+                    decisions.accept_truncation(own, at.topic, at.partition, WHY, start=None, dry_run=False)
         case Unavailable():
             pass  # offsets that a truncation took: the next plan says so
         case _:
@@ -95,7 +95,7 @@ def _decide(world: ModelWorld, own: Lifecycle, error: TidemarkError) -> None:
 
 def _lost(own: Lifecycle) -> bool:
     try:
-        accepting.accept_loss(own, WHY, dry_run=True)
+        decisions.accept_loss(own, WHY, dry_run=True)
     except NotFound:
         return False
     return True

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tidemark import cli
+from tidemark.cli import main
 from tidemark.spark import session
 
 EAGER = {
@@ -21,4 +21,4 @@ def speculative(jars: Path | None) -> dict[str, str]:
 
 if __name__ == "__main__":
     session.spark_configuration = speculative
-    cli.main()
+    main.main()

@@ -14,7 +14,7 @@ from tests.faults.oracle import Oracle, Violated
 from tests.faults.restoring import restored
 from tests.faults.settling import settle
 from tidemark.errors import IllegalTransition, LakeConflict
-from tidemark.model import ManifestState
+from tidemark.manifest import ManifestState
 
 LIVE = 4  # processes at the same time
 PICK = st.integers(0, 7)

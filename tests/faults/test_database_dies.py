@@ -9,8 +9,8 @@ import pytest
 
 from sandbox.postgres import Postgres, remove_home
 from tests.world import World, wait_stopped, wake
+from tidemark.database.migrate import migrate
 from tidemark.failpoints import FAILPOINTS
-from tidemark.manifest.migrate import migrate
 
 IN_MAKE_TEST = ("plan.before_commit", "publish.before_mark")
 POINTS = [

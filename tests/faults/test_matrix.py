@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.world import World, wait_ended, wait_stopped, wake
-from tidemark.lifecycle import Ending
+from tidemark.lifecycle.attempt import Ending
 
 Make = Callable[..., World]
 KEY = ("--run-key", "one")

@@ -16,13 +16,14 @@ from tests.faults.model_world import ModelWorld
 from tests.faults.oracle import Violated
 from tests.faults.play import Play
 from tests.faults.schedules import SCHEDULES
-from tidemark import lifecycle, planner
+from tidemark import planner
+from tidemark.database.client import QUERIES
 from tidemark.errors import Blocked
-from tidemark.manifest.database import QUERIES
+from tidemark.lifecycle import attempt
+from tidemark.lifecycle.publish import Publisher
 from tidemark.offsets import Range
 from tidemark.planner import Plan
-from tidemark.publishing import Publisher
-from tidemark.sinks.files import FilesSink
+from tidemark.sinks.files.sink import FilesSink
 
 Break = Callable[[pytest.MonkeyPatch, ModelWorld], None]
 
@@ -111,7 +112,7 @@ def test_a_reader_that_lies_is_blocked_by_the_counting_and_noticed_without_it(
     if counted:
         broken_play.refused(broken_play.world.process(1), Blocked)
         return
-    monkeypatch.setattr(lifecycle, "check_equations", nothing)
+    monkeypatch.setattr(attempt, "check_equations", nothing)
     with pytest.raises(Violated, match=notice):
         broken_play.end(broken_play.world.process(1))
 

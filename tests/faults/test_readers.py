@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from tests.world import Place, World, places, wait_stopped, wake
+from tidemark.database.client import ManifestDatabase
 from tidemark.failpoints import FAILPOINTS
-from tidemark.manifest.database import ManifestDatabase
 
 SCHEMA = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, in_round_{} STRING"
 Look = Callable[[World], list[Path]]

@@ -9,7 +9,7 @@ from sandbox.broker import Broker
 from sandbox.postgres import Postgres, remove_home
 from tests.table_world import TableWorld
 from tests.world import wait_stopped, wake
-from tidemark.manifest.migrate import migrate
+from tidemark.database.migrate import migrate
 
 POINTS = [
     "stage.done",

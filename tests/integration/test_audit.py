@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.world import World
-from tidemark.audit import audit
 from tidemark.digest import row_digest
-from tidemark.model import Receipt
-from tidemark.sinks.files import FilesSink
-from tidemark.sinks.formats import open_format
+from tidemark.operations.audit import audit
+from tidemark.receipt import Receipt
+from tidemark.sinks.files.formats import open_format
+from tidemark.sinks.files.sink import FilesSink
 
 MakeWorld = Callable[..., World]
 

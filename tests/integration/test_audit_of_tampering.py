@@ -14,9 +14,9 @@ from psycopg.types.json import Jsonb
 from tests.table_world import TableWorld
 from tests.world import World
 from tidemark.digest import row_digest
-from tidemark.layout import ObjectName
-from tidemark.model import Counts
-from tidemark.sinks.formats import open_format
+from tidemark.manifest import Counts
+from tidemark.paths import ObjectName
+from tidemark.sinks.files.formats import open_format
 
 MakeWorld = Callable[..., World]
 MakeTableWorld = Callable[..., TableWorld]

@@ -11,11 +11,11 @@ import pytest
 from sandbox.s3 import S3
 from tests.faults.s3_proxy import Answer, Rule, S3Proxy
 from tests.sink_examples import CONNECTION, RANGES, S3Example, agree, plan_two_manifests
+from tidemark.connections import from_environment
+from tidemark.database.client import ManifestDatabase
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
-from tidemark.layout import OWNER
-from tidemark.manifest.database import ManifestDatabase
-from tidemark.model import Receipt
-from tidemark.named_connections import from_environment
+from tidemark.paths import OWNER
+from tidemark.receipt import Receipt
 from tidemark.sinks.registry import open_sink
 
 GOOD = {at for at in range(10, 40) if at % 10}

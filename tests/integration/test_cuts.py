@@ -13,8 +13,8 @@ from confluent_kafka import TopicPartition
 from sandbox.postgres import Postgres
 from tests.world import World
 from tidemark.errors import ForeignLake
-from tidemark.model import RunKind
-from tidemark.planning import Tick
+from tidemark.lifecycle.plan import Tick
+from tidemark.manifest import RunKind
 
 MakeWorld = Callable[..., World]
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)

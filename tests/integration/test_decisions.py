@@ -15,11 +15,11 @@ from confluent_kafka import TopicPartition
 from sandbox.broker import Broker
 from sandbox.postgres import Postgres
 from tests.world import World, wait_stopped, wake
+from tidemark.database.client import ManifestDatabase
+from tidemark.database.migrate import migrate
 from tidemark.errors import PlanRefused
-from tidemark.manifest.database import ManifestDatabase
-from tidemark.manifest.migrate import migrate
-from tidemark.model import RunKind
-from tidemark.planning import Tick
+from tidemark.lifecycle.plan import Tick
+from tidemark.manifest import RunKind
 
 Make = Callable[..., World]
 

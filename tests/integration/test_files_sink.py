@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.sink_examples import RANGES, FilesExample, Overtaken, agree, plan_two_manifests
+from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced
-from tidemark.manifest.database import ManifestDatabase
-from tidemark.model import Receipt
-from tidemark.sinks.files import FilesSink
+from tidemark.receipt import Receipt
+from tidemark.sinks.files.sink import FilesSink
 
 
 class LakeExample(FilesExample):

@@ -14,7 +14,7 @@ from sandbox.broker import Broker
 from sandbox.postgres import Postgres
 from tests.table_world import TableWorld, table_sink
 from tests.world import World
-from tidemark.manifest.migrate import migrate
+from tidemark.database.migrate import migrate
 
 Make = Callable[..., World]
 MakeTableWorld = Callable[..., TableWorld]

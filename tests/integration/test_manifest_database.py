@@ -15,12 +15,13 @@ from confluent_kafka.admin import NewPartitions
 
 from sandbox.postgres import Postgres
 from tests.world import World, wait_stopped
+from tidemark.database.client import QUERIES, ManifestDatabase
+from tidemark.database.migrate import migrate
 from tidemark.errors import ConfigurationError, IllegalTransition, PlanRefused
-from tidemark.manifest.database import QUERIES, ManifestDatabase
-from tidemark.manifest.migrate import migrate
-from tidemark.model import ManifestState, RangeKind, Receipt, RunKind
+from tidemark.lifecycle.plan import Tick
+from tidemark.manifest import ManifestState, RangeKind, RunKind
 from tidemark.offsets import TopicPartition
-from tidemark.planning import Tick
+from tidemark.receipt import Receipt
 
 AT = TopicPartition("orders", "topic-id", 0)
 Sql = psycopg.Connection[tuple[object, ...]]

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.sink_examples import RANGES, FilesExample, agree, plan_two_manifests
+from tidemark.config.base import Surroundings
+from tidemark.database.client import ManifestDatabase
 from tidemark.errors import SinkRefused
-from tidemark.manifest.database import ManifestDatabase
-from tidemark.sections import Surroundings
-from tidemark.sink_settings import FilesSinkConfig, SinkConfig
+from tidemark.sinks.settings import FilesSinkConfig, SinkConfig
 
 ADVICE = "a coarser layout (by day instead of by hour), or larger slices"
 

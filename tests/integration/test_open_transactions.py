@@ -15,8 +15,8 @@ from confluent_kafka import Producer, TopicPartition
 
 from sandbox.processes import wait_until
 from tests.world import World
-from tidemark.answers import OpenTransaction
-from tidemark.kafka import KafkaCluster, Watermarks
+from tidemark.kafka.cluster import KafkaCluster, Watermarks
+from tidemark.kafka.types import OpenTransaction
 
 MakeWorld = Callable[..., World]
 LONG_AGO = timedelta(minutes=14, seconds=20)

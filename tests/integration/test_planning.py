@@ -14,8 +14,8 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from sandbox.processes import free_port, wait_until
 from tests.arrow_stage import messages
 from tests.world import World
-from tidemark.closing import close
 from tidemark.errors import WorkFailed
+from tidemark.lifecycle.close import close
 
 MakeWorld = Callable[..., World]
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from tests.table_world import TABLE_SCHEMA, TableWorld
-from tidemark.manifest.migrate import migrate
+from tidemark.database.migrate import migrate
 
 MakeTableWorld = Callable[..., TableWorld]
 

@@ -10,8 +10,8 @@ import pytest
 from psycopg import sql
 
 from tests.table_world import TABLE_SCHEMA, TableWorld, table_sink
-from tidemark.manifest.migrate import migrate
-from tidemark.sinks import postgres_connection
+from tidemark.database.migrate import migrate
+from tidemark.sinks.postgres import connection
 
 MakeTableWorld = Callable[..., TableWorld]
 CREATE = (
@@ -190,7 +190,7 @@ def test_a_locked_table_is_waited_for_and_then_named(world: TableWorld) -> None:
     world.execute(CREATE.format(columns=COLUMNS))
     with (
         psycopg.connect(world.targets["warehouse"]) as holder,
-        mock.patch.object(postgres_connection, "LOCK_TIMEOUT_S", 1),
+        mock.patch.object(connection, "LOCK_TIMEOUT_S", 1),
     ):
         holder.execute("LOCK TABLE public.latest IN SHARE MODE")
         failed = world.here("run", "demo", "--run-key", "one")

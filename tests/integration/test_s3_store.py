@@ -15,11 +15,11 @@ import pytest
 from sandbox.processes import free_port
 from sandbox.s3 import S3
 from tests.s3_world import BUCKET
+from tidemark.connections import from_environment
 from tidemark.errors import AccessDenied, ConfigurationError, Fenced, TidemarkError, Unavailable, WorkFailed
-from tidemark.named_connections import from_environment
-from tidemark.objectstore import Move
-from tidemark.s3 import MIB, S3Store
-from tidemark.stores import open_store
+from tidemark.storage.base import Move
+from tidemark.storage.open import open_store
+from tidemark.storage.s3 import MIB, S3Store
 
 SMALLEST_PART = 5 * MIB
 REAL = "TIDEMARK_TEST_S3_ROOT"

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AclOperation
 from sandbox.authority import Authority
 from tests.secured_world import CONNECTION, USER, VARIABLE, WAYS, Secured
 from tests.world import World
-from tidemark.configuration import find
 from tidemark.errors import AccessDenied, ConfigurationError, TidemarkError
+from tidemark.pipeline.loader import find
 
 MakeWorld = Callable[..., World]
 AT_ONCE = 6  # seconds on a busy machine: a refusal comes 2 s after the first no

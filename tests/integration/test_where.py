@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 from sandbox.broker import Broker
 from tests.table_world import TableWorld
 from tests.world import World
-from tidemark.manifest.database import QUERIES
+from tidemark.database.client import QUERIES
 
 MakeWorld = Callable[..., World]
 

@@ -21,9 +21,11 @@ from tests.arrow_stage import arrow_stage
 from tests.table_world import TableWorld
 from tests.world import World, wait_stopped, wake
 from tidemark.errors import UndecodableRecord, WorkFailed
-from tidemark.lifecycle import Ending
-from tidemark.model import Order, PublishedObject, Receipt, RunKind
-from tidemark.planning import Tick
+from tidemark.lifecycle.attempt import Ending
+from tidemark.lifecycle.plan import Tick
+from tidemark.manifest import RunKind
+from tidemark.order import Order
+from tidemark.receipt import PublishedObject, Receipt
 from tidemark.spark import job
 
 # PySpark 4.0 leaves the sockets of collect() to the garbage collector.

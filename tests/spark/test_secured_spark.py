@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from tests.secured_world import CONNECTION, USER, Secured, environment
 from tests.world import World
 from tidemark.errors import AccessDenied, ConfigurationError
-from tidemark.lifecycle import Ending
-from tidemark.model import RunKind
-from tidemark.planning import Tick
+from tidemark.lifecycle.attempt import Ending
+from tidemark.lifecycle.plan import Tick
+from tidemark.manifest import RunKind
 from tidemark.spark import job
 
 # PySpark 4.0 leaves the sockets of collect() to the garbage collector.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.configuration import InvalidPipelines, load
+from tidemark.pipeline.loader import InvalidPipelines, load
 
 GOOD = """\
 pipeline: flights

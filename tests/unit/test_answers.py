@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidemark.answers import OpenTransaction, duration
+from tidemark.kafka.types import OpenTransaction, duration
 from tidemark.offsets import TopicPartition
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)

@@ -16,15 +16,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemark import batch as batch_module
-from tidemark.batch import DEAD_LETTERS, METADATA, BatchProcessor
 from tidemark.decoders.raw import HEADERS
 from tidemark.digest import Digest, row_digest
 from tidemark.errors import ConfigurationError, Unavailable, UndecodableRecord
 from tidemark.event_time import INSTANT
-from tidemark.model import ObjectKind, Order, SinkOrder, receipt_of_tasks
 from tidemark.offsets import Range, TopicPartition
-from tidemark.sinks import files_writer
+from tidemark.order import Order, SinkOrder
+from tidemark.processing import processor as batch_module
+from tidemark.processing.processor import DEAD_LETTERS, METADATA, BatchProcessor
+from tidemark.receipt import ObjectKind, receipt_of_tasks
+from tidemark.sinks.files import writer
 
 START = datetime(2013, 1, 1, 10, tzinfo=UTC)
 Record = tuple[str, int, int, datetime, bytes | None]  # topic, partition, offset, Kafka timestamp, value
@@ -234,7 +235,7 @@ def test_what_cannot_be_decoded_or_placed_is_a_dead_letter(tmp_path: Path) -> No
 
 
 def test_fail_names_the_first_record_and_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files_writer, "FILE_ROWS", 2)
+    monkeypatch.setattr(writer, "FILE_ROWS", 2)
     bad: Record = ("t", 0, 42, START, b"{}")
     with pytest.raises(UndecodableRecord, match="field id: absent; 1 more in the same batch") as caught:
         BatchProcessor(order(tmp_path, on_error="fail")).process("x", [batch(ten()), batch([bad, bad])])
@@ -290,8 +291,8 @@ def test_batches_and_limits_change_files_but_not_rows(
     edges = [0, *sorted(cuts), len(records)]
     root = tmp_path_factory.mktemp("cut")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files_writer, "FILE_ROWS", rows)
-        patch.setattr(files_writer, "TASK_BYTES", bytes_)
+        patch.setattr(writer, "FILE_ROWS", rows)
+        patch.setattr(writer, "TASK_BYTES", bytes_)
         report = BatchProcessor(order(root)).process("x", [batch(records[a:b]) for a, b in pairwise(edges)])
     plain_root = tmp_path_factory.mktemp("whole")
     plain = BatchProcessor(order(plain_root)).process("x", [batch(records)])
@@ -304,7 +305,7 @@ def test_batches_and_limits_change_files_but_not_rows(
 
 
 def test_a_full_task_stages_its_largest_folder_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files_writer, "TASK_BYTES", 30_000)
+    monkeypatch.setattr(writer, "TASK_BYTES", 30_000)
     small = [("t", 0, at, START, value(at, START)) for at in range(3)]
     large = [("t", 0, 3 + at, START, value(at, START + timedelta(hours=1))) for at in range(1_000)]
     report = BatchProcessor(order(tmp_path)).process("x", [batch(small), batch(large)])

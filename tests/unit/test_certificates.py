@@ -9,8 +9,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from sandbox.authority import Authority
-from tidemark import certificates
-from tidemark.certificates import WrongCertificate
+from tidemark.kafka import certificates
+from tidemark.kafka.certificates import WrongCertificate
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

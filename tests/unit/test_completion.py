@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tidemark import cli
-from tidemark.cli_options import COMPLETE
+from tidemark.cli import main
+from tidemark.cli.options import COMPLETE
 
 PIPELINE = "pipeline: {name}\nsource: not checked here\n"
 
@@ -30,13 +30,13 @@ def asked(typed: str, **env: str) -> list[str]:
     """What bash is answered when TAB is pressed after these words."""
     words = typed.split(" ")
     protocol = {COMPLETE: "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1)}
-    done = CliRunner().invoke(cli.main, [], prog_name="tidemark", env={**protocol, **env}, complete_var=COMPLETE)
+    done = CliRunner().invoke(main.main, [], prog_name="tidemark", env={**protocol, **env}, complete_var=COMPLETE)
     assert done.stderr == ""
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
 def takes_a_pipeline() -> list[str]:
-    return [name for name, one in cli.main.commands.items() if any(part.name == "pipeline" for part in one.params)]
+    return [name for name, one in main.main.commands.items() if any(part.name == "pipeline" for part in one.params)]
 
 
 @pytest.mark.parametrize("command", takes_a_pipeline())
@@ -62,7 +62,7 @@ def test_commands_and_options_complete() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_is_one_of_its_shell_and_asks_for_tidemark(shell: str) -> None:
-    done = CliRunner().invoke(cli.main, ["completion", shell])
+    done = CliRunner().invoke(main.main, ["completion", shell])
     assert done.exit_code == 0
     assert f"{COMPLETE}={shell}_complete" in done.stdout
     assert "tidemark" in done.stdout
@@ -73,9 +73,9 @@ def test_the_script_is_one_of_its_shell_and_asks_for_tidemark(shell: str) -> Non
 def test_bash_completes_with_the_printed_script(pipelines: Path, tmp_path: Path) -> None:
     """The whole way: the script is read by a bash, and its function called as TAB does it."""
     command = tmp_path / "tidemark"
-    command.write_text(f"#!{sys.executable}\nfrom tidemark.cli import main\nmain(prog_name='tidemark')\n")
+    command.write_text(f"#!{sys.executable}\nfrom tidemark.cli.main import main\nmain(prog_name='tidemark')\n")
     command.chmod(0o755)
-    script = CliRunner().invoke(cli.main, ["completion", "bash"]).stdout
+    script = CliRunner().invoke(main.main, ["completion", "bash"]).stdout
     press = 'COMP_WORDS=(tidemark run fl) COMP_CWORD=2; _tidemark_completion tidemark; printf "%s\\n" "${COMPREPLY[@]}"'
     env = {**os.environ, "TIDEMARK_PIPELINES": str(pipelines), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidemark.configuration import load
-from tidemark.connections import KafkaConnection, kafka_connection
+from tidemark.connections import Secret, from_environment, variable_of
 from tidemark.errors import ConfigurationError
-from tidemark.named_connections import Secret, from_environment, variable_of
-from tidemark.pipeline import Pipeline
+from tidemark.kafka.connection import KafkaConnection, kafka_connection
+from tidemark.pipeline.loader import load
+from tidemark.pipeline.settings import Pipeline
 
 VARIABLE = "AIRFLOW_CONN_KAFKA_DEFAULT"
 

@@ -12,7 +12,7 @@ import yaml
 from sandbox import jars as sandbox_jars
 from sandbox import postgres, preflight
 from tests.unit.test_docs import jar, locked, text
-from tidemark import cli
+from tidemark.cli import main
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = text("Dockerfile")
@@ -149,7 +149,7 @@ def test_every_service_is_waited_for_by_its_health_and_every_volume_is_declared(
 
 def test_the_doctor_that_is_named_is_the_one_there_is() -> None:
     assert "python -m tidemark.cli doctor --airflow" in COMPOSE
-    assert "--airflow" in {option for one in cli.main.commands["doctor"].params for option in one.opts}
+    assert "--airflow" in {option for one in main.main.commands["doctor"].params for option in one.opts}
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "docker-compose.yaml"])

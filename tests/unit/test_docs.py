@@ -10,10 +10,11 @@ from pathlib import Path
 import click
 import pytest
 
-from tidemark import __version__, cli
-from tidemark.configuration import load
+from tidemark import __version__
+from tidemark.cli import main
 from tidemark.failpoints import FAILPOINTS
-from tidemark.sink_settings import SinkKind
+from tidemark.pipeline.loader import load
+from tidemark.sinks.settings import SinkKind
 
 REPOSITORY = Path(__file__).parents[2]
 DOCS = sorted(
@@ -23,9 +24,9 @@ ADRS = [path for path in DOCS if path.parent.name == "adr"]
 LIFE = [
     "include/tidemark/airflow/dag.py",
     "include/tidemark/planner.py",
-    "include/tidemark/manifest/queries.sql",
+    "include/tidemark/database/queries.sql",
     "include/tidemark/spark/job.py",
-    "include/tidemark/publishing.py",
+    "include/tidemark/lifecycle/publish.py",
 ]
 ALLOWED_HOSTS = {"json-schema.org", "yaml.org", "example.com", "example.org"}
 each_document = pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(REPOSITORY)))
@@ -81,7 +82,7 @@ def test_every_make_target_that_is_named_exists(path: Path) -> None:
 def test_every_command_and_option_that_is_named_exists(path: Path) -> None:
     for line in code(path.read_text()):
         for name, words in re.findall(r"(?<![-\w/])tidemark ([a-z][a-z-]*)\b([^;#|]*)", line):
-            command = cli.main.commands.get(name)
+            command = main.main.commands.get(name)
             assert command is not None, line
             options = {option for one in command.params for option in one.opts} | {"--help"}
             assert set(re.findall(r"(?<!\S)--[a-z-]+", words)) <= options, line
@@ -89,8 +90,8 @@ def test_every_command_and_option_that_is_named_exists(path: Path) -> None:
 
 def test_the_readme_names_every_command() -> None:
     rows = re.findall(r"^\| `tidemark ([\w-]+)` \|", text("README.md"), re.MULTILINE)
-    assert sorted(rows) == sorted(cli.main.commands)
-    assert all(any("--json" in option.opts for option in cli.main.commands[name].params) for name in rows)
+    assert sorted(rows) == sorted(main.main.commands)
+    assert all(any("--json" in option.opts for option in main.main.commands[name].params) for name in rows)
 
 
 def test_the_pipeline_of_the_readme_loads(write: Callable[..., Path]) -> None:
@@ -141,7 +142,7 @@ def test_the_five_steps_of_publish_are_those_of_the_code() -> None:
         return [(number, re.findall(r"`(publish\.\w+)`", line)) for number, line in lines]
 
     guarantees = text("docs/guarantees.md").split("in five steps")[1].split("\n## ")[0]
-    of_code = steps(text("include/tidemark/publishing.py").split('"""')[1])
+    of_code = steps(text("include/tidemark/lifecycle/publish.py").split('"""')[1])
     assert steps(guarantees) == of_code
     assert [number for number, _ in of_code] == ["1", "2", "3", "4", "5"]
 
@@ -208,7 +209,7 @@ def test_no_file_names_a_registry_or_a_path_of_some_machine() -> None:
 
 
 def test_every_command_and_every_option_has_a_help_text() -> None:
-    for name, command in cli.main.commands.items():
+    for name, command in main.main.commands.items():
         assert command.help, name
         for one in command.params:
             assert not isinstance(one, click.Option) or one.help, f"{name} {one.name}"

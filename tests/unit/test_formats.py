@@ -17,16 +17,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemark.batch import DEAD_LETTERS, DELETED, METADATA
-from tidemark.configuration import InvalidPipelines, load
 from tidemark.digest import Digest, row_digest
 from tidemark.errors import ConfigurationError, Unavailable
 from tidemark.json_text import json_texts
-from tidemark.layout import ENDINGS, ObjectName
-from tidemark.sink_settings import COMPRESSIONS, FileFormat
-from tidemark.sinks import json_lines
-from tidemark.sinks.avro_files import avro_schema
-from tidemark.sinks.formats import Unreadable, format_of, open_format
+from tidemark.paths import ENDINGS, ObjectName
+from tidemark.pipeline.loader import InvalidPipelines, load
+from tidemark.processing.processor import DEAD_LETTERS, DELETED, METADATA
+from tidemark.sinks.files import json_lines
+from tidemark.sinks.files.avro import avro_schema
+from tidemark.sinks.files.formats import Unreadable, format_of, open_format
+from tidemark.sinks.settings import COMPRESSIONS, FileFormat
 
 PAIRS = [(name.value, compression.value) for name in FileFormat for compression in COMPRESSIONS[name]]
 each_format = pytest.mark.parametrize(("name", "compression"), PAIRS, ids=str)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.test_connections import pipeline
-from tidemark.configuration import load
+from tidemark.pipeline.loader import load
 
 BOTH = """pipeline: prices
 source:

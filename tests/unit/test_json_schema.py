@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark.decoders.json_schema import parse
+from tidemark.decoders.json.json_schema import parse
 from tidemark.errors import ConfigurationError
 
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from sandbox.authority import Authority
 from tests.unit.test_connections import pipeline
-from tidemark.connections import KafkaConnection, kafka_connection, spark_options
+from tidemark.connections import Secret, masked
 from tidemark.errors import ConfigurationError
-from tidemark.java_kafka import jaas
-from tidemark.kafka_security import ALIASES, ALLOWED, INSTEAD, SECRETS, instead, is_security
-from tidemark.model import Order
-from tidemark.named_connections import Secret, masked
-from tidemark.pipeline import KafkaOptions
+from tidemark.kafka.connection import KafkaConnection, kafka_connection, spark_options
+from tidemark.kafka.java import jaas
+from tidemark.kafka.security import ALIASES, ALLOWED, INSTEAD, SECRETS, instead, is_security
+from tidemark.order import Order
+from tidemark.pipeline.settings import KafkaOptions
 
 SCRAM = {
     "security.protocol": "SASL_SSL",

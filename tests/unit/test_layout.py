@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark.layout import Layout, ObjectName, RecordName, dead_letter_folder, staging_folder, stream_folder
+from tidemark.paths import Layout, ObjectName, RecordName, dead_letter_folder, staging_folder, stream_folder
 
 WHEN = datetime(2013, 1, 2, 3, 59, tzinfo=UTC)
 

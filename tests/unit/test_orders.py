@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tidemark.model import Order
+from tidemark.order import Order
 from tidemark.spark.submitted import ORDER, write_order
 
 

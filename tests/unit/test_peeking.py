@@ -3,7 +3,7 @@
 import pytest
 
 from tidemark.offsets import TopicPartition
-from tidemark.peeking import spread
+from tidemark.operations.peek import spread
 
 
 @pytest.mark.parametrize(

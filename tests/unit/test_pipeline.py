@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from tests.unit.pipeline_text import GOOD, changed, problems
-from tidemark.configuration import InvalidPipelines, find, load, load_each
 from tidemark.errors import NotFound
-from tidemark.pipeline import Cut, Gaps, Pipeline, json_schema
-from tidemark.sink_settings import FilesSinkConfig, SinkKind
-from tidemark.starting_point import CommittedOffsets, ExplicitOffsets
+from tidemark.pipeline.loader import InvalidPipelines, find, load, load_each
+from tidemark.pipeline.settings import Cut, Gaps, Pipeline, json_schema
+from tidemark.sinks.settings import FilesSinkConfig, SinkKind
+from tidemark.sources.kafka.starting_offsets import CommittedOffsets, ExplicitOffsets
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -11,8 +11,8 @@ import jsonschema
 import yaml
 
 from tests.unit.pipeline_text import changed
-from tidemark.configuration import find, load, pipeline_files
-from tidemark.pipeline import Pipeline, json_schema
+from tidemark.pipeline.loader import find, load, pipeline_files
+from tidemark.pipeline.settings import Pipeline, json_schema
 
 REPOSITORY = Path(__file__).parents[2]
 

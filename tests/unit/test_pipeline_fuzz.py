@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.pipeline_text import GOOD
-from tidemark.configuration import load
 from tidemark.errors import ConfigurationError
+from tidemark.pipeline.loader import load
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.pipeline_text import changed, problems
-from tidemark.configuration import load_each
 from tidemark.errors import ConfigurationError
+from tidemark.pipeline.loader import load_each
 
 Write = Callable[..., Path]
 

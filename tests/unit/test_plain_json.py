@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemark.decoders import decoder
-from tidemark.decoders.contract import Decoded
-from tidemark.decoders.json_schema import record_of
-from tidemark.decoders.plain_json import ORDERS, PlainReader
-from tidemark.decoders.strict_json import JsonDecoder
+from tidemark.decoders.base import Decoded
+from tidemark.decoders.json.json_schema import record_of
+from tidemark.decoders.json.plain import ORDERS, PlainReader
+from tidemark.decoders.json.strict import JsonDecoder
 
 DDL = (
     "id BIGINT NOT NULL, small TINYINT, whole INT, text STRING NOT NULL, ok BOOLEAN, number DOUBLE, half FLOAT, "

@@ -8,7 +8,7 @@ import pytest
 
 from tidemark.errors import DataLost, PlanRefused, TopicChanged
 from tidemark.offsets import Range, TopicPartition
-from tidemark.pipeline import OnDataLoss
+from tidemark.pipeline.settings import OnDataLoss
 from tidemark.planner import Chain, Limits, PartitionState, Plan, Refused, plan
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)

@@ -27,7 +27,7 @@ def test_it_holds_every_module_and_data_file_and_nothing_compiled(tmp_path: Path
     found = names(package_zip(tmp_path))
     here = [path.relative_to(PACKAGE.parent).as_posix() for path in PACKAGE.rglob("*") if path.is_file()]
     assert sorted(found) == sorted(name for name in here if not name.endswith(".pyc"))
-    assert {"tidemark/manifest/queries.sql", "tidemark/spark/job.py", "tidemark/sinks/writers.py"} <= set(found)
+    assert {"tidemark/database/queries.sql", "tidemark/spark/job.py", "tidemark/sinks/writers.py"} <= set(found)
 
 
 def test_the_same_files_make_the_same_bytes_wherever_and_whenever(
@@ -63,9 +63,9 @@ def test_a_home_that_cannot_be_written_is_no_obstacle(tmp_path: Path) -> None:
 
 def test_what_executors_import_works_from_the_zip_alone_and_so_do_its_data_files(tmp_path: Path) -> None:
     program = (
-        "import tidemark, tidemark.batch, tidemark.sinks.postgres_writer, tidemark.spark.probe\n"
+        "import tidemark, tidemark.processing.processor, tidemark.sinks.postgres.writer, tidemark.spark.probe\n"
         "from tidemark.manifest.named_sql import named_queries\n"
-        "assert named_queries('tidemark.sinks', 'postgres.sql')['fence']\n"
+        "assert named_queries('tidemark.sinks.postgres', 'queries.sql')['fence']\n"
         "print(tidemark.__file__)\n"
     )
     made = package_zip(tmp_path)

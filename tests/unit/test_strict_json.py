@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemark.decoders.contract import REASON_LIMIT
-from tidemark.decoders.json_schema import record_of
-from tidemark.decoders.shapes import ABSENT, Misfit
-from tidemark.decoders.strict_json import DEPTH_LIMIT, JsonDecoder
+from tidemark.decoders.base import REASON_LIMIT
+from tidemark.decoders.json.json_schema import record_of
+from tidemark.decoders.json.shapes import ABSENT, Misfit
+from tidemark.decoders.json.strict import DEPTH_LIMIT, JsonDecoder
 
 DDL = (
     "id INT NOT NULL, text STRING, at TIMESTAMP, money DECIMAL(10,2), list ARRAY<STRING>, flag BOOLEAN, day DATE,"

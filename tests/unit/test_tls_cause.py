@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tidemark.tls_cause import tls_cause
+from tidemark.kafka.tls_cause import tls_cause
 
 
 @contextmanager

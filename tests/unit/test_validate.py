@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.unit.pipeline_text import GOOD, changed
-from tidemark.cli import main
+from tidemark.cli.main import main
 
 
 def validate(folder: Path) -> Result:

@@ -15,13 +15,13 @@ from croniter import croniter  # type: ignore[import-untyped]  # Airflow itself 
 from tidemark.airflow.lookup import opened, spark_master
 from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.verdict import airflow_verdict
-from tidemark.closing import close as close_planned
-from tidemark.closing import require_done
 from tidemark.errors import ConfigurationError, TidemarkError
-from tidemark.lifecycle import Lifecycle
-from tidemark.model import ManifestState, RunKind
-from tidemark.pipeline import Pipeline
-from tidemark.planning import Tick
+from tidemark.lifecycle.attempt import Lifecycle
+from tidemark.lifecycle.close import close as close_planned
+from tidemark.lifecycle.close import require_done
+from tidemark.lifecycle.plan import Tick
+from tidemark.manifest import ManifestState, RunKind
+from tidemark.pipeline.settings import Pipeline
 
 OTHERS_POLL = 3.0  # seconds; a manifest takes from 15 s to minutes
 LONGEST_WAIT = 1800.0  # seconds that a replay waits for an attempt that is alive, before a person must look at it

@@ -8,9 +8,9 @@ from airflow.exceptions import AirflowNotFoundException
 from airflow.models.connection import Connection
 
 from tidemark.airflow.lookup import as_mapping, master_of
+from tidemark.connections import variable_of
 from tidemark.doctor.finding import Check, Finding, failed, ok, warning
-from tidemark.named_connections import variable_of
-from tidemark.pipeline import Pipeline
+from tidemark.pipeline.settings import Pipeline
 
 NAME = "airflow"
 TIMEOUT_S = 60.0  # importing Airflow's models takes seconds

@@ -9,12 +9,12 @@ from typing import Any
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from tidemark.connections import kafka_connection
+from tidemark.connections import variable_of
+from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError
-from tidemark.lifecycle import Lifecycle
-from tidemark.manifest.database import ManifestDatabase
-from tidemark.named_connections import variable_of
-from tidemark.pipeline import Pipeline
+from tidemark.kafka.connection import kafka_connection
+from tidemark.lifecycle.attempt import Lifecycle
+from tidemark.pipeline.settings import Pipeline
 from tidemark.settings import Settings
 
 

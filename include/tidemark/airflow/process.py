@@ -13,9 +13,10 @@ from airflow.sdk.exceptions import AirflowException
 from tidemark.airflow.lookup import in_environment, opened, spark_master
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.errors import TidemarkError
-from tidemark.model import Order, Receipt
-from tidemark.pipeline import Pipeline
-from tidemark.publishing import Outcome
+from tidemark.lifecycle.publish import Outcome
+from tidemark.order import Order
+from tidemark.pipeline.settings import Pipeline
+from tidemark.receipt import Receipt
 from tidemark.settings import Settings
 from tidemark.spark.session import check_master, spark_configuration
 from tidemark.spark.shipped import is_local, package_zip

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tidemark.decoders.contract import Decoded, Decoder, DecoderKind
+from tidemark.decoders.base import Decoded, Decoder, DecoderKind
+from tidemark.decoders.json.strict import JsonDecoder
+from tidemark.decoders.json.tombstones import TombstoneDecoder
 from tidemark.decoders.raw import RawDecoder
-from tidemark.decoders.strict_json import JsonDecoder
-from tidemark.decoders.tombstones import TombstoneDecoder
 from tidemark.errors import ConfigurationError
 
 DECODERS: dict[DecoderKind, type[Decoder]] = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.decoders.contract import Decoded
+from tidemark.decoders.base import Decoded
 
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 HEADERS = pa.list_(pa.field("element", _HEADER))

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from tidemark.database.health import Health, health
+from tidemark.database.migrate import VERSION
 from tidemark.doctor.finding import Check, Finding, clock, failed, ok, warning
-from tidemark.manifest.health import Health, health
-from tidemark.manifest.migrate import VERSION
 from tidemark.settings import Settings
 
 DURABLE = {"fsync": "on", "full_page_writes": "on"}

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 
-from tidemark.connections import kafka_connection
+from tidemark.connections import Lookup
 from tidemark.doctor.finding import TIMEOUT_S, Check, Finding, failed, ok, warning
-from tidemark.kafka import KafkaCluster, Watermarks
-from tidemark.named_connections import Lookup
+from tidemark.kafka.cluster import KafkaCluster, Watermarks
+from tidemark.kafka.connection import kafka_connection
 from tidemark.offsets import TopicPartition
-from tidemark.pipeline import Gaps, Pipeline
+from tidemark.pipeline.settings import Gaps, Pipeline
 
 Marks = Mapping[TopicPartition, Watermarks]
 

@@ -6,20 +6,20 @@ from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
+from tidemark.connections import Lookup
+from tidemark.database.client import ManifestDatabase
 from tidemark.doctor.finding import TIMEOUT_S, Check, Finding, failed, ok, warning
 from tidemark.doctor.machine import existing, room
 from tidemark.errors import TidemarkError
-from tidemark.manifest.database import ManifestDatabase
-from tidemark.named_connections import Lookup
-from tidemark.objectstore import ObjectStore
-from tidemark.pipeline import Pipeline
+from tidemark.lifecycle.preflight import refuse_moved, refuse_vanished
+from tidemark.pipeline.settings import Pipeline
 from tidemark.settings import Settings
-from tidemark.sink_settings import SinkConfig
-from tidemark.sinks.files import FilesSink
-from tidemark.sinks.postgres import PostgresSink
-from tidemark.sinks.publishing import Sink
+from tidemark.sinks.base import Sink
+from tidemark.sinks.files.sink import FilesSink
+from tidemark.sinks.postgres.sink import PostgresSink
 from tidemark.sinks.registry import open_sink
-from tidemark.targets import refuse_moved, refuse_vanished
+from tidemark.sinks.settings import SinkConfig
+from tidemark.storage.base import ObjectStore
 
 
 def checks(settings: Settings, pipeline: Pipeline, lookup: Lookup) -> list[Check]:

@@ -2,11 +2,11 @@
 
 from typing import assert_never
 
-from tidemark.named_connections import Lookup
-from tidemark.sink_settings import FilesSinkConfig, PostgresSinkConfig, SinkConfig
-from tidemark.sinks.files import FilesSink
-from tidemark.sinks.postgres import PostgresSink
-from tidemark.sinks.publishing import Sink
+from tidemark.connections import Lookup
+from tidemark.sinks.base import Sink
+from tidemark.sinks.files.sink import FilesSink
+from tidemark.sinks.postgres.sink import PostgresSink
+from tidemark.sinks.settings import FilesSinkConfig, PostgresSinkConfig, SinkConfig
 
 
 def open_sink(pipeline: str, config: SinkConfig, lookup: Lookup) -> Sink:

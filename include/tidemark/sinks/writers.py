@@ -5,13 +5,13 @@ from importlib import import_module
 from typing import cast
 
 from tidemark.errors import ConfigurationError
-from tidemark.model import Order, SinkOrder
-from tidemark.sinks.contract import SinkWriter
+from tidemark.order import Order, SinkOrder
+from tidemark.sinks.writer import SinkWriter
 
 # By name, and imported when the first order asks: an executor needs the driver of a database only to write to it.
 WRITERS = {
-    "files": ("tidemark.sinks.files_writer", "FilesWriter"),
-    "postgres": ("tidemark.sinks.postgres_writer", "PostgresWriter"),
+    "files": ("tidemark.sinks.files.writer", "FilesWriter"),
+    "postgres": ("tidemark.sinks.postgres.writer", "PostgresWriter"),
 }
 
 

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 import tidemark
 from tidemark.doctor.finding import Check, Finding, clock, failed, ok, warning
-from tidemark.pipeline import Pipeline
+from tidemark.pipeline.settings import Pipeline
 from tidemark.settings import Settings
-from tidemark.sink_settings import FilesSinkConfig, PostgresSinkConfig
+from tidemark.sinks.settings import FilesSinkConfig, PostgresSinkConfig
 from tidemark.spark.executors import count
 from tidemark.spark.job import reason_of
 from tidemark.spark.probe import REST_S, Questions, look

@@ -19,12 +19,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import array, coalesce
 
 from tidemark import errors
-from tidemark.batch import BatchProcessor
+from tidemark.connections import Secret, masked
 from tidemark.errors import AccessDenied, TidemarkError, WorkFailed
 from tidemark.failpoints import failpoint, watching
-from tidemark.model import Order, Receipt, receipt_of_tasks
-from tidemark.named_connections import Secret, masked
 from tidemark.offsets import Range
+from tidemark.order import Order
+from tidemark.processing.processor import BatchProcessor
+from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.writers import has_staged
 from tidemark.spark import executors
 from tidemark.spark.session import keeping_interrupts
@@ -87,7 +88,7 @@ def read(session: SparkSession, order: Order, options: Mapping[str, str | Secret
 
 
 def _options(order: Order) -> Mapping[str, str | Secret]:
-    from tidemark.connections import spark_options  # late: executors import this module too, and lack pydantic
+    from tidemark.kafka.connection import spark_options  # late: executors import this module too, and lack pydantic
 
     return spark_options(order)
 

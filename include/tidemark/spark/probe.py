@@ -63,16 +63,16 @@ def _tidemark() -> str:
 
 
 def _has(conn_id: str) -> bool:
-    from tidemark.named_connections import from_environment
+    from tidemark.connections import from_environment
 
     return from_environment(conn_id) is not None
 
 
 def _refusal(conn_id: str) -> str:
     """Why the database of a connection does not let this executor in; empty when it does."""
+    from tidemark.connections import from_environment
     from tidemark.errors import TidemarkError
-    from tidemark.named_connections import from_environment
-    from tidemark.sinks.postgres_connection import connect, conninfo
+    from tidemark.sinks.postgres.connection import connect, conninfo
 
     try:
         connect(conninfo(conn_id, from_environment), conn_id).close()

@@ -9,11 +9,12 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tidemark.errors import TidemarkError, WorkFailed
-from tidemark.layout import staging_folder
-from tidemark.localstore import LocalStore
-from tidemark.model import Order, Receipt
-from tidemark.objectstore import is_s3
+from tidemark.order import Order
+from tidemark.paths import staging_folder
+from tidemark.receipt import Receipt
 from tidemark.spark.job import failure_from, failure_of, stage
+from tidemark.storage.base import is_s3
+from tidemark.storage.local import LocalStore
 
 ORDER, RECEIPT, FAILURE = "order.json", "receipt.json", "failure.json"
 

@@ -1,0 +1,7 @@
+"""``python -m tidemark.cli``: the command line where its script is not on the PATH."""
+
+import sys
+
+from tidemark.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,104 @@
+"""How single records are shown: where they are, and what a pipeline makes of them."""
+
+import json
+from base64 import b64decode
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from tidemark.cli.output import as_table, as_text, note
+from tidemark.operations.locate import Found, InSink
+from tidemark.operations.peek import Peeked
+
+SHOWN = 100  # characters of a value; --json has all of it
+
+
+def located(found: Sequence[Found], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps([_view(one) for one in found], indent=2, default=as_text))
+        return
+    for one in found:
+        life = f", incarnation {one.incarnation}, which has ended" if one.retired else ""
+        click.echo(
+            f"{one.at.topic}-{one.at.partition} offset {one.offset} in pipeline {one.pipeline}{life}: {_what(one)}"
+        )
+        for sink in one.sinks:
+            click.echo(f"  {_in_sink(sink)}")
+
+
+def _what(one: Found) -> str:
+    if one.manifest is None:
+        return f"{one.standing}; {one.said}"
+    covered = f"manifest {one.manifest.id}, {one.manifest.state}, offsets [{one.start}, {one.end})"
+    return covered if one.sinks else f"{covered}; {one.said}"
+
+
+def _in_sink(one: InSink) -> str:
+    key = "".join(f" {name}={value}" for name, value in (one.key or {}).items())
+    place = f" in {one.place}{key}" if one.place and one.kind else ""
+    return f"sink {one.sink}, attempt {one.attempt}: {one.said}{place}"
+
+
+def _view(one: Found) -> dict[str, Any]:
+    """As the documented JSON: the manifest by its number, its state and its attempts."""
+    manifest = one.manifest and {
+        "id": one.manifest.id, "state": one.manifest.state.value, "attempt": one.manifest.attempt,
+        "run_key": one.manifest.run_key, "alive": one.manifest.alive, "reason": one.manifest.reason,
+    }  # fmt: skip
+    place = {"pipeline": one.pipeline, **asdict(one.at), "offset": one.offset, "incarnation": one.incarnation}
+    covered = None if one.start is None else {"start": one.start, "end": one.end}
+    sinks = [asdict(each) for each in one.sinks]
+    return {**place, "retired": one.retired, "standing": one.standing.value, "said": one.said, "range": covered,
+            "manifest": manifest, "sinks": sinks}  # fmt: skip
+
+
+def peeked(found: Peeked, as_json: bool) -> None:
+    """Rows and dead letters, as JSON one to a line; what would fail a manifest stands on standard error."""
+    if as_json:
+        for one in (*found.rows, *found.dead_letters):
+            click.echo(json.dumps(one, ensure_ascii=False, default=as_text))
+    else:
+        _tables(found)
+    note(f"{len(found.rows):,} rows, {len(found.dead_letters):,} dead letters; nothing was written")
+    if found.refusal:
+        note(f"a manifest with these records fails: {found.refusal}")
+
+
+def _tables(found: Peeked) -> None:
+    if found.rows:
+        as_table("rows", ("partition", "offset", "event time", "data", "to"), map(_row, found.rows))
+    if found.dead_letters:
+        columns = ("partition", "offset", "reason", "value", "to")
+        as_table("dead letters", columns, map(_dead_letter, found.dead_letters))
+
+
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    late = " (late)" if one["late"] else ""
+    data = json.dumps(one["data"], ensure_ascii=False, separators=(",", ":"))
+    shown = "deleted " + _short(data) if one.get("deleted") else _short(data)
+    when = one["event_time"].strftime("%Y-%m-%d %H:%M:%S") + late
+    return _place(one), str(one["offset"]), when, shown, "\n".join(one["targets"])
+
+
+def _dead_letter(one: dict[str, Any]) -> tuple[str, ...]:
+    value = "null" if one["value"] is None else _short(_readable(b64decode(one["value"])))
+    return _place(one), str(one["offset"]), one["reason"], value, "\n".join(one["targets"])
+
+
+def _place(one: dict[str, Any]) -> str:
+    return f"{one['topic']}-{one['partition']}"
+
+
+def _readable(value: bytes) -> str:
+    """Text as it is, bytes that are none as Python writes them."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return repr(value)
+    return text if text.isprintable() else repr(text)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 2]}.."

@@ -1,0 +1,1 @@
+"""How a pipeline file is written: strict sections, single values, YAML with line numbers."""

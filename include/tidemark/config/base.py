@@ -1,0 +1,71 @@
+"""What every mapping of a pipeline file has in common: strict keys, value types, and where relative paths start."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo, WithJsonSchema
+from pydantic_core import InitErrorDetails, ValidationError
+
+from tidemark.config import values
+from tidemark.config.values import wrong
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where relative paths of a file start: ``folder`` holds the file itself, ``home`` the lakes."""
+
+    folder: Path
+    home: Path
+
+    @classmethod
+    def of(cls, info: ValidationInfo) -> "Surroundings":
+        return info.context if isinstance(info.context, cls) else cls(Path.cwd(), Path.cwd())
+
+
+Name = Annotated[
+    str,
+    AfterValidator(values.name),
+    WithJsonSchema({"type": "string", "pattern": values.NAME_PATTERN}),
+]
+Topic = Annotated[str, AfterValidator(values.topic)]
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(values.duration),
+    WithJsonSchema({"type": "string", "pattern": values.DURATION_PATTERN, "examples": ["90s", "15m", "1h", "PT1H30M"]}),
+]
+Size = Annotated[
+    int,
+    BeforeValidator(values.size),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": values.SIZE_PATTERN}],
+            "examples": [1_048_576, "512MiB", "1GiB"],
+        }
+    ),
+]
+Schedule = Annotated[
+    str,
+    AfterValidator(values.schedule),
+    WithJsonSchema({"type": "string", "examples": [*values.PRESETS, "*/15 * * * *"]}),
+]
+
+
+class Section(BaseModel):
+    """One mapping of the file: an unknown key is an error; ``refused`` (glob: reason) explains the tempting ones."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    refused: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def why_refused(cls, key: str) -> str | None:
+        return next((reason for pattern, reason in cls.refused.items() if fnmatchcase(key, pattern)), None)
+
+
+def wrong_at(key: str | int | tuple[str | int, ...], message: str) -> ValidationError:
+    """The problem of one entry, found while looking at the whole; a tuple of keys names one further down."""
+    place = key if isinstance(key, tuple) else (key,)
+    return ValidationError.from_exception_data("", [InitErrorDetails(type=wrong(message), loc=place, input=None)])

@@ -1,0 +1,269 @@
+"""How single values of a pipeline file are written: durations, sizes, schedules, times, servers, layouts.
+
+Each function takes what the file says and returns the value, or raises what `wrong` makes: a sentence that goes on from
+"source.kafka.slice.max_bytes:", so it starts with "must" or names the part that is not allowed.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta
+from difflib import get_close_matches
+from typing import Final
+from zoneinfo import ZoneInfo, available_timezones
+
+from pydantic_core import PydanticCustomError
+
+from tidemark.storage.base import is_address
+
+NAME_PATTERN: Final = "^[a-z][a-z0-9_-]{0,62}$"
+DURATION_PATTERN: Final = r"^(\d{1,9}[smhd]|P(?=.)(\d{1,9}D)?(T(?=.)(\d{1,9}H)?(\d{1,9}M)?(\d{1,9}S)?)?)$"
+PARTITION_PATTERN: Final = "^(0|[1-9][0-9]{0,8})$"
+SIZE_PATTERN: Final = r"^\d[\d_]{0,17} ?(kB|MB|GB|KiB|MiB|GiB)$"
+
+PRESETS: Final = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
+LONGEST: Final = timedelta(days=3650)
+LARGEST: Final = 2**50
+_SIZES: Final = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_CRON_FIELDS: Final = (
+    ("minute", 0, 59, ()),
+    ("hour", 0, 23, ()),
+    ("day of month", 1, 31, ()),
+    ("month", 1, 12, ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")),
+    ("day of week", 0, 7, ("sun", "mon", "tue", "wed", "thu", "fri", "sat")),
+)
+_DAYS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_LAYOUT_PARTS: Final = re.compile(r"%.?|\{[^{}]*\}|[^%{}]+|[{}]")
+_TIMES: Final = ("%Y", "%m", "%d", "%H")
+_PLACES: Final = ("{stream}", "{pipeline}")
+
+
+def wrong(message: str) -> PydanticCustomError:
+    """A problem of one value, in words for the person who wrote it."""
+    return PydanticCustomError("tidemark", "{message}", {"message": message})
+
+
+def nearest(word: str, allowed: Iterable[str]) -> str:
+    """``did you mean "cut"?``, or nothing when no allowed word is close."""
+    words = {one.lower(): one for one in allowed}
+    close = get_close_matches(word.lower(), list(words), n=1)
+    return f'did you mean "{words[close[0]]}"?' if close else ""
+
+
+def name(value: str) -> str:
+    if not re.fullmatch(NAME_PATTERN[1:-1], value):
+        raise wrong("must be 1 to 63 lower-case letters, digits, _ or -, and start with a letter")
+    return value
+
+
+def topic(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) or value in (".", ".."):
+        raise wrong("must be a topic name: 1 to 249 letters, digits, dots, _ or -")
+    return value
+
+
+def connection_id(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,200}", value):
+        raise wrong("must be the id of an Airflow connection: letters, digits, _, - and dots")
+    return value
+
+
+def table(value: str) -> str:
+    """A table of PostgreSQL, ``schema.name`` always; names as PostgreSQL folds them, so none needs quotes."""
+    if not re.fullmatch(r"([a-z_][a-z0-9_]{0,62}\.)?[a-z_][a-z0-9_]{0,62}", value):
+        raise wrong("must be a table such as prices or sales.prices: lower-case letters, digits and _")
+    return value if "." in value else f"public.{value}"
+
+
+def servers(value: str) -> str:
+    """``host:port``, or several with commas; spaces around them are dropped."""
+    found = [one.strip() for one in value.split(",")]
+    for one in found:
+        match = re.fullmatch(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})", one)
+        if match is None or not 1 <= int(match[1]) <= 65535:
+            raise wrong("must be host:port, or several separated by commas, such as broker-1:9092,broker-2:9092")
+    return ",".join(found)
+
+
+def duration(value: object) -> timedelta:
+    """A duration in seconds, minutes, hours or days, or in ISO 8601 without months and years: those vary."""
+    if isinstance(value, timedelta):
+        return value
+    if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN[1:-1], value):
+        raise wrong("must be a duration with its unit, such as 90s, 15m, 1h, 2d or PT1H30M")
+    if value.startswith("P"):
+        days, time = value[1:].split("T") if "T" in value else (value[1:], "")
+        parts = dict.fromkeys(re.findall(r"\d+[DHMS]", f"{days} {time}"))
+        length = sum((timedelta(**{_UNITS[part[-1].lower()]: int(part[:-1])}) for part in parts), timedelta())
+    else:
+        length = timedelta(**{_UNITS[value[-1]]: int(value[:-1])})
+    if length > LONGEST:
+        raise wrong(f"must not be longer than {LONGEST.days}d")
+    return length
+
+
+def size(value: object) -> int:
+    """Bytes: a whole number, or one with a unit; MiB is 1024 * 1024, MB is 1,000,000."""
+    if isinstance(value, str) and re.fullmatch(SIZE_PATTERN[1:-1], value):
+        digits, unit = re.match(r"([\d_]+) ?(\w+)", value).groups()  # type: ignore[union-attr]
+        value = int(digits) * _SIZES[unit]
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise wrong("must be a number of bytes, or one with a unit: kB, MB, GB, KiB, MiB or GiB, such as 512MiB")
+    if not 1 <= value <= LARGEST:
+        raise wrong(f"must be 1 to {LARGEST} bytes")
+    return value
+
+
+def day(value: object) -> date:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value
+    try:
+        if not isinstance(value, str) or len(value) != len("2024-01-01"):
+            raise ValueError
+        return date.fromisoformat(value)
+    except ValueError:
+        raise wrong("must be a day such as 2024-01-31") from None
+
+
+def group(value: str) -> str:
+    if not 1 <= len(value) <= 255 or not value.isprintable():
+        raise wrong("must be the name of a consumer group: 1 to 255 characters that can be printed")
+    return value
+
+
+def partition(value: object) -> int:
+    """The number of a partition; keys of a pipeline file are text, so ``00`` would be ``0`` a second time."""
+    if not re.fullmatch(PARTITION_PATTERN[1:-1], str(value)):
+        raise wrong("must be the number of a partition, such as 0")
+    return int(str(value))
+
+
+def moment(value: object, words: tuple[str, ...], shapes: tuple[str, ...] = ()) -> datetime:
+    """A moment with its zone, in UTC; ``words`` and ``shapes`` are what else would have been allowed in its place."""
+    choices = (*words, "a time such as 2024-01-31T00:00:00Z", *shapes)
+    choice = f"must be {', '.join(choices[:-1])} or {choices[-1]}"
+    try:
+        found = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+        if found.tzinfo is not None:
+            return found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise wrong(f"{choice}; {nearest(str(value), words)}".removesuffix("; ")) from None
+    raise wrong(f"{choice}; its zone is missing, add Z or an offset such as +01:00")
+
+
+def timezone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (ValueError, OSError, LookupError):
+        raise wrong(
+            f"must be an IANA zone such as UTC or Europe/Berlin; {nearest(value, available_timezones())}"
+        ) from None
+    return value
+
+
+def schedule(value: str) -> str:
+    """One of Airflow's presets, or a cron expression of five fields that can ever be due."""
+    if value.startswith("@"):
+        if value not in PRESETS:
+            raise wrong(
+                f"is not a preset; {nearest(value, PRESETS)} allowed: {', '.join(PRESETS)}, or a cron expression"
+            )
+        return value
+    fields = value.split()
+    if len(fields) != len(_CRON_FIELDS):
+        raise wrong(f"must be a preset ({', '.join(PRESETS)}) or five cron fields: minute hour day month weekday")
+    allowed = [_cron_field(text, *field) for text, field in zip(fields, _CRON_FIELDS, strict=True)]
+    _, _, days, months, _ = allowed
+    if fields[4] == "*" and min(days) > max(_DAYS[month - 1] for month in months):
+        raise wrong("is never due: no month it names has such a day")
+    return value
+
+
+def _cron_field(text: str, what: str, low: int, high: int, names: tuple[str, ...]) -> set[int]:
+    numbers = {word: low + index for index, word in enumerate(names)}
+    found: set[int] = set()
+    for part in text.lower().split(","):
+        match = re.fullmatch(r"(?:\*|(\w+)(?:-(\w+))?)(?:/(\d{1,4}))?", part, re.ASCII)
+        ends = (
+            [
+                numbers.get(word, int(word) if word.isdigit() and len(word) < 5 else -1)
+                for word in match.groups()[:2]
+                if word
+            ]
+            if match
+            else []
+        )
+        if match is None or any(not low <= end <= high for end in ends) or (match[3] and int(match[3]) == 0):
+            raise wrong(f'has a {what} "{part}" that is not allowed: {low} to {high}, *, a-b, a,b and */n are')
+        start = ends[0] if ends else low
+        stop = ends[1] if len(ends) == 2 else start if ends and not match[3] else high
+        if stop < start:
+            raise wrong(f'has a {what} "{part}" that runs backwards')
+        found.update(range(start, stop + 1, int(match[3] or 1)))
+    return found
+
+
+def root(value: str) -> str:
+    """A folder of this machine, as written, or a bucket and perhaps a prefix, without a slash at the end."""
+    scheme, is_url, place = value.partition("://")
+    if is_url:
+        return _bucket(scheme, place)
+    if not value.strip("/. ") or "\0" in value or value.startswith("~"):
+        raise wrong("must be a folder of its own, such as lake, /data/lake or ${HOME}/lake")
+    return value
+
+
+def _bucket(scheme: str, place: str) -> str:
+    if scheme != "s3":
+        hint = "; write s3://" if scheme in ("s3a", "s3n") else ""
+        raise wrong(f'must be a folder of this machine, or s3://bucket/prefix; "{scheme}://" is not known{hint}')
+    bucket, *folders = place.rstrip("/").split("/")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", bucket):
+        raise wrong("must name a bucket: 3 to 63 lower-case letters, digits, dots and -, such as s3://bucket/prefix")
+    if any(not re.fullmatch(r"[A-Za-z0-9._=+!*'()-]+", one) or one.strip(".") == "" for one in folders):
+        raise wrong("must be s3://bucket/prefix with a prefix of letters, digits and ._=+!*'()-, no folder of it empty")
+    return f"s3://{'/'.join([bucket, *folders])}"
+
+
+def endpoint(value: str) -> str:
+    """The address of a store; keys have no place in it."""
+    if not is_address(value):
+        raise wrong("is no address such as https://HOST:PORT, or holds user, password or query")  # never shown: keys
+    return value
+
+
+def layout(value: str) -> str:
+    """A folder pattern from coarse to fine, such as ``raw/{stream}/%Y/%m/%d``; times in it are UTC.
+
+    ``{stream}`` must be there, since two topics never share a folder.
+    """
+    if len(value) > 200:
+        raise wrong("must not be longer than 200 characters")
+    seen: list[str] = []
+    for segment in value.split("/"):
+        seen += _layout_segment(segment, seen)
+    if "{stream}" not in seen:
+        raise wrong("must hold {stream}, so that two topics never share a folder")
+    return value
+
+
+def _layout_segment(segment: str, seen: list[str]) -> list[str]:
+    if segment in ("", ".", ".."):
+        raise wrong("must be folders with / between them, none empty, none . or .., no / at either end")
+    if segment[0] in "_.":
+        raise wrong(f'has a folder "{segment}" that readers skip: none may start with _ or a dot')
+    if segment.count("{") > 1:
+        raise wrong(f'has two names in the folder "{segment}": give each its own, or they can run into one another')
+    found: list[str] = []
+    for part in _LAYOUT_PARTS.findall(segment):
+        if part[0] == "%" and part not in _TIMES:
+            raise wrong(f'has "{part}" that is not allowed: %Y, %m, %d and %H are')
+        if part[0] in "{}" and part not in _PLACES:
+            raise wrong(f'has "{part}" that is not allowed; {nearest(part, _PLACES)} allowed: {{stream}}, {{pipeline}}')
+        if part[0] not in "%{}" and not re.fullmatch(r"[A-Za-z0-9._=+@-]+", part):
+            raise wrong(f'has "{part}": only letters, digits and . _ - = + @ are allowed beside the times and names')
+        if part in _TIMES[1:] and (coarser := _TIMES[_TIMES.index(part) - 1]) not in [*seen, *found]:
+            raise wrong(f"goes from coarse to fine: {part} needs {coarser} before it")
+        if part[0] in "%{":
+            found.append(part)
+    return found

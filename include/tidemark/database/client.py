@@ -1,0 +1,386 @@
+"""The manifest database as one class: a method per query, transactions that say who acts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Self
+
+from psycopg.types.json import Jsonb
+
+from tidemark.database.connection import Connection, connect, translated
+from tidemark.database.named_sql import named_queries
+from tidemark.errors import NotFound
+from tidemark.manifest import AttemptState, Counts, Decision, Manifest, ManifestState, Publication, RangeKind, RunKind
+from tidemark.offsets import Range, TopicPartition, range_from
+from tidemark.planner import Chain
+from tidemark.receipt import PublishedObject, Receipt, object_from
+
+Row = dict[str, Any]
+
+
+QUERIES = named_queries("tidemark.database", "queries.sql")
+
+
+class ManifestDatabase:
+    """One connection to the manifest database, acting as ``actor`` (a user, an Airflow task, the command line).
+
+    An attempt that was started here holds its session lock until ``close``: that is how others see it is alive.
+    """
+
+    def __init__(self, dsn: str, actor: str) -> None:
+        self.actor = actor
+        self._dsn = dsn
+        self._why = ""
+        self._connection: Connection = connect(dsn)
+
+    def anew(self) -> "ManifestDatabase":
+        """The same database over another connection, which holds none of this one's locks."""
+        return ManifestDatabase(self._dsn, self.actor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing, with the actor set; READ COMMITTED."""
+        with translated(), self._connection.transaction():
+            self._rows("set_actor", actor=self.actor, why=self._why)
+            yield
+
+    @contextmanager
+    def because(self, why: str) -> Iterator[None]:
+        """One transaction, all of whose history entries say why."""
+        self._why = why
+        try:
+            with self.transaction():
+                yield
+        finally:
+            self._why = ""
+
+    def _rows(self, name: str, **values: object) -> list[Row]:
+        with translated():
+            cursor = self._connection.execute(QUERIES[name], values)
+            return cursor.fetchall() if cursor.description else []
+
+    def _changed(self, name: str, **values: object) -> Row | None:
+        """One guarded statement in a transaction of its own (or the open one); None when its guard said no."""
+        with self.transaction():
+            rows = self._rows(name, **values)
+        return rows[0] if rows else None
+
+    def id(self) -> str:
+        return str(self._rows("database_id")[0]["id"])
+
+    @property
+    def connection(self) -> Connection:
+        """For a sink whose target is this very database, so that its rows and the publication are one transaction."""
+        return self._connection
+
+    # planning
+
+    def lock_planning(self, pipeline: str) -> None:
+        self._rows("lock_planning", pipeline=pipeline)
+
+    def find_run(self, pipeline: str, run_key: str) -> Row | None:
+        rows = self._rows("find_run", pipeline=pipeline, run_key=run_key)
+        return rows[0] if rows else None
+
+    def remember_pipeline(self, pipeline: str, targets: Mapping[str, str]) -> None:
+        """Note where the output of each sink goes; what is noted already stays."""
+        self._rows("remember_pipeline", pipeline=pipeline, targets=Jsonb(dict(targets)))
+
+    def targets(self, pipeline: str) -> dict[str, str] | None:
+        """Sink name to target; None before the pipeline is first planned."""
+        rows = self._rows("targets", pipeline=pipeline)
+        return rows[0]["targets"] if rows else None
+
+    def has_published(self, pipeline: str, sink: str) -> bool:
+        """Whether readers see anything of a pipeline in one sink."""
+        return bool(self._rows("has_published", pipeline=pipeline, sink=sink))
+
+    def chains(self, pipeline: str) -> list[Chain]:
+        """The chains that go on; retired ones are history."""
+        return [
+            Chain(
+                row["id"], _place(row), row["incarnation"], row["anchor"], row["end_offset"], row["blocked"],
+                row["blocked_end"],
+            )
+            for row in self._rows("chains", pipeline=pipeline)
+        ]  # fmt: skip
+
+    def ended_chains(self, pipeline: str) -> dict[TopicPartition, int]:
+        """Where the last chain of each partition stopped that a person has ended."""
+        return {_place(row): row["end_offset"] for row in self._rows("ended_chains", pipeline=pipeline)}
+
+    def record_bytes(self, pipeline: str) -> float | None:
+        value = self._rows("record_bytes", pipeline=pipeline)[0]["record_bytes"]
+        return None if value is None else float(value)
+
+    def insert_chains(self, pipeline: str, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        rows = self._rows("insert_chains", pipeline=pipeline, **_arrays(places))
+        return {_place(row): row["id"] for row in rows}
+
+    def insert_ranges(self, kind: RangeKind, ranges: Sequence[tuple[int, int | None, int, int | None]]) -> None:
+        """Rows of (chain id, start or None for an anchor, end, manifest id or None)."""
+        chains, starts, ends, manifests = ([one[at] for one in ranges] for at in range(4))
+        kinds = [kind.value] * len(ranges)
+        self._rows("insert_ranges", chains=chains, starts=starts, ends=ends, kinds=kinds, manifests=manifests)
+
+    def covering_manifests(self, ends: Sequence[tuple[int, int]]) -> list[int]:
+        """Ids of the manifests that hold the last offset before each (chain id, end)."""
+        chains, offsets = [one[0] for one in ends], [one[1] for one in ends]
+        return [row["id"] for row in self._rows("covering_manifests", chains=chains, ends=offsets)]
+
+    def manifests_between(self, parts: Sequence[tuple[int, int, int]]) -> list[int]:
+        """Ids of the manifests that hold an offset of any part: (chain id, start, end), half-open."""
+        chains, starts, ends = ([one[at] for one in parts] for at in range(3))
+        return [row["id"] for row in self._rows("manifests_between", chains=chains, starts=starts, ends=ends)]
+
+    def insert_run(self, pipeline: str, run_key: str, kind: RunKind, **values: object) -> int:
+        row = self._rows("insert_run", pipeline=pipeline, run_key=run_key, kind=kind.value, **values)[0]
+        return int(row["id"])
+
+    def insert_manifests(self, run_id: int, pipeline: str, slices: int, *, first: int = 0) -> list[int]:
+        """New manifests of a run, numbered from ``first``; the run's list names them."""
+        rows = self._rows("insert_manifests", run_id=run_id, pipeline=pipeline, first=first, last=first + slices - 1)
+        ids = [row["id"] for row in sorted(rows, key=lambda row: row["slice"])]
+        self._rows("list_manifests_of_run", run_id=run_id, manifests=ids)
+        return ids
+
+    def block_chains(self, chains: Sequence[int], reason: str, log_end: int | None) -> None:
+        """Write a refusal on chains; one that stands already is kept."""
+        self._changed("block_chains", chains=list(chains), reason=reason, log_end=log_end)
+
+    def retire_chains(self, chains: Sequence[int]) -> None:
+        self._changed("retire_chains", chains=list(chains))
+
+    def unblock_chains(self, chains: Sequence[int]) -> None:
+        self._changed("unblock_chains", chains=list(chains))
+
+    def accept_loss(self, chain: int, start: int, end: int) -> list[int]:
+        """Give offsets up, behind the chain's end or in unpublished ranges; the manifests that lost some."""
+        return [row["id"] for row in self._rows("accept_loss", chain=chain, start=start, end=end)]
+
+    def lock_undone(self, pipeline: str, also: Sequence[int] = ()) -> None:
+        """Until the transaction ends, no attempt begins at a manifest that is not done, nor at those of ``also``."""
+        self._rows("lock_undone", pipeline=pipeline, also=list(also))
+
+    def undone_ranges(self, pipeline: str) -> list[tuple[int, Range, int, int | None]]:
+        """(chain id, range, manifest id, where the chain's life ended if it is retired) of what is not done."""
+        rows = self._rows("undone_ranges", pipeline=pipeline)
+        return [(row["chain_id"], range_from(row["covered"]), row["manifest_id"], row["life_end"]) for row in rows]
+
+    def outlived(self, manifest: int) -> list[Row]:
+        """Its ranges that reach above where their life of the partition is known to have ended."""
+        return self._rows("outlived", manifest=manifest)
+
+    def note_decision(self, pipeline: str, verb: str, decision: Decision) -> None:
+        """The history entry of a decision; in the transaction of ``because``, which knows who and why."""
+        lines, manifests = list(decision.lines), list(decision.manifests)
+        self._rows("note_decision", pipeline=pipeline, verb=verb, lines=Jsonb(lines), manifests=Jsonb(manifests))
+
+    def decisions(self, pipeline: str) -> list[Row]:
+        """What people decided: at, actor, decision, why, lines, manifests; oldest first."""
+        return self._rows("decisions", pipeline=pipeline)
+
+    def extend_back(self, chain: int, anchor: int) -> None:
+        """Move an anchor back; the hole must be filled in the same transaction."""
+        self._rows("extend_back", chain=chain, anchor=anchor)
+
+    # adopting
+
+    def take_identity(self, database: str) -> bool:
+        """Become the database a lake belongs to; False when this one has manifests of its own."""
+        return self._changed("take_identity", id=database) is not None
+
+    def adopt_manifest(self, run_id: int, pipeline: str, manifest: int, number: int) -> None:
+        self._rows("adopt_manifest", run_id=run_id, pipeline=pipeline, manifest=manifest, slice=number)
+
+    def adopt_chains(
+        self, pipeline: str, lives: Sequence[tuple[TopicPartition, int]]
+    ) -> dict[tuple[TopicPartition, int], int]:
+        """New chains by (place, incarnation); a chain that has a newer life of its partition beside it is retired."""
+        values = _arrays([at for at, _ in lives]) | {"incarnations": [incarnation for _, incarnation in lives]}
+        rows = self._rows("adopt_chains", pipeline=pipeline, **values)
+        self._rows("retire_outlived", pipeline=pipeline)
+        return {(_place(row), row["incarnation"]): row["id"] for row in rows}
+
+    def keep_manifest_ids_above(self, highest: int) -> None:
+        self._rows("keep_manifest_ids_above", id=max(highest, self.highest_manifest(), 1))
+
+    def adopt_attempt(self, receipt: Receipt, raw: Row) -> None:
+        """An attempt that the lake knows to be published, with its receipt; the manifest is its running one."""
+        values = {"manifest": receipt.manifest_id, "attempt": receipt.attempt}
+        self._rows("adopt_attempt", **values, actor=self.actor, receipt=Jsonb(raw))
+        self._rows("adopt_number", **values)
+
+    # attempts
+
+    def start(self, manifest: int, fingerprint: str) -> int | None:
+        """The new attempt's number, or None when the manifest's state forbids it; its lock is held from here on."""
+        with self.transaction():
+            rows = self._rows("start", manifest=manifest, fingerprint=fingerprint, actor=self.actor)
+            if not rows:
+                return None
+            attempt = int(rows[0]["attempt"])
+            self._rows("fence_lower_attempts", manifest=manifest, attempt=attempt)
+            self._rows("lock_attempt", manifest=manifest, attempt=attempt)
+            return attempt
+
+    def newest_attempt(self, manifest: int) -> int:
+        rows = self._rows("newest_attempt", manifest=manifest)
+        if not rows:
+            raise NotFound(
+                "there is no such manifest", next_step="list them with: tidemark manifests", manifest=manifest
+            )
+        return int(rows[0]["attempt"])
+
+    def store_receipt(self, receipt: Receipt, raw: Row) -> bool:
+        """False: a newer attempt has taken over, or Kafka has other records at its offsets now (``outlived``)."""
+        values = {"manifest": receipt.manifest_id, "attempt": receipt.attempt, "receipt": Jsonb(raw)}
+        return self._changed("store_receipt", **values) is not None
+
+    def receipts_below(self, manifest: int, attempt: int) -> list[tuple[Receipt, str]]:
+        """(receipt, fingerprint) of lower attempts, newest first."""
+        rows = self._rows("receipts_below", manifest=manifest, attempt=attempt)
+        return [(Receipt.from_raw(row["receipt"]), row["fingerprint"]) for row in rows]
+
+    def receipt(self, manifest: int, attempt: int) -> Receipt | None:
+        rows = self._rows("receipt", manifest=manifest, attempt=attempt)
+        return Receipt.from_raw(rows[0]["receipt"]) if rows and rows[0]["receipt"] else None
+
+    def publish(self, manifest: int, newest: int, sink: str, attempt: int, digest: str, counts: Row) -> bool:
+        """Name ``attempt`` as what readers see; False when ``newest`` is not the newest attempt any more."""
+        values = {"manifest": manifest, "newest": newest, "sink": sink, "attempt": attempt, "digest": digest}
+        return self._changed("publish", **values, counts=Jsonb(counts)) is not None
+
+    def finish(self, manifest: int, attempt: int, sinks: Sequence[str]) -> bool:
+        return self._changed("finish", manifest=manifest, attempt=attempt, sinks=list(sinks)) is not None
+
+    def end_attempt(self, manifest: int, attempt: int, state: AttemptState, error: str | None = None) -> bool:
+        values = {"manifest": manifest, "attempt": attempt, "state": state.value, "error": error}
+        return self._changed("end_attempt", **values) is not None
+
+    def fail(self, manifest: int, attempt: int, reason: str) -> bool:
+        return self._changed("fail", manifest=manifest, attempt=attempt, reason=reason) is not None
+
+    def block(self, manifest: int, attempt: int, reason: str) -> bool:
+        return self._changed("block", manifest=manifest, attempt=attempt, reason=reason) is not None
+
+    def release(self, manifest: int, attempt: int) -> None:
+        """Give back the attempt's session lock: from here on it is not alive."""
+        self._rows("unlock_attempt", manifest=manifest, attempt=attempt)
+
+    def attempt_lock(self, manifest: int, attempt: int) -> int:
+        """The number of the advisory lock that an attempt holds while its process lives."""
+        return int(self._rows("attempt_lock", manifest=manifest, attempt=attempt)[0]["number"])
+
+    def user(self) -> str:
+        """As whom this connection acts in PostgreSQL."""
+        return str(self._rows("current_user")[0]["name"])
+
+    def unblock(self, manifest: int) -> bool:
+        return self._changed("unblock", manifest=manifest) is not None
+
+    # looking
+
+    def manifests(
+        self,
+        pipeline: str | None = None,
+        states: Sequence[ManifestState] | None = None,
+        ids: Sequence[int] | None = None,
+    ) -> list[Manifest]:
+        chosen = None if states is None else [one.value for one in states]
+        rows = self._rows("manifests", pipeline=pipeline, states=chosen, ids=None if ids is None else list(ids))
+        return [_manifest(row) for row in rows]
+
+    def manifest(self, manifest: int) -> Manifest:
+        found = self.manifests(ids=[manifest])
+        if not found:
+            raise NotFound(
+                "there is no such manifest", next_step="list them with: tidemark manifests", manifest=manifest
+            )
+        return found[0]
+
+    def incarnations(self, manifest: int) -> list[tuple[str, int, int]]:
+        """(topic, partition, incarnation) of each range of a manifest."""
+        rows = self._rows("incarnations", manifest=manifest)
+        return [(row["topic"], row["partition"], row["incarnation"]) for row in rows]
+
+    def published_objects(
+        self, pipeline: str | None = None, ids: Sequence[int] | None = None
+    ) -> list[tuple[int, str, PublishedObject]]:
+        """(manifest id, lake root, object) of everything readers may count, by manifest and path."""
+        rows = self._rows("published_objects", pipeline=pipeline, ids=None if ids is None else list(ids))
+        return [(row["manifest_id"], row["root"], object_from(row["object"])) for row in rows]
+
+    def attempts_forgotten(self, newest: Mapping[int, int]) -> list[tuple[int, int]]:
+        """(manifest, its newest attempt here) where a sink holds a higher one (``newest``, by manifest)."""
+        rows = self._rows("attempts_forgotten", manifests=list(newest), attempts=list(newest.values()))
+        return [(row["id"], row["attempt"]) for row in rows]
+
+    def publications_behind(self, sink: str, newest: Mapping[int, int]) -> list[int]:
+        """The manifests of which a sink holds a higher attempt (``newest``, by manifest) than readers are told of."""
+        rows = self._rows("publications_behind", sink=sink, manifests=list(newest), attempts=list(newest.values()))
+        return [row["id"] for row in rows]
+
+    def unknown_manifests(self, manifests: Sequence[int]) -> list[int]:
+        """Those of the ids that this database has no manifest of: one restored from an older copy forgot them."""
+        return [row["id"] for row in self._rows("unknown_manifests", manifests=list(manifests))]
+
+    def attempts(self, manifest: int) -> list[Row]:
+        return self._rows("attempts", manifest=manifest)
+
+    def events(self, manifest: int) -> list[Row]:
+        return self._rows("events", manifest=manifest)
+
+    def ranges_at(self, topic: str, partition: int, offset: int, pipeline: str | None = None) -> list[Row]:
+        """The range of each chain that holds an offset, ``kind`` None where none does; retired chains too."""
+        return self._rows("ranges_at", topic=topic, partition=partition, offset=offset, pipeline=pipeline)
+
+    def topics(self, pipeline: str | None = None) -> list[str]:
+        """The topics that any chain is of."""
+        return [row["topic"] for row in self._rows("topics", pipeline=pipeline)]
+
+    def lost_ranges(self, pipeline: str) -> list[Range]:
+        rows = self._rows("lost_ranges", pipeline=pipeline)
+        return [Range(_place(row), row["start_offset"], row["end_offset"]) for row in rows]
+
+    def highest_manifest(self, pipeline: str | None = None) -> int:
+        return int(self._rows("highest_manifest", pipeline=pipeline)[0]["id"])
+
+    def broken_chains(self, pipeline: str) -> list[Row]:
+        return self._rows("broken_chains", pipeline=pipeline)
+
+
+def _place(row: Row) -> TopicPartition:
+    return TopicPartition(row["topic"], row["topic_id"], row["partition"])
+
+
+def _arrays(places: Sequence[TopicPartition]) -> dict[str, Any]:
+    """Partitions as the three parameters that queries unnest."""
+    names = ("topic", "topic_id", "partition")
+    return {f"{name}s": [getattr(one, name) for one in places] for name in names}
+
+
+def _manifest(row: Row) -> Manifest:
+    return Manifest(
+        **{
+            **row,
+            "state": ManifestState(row["state"]),
+            "ranges": tuple(range_from(one) for one in row["ranges"]),
+            "publications": tuple(
+                Publication(
+                    one["sink"], one["attempt"], one["digest"], Counts(**one["counts"]),
+                    datetime.fromisoformat(one["published_at"]),
+                )
+                for one in row["publications"]
+            ),
+        }
+    )  # fmt: skip

@@ -1,0 +1,100 @@
+"""The one door to PostgreSQL: connecting, and translating what it refuses."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row
+
+from tidemark.database.said import said
+from tidemark.errors import AccessDenied, ConfigurationError, IllegalTransition, PlanRefused, TidemarkError, Unavailable
+
+Connection = psycopg.Connection[dict[str, Any]]
+
+# A host that is gone sends no farewell: the server asks, and lets its locks go after 2 minutes instead of 2 hours. A
+# process that is stopped inside a transaction still answers, so that has a limit of its own (but for a decision, see
+# set_actor).
+DEAD_CLIENTS = (
+    "-c tcp_keepalives_idle=60 -c tcp_keepalives_interval=15 -c tcp_keepalives_count=4 "
+    "-c idle_in_transaction_session_timeout=5min"
+)
+
+
+def connect(dsn: str) -> Connection:
+    """An autocommitting connection to the manifest database that answers within 5 s, or ``Unavailable``."""
+    try:
+        return psycopg.connect(
+            dsn, autocommit=True, row_factory=dict_row, connect_timeout=5, application_name="tidemark",
+            options=f"-c search_path=tidemark -c lock_timeout=60s {DEAD_CLIENTS}",
+            keepalives_idle=60, keepalives_interval=15, keepalives_count=4,
+        )  # fmt: skip
+    except psycopg.ProgrammingError as wrong:
+        raise ConfigurationError(
+            "TIDEMARK_DB is no PostgreSQL connection string",
+            next_step="write it as postgresql://user:password@host:port/database",
+        ) from wrong
+    except psycopg.OperationalError as refused:
+        raise Unavailable(
+            f"the manifest database cannot be reached: {said(refused)}",
+            next_step="check host, port, user, password and database of TIDEMARK_DB; nothing was changed",
+            database=describe(dsn),
+        ) from refused
+
+
+def describe(dsn: str) -> str:
+    """A DSN without its password."""
+    parts = conninfo_to_dict(dsn)
+    return f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
+
+
+@contextmanager
+def translated(**context: object) -> Iterator[None]:
+    """Turn what PostgreSQL refuses into our errors, by SQLSTATE and constraint name."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise _translate(error, context) from error
+
+
+def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkError:
+    name = error.diag.constraint_name or ""
+    state = error.sqlstate or ""
+    if name.startswith(("range_", "run_pipeline_run_key", "chain_pipeline_topic")):
+        return PlanRefused(
+            f"another planner was faster: the database refused a range ({name})",
+            next_step="plan again; the chain is whole and nothing of this plan was stored",
+            **context,
+        )
+    if state == "TM003":
+        return IllegalTransition(
+            error.diag.message_primary or "", next_step="look at it with: tidemark show ID", **context
+        )
+    if state in ("3F000", "42P01"):
+        return ConfigurationError(
+            "this database has no Tidemark tables", next_step="create them with: tidemark migrate", **context
+        )
+    if state.startswith(("22", "23", "TM")):
+        return IllegalTransition(
+            f"the manifest database refused a change: {error.diag.message_primary}",
+            next_step="nothing was stored; the history (tidemark show ID) says what was before",
+            **context,
+        )
+    if state == "42501":
+        return AccessDenied(
+            f"the manifest database says: {error.diag.message_primary}",
+            next_step="grant the user of TIDEMARK_DB the right, or use another user",
+            **context,
+        )
+    if state == "55P03":
+        return Unavailable(
+            "waited 60 s for a lock in the manifest database",
+            next_step="another planner or a session that hangs holds it; look into pg_stat_activity, then try again",
+            **context,
+        )
+    return Unavailable(
+        f"the manifest database failed: {said(error)} (SQLSTATE {state or 'none'})",
+        next_step="try again; if a COMMIT was under way its outcome is looked up then",
+        **context,
+    )

@@ -1,0 +1,44 @@
+"""What the manifest database says of itself, for ``tidemark doctor``; nothing is changed."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidemark.database.connection import connect, describe, translated
+from tidemark.database.named_sql import named_queries
+
+QUERIES = named_queries("tidemark.database", "health.sql")
+
+
+@dataclass(frozen=True)
+class Health:
+    """``version`` and ``id`` are None without our tables; ``clock_ahead`` is in seconds, of the server against us."""
+
+    place: str
+    server: str
+    version: int | None
+    id: str | None
+    is_airflows: bool
+    read_only: bool
+    settings: Mapping[str, str]
+    clock_ahead: float
+
+
+def health(dsn: str) -> Health:
+    """Ask the database of a DSN; ``Unavailable`` when it does not answer within 5 s."""
+    with connect(dsn) as connection, translated(database=describe(dsn)):
+        before = time.time()
+        row = connection.execute(QUERIES["health"]).fetchone()
+        after = time.time()
+        assert row is not None
+        ours = connection.execute(QUERIES["tables"]).fetchone() if row["ours"] else None
+    return Health(
+        place=describe(dsn),
+        server=row["server"],
+        version=int(ours["version"]) if ours else None,
+        id=str(ours["id"]) if ours else None,
+        is_airflows=row["airflow"],
+        read_only=row["read_only"],
+        settings={name: row[name] for name in ("fsync", "full_page_writes", "synchronous_commit")},
+        clock_ahead=row["now"] - (before + after) / 2,
+    )

@@ -1,0 +1,39 @@
+"""Creates the tables, once, in a database that is not Airflow's own."""
+
+from importlib.resources import files
+
+from tidemark.database.connection import connect, describe, translated
+from tidemark.errors import ConfigurationError
+
+VERSION = 1
+
+
+def migrate(dsn: str) -> bool:
+    """Bring the database to this version; True when something was done. Safe to repeat and to race."""
+    with connect(dsn) as connection, translated(database=describe(dsn)), connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(1414089812, 0)")
+        row = connection.execute(
+            "SELECT to_regclass('tidemark.database') AS ours, to_regclass('public.dag_run') AS airflow"
+        ).fetchone()
+        assert row is not None
+        if row["airflow"]:
+            raise ConfigurationError(
+                "this is Airflow's own metadata database",
+                next_step="create a database for Tidemark (the same server will do) and name it in TIDEMARK_DB",
+                database=describe(dsn),
+            )
+        if row["ours"]:
+            _check_version(connection.execute("SELECT version FROM tidemark.database").fetchone(), dsn)
+            return False
+        connection.execute(files("tidemark.database").joinpath("schema.sql").read_bytes())
+        connection.execute("INSERT INTO tidemark.database (version) VALUES (%s)", [VERSION])
+        return True
+
+
+def _check_version(row: dict[str, int] | None, dsn: str) -> None:
+    if row is None or row["version"] != VERSION:
+        raise ConfigurationError(
+            f"the tables are of version {row and row['version']}, this Tidemark needs {VERSION}",
+            next_step="use the Tidemark that made them, or a database of its own",
+            database=describe(dsn),
+        )

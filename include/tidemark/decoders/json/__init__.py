@@ -1,0 +1,1 @@
+"""JSON records, checked strictly against a schema."""

@@ -1,0 +1,399 @@
+"""The one door to Kafka: what is there, where it starts and ends, at ``read_committed``."""
+
+import difflib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar, cast
+
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+
+from tidemark.connections import Secret, masked
+from tidemark.errors import (
+    ConfigurationError,
+    DataLost,
+    NotFound,
+    TidemarkError,
+    TopicChanged,
+    Unavailable,
+)
+from tidemark.kafka.refusals import NOT_LET_IN, denied
+from tidemark.kafka.tls_cause import tls_cause
+from tidemark.kafka.types import ConsumerGroup, OpenTransaction, Record
+from tidemark.offsets import Range, TopicPartition
+
+TIMEOUT_S = 10.0
+REFUSED_S = 2.0  # another broker may still let us in; librdkafka itself would try again for ever
+FIRST_RECORDS_S = 5.0  # an age is worth less than the plan that waits for it
+NO_COORDINATOR_YET = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+T = TypeVar("T")
+_SILENT = logging.getLogger("tidemark.kafka.client")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+@dataclass(frozen=True)
+class Watermarks:
+    """Of one partition: the first offset kept, the last stable offset, the high watermark (all exclusive ends but
+    the first)."""
+
+    log_start: int
+    last_stable: int
+    log_end: int
+
+
+class KafkaCluster:
+    """A broker as an administrator sees it; every call answers within 10 s or raises ``Unavailable``.
+
+    ``AccessDenied`` comes sooner: 2 s after a broker has refused us, when no other one has answered.
+    """
+
+    def __init__(self, bootstrap_servers: str, config: Mapping[str, str | Secret]) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._given = config
+        self._config = {key: one.reveal() if isinstance(one, Secret) else one for key, one in config.items()}
+        self._last_error = ""
+        self._refusal: tuple[KafkaError, float] | None = None
+        settings: dict[str, Any] = {
+            **self._config, "bootstrap.servers": bootstrap_servers, "error_cb": self._remember
+        }  # fmt: skip
+        try:
+            self._admin = AdminClient(settings, logger=_SILENT)
+        except KafkaException as failed:
+            raise ConfigurationError(
+                f"Kafka's client does not take the connection's options: {self._said(failed.args[0])}",
+                next_step="correct the Kafka connection (docs/configuration.md, Secured Kafka)",
+                bootstrap_servers=bootstrap_servers,
+            ) from None
+
+    def _remember(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it follows the error that says why
+            self._last_error = self._said(error)
+        if error.code() in NOT_LET_IN and self._refusal is None:
+            self._refusal = error, time.monotonic()
+
+    def _said(self, error: KafkaError) -> str:
+        return masked(error.str(), self._given)
+
+    def _answered(self, futures: Iterable[Future[Any]]) -> None:
+        """Wait until all have an answer or an error; raises when a broker has refused us and no other lets us in."""
+        waiting = set(futures)
+        while waiting := wait(waiting, timeout=0.05).not_done:
+            self._admin.poll(0)
+            if self._refusal is not None and time.monotonic() - self._refusal[1] > REFUSED_S:
+                raise self._translate(self._refusal[0])
+
+    def _results(self, futures: Mapping[Any, Future[T]], *also: int) -> dict[Any, T | KafkaError]:
+        """Every future's result, or its error when it is about one topic only, or one of ``also``."""
+        self._answered(futures.values())
+        results: dict[Any, T | KafkaError] = {}
+        for key, future in futures.items():
+            try:
+                results[key] = future.result()
+            except KafkaException as failed:
+                error = failed.args[0]
+                if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, *also):
+                    results[key] = error
+                else:
+                    raise self._translate(error, str(key) if isinstance(key, str) else None) from failed
+        self._refusal = None
+        return results
+
+    def _translate(self, error: KafkaError, topic: str | None = None) -> TidemarkError:
+        self._admin.poll(0)
+        refused = self._refusal[0] if self._refusal is not None and error.code() not in NOT_LET_IN else error
+        where = {"bootstrap_servers": self.bootstrap_servers, "topic": topic}
+        if refused.code() in NOT_LET_IN and refused.code() != KafkaError._SSL:
+            return denied(refused.code(), self._said(refused), **where)
+        if cause := tls_cause(self.bootstrap_servers, self._config):
+            return denied(KafkaError._SSL, cause, **where)
+        if refused.code() == KafkaError._SSL:
+            return denied(KafkaError._SSL, self._said(refused), **where)
+        detail = f"{self._said(error)}; {self._last_error}" if self._last_error else self._said(error)
+        return Unavailable(
+            f"Kafka does not answer within {TIMEOUT_S:.0f} s ({detail})",
+            next_step="check that the broker runs and that bootstrap_servers (or the Airflow connection) names it",
+            bootstrap_servers=self.bootstrap_servers,
+        )
+
+    def topics(self) -> list[str]:
+        try:
+            return sorted(self._admin.list_topics(timeout=TIMEOUT_S).topics)
+        except KafkaException as failed:
+            raise self._translate(failed.args[0]) from failed
+
+    def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
+        """(every partition of the topics that exist, with the topic's id; the names of those that do not)."""
+        if not topics:
+            return [], []
+        described = self._results(self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT_S))
+        found: list[TopicPartition] = []
+        missing: list[str] = []
+        for topic, description in described.items():
+            if isinstance(description, KafkaError):
+                missing.append(topic)
+            else:
+                found += [TopicPartition(topic, str(description.topic_id), one.id) for one in description.partitions]
+        return sorted(found), sorted(missing)
+
+    def missing_topic(self, topic: str, pipeline: str) -> NotFound:
+        near = difflib.get_close_matches(topic, self.topics(), n=1)
+        return NotFound(
+            f"topic {topic} does not exist" + (f"; did you mean {near[0]}?" if near else ""),
+            next_step="create the topic, or correct source.kafka.topics",
+            pipeline=pipeline,
+            bootstrap_servers=self.bootstrap_servers,
+        )
+
+    def compacted(self, topics: Sequence[str]) -> list[str]:
+        """Those of the topics whose clean-up policy includes compaction.
+
+        One whose configuration this user may not see (DESCRIBE_CONFIGS) is left out: compaction then shows as gaps.
+        """
+        if not topics:
+            return []
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        asked = self._admin.describe_configs(resources, request_timeout=TIMEOUT_S)
+        configs = self._results(asked, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        return sorted(
+            resource.name
+            for resource, config in configs.items()
+            if not isinstance(config, KafkaError) and "compact" in config["cleanup.policy"].value
+        )
+
+    def _offsets(
+        self, places: Iterable[TopicPartition], spec: Callable[[], OffsetSpec], isolation: IsolationLevel
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """(offset, timestamp in ms) per partition; offset -1 means none."""
+        asked = {KafkaPartition(one.topic, one.partition): one for one in places}
+        if not asked:
+            return {}
+        futures = self._admin.list_offsets(
+            {place: spec() for place in asked}, isolation_level=isolation, request_timeout=TIMEOUT_S
+        )
+        answers: dict[TopicPartition, tuple[int, int]] = {}
+        for place, answer in self._results(futures).items():
+            if isinstance(answer, KafkaError):
+                raise self._translate(answer)
+            answers[asked[place]] = (answer.offset, answer.timestamp)
+        return answers
+
+    def watermarks(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        start = self._offsets(places, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED)
+        stable = self._offsets(places, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
+        end = self._offsets(places, OffsetSpec.latest, IsolationLevel.READ_UNCOMMITTED)
+        return {one: Watermarks(start[one][0], stable[one][0], end[one][0]) for one in places}
+
+    def open_transactions(self, marks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, OpenTransaction]:
+        """What holds the last stable offset of a partition below its log end; a partition without it has no entry."""
+        below = [place for place, mark in marks.items() if mark.last_stable < mark.log_end]
+        # Asked again: the end was asked last, and records that were written between the two were not held back.
+        stable = self._offsets(below, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
+        held = {place: offset for place, (offset, _) in stable.items() if offset < marks[place].log_end}
+        since = self._stamped(held)
+        return {
+            place: OpenTransaction(place, offset, marks[place].log_end - offset, since.get(place))
+            for place, offset in held.items()
+        }
+
+    def _stamped(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, datetime]:
+        """The timestamps of single records, committed or not; one that does not come in time has no entry."""
+        waiting = {(one.topic, one.partition): one for one in offsets}
+        found: dict[TopicPartition, datetime] = {}
+        if not waiting:
+            return found
+        consumer = Consumer(self._reading("read_uncommitted"), logger=_SILENT)
+        deadline = time.monotonic() + FIRST_RECORDS_S
+        try:
+            consumer.assign([KafkaPartition(one.topic, one.partition, offset) for one, offset in offsets.items()])
+            while waiting and (left := deadline - time.monotonic()) > 0:
+                message = consumer.poll(left)
+                if message is None:
+                    break
+                place = waiting.pop((message.topic() or "", message.partition() or 0), None)
+                if place is None:
+                    continue
+                kind, milliseconds = message.timestamp()
+                if message.offset() == offsets[place] and kind != TIMESTAMP_NOT_AVAILABLE and message.error() is None:
+                    found[place] = datetime.fromtimestamp(milliseconds / 1000, UTC)
+                consumer.incremental_unassign([KafkaPartition(place.topic, place.partition)])
+        finally:
+            consumer.close()
+        return found
+
+    def group(self, name: str, places: Sequence[TopicPartition]) -> ConsumerGroup:
+        """A consumer group: first its state, then what it has committed, so that one that stops between is active."""
+        asked = {(one.topic, one.partition): one for one in places}
+        request = ConsumerGroupTopicPartitions(name, [KafkaPartition(*one) for one in asked])
+        described = self._coordinated(lambda: self._admin.describe_consumer_groups([name], request_timeout=TIMEOUT_S))
+        answer = self._coordinated(
+            # Without require_stable an offset that a transaction is about to replace looks like the newest.
+            lambda: self._admin.list_consumer_group_offsets([request], require_stable=True, request_timeout=TIMEOUT_S)
+        )
+        committed: dict[TopicPartition, int] = {}
+        unsettled: list[TopicPartition] = []
+        for one in answer.topic_partitions if answer else []:
+            place = asked[one.topic, one.partition]
+            if one.error is not None and one.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT:
+                unsettled.append(place)
+            elif one.error is not None:
+                raise self._translate(one.error)
+            elif one.offset >= 0:
+                committed[place] = one.offset
+        exists = described is not None and described.state is not ConsumerGroupState.DEAD
+        active = exists and (described.state is not ConsumerGroupState.EMPTY or bool(described.members))
+        return ConsumerGroup(name, exists, active, committed, tuple(sorted(unsettled)))
+
+    def _coordinated(self, ask: Callable[[], Mapping[str, Future[Any]]]) -> Any:
+        """What a group's coordinator answers, None for a group it does not know; asked again until it is ready."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            [future] = ask().values()
+            self._answered([future])
+            try:
+                return future.result()
+            except KafkaException as failed:
+                error = failed.args[0]
+                if error.code() == KafkaError.GROUP_ID_NOT_FOUND:
+                    return None
+                if error.code() not in NO_COORDINATOR_YET or time.monotonic() > deadline:
+                    raise self._translate(error) from failed
+                time.sleep(0.1)
+
+    def offsets_at(
+        self, places: Sequence[TopicPartition], when: datetime
+    ) -> dict[TopicPartition, tuple[int, datetime] | None]:
+        """The first offset stamped at or after ``when`` and its timestamp; None where there is none.
+
+        Timestamps set by producers need not ascend: the answer is a hint where to cut, not a promise about time.
+        """
+        milliseconds = int(when.timestamp() * 1000)
+        answers = self._offsets(places, lambda: OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_UNCOMMITTED)
+        return {
+            place: None if offset < 0 else (offset, datetime.fromtimestamp(timestamp / 1000, UTC))
+            for place, (offset, timestamp) in answers.items()
+        }
+
+    def first_record_in(self, place: TopicPartition, gaps: Sequence[tuple[int, int]]) -> int | None:
+        """The first offset inside the gaps that holds a committed record, read by a second, independent client."""
+        return next((offset for gap in gaps for offset in self._read(Range(place, *gap), first_only=True)), None)
+
+    def count_records(self, covered: Range) -> int:
+        """How many committed records a second, independent client finds in a range."""
+        return sum(1 for _ in self._read(covered))
+
+    def _read(self, covered: Range, *, first_only: bool = False) -> Iterator[int]:
+        """Offsets of the committed records of a range, ascending."""
+        for record in self.records(covered):
+            yield record.offset
+            if first_only:
+                return
+
+    def records(self, covered: Range) -> Iterator[Record]:
+        """The committed records of a range, ascending; read without a group, so nothing is ever committed."""
+        place = covered.at
+        consumer = Consumer({**self._reading("read_committed"), "enable.partition.eof": True}, logger=_SILENT)
+        try:
+            consumer.assign([KafkaPartition(place.topic, place.partition, covered.start)])
+            while True:
+                message = consumer.poll(TIMEOUT_S)
+                if message is None:
+                    raise Unavailable(
+                        f"no answer within {TIMEOUT_S:.0f} s when reading records",
+                        next_step="check that the broker runs, then retry",
+                        topic=place.topic,
+                        partition=place.partition,
+                        offsets=f"[{covered.start},{covered.end})",
+                    )
+                error, offset = message.error(), message.offset()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise self._translate(error)
+                if error is not None or offset is None or offset >= covered.end:
+                    return
+                yield _record(message, offset)
+                if offset == covered.end - 1:
+                    return
+        finally:
+            consumer.close()
+
+    def _reading(self, isolation: str) -> dict[str, Any]:
+        return {
+            **self._config,
+            "bootstrap.servers": self.bootstrap_servers,
+            "group.id": "tidemark-never-commits",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "auto.offset.reset": "error",
+        }
+
+    def check(self, pipeline: str, manifest: int, ranges: Sequence[Range], *, before_reading: bool) -> None:
+        """The topics are still those the manifest was planned on and, before reading, still hold its ranges."""
+        places, missing = self.partitions(sorted({one.at.topic for one in ranges}))
+        if missing:
+            raise self.missing_topic(missing[0], pipeline)
+        ids = {place.topic: place.topic_id for place in places}
+        for one in ranges:
+            if ids[one.at.topic] != one.at.topic_id:
+                raise TopicChanged(
+                    f"topic {one.at.topic} was recreated: planned on id {one.at.topic_id}, now {ids[one.at.topic]}",
+                    next_step="nothing of this attempt is published; the old records are gone from Kafka",
+                    pipeline=pipeline,
+                    manifest=manifest,
+                    topic=one.at.topic,
+                    partition=one.at.partition,
+                )
+        if before_reading:
+            self._check_held(pipeline, manifest, ranges)
+
+    def _check_held(self, pipeline: str, manifest: int, ranges: Sequence[Range]) -> None:
+        marks = self.watermarks([one.at for one in ranges])
+        for one in ranges:
+            mark = marks[one.at]
+            where = {
+                "pipeline": pipeline, "manifest": manifest, "topic": one.at.topic, "partition": one.at.partition,
+                "offsets": f"[{one.start},{one.end})",
+            }  # fmt: skip
+            if mark.log_start > one.start:
+                raise DataLost(
+                    f"Kafka dropped offsets [{one.start}, {min(mark.log_start, one.end)}) before they were read",
+                    next_step="restore the topic or give up these offsets; what an earlier attempt published stays",
+                    **where,
+                )
+            if mark.last_stable < one.end:
+                raise Unavailable(
+                    f"the last stable offset is {mark.last_stable}, below the range's end",
+                    next_step="a replica lags or the log was truncated; try again, then compare with tidemark lag",
+                    **where,
+                )
+
+
+def _record(message: Message, offset: int) -> Record:
+    headers = cast("list[tuple[str, bytes | None]] | None", message.headers())
+    return Record(
+        topic=message.topic() or "",
+        partition=message.partition() or 0,
+        offset=offset,
+        timestamp_ms=message.timestamp()[1],
+        key=message.key(),
+        value=message.value(),
+        headers=None if headers is None else tuple(headers),
+    )

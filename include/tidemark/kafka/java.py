@@ -1,0 +1,105 @@
+"""The security of a Kafka connection as Java's client wants it, for Spark: other names, other formats, one meaning.
+
+Certificates and keys travel as PEM text inside the options, so that machines of Spark's workers need no files of them.
+"""
+
+from collections.abc import Mapping
+from typing import Final, assert_never
+
+from tidemark.connections import Secret
+from tidemark.kafka.certificates import certificates, private_key
+from tidemark.kafka.security import Config, Mechanism, pem
+
+_SECURITY: Final = "org.apache.kafka.common.security"
+_NONE: Final = ""  # Java's way to say that host names are not verified; librdkafka's is "none"
+
+
+def java_security(config: Mapping[str, str | Secret]) -> Config:
+    """Options for Java's client (without Spark's prefix ``kafka.``) of a config that ``security_config`` has checked.
+
+    Reads the PEM files again: ``WrongCertificate`` when one has gone meanwhile.
+    """
+    plain = {key: one.reveal() if isinstance(one, Secret) else one for key, one in config.items()}
+    made: Config = {"security.protocol": plain["security.protocol"]}
+    if "sasl.mechanism" in plain:
+        made |= _sasl(Mechanism(plain["sasl.mechanism"]), plain)
+    if algorithm := plain.get("ssl.endpoint.identification.algorithm"):
+        made["ssl.endpoint.identification.algorithm"] = _NONE if algorithm == "none" else algorithm
+    return made | _authorities(plain) | _identity(plain)
+
+
+def jaas(module: str, options: Mapping[str, str]) -> Secret:
+    """One entry of ``sasl.jaas.config``: Java's tokenizer reads C's escapes in quoted values, as its own do."""
+    words = [f'{name}="{_escaped(value)}"' for name, value in options.items()]
+    return Secret(" ".join([f"{_SECURITY}.{module}", "required", *words]) + ";")
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _sasl(mechanism: Mechanism, plain: Mapping[str, str]) -> Config:
+    made: Config = {"sasl.mechanism": mechanism.value}
+    match mechanism:
+        case Mechanism.PLAIN:
+            return made | {"sasl.jaas.config": jaas("plain.PlainLoginModule", _user(plain))}
+        case Mechanism.SCRAM_SHA_256 | Mechanism.SCRAM_SHA_512:
+            return made | {"sasl.jaas.config": jaas("scram.ScramLoginModule", _user(plain))}
+        case Mechanism.OAUTHBEARER:
+            return made | {
+                "sasl.jaas.config": jaas("oauthbearer.OAuthBearerLoginModule", _client(plain)),
+                "sasl.login.callback.handler.class": f"{_SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler",
+                "sasl.oauthbearer.token.endpoint.url": plain["sasl.oauthbearer.token.endpoint.url"],
+            }
+        case other:
+            assert_never(other)
+
+
+def _user(plain: Mapping[str, str]) -> dict[str, str]:
+    return {"username": plain["sasl.username"], "password": plain["sasl.password"]}
+
+
+def _client(plain: Mapping[str, str]) -> dict[str, str]:
+    options = {
+        # The module ignores it. Spark's debug log hides all of a JAAS entry that follows this word, and nothing else
+        # (KafkaRedactionUtil.redactJaasParam), so without it the secret would stand there.
+        "password": "",
+        "clientId": plain["sasl.oauthbearer.client.id"],
+        "clientSecret": plain["sasl.oauthbearer.client.secret"],
+    }
+    if scope := plain.get("sasl.oauthbearer.scope"):
+        options["scope"] = scope
+    extensions = plain.get("sasl.oauthbearer.extensions", "")
+    pairs = [one.partition("=") for one in extensions.split(",") if one]
+    return options | {f"extension_{name.strip()}": value for name, _, value in pairs}
+
+
+def _authorities(plain: Mapping[str, str]) -> Config:
+    found = pem(plain, "ssl.ca")
+    if found is None:
+        return {}  # both clients then trust the machine's authorities
+    return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": "\n".join(certificates(*found))}
+
+
+def _identity(plain: Mapping[str, str]) -> Config:
+    certificate, key = pem(plain, "ssl.certificate"), pem(plain, "ssl.key")
+    if certificate is None or key is None:
+        return {}
+    block, encrypted = private_key(*key)
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "\n".join(certificates(*certificate)),
+        "ssl.keystore.key": Secret(_opened(block, plain.get("ssl.key.password", "")) if encrypted else block),
+    }
+
+
+def _opened(block: str, password: str) -> str:
+    """The key without its password: Java 17 cannot open what openssl encrypts today (PBES2), and needs no secret less.
+
+    Both would travel together in the options anyway.
+    """
+    from cryptography.hazmat.primitives import serialization  # late: only an encrypted key needs it
+
+    key = serialization.load_pem_private_key(block.encode(), password.encode())
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(encoding, form, serialization.NoEncryption()).decode()

@@ -1,0 +1,258 @@
+"""Which security a Kafka connection may ask for: librdkafka's names, checked before any client starts.
+
+Tidemark plans with librdkafka and Spark reads with Java's client, and half a connection would fail in the middle of a
+run: so what the two cannot do alike is refused here, with the word to write instead. ``java_kafka.py`` translates the
+rest.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any, Final, assert_never
+from urllib.parse import urlsplit
+
+from tidemark.config.values import nearest
+from tidemark.connections import Secret
+from tidemark.kafka.certificates import (
+    WrongCertificate,
+    certificates,
+    check_authorities,
+    check_own,
+    check_pair,
+    private_key,
+    read_pem,
+)
+
+Config = dict[str, str | Secret]
+
+
+class Protocol(StrEnum):
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def sasl(self) -> bool:
+        return self in (Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL)
+
+    @property
+    def tls(self) -> bool:
+        return self in (Protocol.SSL, Protocol.SASL_SSL)
+
+
+class Mechanism(StrEnum):
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
+
+
+SECRETS: Final = ("sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.pem", "ssl.key.password")
+ALIASES: Final = {
+    "sasl.mechanisms": "sasl.mechanism",
+    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
+}
+ALLOWED: Final = (
+    "security.protocol",
+    "sasl.mechanism", "sasl.username", "sasl.password",
+    "sasl.oauthbearer.method", "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.scope", "sasl.oauthbearer.extensions",
+    "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem",
+    "ssl.key.location", "ssl.key.pem", "ssl.key.password", "ssl.endpoint.identification.algorithm",
+)  # fmt: skip
+_FAMILIES: Final = ("security.", "sasl.", "ssl.", "https.", "enable.ssl.")
+INSTEAD: Final[Mapping[str, str]] = {
+    "sasl.jaas.config": "write sasl.username and sasl.password; Java's form is made of them",
+    "sasl.login.*": "write sasl.oauthbearer.token.endpoint.url, .client.id and .client.secret",
+    "sasl.client.callback.*": "write sasl.oauthbearer.token.endpoint.url, .client.id and .client.secret",
+    "sasl.oauthbearer.config": "tokens without a signature are for tests; write sasl.oauthbearer.method: oidc",
+    "sasl.oauthbearer.*": "both clients know client.id, client.secret, token.endpoint.url, scope and extensions only",
+    "sasl.kerberos.*": "Kerberos is not supported",
+    "ssl.truststore.*": "write ssl.ca.location (a PEM file) or ssl.ca.pem; Java's form is made of it",
+    "ssl.keystore.*": "write ssl.certificate.location and ssl.key.location (PEM files); Java's form is made of them",
+    "ssl.cipher.suites": "the two clients name ciphers differently; restrict them on the broker",
+    "ssl.*.list": "the two clients name curves and signatures differently; restrict them on the broker",
+    "enable.ssl.certificate.verification": "certificates are always verified; give the broker's authority as ssl.ca.*",
+    "https.ca.*": "Java's client verifies the token endpoint by the machine's authorities",
+}
+
+
+class WrongSecurity(Exception):
+    """What a connection asks for that it cannot have, and what to write; holds names of options, never values."""
+
+    def __init__(self, what: str, next_step: str) -> None:
+        self.what, self.next_step = what, next_step
+        super().__init__(what)
+
+
+def instead(key: str) -> str:
+    """What to write in place of an option that is not allowed; empty when it is not about security, or nobody knows."""
+    if not key.startswith(_FAMILIES):
+        return ""
+    reason = next((reason for pattern, reason in INSTEAD.items() if fnmatchcase(key, pattern)), "")
+    return reason or nearest(key, (*ALLOWED, *ALIASES))
+
+
+def is_security(key: str) -> bool:
+    """Whether this module knows the option; others are tuning, or not allowed."""
+    return key in ALLOWED or key in ALIASES
+
+
+def security_config(extra: Mapping[str, Any], login: object, password: object, now: datetime) -> Config:
+    """The options of a connection by librdkafka's names, complete and checked; empty for a broker without security.
+
+    ``login`` and ``password`` are the connection's own fields, used where SASL needs a user. Raises ``WrongSecurity``.
+    """
+    given = _values(extra)
+    protocol = _protocol(given)
+    if protocol is None:
+        _refuse_without_protocol(given, login, password)
+        return {}
+    given["security.protocol"] = protocol
+    if protocol.sasl:
+        _authenticate(given, login, password)
+    else:
+        _refuse(given, "sasl.*", f"security.protocol is {protocol}", "write security.protocol: SASL_SSL")
+        if login or password:
+            raise WrongSecurity(
+                f"it has a login or a password, which {protocol} does not use", "write security.protocol: SASL_SSL"
+            )
+    if protocol.tls:
+        _check_tls(given, now)
+    else:
+        _refuse(given, "ssl.*", f"security.protocol is {protocol}", f"write security.protocol: {_with_tls(protocol)}")
+    return {key: Secret(one) if key in SECRETS else one for key, one in sorted(given.items())}
+
+
+def warnings(config: Mapping[str, str | Secret]) -> list[str]:
+    """What is allowed and still unwise."""
+    clear = config.get("security.protocol") == Protocol.SASL_PLAINTEXT
+    found = []
+    if clear and config.get("sasl.mechanism") in (Mechanism.PLAIN, Mechanism.OAUTHBEARER):
+        found.append("its password or token crosses the network in clear text: security.protocol is SASL_PLAINTEXT")
+    if config.get("ssl.endpoint.identification.algorithm") == "none":
+        found.append("the brokers' names are not verified: ssl.endpoint.identification.algorithm is none")
+    return found
+
+
+def pem(config: Mapping[str, str | Secret], name: str) -> tuple[str, str] | None:
+    """(option, text) of ``ssl.ca``, ``ssl.certificate`` or ``ssl.key``: what stands in the option, or in its file."""
+    inline, path = config.get(f"{name}.pem"), config.get(f"{name}.location")
+    if inline is not None:
+        return f"{name}.pem", inline.reveal() if isinstance(inline, Secret) else inline
+    return None if path is None else (f"{name}.location", read_pem(f"{name}.location", str(path)))
+
+
+def _values(extra: Mapping[str, Any]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for key, value in extra.items():
+        name = ALIASES.get(key, key)
+        if isinstance(value, bool) or not isinstance(value, str | int) or str(value) == "" or "\0" in str(value):
+            raise WrongSecurity(f"it sets {key} to nothing, or to what is not text", "give its value, or remove it")
+        if given.setdefault(name, str(value)) != str(value):
+            raise WrongSecurity(f"it sets {key} and {name} differently", f"keep {name}")
+    return given
+
+
+def _protocol(given: Mapping[str, str]) -> Protocol | None:
+    text = given.get("security.protocol")
+    if text is None or text.upper() in tuple(Protocol):
+        return None if text is None else Protocol(text.upper())
+    raise WrongSecurity(
+        f"its security.protocol is none of {', '.join(Protocol)}", nearest(text, Protocol) or "write SASL_SSL or SSL"
+    )
+
+
+def _refuse_without_protocol(given: Mapping[str, str], login: object, password: object) -> None:
+    names = [*sorted(given), *(["login"] if login else []), *(["password"] if password else [])]
+    if names:
+        wanted = "SSL" if all(one.startswith("ssl.") for one in names) else "SASL_SSL"
+        raise WrongSecurity(
+            f"it sets {', '.join(names)} without security.protocol: it would count for nothing",
+            f'add "security.protocol": "{wanted}" to its extra',
+        )
+
+
+def _refuse(given: Mapping[str, str], pattern: str, because: str, next_step: str) -> None:
+    found = sorted(key for key in given if fnmatchcase(key, pattern))
+    if found:
+        raise WrongSecurity(f"it sets {', '.join(found)}, and {because}", next_step)
+
+
+def _with_tls(protocol: Protocol) -> Protocol:
+    return Protocol.SASL_SSL if protocol.sasl else Protocol.SSL
+
+
+def _authenticate(given: dict[str, str], login: object, password: object) -> None:
+    text = given.get("sasl.mechanism", "")
+    if text.upper() not in tuple(Mechanism):
+        said = "is missing" if not text else f"is none of {', '.join(Mechanism)}"
+        raise WrongSecurity(
+            f"its sasl.mechanism {said}", nearest(text, Mechanism) or f"write {Mechanism.SCRAM_SHA_512}"
+        )
+    mechanism = Mechanism(text.upper())
+    given["sasl.mechanism"] = mechanism
+    match mechanism:
+        case Mechanism.PLAIN | Mechanism.SCRAM_SHA_256 | Mechanism.SCRAM_SHA_512:
+            user, secret = "sasl.username", "sasl.password"
+            _refuse(given, "sasl.oauthbearer.*", f"sasl.mechanism is {mechanism}", "remove it")
+        case Mechanism.OAUTHBEARER:
+            user, secret = "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"
+            for other in ("sasl.username", "sasl.password"):
+                _refuse(given, other, f"sasl.mechanism is {mechanism}", f"write {user} and {secret}")
+            _check_oidc(given)
+        case other:
+            assert_never(other)
+    for field, name, value in (("login", user, login), ("password", secret, password)):
+        if value and given.setdefault(name, str(value)) != str(value):
+            raise WrongSecurity(f"its {field} and {name} differ", f"keep one of them: the field {field}, or {name}")
+        if name not in given:
+            raise WrongSecurity(f"{name} is missing for {mechanism}", f"set {name}, or the connection's {field}")
+        if any(ord(one) < 32 for one in given[name]):
+            raise WrongSecurity(f"{name} holds a control character", "was a line end copied with it?")
+
+
+def _check_oidc(given: dict[str, str]) -> None:
+    if given.setdefault("sasl.oauthbearer.method", "oidc") != "oidc":
+        raise WrongSecurity("its sasl.oauthbearer.method is not oidc", "both clients know oidc only")
+    address = given.get("sasl.oauthbearer.token.endpoint.url", "")
+    parts = urlsplit(address)
+    if parts.scheme not in ("https", "http") or not parts.hostname or "@" in parts.netloc:
+        raise WrongSecurity(
+            "sasl.oauthbearer.token.endpoint.url is missing, or no address without a user",
+            "give the token endpoint, such as https://example.com/oauth2/token",
+        )
+
+
+def _check_tls(given: dict[str, str], now: datetime) -> None:
+    algorithm = given.get("ssl.endpoint.identification.algorithm", "https")
+    if algorithm not in ("https", "none"):
+        raise WrongSecurity("its ssl.endpoint.identification.algorithm is neither https nor none", "leave it out")
+    for name in ("ssl.ca", "ssl.certificate", "ssl.key"):
+        if f"{name}.pem" in given and f"{name}.location" in given:
+            raise WrongSecurity(f"it sets {name}.pem beside {name}.location", "keep one of them")
+    try:
+        _check_material(given, now)
+    except WrongCertificate as wrong:
+        raise WrongSecurity(wrong.what, wrong.next_step) from None
+
+
+def _check_material(given: dict[str, str], now: datetime) -> None:
+    if authorities := pem(given, "ssl.ca"):
+        check_authorities(*authorities, now)
+    certificate, key = pem(given, "ssl.certificate"), pem(given, "ssl.key")
+    if (certificate is None) != (key is None):
+        missing, there = ("ssl.key", "ssl.certificate") if key is None else ("ssl.certificate", "ssl.key")
+        raise WrongSecurity(f"it sets {there} without {missing}", f"add {missing}.location or {missing}.pem")
+    if certificate is None or key is None:
+        _refuse(given, "ssl.key.password", "there is no ssl.key", "remove it, or add certificate and key")
+        return
+    certificates(*certificate)
+    check_own(*certificate, now)
+    block, encrypted = private_key(*key)
+    if encrypted and "ssl.key.password" not in given:
+        raise WrongSecurity(f"{key[0]} is encrypted, and ssl.key.password is missing", "set ssl.key.password")
+    check_pair("\n".join(certificates(*certificate)), block, given.get("ssl.key.password"))

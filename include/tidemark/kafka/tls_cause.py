@@ -1,0 +1,80 @@
+"""Why Kafka's client and a port do not come together: librdkafka says that it failed, OpenSSL says why.
+
+Asked once, when a client has given up: one connection of its own, a TLS handshake with the same certificates, no more.
+"""
+
+import socket
+import ssl
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+
+from tidemark.kafka.certificates import WrongCertificate, certificates, load_pair, private_key
+from tidemark.kafka.security import Protocol, pem
+
+_TIMEOUT_S = 2.0
+_ALERT_S = 0.5  # TLS 1.3 says after the handshake, at the first read, that it does not take a client's certificate
+_CLOSED = ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE")
+# Kafka's protocol: length 10, ApiVersions (18) of version 0, correlation id 7, no client id. Any broker answers it.
+_ASK_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
+
+
+def tls_cause(bootstrap_servers: str, config: Mapping[str, str]) -> str:
+    """One sentence about the first of the servers; empty when TLS is not what is wrong, or nobody answers.
+
+    ``config`` is that of librdkafka, with its secrets.
+    """
+    host, _, port = bootstrap_servers.split(",")[0].rpartition(":")
+    host = host.strip("[]")
+    protocol = Protocol(config.get("security.protocol", Protocol.PLAINTEXT))
+    try:
+        context = _context(config, protocol)
+        with (
+            socket.create_connection((host, int(port)), timeout=_TIMEOUT_S) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secured,
+        ):
+            if not protocol.tls:
+                return f"port {port} speaks TLS, and security.protocol is {protocol}"
+            secured.settimeout(_ALERT_S)
+            secured.recv(1)
+    except ssl.SSLCertVerificationError as refused:
+        return f"the broker's certificate: {refused.verify_message}"
+    except ssl.SSLError as failed:
+        if failed.reason is None or failed.reason in _CLOSED:
+            return _without_tls(host, int(port), protocol)
+        return f"the broker ends the handshake: {failed.reason.lower().replace('_', ' ')}" if protocol.tls else ""
+    except ConnectionResetError:
+        return _without_tls(host, int(port), protocol)
+    except (OSError, WrongCertificate):
+        return ""
+    return ""
+
+
+def _without_tls(host: str, port: int, protocol: Protocol) -> str:
+    """A port that ends a handshake speaks no TLS, or nobody is at work behind it: only an answer tells which."""
+    if not protocol.tls:
+        return ""
+    with suppress(OSError, struct.error), socket.create_connection((host, port), timeout=_TIMEOUT_S) as plain:
+        plain.sendall(_ASK_VERSIONS)
+        _, correlation = struct.unpack(">ii", plain.recv(8, socket.MSG_WAITALL))
+        if correlation == 7:
+            return f"port {port} speaks no TLS, and security.protocol is {protocol}"
+    return ""
+
+
+def _context(config: Mapping[str, str], protocol: Protocol) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = protocol.tls and config.get("ssl.endpoint.identification.algorithm") != "none"
+    if not protocol.tls:
+        context.verify_mode = ssl.CERT_NONE
+        return context
+    authorities = pem(config, "ssl.ca")
+    if authorities is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(cadata="\n".join(certificates(*authorities)))
+    own, key = pem(config, "ssl.certificate"), pem(config, "ssl.key")
+    if own is not None and key is not None:
+        chain = "\n".join(certificates(*own))
+        load_pair(context, chain, private_key(*key)[0], config.get("ssl.key.password"))
+    return context

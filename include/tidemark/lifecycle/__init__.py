@@ -1,0 +1,1 @@
+"""A manifest from plan to done: plan, attempt, publish, close."""

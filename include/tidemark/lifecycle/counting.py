@@ -1,0 +1,92 @@
+"""The two equations: ``end - start = lost + read + invisible`` and ``read = written + dead-lettered + filtered +
+deduplicated``. Every term is measured; a sum that does not hold blocks the manifest."""
+
+from collections.abc import Sequence
+
+from tidemark.errors import Blocked
+from tidemark.kafka.cluster import KafkaCluster
+from tidemark.manifest import Manifest
+from tidemark.offsets import Range
+from tidemark.pipeline.settings import Gaps, Pipeline
+from tidemark.receipt import ObjectKind, PartitionCount, Receipt
+
+NAMED_GAPS = 20  # in a message; the receipt has more
+PROBED_GAPS = 100  # a probe takes about 10 ms, so beyond this reading the range again is quicker
+
+
+def check_equations(
+    pipeline: Pipeline, cluster: KafkaCluster, manifest: Manifest, receipt: Receipt, sinks: Sequence[str]
+) -> None:
+    """Raise ``Blocked`` unless what was read lies in the ranges, once, and all of it went somewhere."""
+    counts = {(one.topic, one.partition): one for one in receipt.partitions}
+    for covered in manifest.ranges:
+        _check_range(pipeline, cluster, manifest, covered, counts[covered.at.topic, covered.at.partition])
+    for sink in sinks:
+        _check_sink(pipeline, manifest, receipt, sink)
+
+
+def _check_range(
+    pipeline: Pipeline, cluster: KafkaCluster, manifest: Manifest, covered: Range, count: PartitionCount
+) -> None:
+    where: dict[str, object] = {
+        "pipeline": pipeline.name,
+        "manifest": manifest.id,
+        "topic": covered.at.topic,
+        "partition": covered.at.partition,
+        "offsets": f"[{covered.start},{covered.end})",
+    }
+    inside = count.first is None or (count.first >= covered.start and (count.last or 0) < covered.end)
+    if not inside or count.distinct != count.read:
+        raise Blocked(
+            f"read {count.read:,} records at {count.distinct:,} offsets from {count.first} to {count.last}",
+            next_step="nothing is published; the reader returned records twice or outside the range, report it",
+            **where,
+        )
+    invisible = covered.span - count.read
+    if invisible == 0:
+        return
+    holes = [f"[{start},{end})" for start, end in count.gaps]
+    named = ", ".join(holes[:NAMED_GAPS]) + (" .." if len(holes) > NAMED_GAPS else "")
+    match pipeline.source.kafka.gaps:
+        case Gaps.NONE:
+            raise Blocked(
+                f"{invisible:,} offsets hold no record a reader may see: {named}",
+                next_step="if producers use transactions or the topic is compacted, write gaps: transactions or "
+                "gaps: compacted under source.kafka, then retry the manifest by its id",
+                **where,
+            )
+        case Gaps.TRANSACTIONS:
+            _check_second_read(cluster, covered, count, where)
+        case Gaps.COMPACTED:
+            pass
+
+
+def _check_second_read(cluster: KafkaCluster, covered: Range, count: PartitionCount, where: dict[str, object]) -> None:
+    """Another client finds no record in the gaps; with very many of them it counts the whole range instead."""
+    if count.gap_count <= PROBED_GAPS:
+        found = cluster.first_record_in(covered.at, count.gaps)
+        missed = None if found is None else f"a record at offset {found}"
+    else:
+        records = cluster.count_records(covered)
+        missed = None if records == count.read else f"{records:,} records where the batch saw {count.read:,}"
+    if missed:
+        raise Blocked(
+            f"a second read found {missed}",
+            next_step="nothing is published; retry the manifest by its id, and report it if it happens again",
+            **where,
+        )
+
+
+def _check_sink(pipeline: Pipeline, manifest: Manifest, receipt: Receipt, sink: str) -> None:
+    counts = receipt.counts(sink, manifest.ranges)
+    kept = sum(one.rows for one in receipt.objects_of(sink) if one.kind is ObjectKind.DEAD_LETTER)
+    went = counts.written + counts.dead_lettered + counts.filtered + counts.deduplicated
+    if counts.read != went or kept != counts.dead_lettered:
+        raise Blocked(
+            f"read {counts.read:,} records, but {counts.written:,} written + {counts.dead_lettered:,} dead-lettered "
+            f"({kept:,} kept) + {counts.filtered:,} filtered + {counts.deduplicated:,} deduplicated = {went:,}",
+            next_step="nothing is published; this is a defect of a decoder, a transform or the sink",
+            pipeline=pipeline.name,
+            manifest=manifest.id,
+            sink=sink,
+        )

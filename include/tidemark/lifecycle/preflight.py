@@ -1,0 +1,88 @@
+"""What is checked of every sink's target before a pipeline plans into it or an attempt writes to it."""
+
+from collections.abc import Sequence
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.errors import (
+    AccessDenied,
+    ConfigurationError,
+    LakeConflict,
+    SinkRefused,
+    TidemarkError,
+    Unavailable,
+    WorkFailed,
+)
+from tidemark.paths import RecordName
+from tidemark.sinks.base import Sink, newest
+
+# Manifests whose records are compared at each plan, so that it costs the same after years; an attempt compares its own.
+RECENT = 10_000
+OF_ONE_SINK = (
+    Unavailable,
+    AccessDenied,
+    SinkRefused,
+    WorkFailed,
+)  # what may keep one sink from working while the others go on
+
+
+def check_for_plan(pipeline: str, database: ManifestDatabase, sinks: Sequence[Sink], *, dry_run: bool) -> list[str]:
+    """Claim the targets and compare their records with the database; notes of those that do not answer.
+
+    Raises ``LakeConflict``, and what a target says when not even one of them answers.
+    """
+    refuse_moved(pipeline, database, sinks)
+    recent = max(0, database.highest_manifest() - RECENT)
+    found: list[tuple[Sink, list[RecordName]]] = []
+    silent: list[tuple[Sink, TidemarkError]] = []
+    for sink in sinks:  # asked before the database, which may grow meanwhile
+        try:
+            refuse_vanished(pipeline, database, sink)
+            if not dry_run:
+                sink.claim(database.id())
+            found.append((sink, sink.records(own=False, above=recent)))
+        except OF_ONE_SINK as error:
+            silent.append((sink, error))
+    if not found:
+        raise silent[0][1]
+    last, last_own = database.highest_manifest(), database.highest_manifest(pipeline)
+    for sink, names in found:
+        own = newest(one for one in names if one.pipeline == pipeline)
+        sink.refuse_records_beyond(last, names)
+        sink.refuse_records_beyond(last_own, own.values())
+        attempts = {of: name.attempt for of, name in own.items()}
+        for manifest, attempt in database.attempts_forgotten(attempts):
+            sink.refuse_attempts_beyond(manifest, attempt, attempts[manifest])
+    return [f"sink {sink.name} was not asked what it holds: {error.what}" for sink, error in silent]
+
+
+def check_for_attempt(pipeline: str, database: ManifestDatabase, sink: Sink, manifest: int) -> None:
+    """Claim one target and refuse it when it knows attempts that the database does not."""
+    refuse_vanished(pipeline, database, sink)
+    sink.claim(database.id())
+    recorded = sink.recorded_attempt(manifest)  # before asking the database: it may grow meanwhile
+    sink.refuse_attempts_beyond(manifest, database.newest_attempt(manifest), recorded)
+
+
+def refuse_moved(pipeline: str, database: ManifestDatabase, sinks: Sequence[Sink]) -> None:
+    """A target that is not where the pipeline was planned into would split its output in two."""
+    targets = database.targets(pipeline) or {}
+    for sink in sinks:
+        if targets.get(sink.name, sink.target) != sink.target:
+            raise ConfigurationError(
+                f"sink {sink.name} was planned into {targets[sink.name]}, the pipeline file now says {sink.target}",
+                next_step="set it back (relative roots start at TIDEMARK_HOME), or give the new place a new "
+                "pipeline name",
+                pipeline=pipeline,
+            )
+
+
+def refuse_vanished(pipeline: str, database: ManifestDatabase, sink: Sink) -> None:
+    """A target that held published output and is empty now: a disk that is not mounted, a database made anew."""
+    if sink.owner() is None and database.has_published(pipeline, sink.name):
+        raise LakeConflict(
+            f"{sink.target} is empty, and manifests are published there",
+            next_step="nothing was written; is a disk not mounted, or the folder or database another one? "
+            "When the output is gone for good: give the pipeline a new name, or bring back a copy",
+            pipeline=pipeline,
+            sink=sink.name,
+        )

@@ -1,0 +1,112 @@
+"""Manifests as the database knows them: states, counts, what is published. Frozen and plain."""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Self
+
+from tidemark.offsets import Range
+
+
+class ManifestState(StrEnum):
+    """What is still to be done about a manifest; what readers see is its publication, nothing else."""
+
+    PLANNED = "planned"
+    RUNNING = "running"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    DONE = "done"
+
+
+UNDONE = tuple(state for state in ManifestState if state is not ManifestState.DONE)
+
+
+class AttemptState(StrEnum):
+    """How one try at a manifest stands or ended."""
+
+    RUNNING = "running"
+    PUBLISHED = "published"
+    UNCHANGED = "unchanged"  # its digest equals the published one, nothing was moved
+    FAILED = "failed"
+    FENCED = "fenced"
+    BLOCKED = "blocked"
+
+
+class RangeKind(StrEnum):
+    ANCHOR = "anchor"
+    DATA = "data"
+    LOST = "lost"
+
+
+class RunKind(StrEnum):
+    SCHEDULED = "scheduled"
+    BACKFILL = "backfill"
+    MANUAL = "manual"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided, or with a dry run would be: one line per chain, and the manifests that change or are new."""
+
+    lines: tuple[str, ...]
+    manifests: tuple[int, ...] = ()
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Records, each term measured: ``invisible`` is the only remainder (``span - read``).
+
+    Of the rows ``written`` to a table, ``superseded`` had a later one with their key in the same manifest, and
+    ``stale`` met a newer one in the table; the others are there.
+    """
+
+    read: int = 0
+    invisible: int = 0
+    written: int = 0
+    dead_lettered: int = 0
+    filtered: int = 0
+    deduplicated: int = 0
+    superseded: int = 0
+    stale: int = 0
+
+    def __add__(self, other: Self) -> "Counts":
+        return Counts(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Which attempt readers see of one manifest in one sink."""
+
+    sink: str
+    attempt: int
+    digest: str
+    counts: Counts
+    published_at: datetime
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest as the database knows it; ``attempt`` is the newest number given out (0 = never started)."""
+
+    id: int
+    pipeline: str
+    run_key: str
+    slice: int
+    state: ManifestState
+    attempt: int
+    reason: str | None
+    created_at: datetime
+    done_at: datetime | None
+    alive: bool
+    retired: bool  # a person ended the life of a partition it was planned on
+    ranges: tuple[Range, ...]
+    publications: tuple[Publication, ...]
+
+    def published(self, sink: str) -> Publication | None:
+        return next((one for one in self.publications if one.sink == sink), None)
+
+    @property
+    def published_attempt(self) -> int | None:
+        """The attempt that readers see; with several sinks the lowest of theirs, None while any sink has none."""
+        return min((one.attempt for one in self.publications), default=None)

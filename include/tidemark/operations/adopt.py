@@ -1,0 +1,250 @@
+"""Reads a lake's records back into the database: after a restore from an older copy, or into an empty one.
+
+A record names ranges, counts and objects, so it holds all that the database must know of a published manifest. Offsets
+between records that the database does not know either are planned anew: ``tidemark retry`` reads them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tidemark.errors import LakeConflict, Unavailable
+from tidemark.lifecycle.attempt import Lifecycle
+from tidemark.manifest import Decision, Manifest, RangeKind, RunKind
+from tidemark.offsets import Range, TopicPartition, range_from
+from tidemark.operations.decisions import deciding, give_up_outlived
+from tidemark.paths import RecordName
+from tidemark.planner import Chain
+from tidemark.receipt import MALFORMED, Receipt
+from tidemark.sinks.base import Sink
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What the sinks' records say of one manifest; sinks may have been published by different attempts."""
+
+    manifest: int
+    ranges: tuple[Range, ...]
+    receipts: dict[str, Receipt]  # by sink
+
+    @property
+    def attempt(self) -> int:
+        return max(one.attempt for one in self.receipts.values())
+
+    @property
+    def objects(self) -> int:
+        return sum(len(one.objects) for one in self.receipts.values())
+
+    def by_attempt(self) -> list[Receipt]:
+        """One receipt per attempt, lowest first, with the objects of all sinks that it published."""
+        joined: dict[int, Receipt] = {}
+        for one in sorted(self.receipts.values(), key=lambda receipt: receipt.attempt):
+            joined[one.attempt] = one.joined(joined.get(one.attempt))
+        return list(joined.values())
+
+
+def adopt(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
+    """Bring the database up to what the lake's records say; raises ``LakeConflict`` where both cannot be true, and
+    ``IllegalTransition`` while an attempt is at work on what is not done, or on what would be adopted."""
+    database, pipeline = lifecycle.database, lifecycle.pipeline.name
+    records = _records(lifecycle)
+    ids = [record.manifest for record in records]
+    with deciding(lifecycle, why, ids):
+        known = {one.id: one for one in database.manifests(ids=ids)}
+        unknown = [record for record in records if not _is_known(lifecycle, record, known.get(record.manifest))]
+        adopted = tuple(one.manifest for one in unknown)
+        lines = [f"manifest {one.manifest} attempt {one.attempt}: {one.objects} objects" for one in unknown]
+        lifecycle.refuse_at_work([*lifecycle.at_work(), *(known[one] for one in adopted if one in known)])
+        _refuse_changed(lifecycle, unknown)
+        if dry_run:
+            return Decision(tuple(lines), adopted, dry_run)
+        _take_identity(lifecycle)
+        if not unknown:
+            return Decision((), ())
+        database.remember_pipeline(pipeline, {sink.name: sink.target for sink in lifecycle.sinks})
+        run_key = f"adopt__{datetime.now(UTC).isoformat()}"
+        run = database.insert_run(
+            pipeline, run_key, RunKind.MANUAL, cut_at=None, reached=False, covered_by=[], notes=[why]
+        )
+        for slice_number, record in enumerate(unknown):
+            if record.manifest not in known:
+                database.adopt_manifest(run, pipeline, record.manifest, slice_number)
+        names = [name for sink in lifecycle.sinks for name in sink.records(own=False)]
+        database.keep_manifest_ids_above(max(one.manifest for one in names))
+        holes = _insert_ranges(lifecycle, run, [one for one in unknown if one.manifest not in known], len(unknown))
+        for record in unknown:
+            _publish(lifecycle, record)
+        lines += [f"{one.at.topic}-{one.at.partition}: offsets [{one.start}, {one.end}) are planned anew"
+                  for one in holes]  # fmt: skip
+        lines += give_up_outlived(lifecycle)
+        decision = Decision(tuple(lines), adopted)
+        database.note_decision(pipeline, "adopt", decision)
+    return decision
+
+
+def _records(lifecycle: Lifecycle) -> list[_Record]:
+    """The newest record of each manifest in each sink, where the output that it names is there too."""
+    found: dict[int, _Record] = {}
+    for sink in lifecycle.sinks:
+        for manifest, name in sink.newest_records().items():
+            content = sink.record(name)
+            if content is None:
+                continue
+            receipt, ranges = _read(sink, name, content)
+            if not sink.has_objects(receipt):
+                continue
+            record = found.setdefault(manifest, _Record(manifest, ranges, {}))
+            if record.ranges != ranges:
+                raise LakeConflict(
+                    f"the sinks' records of manifest {manifest} cover different offsets",
+                    next_step="one of the targets was restored from another copy; mend that first",
+                    pipeline=lifecycle.pipeline.name,
+                    sink=sink.name,
+                )
+            record.receipts[sink.name] = receipt
+    return [found[manifest] for manifest in sorted(found)]
+
+
+def _read(sink: Sink, name: RecordName, content: dict[str, Any]) -> tuple[Receipt, tuple[Range, ...]]:
+    try:
+        objects = [{**one, "sink": sink.name, "staged": ""} for one in content["objects"]]
+        raw = {"manifest_id": name.manifest, "attempt": name.attempt, "sinks": [sink.name], "objects": objects}
+        receipt = Receipt.from_raw({**raw, "partitions": content["partitions"], "hours": content["hours"]})
+        return receipt, tuple(range_from(one) for one in content["ranges"])
+    except MALFORMED as damaged:
+        raise LakeConflict(
+            f"{name} cannot be read as a record: it is damaged, or of another version",
+            next_step="bring it back from a copy of the target; without one, move it and the output it is about away, "
+            "and its offsets are planned anew",
+            pipeline=sink.pipeline,
+            sink=sink.name,
+            manifest=name.manifest,
+        ) from damaged
+
+
+def _is_known(lifecycle: Lifecycle, record: _Record, manifest: Manifest | None) -> bool:
+    if manifest is None:
+        return False
+    if manifest.pipeline != lifecycle.pipeline.name:
+        raise LakeConflict(
+            f"manifest {record.manifest} is in this database one of pipeline {manifest.pipeline}, which was planned "
+            "after a restore and before this pipeline was adopted: its id was given out twice",
+            next_step=f"restore the copy again, move what manifest {record.manifest} of {manifest.pipeline} has "
+            "written since, and its record, out of its target, and adopt every pipeline before any is planned",
+            pipeline=lifecycle.pipeline.name,
+            manifest=record.manifest,
+        )
+    if manifest.ranges != record.ranges:
+        raise LakeConflict(
+            f"manifest {record.manifest} covers other offsets in the lake than in this database",
+            next_step="the database went on after it was restored; restore a copy from before that, then adopt",
+            pipeline=lifecycle.pipeline.name,
+        )
+    published = {one.sink: one.attempt for one in manifest.publications}
+    return all(published.get(sink, 0) >= receipt.attempt for sink, receipt in record.receipts.items())
+
+
+def _refuse_changed(lifecycle: Lifecycle, unknown: Sequence[_Record]) -> None:
+    """Reading many records takes its time; an attempt may have removed output since."""
+    for record in unknown:
+        for sink in lifecycle.sinks:
+            receipt = record.receipts.get(sink.name)
+            if receipt is None:
+                continue
+            if sink.recorded_attempt(record.manifest) != receipt.attempt or not sink.has_objects(receipt):
+                raise Unavailable(
+                    f"{sink.target} changed while its records were read",
+                    next_step=f"nothing was adopted; again: tidemark adopt {sink.pipeline} --why TEXT",
+                    pipeline=sink.pipeline,
+                    manifest=record.manifest,
+                    sink=sink.name,
+                )
+
+
+def _take_identity(lifecycle: Lifecycle) -> None:
+    for sink in lifecycle.sinks:
+        owner = sink.owner()
+        if owner in (None, lifecycle.database.id()):
+            continue
+        if not lifecycle.database.take_identity(owner):
+            sink.claim(lifecycle.database.id())  # raises ForeignLake, which says both
+
+
+Life = tuple[TopicPartition, int]  # a partition and its incarnation
+
+
+def _insert_ranges(lifecycle: Lifecycle, run: int, records: Sequence[_Record], slice_number: int) -> list[Range]:
+    """Chain the records' ranges, with a planned manifest for the holes between them; returns the holes."""
+    database, pipeline = lifecycle.database, lifecycle.pipeline.name
+    by_life: dict[Life, list[tuple[Range, int]]] = {}
+    for record in records:
+        for one in record.ranges:
+            by_life.setdefault((one.at, one.incarnation), []).append((one, record.manifest))
+    chains = {(chain.at, chain.incarnation): chain for chain in database.chains(pipeline)}
+    ids = {life: chain.id for life, chain in chains.items()}
+    ids |= database.adopt_chains(pipeline, [life for life in sorted(by_life) if life not in ids])
+    rows, holes = [], []
+    for life, found in by_life.items():
+        rows += [(ids[life], one.start, one.end, manifest) for one, manifest in found]
+        holes += _holes(lifecycle, ids[life], chains.get(life), [one for one, _ in found])
+    for number, part in enumerate(_one_a_partition(holes)):
+        [manifest] = database.insert_manifests(run, pipeline, 1, first=slice_number + number)
+        rows += [(ids[one.at, one.incarnation], one.start, one.end, manifest) for one in part]
+    database.insert_ranges(RangeKind.DATA, rows)
+    return holes
+
+
+def _holes(lifecycle: Lifecycle, chain_id: int, chain: Chain | None, found: Sequence[Range]) -> list[Range]:
+    """Set the anchor of a chain that is new, or began later, and say what lies between the ranges found and its own."""
+    anchor = min(one.anchor for one in found)
+    pieces = sorted(found)
+    if chain is None:
+        lifecycle.database.insert_ranges(RangeKind.ANCHOR, [(chain_id, None, anchor, None)])
+    elif anchor < chain.anchor:
+        lifecycle.database.extend_back(chain.id, anchor)
+    if chain and chain.anchor < chain.end:
+        pieces = sorted([*pieces, Range(chain.at, chain.anchor, chain.end, chain.incarnation)])
+    end = min(anchor, chain.anchor) if chain else anchor
+    holes = []
+    for one in pieces:
+        if one.start < end:
+            raise LakeConflict(
+                f"the records of {one.at.topic}-{one.at.partition} cover [{one.start}, {min(end, one.end)}) twice",
+                next_step="the database went on after it was restored; restore a copy from before that, then adopt",
+                pipeline=lifecycle.pipeline.name,
+            )
+        if one.start > end:
+            holes.append(Range(one.at, end, one.start, one.incarnation))
+        end = one.end
+    if chain and end < chain.anchor:
+        holes.append(Range(chain.at, end, chain.anchor, chain.incarnation))
+    return holes
+
+
+def _one_a_partition(holes: Sequence[Range]) -> list[list[Range]]:
+    """The holes as lists with at most one of each partition: a manifest has one range on a chain."""
+    parts: list[list[Range]] = []
+    for one in holes:
+        free = next((part for part in parts if all(other.at != one.at for other in part)), None)
+        if free is None:
+            parts.append(free := [])
+        free.append(one)
+    return parts
+
+
+def _publish(lifecycle: Lifecycle, record: _Record) -> None:
+    """Enter the attempts and what each sink shows; done when every sink of the pipeline has a record."""
+    database = lifecycle.database
+    database.unblock(record.manifest)
+    for receipt in record.by_attempt():
+        whole = receipt.joined(database.receipt(record.manifest, receipt.attempt))
+        database.adopt_attempt(whole, asdict(whole))
+    newest = database.newest_attempt(record.manifest)
+    for sink in lifecycle.sinks:
+        if sink.name in record.receipts:
+            receipt = record.receipts[sink.name]
+            counts = asdict(sink.counts(receipt, record.ranges))
+            database.publish(record.manifest, newest, sink.name, receipt.attempt, receipt.digest(sink.name), counts)
+    if not database.finish(record.manifest, newest, [sink.name for sink in lifecycle.sinks]):
+        database.fail(record.manifest, newest, "adopted; not every sink has a record of it")

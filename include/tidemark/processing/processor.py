@@ -1,0 +1,251 @@
+"""The one pass of a Spark task: count, decode, place, hand to the sinks, and tell what was done.
+
+It is plain Arrow, so it runs as well in a test as on an executor, with the standard library and pyarrow.
+A task ends with one report, a mapping that JSON can hold:
+
+    {"task": "00003-17",
+     "partitions": [{"topic", "partition", "read", "bytes", "first", "last", "distinct",    measured before the decoder
+                     "decoded", "dead_lettered", "filtered", "deduplicated",                 measured after each step
+                     "gaps": [[a, b], ..], "gap_count": n}],
+     "parts": [<a StagedPart>, ..],
+     "hours": {"2013-01-01T10": [written, late], ..}}
+
+``bytes`` are those of keys and values. ``first`` and ``last`` are offsets, inclusive. ``distinct`` counts offsets
+above every earlier one of the partition in this task: a record that comes twice or out of order makes it smaller than
+``read``, and the driver must block. ``gaps`` are the half-open holes between offsets read here, at most ``GAP_LIMIT``
+of them; ``gap_count`` counts all. ``decoded`` counts what the decoder could read; a record that it read but that has no
+valid event time is also ``dead_lettered``. Hours are of the event time, in UTC; ``late`` ones came into Kafka after the
+allowed lateness.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.decoders import Decoded, decoder
+from tidemark.decoders.raw import HEADERS
+from tidemark.errors import UndecodableRecord
+from tidemark.event_time import INSTANT, EventTime, OnError, Placed
+from tidemark.order import Order
+from tidemark.processing.nul import with_nul
+from tidemark.sinks.writer import SinkWriter
+from tidemark.sinks.writers import open_writer
+
+GAP_LIMIT = 10_000
+METADATA = pa.schema(
+    [
+        pa.field("_topic", pa.string(), nullable=False),
+        pa.field("_partition", pa.int32(), nullable=False),
+        pa.field("_offset", pa.int64(), nullable=False),
+        pa.field("_timestamp", INSTANT),
+        pa.field("_key", pa.binary()),
+        pa.field("_manifest_id", pa.int64(), nullable=False),
+    ]
+)
+DELETED = pa.field("_deleted", pa.bool_(), nullable=False)  # after the metadata, where the decoder knows tombstones
+DEAD_LETTERS = pa.schema(
+    [
+        *METADATA,
+        pa.field("_value", pa.binary()),
+        pa.field("_headers", HEADERS),
+        pa.field("_reason", pa.string(), nullable=False),
+    ]
+)
+
+
+@dataclass
+class _Count:
+    """What this task did on one partition; the names are those of the receipt."""
+
+    topic: str
+    partition: int
+    read: int = 0
+    bytes: int = 0
+    first: int | None = None
+    last: int | None = None
+    distinct: int = 0
+    decoded: int = 0
+    dead_lettered: int = 0
+    filtered: int = 0
+    deduplicated: int = 0
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    gap_count: int = 0
+
+    def saw(self, rows: pa.RecordBatch) -> None:
+        """Count records in the order in which they were read."""
+        lengths = [pc.sum(pc.binary_length(rows.column(name))).as_py() or 0 for name in ("key", "value")]
+        self.bytes += sum(lengths)
+        offsets = rows.column("offset")
+        before = offsets[0].as_py() - 1 if self.last is None else self.last
+        highest = pc.max_element_wise(pc.cumulative_max(offsets), before)
+        previous = pa.concat_arrays([pa.array([before], pa.int64()), highest[:-1]])
+        self.distinct += pc.sum(pc.cast(pc.greater(offsets, previous), pa.int64())).as_py()
+        holes = pc.indices_nonzero(pc.greater(pc.subtract(highest, previous), 1))
+        self.gap_count += len(holes)
+        taken = holes[: GAP_LIMIT - len(self.gaps)]
+        starts = pc.add(previous.take(taken), 1).to_pylist()
+        self.gaps += zip(starts, highest.take(taken).to_pylist(), strict=True)
+        self.read += len(offsets)
+        lowest = pc.min(offsets).as_py()
+        self.first = lowest if self.first is None else min(self.first, lowest)
+        self.last = highest[-1].as_py()
+
+
+class BatchProcessor:
+    """The work of one order's Spark tasks; small and picklable, since it travels to every executor.
+
+    Raises ``ConfigurationError`` when the order cannot be carried out.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        _Pass(order, "")  # an order that cannot be carried out is refused here, before Spark starts a task
+
+    def process(
+        self, task: str, batches: Iterable[pa.RecordBatch], writers: Sequence[SinkWriter] | None = None
+    ) -> dict[str, Any]:
+        """Work through the batches of one task and report; on any error what the task staged is removed.
+
+        ``task`` must differ between tasks *and* between tries of one task: names of staged files begin with it.
+        ``writers`` take the rows instead of the order's sinks. Raises ``UndecodableRecord`` when the order says
+        ``fail``.
+        """
+        one_pass = _Pass(self._order, task, writers)
+        try:
+            for batch in batches:
+                if batch.num_rows:
+                    one_pass.take(batch)
+            return one_pass.report()
+        except BaseException:
+            one_pass.abort()
+            raise
+
+
+class _Pass:
+    """What one task holds while it works."""
+
+    def __init__(self, order: Order, task: str, writers: Sequence[SinkWriter] | None = None) -> None:
+        self._manifest_id = order.manifest_id
+        self._task = task
+        self._on_error = OnError(order.on_error)
+        self._decoder = decoder(order.decode)
+        self._event_time = EventTime.of(order.event_time)
+        self._event_time.check(self._decoder.schema)
+        self._nul_allowed = order.nul_allowed
+        self._counts: dict[tuple[str, int], _Count] = {}
+        self._hours: dict[str, list[int]] = {}
+        self._sinks = [open_writer(order, sink, task) for sink in order.sinks] if writers is None else writers
+
+    def report(self) -> dict[str, Any]:
+        parts = [part.as_dict() for sink in self._sinks for part in sink.close()]
+        partitions = [asdict(count) for _, count in sorted(self._counts.items())]
+        hours = dict(sorted(self._hours.items()))
+        return {"task": self._task, "partitions": partitions, "parts": parts, "hours": hours}
+
+    def abort(self) -> None:
+        for sink in self._sinks:
+            sink.abort()
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        for (topic, partition), rows in _partitions(batch):
+            self._counts.setdefault((topic, partition), _Count(topic, partition)).saw(rows)
+        decoded = self._decoder.decode(batch)
+        if not self._nul_allowed:
+            decoded = with_nul(decoded)
+        self._refuse(batch, decoded.errors, fail=self._on_error is OnError.FAIL)
+        metadata = self._metadata(batch).take(decoded.good)
+        placed = self._place(decoded, metadata.column("_timestamp"))
+        misplaced = tuple((decoded.good[at].as_py(), reason) for at, reason in placed.invalid)
+        self._refuse(batch, misplaced, fail=self._event_time.on_invalid is OnError.FAIL)
+        self._write(metadata, decoded, placed)
+        self._bury(batch, sorted((*decoded.errors, *misplaced)))
+        self._count("decoded", metadata)
+
+    def _place(self, decoded: Decoded, timestamps: pa.Array) -> Placed:
+        """When each row happened; a tombstone has no event time of its own, so Kafka's counts."""
+        placed = self._event_time.place(decoded.rows, timestamps)
+        if decoded.deleted is None:
+            return placed
+        when = pc.if_else(decoded.deleted, timestamps, placed.when)
+        return Placed(when, tuple(one for one in placed.invalid if not decoded.deleted[one[0]].as_py()))
+
+    def _metadata(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [batch.column(name) for name in ("topic", "partition", "offset", "timestamp", "key")]
+        columns.append(pa.repeat(pa.scalar(self._manifest_id, pa.int64()), batch.num_rows))
+        cast = [column.cast(one.type, safe=False) for column, one in zip(columns, METADATA, strict=True)]
+        return pa.RecordBatch.from_arrays(cast, schema=METADATA)
+
+    def _write(self, metadata: pa.RecordBatch, decoded: Decoded, placed: Placed) -> None:
+        marks = [] if decoded.deleted is None else [(DELETED, decoded.deleted)]
+        columns = [*metadata.columns, *(column for _, column in marks), *decoded.rows.columns]
+        schema = pa.schema([*METADATA, *(mark for mark, _ in marks), *self._decoder.schema])
+        rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+        when = placed.when
+        if placed.invalid:
+            valid = pc.is_valid(when)
+            rows, when = rows.filter(valid), when.filter(valid)
+        if not rows.num_rows:
+            return
+        for sink in self._sinks:
+            sink.write(rows, when)
+        self._count_hours(rows, when)
+
+    def _bury(self, batch: pa.RecordBatch, errors: list[tuple[int, str]]) -> None:
+        if not errors:
+            return
+        at = pa.array([index for index, _ in errors], pa.int64())
+        metadata = self._metadata(batch).take(at)
+        value = batch.column("value").take(at).cast(pa.binary())
+        headers = batch.column("headers").take(at).cast(HEADERS)
+        reasons = pa.array([reason for _, reason in errors], pa.string())
+        letters = pa.RecordBatch.from_arrays([*metadata.columns, value, headers, reasons], schema=DEAD_LETTERS)
+        for sink in self._sinks:
+            sink.write_dead_letters(letters)
+        self._count("dead_lettered", metadata)
+
+    def _count(self, what: str, metadata: pa.RecordBatch) -> None:
+        pairs = pa.Table.from_batches([metadata]).group_by(["_topic", "_partition"], use_threads=False)
+        for one in pairs.aggregate([([], "count_all")]).to_pylist():
+            count = self._counts[one["_topic"], one["_partition"]]
+            setattr(count, what, getattr(count, what) + one["count_all"])
+
+    def _count_hours(self, rows: pa.RecordBatch, when: pa.Array) -> None:
+        lateness = pa.scalar(int(self._event_time.allowed_lateness_s * 1_000_000), pa.duration("us"))
+        late = pc.greater(pc.subtract(rows.column("_timestamp"), when), lateness)
+        hours = pa.table({"hour": pc.floor_temporal(when, unit="hour"), "late": pc.cast(late, pa.int64())})
+        sums = hours.group_by("hour", use_threads=False).aggregate([("late", "sum"), ([], "count_all")])
+        for one in sums.to_pylist():
+            total = self._hours.setdefault(_hour(one["hour"]), [0, 0])
+            total[0] += one["count_all"]
+            total[1] += one["late_sum"] or 0
+
+    def _refuse(self, batch: pa.RecordBatch, errors: tuple[tuple[int, str], ...], *, fail: bool) -> None:
+        if not (errors and fail):
+            return
+        index, reason = errors[0]
+        more = f"; {len(errors) - 1} more in the same batch" if len(errors) > 1 else ""
+        raise UndecodableRecord(
+            f"a record cannot be used: {reason}{more}",
+            next_step="mend the schema or the producer, or let the pipeline say dead_letter, then retry the manifest",
+            manifest=self._manifest_id,
+            topic=batch.column("topic")[index].as_py(),
+            partition=batch.column("partition")[index].as_py(),
+            offset=batch.column("offset")[index].as_py(),
+        )
+
+
+def _partitions(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:
+    keys = pa.Table.from_batches([batch.select(["topic", "partition"])])
+    pairs = keys.group_by(["topic", "partition"], use_threads=False).aggregate([]).to_pylist()
+    for pair in pairs:
+        topic, partition = pair["topic"], pair["partition"]
+        here = pc.and_(pc.equal(batch.column("topic"), topic), pc.equal(batch.column("partition"), partition))
+        yield (topic, partition), batch if len(pairs) == 1 else batch.filter(here)
+
+
+def _hour(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H")

@@ -1,0 +1,1 @@
+"""Files of a data lake, in folders by event time."""

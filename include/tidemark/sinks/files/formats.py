@@ -1,0 +1,96 @@
+"""What a file format is to the files sink, and the registry: one module per format, imported when a file needs it.
+
+A format writes rows to a file that is open, and answers three questions about a file that lies somewhere: how many rows
+it has, which records they are, and their digest. Code here runs on executors: the standard library and pyarrow, and
+what the module of a format names.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from tidemark.digest import Digest
+from tidemark.errors import ConfigurationError, TidemarkError
+from tidemark.paths import ObjectName
+
+PLACES = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64())])
+
+
+class Unreadable(Exception):
+    """A file is not what was written: cut short, damaged, or of another format."""
+
+
+class Format(ABC):
+    """One format with one compression; ``ending`` is what its files' names end in, without the dot.
+
+    What reads a file raises ``Unreadable``, also when it cannot be got at any more.
+    """
+
+    def __init__(self, ending: str, compression: str) -> None:
+        self.ending = ending
+        self._compression = compression
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise ``ConfigurationError`` unless rows of these columns can be written without loss."""
+        del schema
+
+    @abstractmethod
+    def write(self, rows: pa.Table, measured: Digest, out: BinaryIO) -> Digest:
+        """Write rows; the digest of the file, which is ``measured``, that of the rows, if the format keeps types."""
+
+    @abstractmethod
+    def count(self, file: BinaryIO) -> int:
+        """The rows of a file, counted from what was written."""
+
+    @abstractmethod
+    def digest(self, file: BinaryIO) -> Digest:
+        """The digest that ``write`` returned, read back from the file: as slow as reading all of it."""
+
+    @abstractmethod
+    def places(self, file: BinaryIO) -> pa.Table:
+        """Topic, partition and offset of each row, with the columns of ``PLACES``."""
+
+
+@contextmanager
+def unreadable(*errors: type[Exception]) -> Iterator[None]:
+    """What a library says of a damaged file, as ``Unreadable``; what the store of the file says stays as it is."""
+    try:
+        yield
+    except TidemarkError:
+        raise
+    except errors as error:
+        raise Unreadable(str(error) or type(error).__name__) from error
+
+
+_MODULES = {
+    "parquet": ("tidemark.sinks.files.parquet", "Parquet"),
+    "jsonl": ("tidemark.sinks.files.json_lines", "JsonLines"),
+    "avro": ("tidemark.sinks.files.avro", "Avro"),
+}
+_ENDINGS = {
+    ("jsonl", "gzip"): "jsonl.gz",
+    ("jsonl", "zstd"): "jsonl.zst",
+}
+
+
+def open_format(name: str, compression: str) -> Format:
+    """The format that an order names; ``ConfigurationError`` for one that is not registered."""
+    if name not in _MODULES:
+        raise ConfigurationError(f"files of format {name} cannot be written",
+                                 next_step=f"write format: {' | '.join(_MODULES)}")  # fmt: skip
+    module, kind = _MODULES[name]
+    made: Format = getattr(import_module(module), kind)(_ENDINGS.get((name, compression), name), compression)
+    return made
+
+
+def format_of(path: str) -> Format:
+    """The format of a file by its name; ``Unreadable`` for a name that is not one of ours."""
+    name = ObjectName.parse(path)
+    if name is None:
+        raise Unreadable(f"the name {path} does not say which format it has")
+    compressed = {ending: pair for pair, ending in _ENDINGS.items()}
+    return open_format(*compressed.get(name.format, (name.format, "none")))

@@ -1,0 +1,148 @@
+"""Publishing files: each object of an attempt lies at a key that belongs to that attempt alone.
+
+No lock is held while objects move: a paused process may wake after its session died. So the attempt is compared again
+before every object, a key never belongs to two attempts, and readers are told by the record and the publication.
+"""
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from tidemark.connections import Lookup
+from tidemark.errors import SinkRefused, TidemarkError
+from tidemark.failpoints import failpoint
+from tidemark.offsets import Range
+from tidemark.paths import OWNER, RECORDS, STAGING, ObjectName, RecordName, manifest_staging, staging_folder
+from tidemark.receipt import PublishedObject, Receipt
+from tidemark.sinks.base import Fence, Mark, Sink
+from tidemark.sinks.files.formats import Unreadable, format_of
+from tidemark.sinks.settings import FilesSinkConfig
+from tidemark.storage.base import Move, ObjectStore
+from tidemark.storage.open import open_store
+
+
+class FilesSink(Sink):
+    """One files sink of one pipeline; its target is the root of a lake."""
+
+    def __init__(self, pipeline: str, config: FilesSinkConfig, lookup: Lookup) -> None:
+        super().__init__(pipeline, config.name)
+        self.store: ObjectStore = open_store(config.root, config.store_settings(), lookup)
+        self.target = self.store.root
+        self.max_objects = config.max_objects
+
+    @property
+    def root(self) -> str:
+        """The folder, or bucket and prefix, that keys start at."""
+        return self.store.root
+
+    def claim(self, database_id: str) -> None:
+        if self.owner() is None:
+            self.store.check()
+            owner = json.dumps({"database": database_id, "about": "this lake root is written by one Tidemark database"})
+            self.store.put_if_absent(OWNER, owner.encode())
+        self.refuse_foreign(database_id)
+
+    def owner(self) -> str | None:
+        content = self.store.get(OWNER)
+        return None if content is None else str(json.loads(content)["database"])
+
+    def order(self, manifest: int, attempt: int) -> dict[str, Any]:
+        del manifest, attempt  # they are in the order, and every sink's staging folder is named after them
+        return {"root": self.root}
+
+    def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
+        pipelines = [self.pipeline] if own else self.store.folders(RECORDS)
+        after = f"{above:010d}.~"  # behind every record of that manifest
+        keys = (key for one in pipelines for key in self.store.names(f"{RECORDS}/{one}", after=after))
+        return [name for key in keys if (name := RecordName.parse(key))]
+
+    def recorded_attempt(self, manifest: int) -> int | None:
+        keys = self.store.names(f"{RECORDS}/{self.pipeline}", beginning=f"{manifest:010d}.")
+        return max((name.attempt for key in keys if (name := RecordName.parse(key))), default=None)
+
+    def record(self, name: RecordName) -> dict[str, Any] | None:
+        content = self.store.get(str(name))
+        try:
+            found = None if content is None else json.loads(content)
+        except ValueError:
+            return None
+        return found if isinstance(found, dict) else None
+
+    def has_objects(self, receipt: Receipt) -> bool:
+        return self.store.has({one.path: one.bytes for one in receipt.objects_of(self.name)})
+
+    def alike(self, before: Receipt, now: Receipt) -> bool:
+        """As slow as reading the published files: each must have the rows it was written with, and be of the format
+        and in the folder where it would be now."""
+        objects = before.objects_of(self.name)
+        if {_shelf(one) for one in objects} != {_shelf(one) for one in now.objects_of(self.name)}:
+            return False
+        return self.holds(before) and all(self._digest_at(one.path) == one.digest for one in objects)
+
+    def _digest_at(self, path: str) -> str | None:
+        try:
+            with self.store.open(path) as file:
+                return str(format_of(path).digest(file))
+        except (Unreadable, OSError):
+            return None
+
+    def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
+        """Steps 2 to 4: every object to its key, all durable, then the record, then the mark."""
+        objects = receipt.objects_of(self.name)
+        try:
+            self._refuse_too_many(receipt, len(objects))
+            moves = [Move(one.staged, one.path, one.bytes) for one in objects]
+            self.store.move_each(moves, fence, lambda: failpoint("publish.mid"))
+            self.store.sync(one.path for one in objects)
+            failpoint("publish.before_record")
+            fence()
+            self.write_record(receipt, ranges, database_id)
+        except BaseException:
+            with suppress(TidemarkError):
+                if not self.has_record(receipt):
+                    self.discard(receipt)
+            raise
+        failpoint("publish.before_mark")
+        mark()
+
+    def _refuse_too_many(self, receipt: Receipt, objects: int) -> None:
+        if objects > self.max_objects:
+            raise SinkRefused(
+                f"the manifest has {objects:,} objects, and at most {self.max_objects:,} are allowed (max_objects)",
+                next_step="nothing was published; write a coarser layout (by day instead of by hour), or larger "
+                "slices, or raise sinks.files.max_objects; then: "
+                f"tidemark retry {self.pipeline} --manifest {receipt.manifest_id}",
+                pipeline=self.pipeline,
+                manifest=receipt.manifest_id,
+                sink=self.name,
+            )
+
+    def write_record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> None:
+        name = RecordName(self.pipeline, receipt.manifest_id, receipt.attempt)
+        content = self.content_of_record(receipt, ranges, database_id)
+        self.store.put(str(name), json.dumps(content, indent=1, sort_keys=True).encode())
+
+    def discard(self, receipt: Receipt) -> None:
+        """The record goes first, so that no record ever names an object that is gone; staging goes last, so that what
+        dies on the way is found again by ``sweep``."""
+        self.store.delete([str(RecordName(self.pipeline, receipt.manifest_id, receipt.attempt))])
+        self.store.delete(one.path for one in receipt.objects_of(self.name))
+        self.clear_staging(receipt.manifest_id, receipt.attempt)
+
+    def staged_manifests(self) -> list[int]:
+        """Of all pipelines, and also those with an empty folder."""
+        return [int(name) for name in self.store.folders(STAGING) if name.isdecimal()]
+
+    def staged_attempts(self, manifest: int) -> list[int]:
+        return [int(name) for name in self.store.folders(manifest_staging(manifest)) if name.isdecimal()]
+
+    def clear_staging(self, manifest: int, attempt: int) -> None:
+        self.store.delete_folder(staging_folder(manifest, attempt))
+
+
+def _shelf(one: PublishedObject) -> tuple[str, str]:
+    """The folder of an object and the ending of its name: what a change of layout or format changes."""
+    folder, _, name = one.path.rpartition("/")
+    parsed = ObjectName.parse(name)
+    return folder, parsed.format if parsed else ""

@@ -1,0 +1,166 @@
+"""Rows of one Spark task to files in the attempt's staging folder, one folder of the lake per file.
+
+A file is encoded and handed to the store, which gives it its name when it is complete: what has a name is whole.
+``task`` names the try of the Spark task too, so a task that runs twice never meets its own files. Nothing is synced to
+disk here; publishing does that before it says anything to anybody.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.digest import Digest
+from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
+from tidemark.event_time import EARLIEST, INSTANT
+from tidemark.order import Order, SinkOrder
+from tidemark.paths import Layout, dead_letter_folder
+from tidemark.receipt import ObjectKind
+from tidemark.sinks.files.formats import open_format
+from tidemark.sinks.grouping import BESIDE, digest_of, grouped
+from tidemark.sinks.writer import StagedPart
+from tidemark.storage.base import ObjectStore
+from tidemark.storage.open import open_store
+
+MIB = 1024 * 1024
+TASK_BYTES = 256 * MIB  # Arrow bytes held by one task, all folders together
+FILE_BYTES = 128 * MIB  # Arrow bytes of one file: every format is smaller once compressed, so this bounds the file too
+FILE_ROWS = 2_000_000
+_PIECE_OVERHEAD = 256  # bytes that a column of a small piece costs beside its values (alignment, Python objects)
+
+
+@dataclass(frozen=True)
+class _Target:
+    kind: ObjectKind
+    topic: str
+    partition: int
+    folder: str
+
+
+@dataclass
+class _Held:
+    """What waits in memory for one file: rows, and beside them what the report needs to know of them."""
+
+    pieces: list[pa.Table] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+
+
+class FilesWriter:
+    """Collects rows per (topic, partition, folder) and stages a file when a limit is reached, the largest first."""
+
+    def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
+        self._format = open_format(sink.options["format"], sink.options["compression"])
+        self._name = sink.name
+        self._layout = Layout(sink.options["layout"])
+        self._pipeline = order.pipeline
+        self._task = task
+        self._max_objects: int = sink.options["max_objects"]
+        self._store = _store(sink)
+        self._folder = f"{order.staging}/{self._name}"
+        self._held: dict[_Target, _Held] = {}
+        self._bytes = 0
+        self._staged: list[StagedPart] = []
+        self._names = 0
+
+    def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
+        unit = self._layout.finest
+        period = pa.nulls(len(event_time), INSTANT) if unit == "none" else pc.floor_temporal(event_time, unit=unit)
+        for topic, partition, when, piece in grouped(rows, period):
+            folder = self._layout.folder(self._pipeline, topic, when or EARLIEST)
+            self._hold(_Target(ObjectKind.DATA, topic, partition, folder), piece)
+
+    def write_dead_letters(self, rows: pa.RecordBatch) -> None:
+        nothing = pa.nulls(rows.num_rows, INSTANT)
+        for topic, partition, _, piece in grouped(rows, nothing):
+            self._hold(_Target(ObjectKind.DEAD_LETTER, topic, partition, dead_letter_folder(topic)), piece)
+
+    def close(self) -> list[StagedPart]:
+        for target in list(self._held):
+            self._flush(target)
+        return self._staged
+
+    def abort(self) -> None:
+        self._held.clear()
+        with suppress(TidemarkError):  # never written, or the storage is gone: no receipt names it either way
+            self._store.delete([self._key(number) for number in range(self._names)])
+
+    def _hold(self, target: _Target, piece: pa.Table) -> None:
+        held = self._held.setdefault(target, _Held())
+        size = piece.nbytes + piece.num_columns * _PIECE_OVERHEAD
+        held.pieces.append(piece)
+        held.rows += piece.num_rows
+        held.bytes += size
+        self._bytes += size
+        if held.rows >= FILE_ROWS or held.bytes >= FILE_BYTES:
+            self._flush(target)
+        while self._bytes > TASK_BYTES:
+            self._flush(max(self._held, key=lambda one: self._held[one].bytes))
+
+    def _flush(self, target: _Target) -> None:
+        held = self._held.pop(target)
+        self._bytes -= held.bytes
+        measured = pa.concat_tables(held.pieces).combine_chunks()
+        table = measured.drop_columns(BESIDE.names)
+        number = self._names
+        self._names += 1
+        if number >= self._max_objects:
+            raise SinkRefused(
+                f"one task has made {number:,} files, and at most {self._max_objects:,} are allowed (max_objects)",
+                next_step="nothing was published; write a coarser layout (by day instead of by hour), or larger "
+                "slices, or raise sinks.files.max_objects; then: tidemark retry PIPELINE",
+                topic=target.topic, partition=target.partition, sink=self._name,
+            )  # fmt: skip
+        try:
+            rows, size, digest = self._write_file(number, table, digest_of(measured))
+        except OSError as error:
+            kind = AccessDenied if isinstance(error, PermissionError) else Unavailable
+            raise kind(
+                f"the sink {self._name} cannot stage a file: {error}",
+                next_step="free space or give this user the right to write, then: tidemark retry PIPELINE",
+                topic=target.topic, partition=target.partition, file=f"{self._store.root}/{self._key(number)}",
+            ) from error  # fmt: skip
+        offsets = pc.min_max(table.column("_offset")).as_py()
+        self._staged.append(
+            StagedPart(
+                sink=self._name,
+                kind=target.kind,
+                staged=f"{self._name}/{self._file_name(number)}",
+                folder=target.folder,
+                format=self._format.ending,
+                topic=target.topic,
+                partition=target.partition,
+                rows=rows,
+                bytes=size,
+                digest=str(digest),
+                first_offset=offsets["min"],
+                last_offset=offsets["max"],
+            )
+        )
+
+    def _write_file(self, number: int, table: pa.Table, measured: Digest) -> tuple[int, int, Digest]:
+        """Encode, and count what was encoded before it gets its name; its rows, bytes and digest."""
+        with self._store.create(self._key(number)) as file:
+            digest = self._format.write(table, measured, file)
+            size = file.seek(0, 2)
+            file.seek(0)
+            rows = self._format.count(file)
+        return rows, size, digest
+
+    def _key(self, number: int) -> str:
+        return f"{self._folder}/{self._file_name(number)}"
+
+    def _file_name(self, number: int) -> str:
+        return f"{self._task}-{number:05d}.{self._format.ending}"
+
+
+def _store(sink: SinkOrder) -> ObjectStore:
+    return open_store(sink.options["root"], sink.options.get("s3"))
+
+
+def has_staged(order: Order, sink: SinkOrder) -> bool:
+    """Whether a file of the attempt is complete."""
+    staged = _store(sink).list(f"{order.staging}/{sink.name}")
+    return any(not PurePosixPath(key).name.startswith(".") for key, _ in staged)

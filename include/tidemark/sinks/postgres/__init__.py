@@ -1,0 +1,1 @@
+"""A PostgreSQL table with one row per key."""

@@ -1,0 +1,314 @@
+"""Publishing into a PostgreSQL table with one row per key: staged rows are merged in one short transaction.
+
+The marker of a manifest is the fence: it names the attempt whose rows are in the table, and only a higher attempt may
+take its place. A row replaces another of its key when its version is greater: (``order_by``, incarnation, topic,
+partition, offset, attempt). So manifests may be merged in any order and any number of times, and the table is the same.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from tidemark.connections import Lookup
+from tidemark.database.client import ManifestDatabase
+from tidemark.decoders import decoder
+from tidemark.errors import Fenced, Unavailable, WorkFailed
+from tidemark.failpoints import failpoint
+from tidemark.manifest import Counts
+from tidemark.offsets import Range
+from tidemark.paths import RecordName
+from tidemark.receipt import ObjectKind, PublishedObject, Receipt
+from tidemark.sinks.base import Fence, Mark, Sink
+from tidemark.sinks.postgres.columns import columns_for, names, type_of
+from tidemark.sinks.postgres.connection import Connection, translated
+from tidemark.sinks.postgres.target import QUERIES, Parts, PostgresTarget, execute
+from tidemark.sinks.settings import PostgresSinkConfig
+
+IDLE_TIMEOUT_S = 10  # a paused process gives its locks back before another attempt has waited in vain for them (30 s)
+MERGES = 3  # tries of a merge that PostgreSQL broke off to resolve a deadlock
+
+
+class PostgresSink(Sink):
+    """One table of one pipeline, in the database that a connection names."""
+
+    merges = True
+
+    def __init__(self, pipeline: str, config: PostgresSinkConfig, lookup: Lookup) -> None:
+        super().__init__(pipeline, config.name)
+        self.config = config
+        self.target = f"connection {config.connection}, table {config.table}"
+        tag = sha256(f"{pipeline}/{config.name}/{config.table}".encode()).hexdigest()[:12]
+        self._table = PostgresTarget(pipeline, config, tag, lookup)
+        self._data = pa.schema([])
+        self._lives: list[tuple[str, int, int]] = []
+        self._shared: ManifestDatabase | None = None  # when the table lies in the manifest database itself
+
+    def claim(self, database_id: str) -> None:
+        if not self._table.has_support():
+            self._table.make_support()
+        self._table.rows("claim", database=database_id)
+        self.refuse_foreign(database_id)
+
+    def owner(self) -> str | None:
+        rows = self._table.kept("owner")
+        return rows[0]["database"] if rows else None
+
+    def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
+        rows = self._table.kept("records", pipeline=self.pipeline if own else None, above=above)
+        return [RecordName(row["pipeline"], row["manifest"], row["attempt"]) for row in rows]
+
+    def record(self, name: RecordName) -> dict[str, Any] | None:
+        marker = self._table.marker(name.manifest)
+        return marker["record"] if marker and marker["attempt"] == name.attempt else None
+
+    def recorded_attempt(self, manifest: int) -> int | None:
+        marker = self._table.marker(manifest)
+        return None if marker is None else int(marker["attempt"])
+
+    def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
+        counts = super().counts(receipt, ranges)
+        values = {**self._table.names, "manifest": receipt.manifest_id}
+        with translated(**self._table.context(manifest=receipt.manifest_id)):
+            [marker] = execute(self._merging_connection(), "marker", None, values)
+        return replace(counts, superseded=marker["superseded"], stale=marker["stale"])
+
+    def has_objects(self, receipt: Receipt) -> bool:
+        """The rows came with the marker; whether the table is still there."""
+        del receipt
+        return self.has_table()
+
+    def has_table(self) -> bool:
+        """Whether the table is there."""
+        return bool(self._table.columns())
+
+    def order(self, manifest: int, attempt: int) -> dict[str, Any]:
+        return {"staging": self._table.staging(manifest, attempt)}
+
+    def prepare(self, manifest: int, attempt: int, decode: Mapping[str, Any], database: ManifestDatabase) -> None:
+        """The table is there with the right columns and key, and the attempt has staging tables."""
+        self._data = decoder(decode).schema
+        self._lives = database.incarnations(manifest)
+        self._table.check(self._data, decode.get("tombstones") or [])
+        lock = database.attempt_lock(manifest, attempt)
+        seen = self._table.rows("same_database", lock=lock)[0]
+        self._shared = database if seen["same"] and seen["user"] == database.user() else None
+        self._table.create_staging(manifest, attempt, self._data)
+
+    def rehearse(self, decode: Mapping[str, Any]) -> None:
+        """Do what an attempt does before Spark starts, and take it back; raises what a person must mend."""
+        data = decoder(decode).schema
+        with self._table.undone():
+            if not self._table.has_support():
+                self._table.make_support()
+            self._table.check(data, decode.get("tombstones") or [])
+            self._table.create_staging(0, 0, data)
+
+    def staged_manifests(self) -> list[int]:
+        return sorted({manifest for manifest, _ in self._table.staged()})
+
+    def staged_attempts(self, manifest: int) -> list[int]:
+        return sorted(attempt for of, attempt in self._table.staged() if of == manifest)
+
+    def clear_staging(self, manifest: int, attempt: int) -> None:
+        self._table.drop_staging(manifest, attempt)
+
+    def discard(self, receipt: Receipt) -> None:
+        """Staging only: merged rows cannot be taken out again, a higher attempt replaces them."""
+        self.clear_staging(receipt.manifest_id, receipt.attempt)
+
+    def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
+        """Steps 2 to 4: one transaction takes the marker and merges the rows; the mark is in it or after it."""
+        fence()
+        for number in range(1, MERGES + 1):
+            try:
+                self._put(receipt, ranges, database_id, fence, mark)
+            except _BrokenOff as broken_off:
+                if number == MERGES:
+                    raise broken_off.error from None
+            except Unavailable:
+                if self._shared is not None or not self._was_committed(receipt):
+                    raise
+                break  # the answer to our COMMIT was lost, the COMMIT was not
+            else:
+                break
+        if self._shared is None:
+            failpoint("publish.before_mark")
+            mark()
+
+    def _put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
+        with self._transaction(receipt) as connection:
+            if self._take_marker(connection, receipt, ranges, database_id):
+                failpoint("publish.mid")
+                self._merge(connection, receipt)
+                fence()  # it took its time: whoever lost its session meanwhile may have been given up by a person
+            failpoint("publish.before_record")
+            if self._shared is not None:
+                failpoint("publish.before_mark")
+                mark()
+
+    def _merging_connection(self) -> Connection:
+        return self._shared.connection if self._shared else self._table.connected()
+
+    @contextmanager
+    def _transaction(self, receipt: Receipt) -> Iterator[Connection]:
+        context = self._table.context(manifest=receipt.manifest_id, attempt=receipt.attempt)
+        connection = self._merging_connection()
+        transaction = self._shared.transaction() if self._shared else connection.transaction()
+        with translated(**context), transaction:
+            try:
+                limit = {"name": "idle_in_transaction_session_timeout", "value": f"{IDLE_TIMEOUT_S}s"}
+                execute(connection, "set_local", None, limit)
+                yield connection
+            except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure) as why:
+                raise _BrokenOff(context) from why
+
+    def _take_marker(self, connection: Connection, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> bool:
+        """Step 2, the fence: False when this attempt has its marker already; ``Fenced`` when a higher one has."""
+        content = self.content_of_record(receipt, ranges, database_id)
+        values = {**self._table.names, "manifest": receipt.manifest_id, "attempt": receipt.attempt}
+        if execute(connection, "fence", None, {**values, "record": Jsonb(content)}):
+            return True
+        marker = execute(connection, "marker", None, values)[0]
+        if marker["attempt"] == receipt.attempt and marker["record"]["digest"] == content["digest"]:
+            return False
+        raise Fenced(
+            f"attempt {receipt.attempt} is fenced: attempt {marker['attempt']} has its rows in the table",
+            next_step="nothing to do here: the newer attempt does the work",
+            **self._table.context(manifest=receipt.manifest_id),
+        )
+
+    def _merge(self, connection: Connection, receipt: Receipt) -> None:
+        """Step 3: rows into the table, dead letters beside it; what came out of staging must be what went in."""
+        values = {
+            **self._table.names, **self._lives_as_arrays(), "manifest": receipt.manifest_id, "attempt": receipt.attempt,
+        }  # fmt: skip
+        rows, dead = self._staged(receipt, ObjectKind.DATA), self._staged(receipt, ObjectKind.DEAD_LETTER)
+        parts = self._parts(receipt)
+        [merged] = execute(connection, "merge", parts, {**values, "tasks": _tasks(rows)})
+        execute(connection, "forget_dead_letters", None, values)
+        statement = sql.SQL(QUERIES["bury"]).format(**parts)
+        buried = connection.execute(statement, {**values, "tasks": _tasks(dead)}).rowcount
+        if (merged["staged"], buried) != (_sum(rows), _sum(dead)):
+            raise WorkFailed(
+                f"staging holds {merged['staged']:,} rows and {buried:,} dead letters, the receipt says "
+                f"{_sum(rows):,} and {_sum(dead):,}",
+                next_step="the server may have crashed, which empties staging; nothing was applied: "
+                f"tidemark retry {self.pipeline}",
+                **self._table.context(manifest=receipt.manifest_id),
+            )
+        superseded, stale = merged["staged"] - merged["newest"], merged["newest"] - merged["merged"]
+        execute(connection, "note_merge", None, {**values, "superseded": superseded, "stale": stale})
+
+    def _staged(self, receipt: Receipt, kind: ObjectKind) -> list[PublishedObject]:
+        return [one for one in receipt.objects_of(self.name) if one.kind is kind]
+
+    def _lives_as_arrays(self) -> dict[str, Any]:
+        topics, partitions, incarnations = zip(*self._lives, strict=True) if self._lives else ((), (), ())
+        return {"topics": list(topics), "partitions": list(partitions), "incarnations": list(incarnations)}
+
+    def _parts(self, receipt: Receipt) -> Parts:
+        """The identifiers of the merge: table, staging, columns, and versions of all three kinds of rows."""
+        columns = [one.name for one in columns_for(self._data, self.config.key)]
+        changed = [sql.Identifier(one) for one in columns if one not in self.config.key]
+        return {
+            **self._table.staging_parts(receipt.manifest_id, receipt.attempt),
+            "table": self._table.identifier,
+            "key": names(self.config.key),
+            "columns": names(columns),
+            "assignments": sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(one) for one in changed),
+            "staged_version_descending": sql.SQL(", ").join(
+                sql.SQL("{} DESC").format(one) for one in self._version("s")
+            ),
+            "staged_version": sql.SQL(", ").join(self._version("s")),
+            "table_version": sql.SQL(", ").join(self._version("t")),
+            "new_version": sql.SQL(", ").join(self._version("excluded")),
+        }
+
+    def _version(self, rows: str) -> list[sql.Composable]:
+        """The columns of a version, the most telling first; text is compared by its bytes, whatever the language."""
+        texts = {"_topic", *(one.name for one in self._data if type_of(one.type) == "text")}
+        first = [self.config.order_by] if self.config.order_by else []
+        by_bytes = {True: sql.SQL(' COLLATE "C"'), False: sql.SQL("")}
+        return [
+            sql.SQL("{}{}").format(sql.Identifier(rows, one), by_bytes[one in texts])
+            for one in [*first, "_incarnation", "_topic", "_partition", "_offset", "_attempt"]
+        ]
+
+    def _was_committed(self, receipt: Receipt) -> bool:
+        """Ask again on a new connection: an answer that was lost says nothing about what was done."""
+        self._table.forget_connection()
+        with suppress(Unavailable):
+            return self.has_record(receipt)
+        return False
+
+    def write_record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> None:
+        content = Jsonb(self.content_of_record(receipt, ranges, database_id))
+        self._table.rows("fence", manifest=receipt.manifest_id, attempt=receipt.attempt, record=content)
+
+    def alike(self, before: Receipt, now: Receipt) -> bool:
+        """Whether every key staged now is in the table, in this version or a newer one."""
+        if not self.has_record(before):
+            return False
+        tasks = _tasks(self._staged(now, ObjectKind.DATA))
+        [found] = self._table.rows("count_lacking", self._parts(now), **self._lives_as_arrays(), tasks=tasks)
+        dead = _sum(self._staged(now, ObjectKind.DEAD_LETTER))
+        return bool(found["lacking"] == 0 and self.dead_letters(now.manifest_id) == dead)
+
+    def row_at(self, manifest: int, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
+        """Key, ``_attempt`` and ``_deleted`` of the row a record became; None when a newer one of its key is there."""
+        parts: Parts = {"table": self._table.identifier, "key": names(self.config.key)}
+        place: dict[str, Any] = {"manifest": manifest, "topic": topic, "partition": partition, "offset": offset}
+        rows = self._table.rows("row_at", parts, **place)
+        return rows[0] if rows else None
+
+    def dead_letter_at(self, manifest: int, topic: str, partition: int, offset: int) -> str | None:
+        """Why a record is a dead letter; None when it is not."""
+        place: dict[str, Any] = {"manifest": manifest, "topic": topic, "partition": partition, "offset": offset}
+        rows = self._table.rows("dead_letter_at", **place)
+        return rows[0]["reason"] if rows else None
+
+    def dead_letters(self, manifest: int) -> int:
+        """How many dead letters of a manifest are kept."""
+        return int(self._table.rows("count_dead_letters", manifest=manifest)[0]["rows"])
+
+    def dead_letters_by_manifest(self) -> dict[int, int]:
+        """How many dead letters of each manifest, of any pipeline, are kept beside this table."""
+        return {row["manifest"]: row["rows"] for row in self._table.kept("dead_letters_by_manifest")}
+
+    def superseded(self) -> dict[int, int]:
+        """Of each manifest of this pipeline: how many of its rows a newer one of the same manifest replaced."""
+        return {row["manifest"]: row["superseded"] for row in self._table.kept("superseded")}
+
+    def rows_by_manifest(self) -> dict[int, list[dict[str, Any]]]:
+        """Of each manifest the table has rows of, per partition and attempt: first and last offset, number."""
+        found: dict[int, list[dict[str, Any]]] = {}
+        for row in self._table.rows("rows_by_manifest", {"table": self._table.identifier}):
+            found.setdefault(row["manifest"], []).append(row)
+        return found
+
+
+class _BrokenOff(Exception):
+    """PostgreSQL broke a merge off; the same merge may be tried again."""
+
+    def __init__(self, context: dict[str, Any]) -> None:
+        self.error = Unavailable(
+            f"PostgreSQL broke the merge off {MERGES} times to resolve a deadlock",
+            next_step=f"nothing was applied; another session changes these rows. tidemark retry {context['pipeline']}",
+            **context,
+        )
+        super().__init__()
+
+
+def _tasks(parts: Sequence[PublishedObject]) -> list[str]:
+    return sorted({one.staged for one in parts})
+
+
+def _sum(parts: Sequence[PublishedObject]) -> int:
+    return sum(one.rows for one in parts)

@@ -1,0 +1,194 @@
+"""What lies in the target database: the table, what Tidemark keeps beside it, and the staging of attempts."""
+
+import re
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pyarrow as pa
+from psycopg import sql
+
+from tidemark.connections import Lookup
+from tidemark.database.named_sql import named_queries
+from tidemark.errors import AccessDenied, SinkRefused
+from tidemark.sinks.postgres.columns import STAGED, Column, columns_for, ddl_add, ddl_create, refuse_misfits, type_of
+from tidemark.sinks.postgres.connection import Connection, Locked, connect, conninfo, translated
+from tidemark.sinks.postgres.writer import DEAD, SCHEMA
+from tidemark.sinks.settings import PostgresSinkConfig
+
+QUERIES = named_queries("tidemark.sinks.postgres", "queries.sql")
+DROP_TIMEOUT_S = 2  # staging that somebody still writes to is left for the next sweep
+_STAGING = re.compile(r"staging_(?P<manifest>\d{10,})_(?P<attempt>\d{4,})_(?P<tag>[0-9a-f]{12})")
+
+Parts = dict[str, sql.Composable]
+
+
+def execute(connection: Connection, query: str, parts: Parts | None, values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Run a named statement with its identifiers and values; its rows."""
+    statement = sql.SQL(QUERIES[query]).format(**parts) if parts else QUERIES[query]
+    cursor = connection.execute(statement, values)
+    return cursor.fetchall() if cursor.description else []
+
+
+class PostgresTarget:
+    """One table as one sink of one pipeline sees it; ``tag`` tells its staging from that of other sinks.
+
+    The connection is opened when it is first needed, and anew when it was lost.
+    """
+
+    def __init__(self, pipeline: str, config: PostgresSinkConfig, tag: str, lookup: Lookup) -> None:
+        self.config = config
+        self.table = config.table
+        self.identifier = sql.Identifier(*config.table.split("."))
+        self.names = {"target": config.table, "pipeline": pipeline, "sink": config.name}
+        self._tag = tag
+        self._lookup = lookup
+        self._connection: Connection | None = None
+
+    def context(self, **more: object) -> dict[str, Any]:
+        """What every error about this table says."""
+        return {"pipeline": self.names["pipeline"], "sink": self.config.name, "table": self.table, **more}
+
+    def connected(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            secret = conninfo(self.config.connection, self._lookup)
+            self._connection = connect(secret, self.config.connection, **self.context())
+            weakref.finalize(self, self._connection.close)
+        return self._connection
+
+    def forget_connection(self) -> None:
+        """The next statement goes over a new one."""
+        if self._connection is not None:
+            self._connection.close()
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """All that is done inside is rolled back in the end: to see whether it could be done."""
+        with translated(**self.context()), self.connected().transaction(force_rollback=True):
+            yield
+
+    def rows(self, query: str, parts: Parts | None = None, **values: object) -> list[dict[str, Any]]:
+        """A statement in a transaction of its own, or in the open one."""
+        with translated(**self.context()):
+            return execute(self.connected(), query, parts, {**self.names, **values})
+
+    def kept(self, query: str, **values: object) -> list[dict[str, Any]]:
+        """As ``rows``, of a statement about Tidemark's own tables: none while those are not there."""
+        return self.rows(query, None, **values) if self.has_support() else []
+
+    def has_support(self) -> bool:
+        """Whether Tidemark's own tables are there."""
+        return bool(self.rows("has_support")[0]["there"])
+
+    def make_support(self) -> None:
+        """Create Tidemark's own tables; safe to repeat and to race."""
+        try:
+            with translated(**self.context()), self.connected().transaction():
+                execute(self.connected(), "lock_support", None, {})
+                if not execute(self.connected(), "has_schema", None, {})[0]["there"]:
+                    execute(self.connected(), "create_schema", None, {})
+                self.connected().execute(QUERIES["support"])
+        except AccessDenied as denied:
+            raise AccessDenied(
+                f"the schema {SCHEMA} cannot be made: {denied.what}",
+                next_step=f"have an owner of the database run: CREATE SCHEMA {SCHEMA} AUTHORIZATION USER, with the "
+                "user of the connection; then try again",
+                **self.context(),
+            ) from denied
+
+    def marker(self, manifest: int) -> dict[str, Any] | None:
+        """What was published last of a manifest."""
+        rows = self.kept("marker", manifest=manifest)
+        return rows[0] if rows else None
+
+    def columns(self) -> list[Column]:
+        """The table's columns in their order; none when there is no such table."""
+        rows = self.rows("columns", table=self.table)
+        return [Column(row["name"], row["type"], row["not_null"], row["filled"]) for row in rows]
+
+    def check(self, data: pa.Schema, tombstones: Sequence[str]) -> None:
+        """Raise ``SinkRefused`` or ``AccessDenied`` unless rows of ``data`` can be merged into the table.
+
+        With ``auto_create`` the table and missing columns are made.
+        """
+        wanted = columns_for(data, self.config.key)
+        if _missing(wanted, self.columns()):
+            self._complete(wanted)
+        found = self.columns()
+        emptied = [one.name for one in data if tombstones and one.name not in tombstones]
+        refuse_misfits(wanted, found, emptied, self.context())
+        if not self.rows("has_unique_key", table=self.table, key=sorted(self.config.key)):
+            key = ", ".join(self.config.key)
+            raise SinkRefused(
+                f"the table has no unique key over just ({key}), so there may be several rows of a key",
+                next_step=f"run in its database: ALTER TABLE {self.table} ADD UNIQUE ({key}); or correct the key",
+                **self.context(),
+            )
+        right = self.rows("may_write", table=self.table)[0]
+        if not right["allowed"]:
+            raise AccessDenied(
+                f"user {right['user']} may not read and write the table",
+                next_step=f"run in its database: GRANT SELECT, INSERT, UPDATE ON {self.table} TO {right['user']}",
+                **self.context(),
+            )
+
+    def _complete(self, wanted: Sequence[Column]) -> None:
+        """Make the table or its missing columns; by one process at a time, since all slices of a first run ask."""
+        with translated(**self.context()), self.connected().transaction():
+            execute(self.connected(), "lock_support", None, {})
+            found = self.columns()
+            missing = _missing(wanted, found)
+            if not missing:
+                return
+            ddl = ddl_add(self.identifier, missing) if found else ddl_create(self.identifier, wanted, self.config.key)
+            if self.config.auto_create:
+                self.connected().execute(ddl)
+                return
+            listed = ", ".join(one.name for one in missing)
+            raise SinkRefused(
+                f"the table has no column {listed}" if found else "the table does not exist",
+                next_step=f"run in its database: {ddl.as_string(self.connected())}; or write auto_create: true",
+                **self.context(),
+            )
+
+    # staging
+
+    def staging(self, manifest: int, attempt: int) -> str:
+        """The name of the table that takes an attempt's rows; that of its dead letters ends in ``_dead``."""
+        return f"staging_{manifest:010d}_{attempt:04d}_{self._tag}"
+
+    def staging_parts(self, manifest: int, attempt: int) -> Parts:
+        """Both staging tables as identifiers."""
+        name = self.staging(manifest, attempt)
+        return {"staging": sql.Identifier(SCHEMA, name), "staging_dead": sql.Identifier(SCHEMA, name + DEAD)}
+
+    def create_staging(self, manifest: int, attempt: int, data: pa.Schema) -> None:
+        """Empty staging tables for rows of ``data``."""
+        staged = [Column("_task", "text"), *(Column(name, kind) for name, kind in STAGED.items())]
+        columns = [*staged, *(Column(one.name, type_of(one.type)) for one in data)]
+        listed = sql.SQL(", ").join(
+            sql.SQL("{} {}").format(sql.Identifier(one.name), sql.SQL(one.type)) for one in columns
+        )
+        parts = self.staging_parts(manifest, attempt)
+        with translated(**self.context(manifest=manifest)), self.connected().transaction():
+            self.connected().execute(sql.SQL(QUERIES["create_staging"]).format(**parts, columns=listed))
+
+    def staged(self) -> Iterator[tuple[int, int]]:
+        """(manifest, attempt) of every staging table of this sink."""
+        for row in self.rows("staging_tables"):
+            match = _STAGING.fullmatch(row["name"])
+            if match and match["tag"] == self._tag:
+                yield int(match["manifest"]), int(match["attempt"])
+
+    def drop_staging(self, manifest: int, attempt: int) -> None:
+        """Left alone while somebody holds it, such as a paused task that still copies; ``sweep`` finds it again."""
+        statement = sql.SQL(QUERIES["drop_staging"]).format(**self.staging_parts(manifest, attempt))
+        with suppress(Locked), translated(**self.context()), self.connected().transaction():
+            execute(self.connected(), "set_local", None, {"name": "lock_timeout", "value": f"{DROP_TIMEOUT_S}s"})
+            self.connected().execute(statement)
+
+
+def _missing(wanted: Sequence[Column], found: Sequence[Column]) -> list[Column]:
+    there = {one.name for one in found}
+    return [one for one in wanted if one.name not in there]

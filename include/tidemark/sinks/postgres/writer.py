@@ -1,0 +1,160 @@
+"""Rows of one Spark task into the attempt's staging tables, by COPY: one transaction, committed when the task is done.
+
+Each row carries the task that wrote it. A task that runs twice leaves its rows twice, and the receipt names the one
+that counts; publishing looks at no other rows.
+"""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from io import BytesIO
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg import sql
+from pyarrow import csv
+
+from tidemark.connections import from_environment
+from tidemark.digest import Digest
+from tidemark.errors import WorkFailed
+from tidemark.event_time import INSTANT
+from tidemark.order import Order, SinkOrder
+from tidemark.receipt import ObjectKind
+from tidemark.sinks.grouping import BESIDE, digest_of, grouped
+from tidemark.sinks.postgres.connection import connect, conninfo, translated
+from tidemark.sinks.writer import StagedPart
+
+SCHEMA = "tidemark_target"
+DEAD = "_dead"  # the ending of the staging table that takes dead letters
+_CSV = csv.WriteOptions(include_header=False, quoting_style="all_valid")
+
+
+class PostgresWriter:
+    """Copies rows as they come; nothing is held but the counts of each partition."""
+
+    def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
+        self._name = sink.name
+        self._task = task
+        self._options = sink.options
+        self._context = {"pipeline": order.pipeline, "manifest": order.manifest_id, "sink": sink.name}
+        self._copies: dict[ObjectKind, _Copy] = {}
+
+    def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
+        del event_time
+        if "_deleted" not in rows.schema.names:
+            rows = rows.append_column("_deleted", pa.repeat(False, rows.num_rows))
+        self._take(ObjectKind.DATA, rows.drop_columns(["_key"]))
+
+    def write_dead_letters(self, rows: pa.RecordBatch) -> None:
+        self._take(ObjectKind.DEAD_LETTER, rows)
+
+    def close(self) -> list[StagedPart]:
+        return [part for copy in self._copies.values() for part in copy.close(self._name, self._options["table"])]
+
+    def abort(self) -> None:
+        for copy in self._copies.values():
+            copy.abort()
+
+    def _take(self, kind: ObjectKind, rows: pa.RecordBatch) -> None:
+        if kind not in self._copies:
+            table = self._options["staging"] + (DEAD if kind is ObjectKind.DEAD_LETTER else "")
+            self._copies[kind] = _Copy(kind, self._options["connection"], table, self._task, rows, self._context)
+        self._copies[kind].write(rows)
+
+
+class _Copy:
+    """One COPY into one staging table, open until the task ends."""
+
+    def __init__(
+        self, kind: ObjectKind, connection: str, table: str, task: str, rows: pa.RecordBatch, context: dict[str, Any]
+    ) -> None:
+        self._kind = kind
+        self._task = task
+        self._context = context
+        self._counts: dict[tuple[str, int], list[Any]] = {}
+        self._connection = connect(conninfo(connection, from_environment), connection, **context)
+        columns = sql.SQL(", ").join(map(sql.Identifier, ["_task", *rows.schema.names]))
+        statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(sql.Identifier(SCHEMA, table), columns)
+        with translated(**context):
+            self._connection.autocommit = False
+            self._cursor = self._connection.cursor()
+            self._copying = self._cursor.copy(statement)
+            self._copy = self._copying.__enter__()
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, INSTANT)):
+            text = _as_csv(piece.drop_columns(BESIDE.names), self._task)
+            with translated(**self._context):
+                self._copy.write(text)
+            offsets = pc.min_max(piece.column("_offset")).as_py()
+            self._counts.setdefault((topic, partition), []).append(
+                (piece.num_rows, len(text), digest_of(piece), offsets["min"], offsets["max"])
+            )
+
+    def close(self, sink: str, table: str) -> list[StagedPart]:
+        with translated(**self._context):
+            self._copying.__exit__(None, None, None)
+            copied = self._cursor.rowcount
+            self._connection.commit()
+            self._connection.close()
+        parts = [self._part(sink, table, *place, pieces) for place, pieces in self._counts.items()]
+        if sum(one.rows for one in parts) != copied:
+            raise WorkFailed(f"PostgreSQL took {copied:,} rows of {sum(one.rows for one in parts):,}",
+                             next_step="nothing is published; retry, and report it if it happens again",
+                             **self._context)  # fmt: skip
+        return parts
+
+    def _part(self, sink: str, table: str, topic: str, partition: int, pieces: list[Any]) -> StagedPart:
+        rows, sizes, digests, lowest, highest = zip(*pieces, strict=True)
+        return StagedPart(
+            sink=sink, kind=self._kind, staged=self._task, folder=table, format=None, topic=topic, partition=partition,
+            rows=sum(rows), bytes=sum(sizes), digest=str(sum(digests, Digest.zero())), first_offset=min(lowest),
+            last_offset=max(highest),
+        )  # fmt: skip
+
+    def abort(self) -> None:
+        """Closing the connection rolls back whatever COPY has taken."""
+        given_up = WorkFailed("the task was given up")
+        with suppress(Exception):
+            self._copying.__exit__(WorkFailed, given_up, None)
+        self._connection.close()
+
+
+def has_staged(order: Order, sink: SinkOrder) -> bool:
+    """Whether a task of the attempt has committed rows."""
+    del order
+    connection = sink.options["connection"]
+    statement = sql.SQL("SELECT 1 FROM {} LIMIT 1").format(sql.Identifier(SCHEMA, sink.options["staging"]))
+    with connect(conninfo(connection, from_environment), connection) as opened:
+        try:
+            return opened.execute(statement).fetchone() is not None
+        except psycopg.errors.UndefinedTable:
+            return False
+
+
+def _as_csv(rows: pa.Table, task: str) -> bytes:
+    """Rows as PostgreSQL's COPY reads them: every value in quotes, NULL as nothing."""
+    columns = [pa.repeat(task, rows.num_rows), *(_as_text(column.combine_chunks()) for column in rows.columns)]
+    out = BytesIO()
+    csv.write_csv(pa.Table.from_arrays(columns, names=["_task", *rows.schema.names]), out, _CSV)
+    return out.getvalue()
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    if pa.types.is_binary(column.type):
+        return _each(column, lambda value: "\\x" + value.hex())
+    if pa.types.is_nested(column.type):
+        return _each(column, lambda value: json.dumps(value, default=_json_value))
+    return column.cast(pa.string()) if pa.types.is_decimal(column.type) else column
+
+
+def _each(column: pa.Array, text: Callable[[Any], str]) -> pa.Array:
+    values = column.to_pylist(maps_as_pydicts="strict") if pa.types.is_nested(column.type) else column.to_pylist()
+    return pa.array([None if value is None else text(value) for value in values], pa.string())
+
+
+def _json_value(value: Any) -> str:
+    """Bytes as hexadecimal digits, as in a column of bytes; dates and numbers as their text."""
+    return "\\x" + value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,1 @@
+"""Where records come from: one folder per kind, and the registry."""

@@ -1,0 +1,90 @@
+"""How ``starting_offsets`` is written: a word, a time, a consumer group's name, or an offset for every partition."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, StrictInt, WithJsonSchema
+
+from tidemark.config import values
+from tidemark.config.base import Section, Topic
+from tidemark.config.values import wrong
+
+LAST_OFFSET: Final = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class CommittedOffsets:
+    """Start where a consumer group has committed."""
+
+    group: str
+
+
+@dataclass(frozen=True)
+class ExplicitOffsets:
+    """Start at these offsets, by topic and partition."""
+
+    offsets: Mapping[str, Mapping[int, int]]
+
+
+Partition = Annotated[int, BeforeValidator(values.partition)]
+Offset = Annotated[StrictInt, Field(ge=0, le=LAST_OFFSET)]
+
+
+class StartingPoint(Section):
+    """``starting_offsets`` as it is written when it is neither a word nor a time: exactly one key."""
+
+    group: Annotated[str, AfterValidator(values.group)] | None = Field(
+        default=None, description="A consumer group that has stopped: start where it has committed."
+    )
+    offsets: dict[Topic, dict[Partition, Offset]] | None = Field(
+        default=None, description="An offset for every partition, by topic and partition."
+    )
+
+    def settings(self) -> CommittedOffsets | ExplicitOffsets:
+        match self.group, self.offsets:
+            case str() as group, None:
+                return CommittedOffsets(group)
+            case None, dict() as offsets:
+                return ExplicitOffsets(offsets)
+            case _:
+                raise wrong("must hold one key: group or offsets")
+
+
+def _starting_offsets(value: object) -> str | datetime | CommittedOffsets | ExplicitOffsets:
+    words = ("earliest", "latest")
+    if isinstance(value, Mapping):
+        return StartingPoint.model_validate(value).settings()
+    shapes = ("{group: NAME}", "{offsets: {TOPIC: {PARTITION: OFFSET}}}")
+    return value if isinstance(value, str) and value in words else values.moment(value, words, shapes)
+
+
+_PARTITIONS: Final[dict[str, Any]] = {
+    "type": "object",
+    "propertyNames": {"pattern": values.PARTITION_PATTERN},
+    "additionalProperties": {"type": "integer", "minimum": 0, "maximum": LAST_OFFSET},
+}
+StartingOffsets = Annotated[
+    Literal["earliest", "latest"] | datetime | CommittedOffsets | ExplicitOffsets,
+    PlainValidator(_starting_offsets, json_schema_input_type=StartingPoint),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["earliest", "latest"]},
+                {"type": "string", "format": "date-time"},
+                {
+                    "type": "object",
+                    "properties": {
+                        "group": {"type": "string", "minLength": 1, "maxLength": 255, "default": None},
+                        "offsets": {"type": "object", "additionalProperties": _PARTITIONS, "default": None},
+                    },
+                    "additionalProperties": False,
+                    "minProperties": 1,
+                    "maxProperties": 1,
+                },
+            ],
+            "examples": ["earliest", "2024-01-31T00:00:00Z", {"group": "connect-flights"}],
+        }
+    ),
+]

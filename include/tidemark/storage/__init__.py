@@ -1,0 +1,1 @@
+"""Where objects lie: a folder of this machine, or a prefix of an S3 bucket."""

@@ -1,0 +1,242 @@
+"""A lake root in a local folder: objects are files, keys their paths.
+
+Nothing here overwrites by accident: ``put_if_absent`` creates or says no, ``move`` is repeatable. Every ``OSError``
+leaves as one of our errors with the path and the next step; only ``create`` and ``open`` hand it on, to callers who
+know which rows it is about.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+from uuid import uuid4
+
+from tidemark.errors import AccessDenied, TidemarkError, Unavailable, WorkFailed
+from tidemark.storage.base import Move
+
+SYNC_THREADS = 8  # an fsync waits for the disk, not for a core
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _translate(error, path) from error
+
+
+def _translate(error: OSError, path: Path) -> TidemarkError:
+    what = f"{error.strerror}: {error.filename or path}"
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+            return Unavailable(
+                f"the disk under the lake is full ({what})",
+                next_step="free some space, then run: tidemark retry PIPELINE; nothing is published half",
+            )
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return AccessDenied(
+                f"the lake cannot be written ({what})", next_step="give this user the right, or change sinks.files.root"
+            )
+        case _:
+            return WorkFailed(f"the lake failed ({what})", next_step="look at the file system, then: tidemark retry")
+
+
+class LocalStore:
+    """A lake root in a local folder; ``move`` is a rename, ``sync`` makes files and folders durable."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._root = Path(root)
+
+    def check(self) -> None:
+        """A link is made or not made: every local file system keeps what this store relies on."""
+
+    def _path(self, key: str) -> Path:
+        path = self._root / key
+        if Path(key).is_absolute() or ".." in Path(key).parts:
+            raise WorkFailed(f"the key {key} leaves the lake root {self.root}", next_step="this is a defect; report it")
+        return path
+
+    def put_if_absent(self, key: str, content: bytes) -> bool:
+        """Create the object whole and durable, or return False when the key is taken."""
+        path = self._path(key)
+        with _translated(path):
+            temporary = self._write_beside(path, content)
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return False
+            finally:
+                temporary.unlink()
+            _sync_folder(path.parent)
+        return True
+
+    def put(self, key: str, content: bytes) -> None:
+        """Write the object whole and durable, replacing what is there."""
+        path = self._path(key)
+        with _translated(path):
+            self._write_beside(path, content).replace(path)
+            _sync_folder(path.parent)
+
+    def _write_beside(self, path: Path, content: bytes) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{uuid4().hex}")
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        return temporary
+
+    def get(self, key: str) -> bytes | None:
+        path = self._path(key)
+        with _translated(path):
+            try:
+                return path.read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def size(self, key: str) -> int | None:
+        path = self._path(key)
+        with _translated(path):
+            try:
+                return path.stat().st_size
+            except FileNotFoundError:
+                return None
+
+    @contextmanager
+    def create(self, key: str) -> Iterator[BinaryIO]:
+        """A file to write and read back; it has its name when the block ends, not durable, and none after an error."""
+        path = self._path(key)
+        partial = path.with_name(f".{path.name}")
+        try:
+            with _opened(partial) as file:
+                yield file
+            partial.replace(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+    def open(self, key: str) -> BinaryIO:
+        """The object for reading; ``FileNotFoundError`` when it is not there."""
+        return self._path(key).open("rb")
+
+    def has(self, sizes: Mapping[str, int]) -> bool:
+        """Whether each of the keys holds an object of so many bytes."""
+        return all(self.size(key) == size for key, size in sizes.items())
+
+    def move_each(self, moves: Iterable[Move], before: Callable[[], None], after: Callable[[], None]) -> None:
+        """One after the other: ``before`` may raise and so stop it, ``after`` follows each object that is put."""
+        for one in moves:
+            before()
+            self.move(one.staged, one.key, one.size)
+            after()
+
+    def move(self, staged: str, key: str, size: int) -> None:
+        """Put a staged object at its key; done before means an object of ``size`` bytes is there and none is staged."""
+        source, target = self._path(staged), self._path(key)
+        with _translated(source):
+            while True:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    source.rename(target)
+                except FileNotFoundError:
+                    if self.size(key) == size:
+                        return
+                    if source.exists():
+                        continue  # another process pruned the empty folder between our two calls
+                    raise
+                return
+
+    def sync(self, keys: Iterable[str]) -> None:
+        paths = [self._path(key) for key in keys]
+        folders = {parent for path in paths for parent in path.parents if parent.is_relative_to(self._root)}
+        with _translated(self._root), ThreadPoolExecutor(SYNC_THREADS) as pool:
+            list(pool.map(_sync_file, paths))
+            list(pool.map(_sync_folder, folders))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove objects, and folders that became empty; what is not there is not an error."""
+        for key in keys:
+            path = self._path(key)
+            with _translated(path):
+                path.unlink(missing_ok=True)
+                self._prune(path.parent)
+
+    def _prune(self, folder: Path) -> None:
+        while folder != self._root and folder.is_relative_to(self._root):
+            try:
+                folder.rmdir()
+            except OSError:  # not empty, or gone already
+                return
+            folder = folder.parent
+
+    def delete_folder(self, key: str) -> None:
+        folder = self._path(key)
+        with _translated(folder):
+            while folder.exists():
+                try:
+                    shutil.rmtree(folder)
+                except OSError as busy:  # somebody else removes it too, or a paused task still writes to it
+                    if busy.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                        raise
+            self._prune(folder.parent)
+
+    def folders(self, prefix: str) -> list[str]:
+        """The names of the folders directly below a folder, sorted; none when it is not there."""
+        path = self._path(prefix)
+        with _translated(path):
+            return sorted(one.name for one in path.iterdir() if one.is_dir()) if path.is_dir() else []
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """(key, bytes) of every object below a folder, in no order; a folder that is not there has none."""
+        for folder, _, names in os.walk(self._path(prefix), onerror=_refuse_unreadable):
+            for name in names:
+                path = Path(folder, name)
+                try:
+                    yield path.relative_to(self._root).as_posix(), path.stat().st_size
+                except FileNotFoundError:
+                    continue
+
+    def names(self, folder: str, *, beginning: str = "", after: str = "") -> Iterator[str]:
+        """Keys directly in a folder, of files and folders, in no order; a folder that is not there has none."""
+        try:
+            entries = os.scandir(self._path(folder))
+        except OSError as error:
+            _refuse_unreadable(error)
+            return
+        with entries:
+            for entry in entries:
+                if entry.name.startswith(beginning) and entry.name > after:
+                    yield f"{folder}/{entry.name}"
+
+
+def _opened(path: Path) -> BinaryIO:
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # another task pruned the empty folder between our two calls
+            return path.open("w+b")
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    """A folder that is gone holds nothing; one that cannot be read must not look empty."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise _translate(error, Path(error.filename)) from error
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+_sync_folder = _sync_file  # a folder is opened and synced the same way

@@ -1,0 +1,336 @@
+"""A lake root in a bucket: objects are staged, copied by the store to their keys, and never renamed.
+
+A request whose answer is lost is looked up before anything is said of it. What a key holds is known by its size, for
+data, and by its bytes, for a record; who created it, by a mark that only the creator's request bore.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from io import BufferedReader, BytesIO, RawIOBase
+from itertools import islice
+from os.path import commonpath
+from typing import Any, BinaryIO, cast
+from uuid import uuid4
+
+from boto3.s3.transfer import TransferConfig
+from botocore.exceptions import ClientError
+
+from tidemark.connections import Lookup
+from tidemark.errors import SinkRefused, TidemarkError, Unavailable, WorkFailed
+from tidemark.paths import RECORDS
+from tidemark.storage.base import S3, Move
+from tidemark.storage.s3_client import COPIES, access, client, code_of, is_gone, of_code, translated
+
+MIB = 1024 * 1024
+MULTIPART_BYTES = 64 * MIB  # from here on an object is put and copied in parts
+PART_BYTES = 16 * MIB
+READ_BYTES = MIB  # asked for at once when an object is read piece by piece
+DELETED_AT_ONCE = 1000  # the most that one request may name
+WRITER = "tidemark-writer"
+
+
+class S3Store:
+    """A prefix of a bucket; ``settings`` are those of ``sinks.files.s3``, and ``connection``.
+
+    ``multipart_bytes`` is at least 5 MiB, the smallest part that S3 takes.
+    """
+
+    def __init__(
+        self, root: str, settings: Mapping[str, Any], lookup: Lookup, *, multipart_bytes: int = MULTIPART_BYTES
+    ) -> None:
+        self.root = root
+        self._bucket, _, prefix = root.removeprefix(S3).partition("/")
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._settings = settings
+        self._lookup = lookup
+        parts = min(PART_BYTES, multipart_bytes)
+        self._transfer = TransferConfig(multipart_threshold=multipart_bytes, multipart_chunksize=parts)
+        self._encryption = {
+            key: value
+            for key, name in (("ServerSideEncryption", "server_side_encryption"), ("SSEKMSKeyId", "kms_key_id"))
+            if (value := settings.get(name))
+        }
+
+    @cached_property
+    def _client(self) -> Any:
+        with translated("reach", self.root):
+            return client(access(self._settings, self._lookup))
+
+    def _at(self, key: str) -> dict[str, str]:
+        if key.startswith("/") or ".." in key.split("/"):
+            raise WorkFailed(f"the key {key} leaves the lake root {self.root}", next_step="this is a defect; report it")
+        return {"Bucket": self._bucket, "Key": f"{self._prefix}{key}"}
+
+    def _uri(self, key: str) -> str:
+        return f"{self.root}/{key}"
+
+    def check(self) -> None:
+        """Two requests may create one key: raises ``SinkRefused`` when the store does so twice."""
+        key = f"{RECORDS}/_probe-{uuid4().hex}"
+        try:
+            self.put_if_absent(key, b"first")
+            twice = self.put_if_absent(key, b"second")
+        finally:
+            with suppress(TidemarkError):
+                self.delete([key])
+        if twice:
+            raise SinkRefused(
+                f"the store of {self.root} overwrites what is to be created only when absent (If-None-Match)",
+                next_step="nothing was written: two databases could take this lake at once. Use a store, or a version "
+                "of it, that has conditional writes",
+            )
+
+    def put_if_absent(self, key: str, content: bytes) -> bool:
+        """Create the object, or return False when the key is taken; a lost answer is looked up by the writer's mark."""
+        mark = uuid4().hex
+        try:
+            with translated("create", self._uri(key)):
+                try:
+                    self._put(key, content, IfNoneMatch="*", Metadata={WRITER: mark})
+                except ClientError as refused:
+                    if code_of(refused) not in ("PreconditionFailed", "412"):
+                        raise
+                    return self._writer(key) == mark  # true when the answer to an earlier try of ours was lost
+        except Unavailable as unknown:
+            self._known(unknown, lambda: self._writer(key) == mark)
+        return True
+
+    def put(self, key: str, content: bytes) -> None:
+        """Write the object, replacing what is there."""
+        try:
+            with translated("write", self._uri(key)):
+                self._put(key, content)
+        except Unavailable as unknown:
+            self._known(unknown, lambda: self.get(key) == content)
+
+    def _put(self, key: str, content: bytes | BinaryIO, **more: Any) -> None:
+        self._client.put_object(**self._at(key), Body=content, **self._encryption, **more)
+
+    def _known(self, unknown: TidemarkError, done: Callable[[], bool]) -> None:
+        """What became of a request without an answer: returns when it was done, else raises ``unknown`` again."""
+        try:
+            if done():
+                return
+        except Unavailable:
+            raise unknown from None
+        raise unknown
+
+    def _writer(self, key: str) -> str | None:
+        head = self._head(key)
+        return None if head is None else head["Metadata"].get(WRITER)
+
+    def _head(self, key: str) -> Any:
+        with translated("look at", self._uri(key)):
+            try:
+                return self._client.head_object(**self._at(key))
+            except ClientError as refused:
+                if is_gone(refused):
+                    return None
+                raise
+
+    @contextmanager
+    def create(self, key: str) -> Iterator[BinaryIO]:
+        """A file in memory to write and read back; the object is there when the block ends, not after an error."""
+        with BytesIO() as file:
+            yield file
+            size = file.seek(0, 2)
+            file.seek(0)
+            try:
+                with translated("stage", self._uri(key)):
+                    if size < self._transfer.multipart_threshold:
+                        self._put(key, file)
+                    else:
+                        at = self._at(key)
+                        extra = self._encryption
+                        self._client.upload_fileobj(file, *at.values(), ExtraArgs=extra, Config=self._transfer)
+            except Unavailable as unknown:
+                self._known(unknown, lambda: self.size(key) == size)
+
+    def get(self, key: str) -> bytes | None:
+        with translated("read", self._uri(key)):
+            try:
+                return cast("bytes", self._client.get_object(**self._at(key))["Body"].read())
+            except ClientError as refused:
+                if is_gone(refused):
+                    return None
+                raise
+
+    def open(self, key: str) -> BinaryIO:
+        """The object for reading, piece by piece as it is asked for; ``FileNotFoundError`` when it is not there."""
+        size = self.size(key)
+        if size is None:
+            raise FileNotFoundError(self._uri(key))
+        return cast("BinaryIO", BufferedReader(_Pieces(size, lambda a, b: self._piece(key, a, b)), READ_BYTES))
+
+    def _piece(self, key: str, start: int, end: int) -> bytes:
+        with translated("read", self._uri(key)):
+            found = self._client.get_object(**self._at(key), Range=f"bytes={start}-{end - 1}")
+            return cast("bytes", found["Body"].read())
+
+    def size(self, key: str) -> int | None:
+        head = self._head(key)
+        return None if head is None else int(head["ContentLength"])
+
+    def has(self, sizes: Mapping[str, int]) -> bool:
+        """Whether each of the keys holds an object of so many bytes."""
+        with ThreadPoolExecutor(COPIES) as pool:
+            return all(found == size for found, size in zip(pool.map(self.size, sizes), sizes.values(), strict=True))
+
+    def move_each(self, moves: Iterable[Move], before: Callable[[], None], after: Callable[[], None]) -> None:
+        """Sixteen at once; when one fails, or ``before`` says no, those under way end and no other begins."""
+        with ThreadPoolExecutor(COPIES) as pool:
+            under_way: set[Future[None]] = set()
+            for one in moves:
+                if len(under_way) == COPIES:
+                    under_way = _ended(under_way, after)
+                before()
+                under_way.add(pool.submit(self.move, one.staged, one.key, one.size))
+            while under_way:
+                under_way = _ended(under_way, after)
+
+    def move(self, staged: str, key: str, size: int) -> None:
+        """Copy a staged object to its key and look at what lies there; the staged one goes with its folder.
+
+        Repeatable, also when nothing is staged any more: an object of ``size`` bytes at its key is put.
+        """
+        failed: TidemarkError | None = None
+        try:
+            with translated("copy", self._uri(key)):
+                try:
+                    self._copy(staged, key, size)
+                except ClientError as refused:
+                    if not is_gone(refused):
+                        raise
+                    failed = WorkFailed(
+                        f"{self._uri(staged)} is not there any more, and was not copied",
+                        next_step="nothing is published half; tidemark retry PIPELINE",
+                    )
+        except Unavailable as unknown:
+            failed = unknown
+        found = self.size(key)
+        if found != size:
+            raise failed or WorkFailed(
+                f"{self._uri(key)} has {found or 0:,} bytes instead of {size:,} after it was copied",
+                next_step="nothing is published half; tidemark retry PIPELINE",
+            )
+
+    def _copy(self, staged: str, key: str, size: int) -> None:
+        source, target = self._at(staged), self._at(key)
+        if size < self._transfer.multipart_threshold:
+            self._client.copy_object(CopySource=source, **target, **self._encryption)
+        else:
+            self._client.copy(source, *target.values(), ExtraArgs=self._encryption, Config=self._transfer)
+
+    def sync(self, keys: Iterable[str]) -> None:
+        """Nothing to do: an object that S3 has confirmed is durable."""
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove objects, and what was begun at their keys in parts; what is not there is not an error."""
+        wanted = [self._at(key)["Key"] for key in keys]
+        if wanted:
+            own = set(wanted)
+            self._abort_uploads(commonpath(wanted), lambda key: key in own)
+            self._delete(wanted)
+
+    def delete_folder(self, key: str) -> None:
+        folder = f"{self._at(key)['Key']}/"
+        self._abort_uploads(folder, lambda _: True)
+        self._delete(self._at(name)["Key"] for name, _ in self.list(key))
+
+    def _delete(self, keys: Iterable[str]) -> None:
+        waiting = iter(keys)
+        while some := tuple(islice(waiting, DELETED_AT_ONCE)):
+            with translated("remove", f"{S3}{self._bucket}/{some[0]}"):
+                named = {"Objects": [{"Key": key} for key in some], "Quiet": True}
+                answer = self._client.delete_objects(Bucket=self._bucket, Delete=named)
+            for refused in answer.get("Errors", ()):
+                code = refused.get("Code", "")
+                said = f"S3 refused to remove {S3}{self._bucket}/{refused.get('Key')}: {code}"
+                raise of_code(code, 503 if code == "InternalError" else 403, said)
+
+    def _uploads(self, prefix: str) -> Iterator[dict[str, str]]:
+        with translated("list uploads below", f"{S3}{self._bucket}/{prefix}"):
+            pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=prefix)
+            for page in pages:
+                yield from page.get("Uploads", ())
+
+    def _abort_uploads(self, prefix: str, is_meant: Callable[[str], bool]) -> None:
+        """Uploads in parts that died keep their parts, unseen and paid for, until somebody aborts them."""
+        for one in [upload for upload in self._uploads(prefix) if is_meant(upload["Key"])]:
+            with translated("abort an upload of", f"{S3}{self._bucket}/{one['Key']}"):
+                try:
+                    self._client.abort_multipart_upload(Bucket=self._bucket, Key=one["Key"], UploadId=one["UploadId"])
+                except ClientError as refused:
+                    if code_of(refused) != "NoSuchUpload":
+                        raise
+
+    def folders(self, prefix: str) -> list[str]:
+        """The names of what looks like folders directly below one, sorted; also those with nothing but an upload that
+        was begun."""
+        folder = f"{self._at(prefix)['Key']}/"
+        names = {upload["Key"].removeprefix(folder) for upload in self._uploads(folder)}
+        with translated("list", self._uri(prefix)):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=folder, Delimiter="/"
+            )
+            found = {one["Prefix"].removeprefix(folder) for page in pages for one in page.get("CommonPrefixes", ())}
+        return sorted({name.partition("/")[0] for name in found | {name for name in names if "/" in name}})
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """(key, bytes) of every object below a folder, in the order of keys; a folder that is not there has none."""
+        below = f"{self._at(prefix)['Key']}/" if prefix else self._prefix
+        with translated("list", self._uri(prefix)):
+            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=below):
+                for one in page.get("Contents", ()):
+                    yield one["Key"].removeprefix(self._prefix), int(one["Size"])
+
+    def names(self, folder: str, *, beginning: str = "", after: str = "") -> Iterator[str]:
+        """Keys in a folder, in their order; the store leaves out the others, so old ones cost nothing."""
+        below = f"{self._at(folder)['Key']}/"
+        where = {"Prefix": f"{below}{beginning}", **({"StartAfter": f"{below}{after}"} if after else {})}
+        with translated("list", self._uri(folder)):
+            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, **where):
+                for one in page.get("Contents", ()):
+                    yield one["Key"].removeprefix(self._prefix)
+
+
+def _ended(under_way: set[Future[None]], after: Callable[[], None]) -> set[Future[None]]:
+    """Wait for at least one; raises the error of the first that failed."""
+    done, left = wait(under_way, return_when=FIRST_COMPLETED)
+    for one in done:
+        one.result()
+        after()
+    return left
+
+
+class _Pieces(RawIOBase):
+    """An object as a file that asks for what is read of it and for nothing else."""
+
+    def __init__(self, size: int, read: Callable[[int, int], bytes]) -> None:
+        self._size = size
+        self._read = read
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._position = offset + (0, self._position, self._size)[whence]
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._position + len(buffer), self._size)
+        if end <= self._position:
+            return 0
+        piece = self._read(self._position, end)
+        buffer[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)

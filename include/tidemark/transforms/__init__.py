@@ -1,0 +1,1 @@
+"""A user's own logic between decoder and event time."""
