@@ -1,13 +1,13 @@
 """How long `plan` takes with many partitions and a long history, beyond what Kafka itself takes to answer.
 
 The database is a real PostgreSQL; its history is filled by SQL as planning and publishing would have left it, with a
-record in the lake for each manifest. The cluster answers from memory, which takes a few milliseconds.
+record in the lake for each manifest. The source answers from memory, which takes a few milliseconds.
 """
 
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,16 @@ from sandbox.postgres import Postgres
 from tidemark.connections import from_environment
 from tidemark.database.client import QUERIES, ManifestDatabase
 from tidemark.database.migrate import migrate
-from tidemark.kafka.cluster import KafkaCluster, Watermarks
-from tidemark.kafka.types import OpenTransaction
+from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import RunKind
-from tidemark.offsets import TopicPartition
+from tidemark.offsets import Range, TopicPartition
+from tidemark.partitions import Bounds, Record
 from tidemark.paths import RecordName
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.base import Sink
 from tidemark.sinks.registry import open_sink
+from tidemark.sources.base import Source
 
 NAME = "bench"
 RANGE_RECORDS = 1_000
@@ -36,32 +37,39 @@ SHAPES = ((10, 0), (10, 1_000_000), (10_000, 0), (10_000, 1_000_000))  # partiti
 HISTORY = Path(__file__).with_name("history.sql")
 
 
-class MemoryCluster(KafkaCluster):
-    """One topic whose partitions all end at ``end``."""
+class MemorySource(Source):
+    """One topic whose partitions all end at ``end``; it holds no record."""
 
-    def __init__(self, partitions: int, end: int) -> None:  # no client: there is no network
-        self.bootstrap_servers = "memory:9092"
+    title = "memory"
+    address = "memory:9092"
+
+    def __init__(self, pipeline: Pipeline, partitions: int, end: int) -> None:
+        super().__init__(pipeline.name, pipeline.source)
         self.places = [TopicPartition(NAME, "topic-1", partition) for partition in range(partitions)]
         self.end = end
+
+    def topics(self) -> list[str]:
+        return [NAME]
 
     def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
         del topics
         return list(self.places), []
 
-    def compacted(self, topics: Sequence[str]) -> list[str]:
-        del topics
-        return []
-
-    def watermarks(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        return {place: Watermarks(0, self.end, self.end) for place in places}
+    def bounds(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        return {place: Bounds(0, self.end, self.end) for place in places}
 
     def offsets_at(
         self, places: Sequence[TopicPartition], when: datetime
     ) -> dict[TopicPartition, tuple[int, datetime] | None]:
         return dict.fromkeys(places, (self.end, when))
 
-    def open_transactions(self, marks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, OpenTransaction]:
-        del marks
+    def starting_offsets(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(bounds, 0)
+
+    def records(self, covered: Range) -> Iterator[Record]:
+        raise NotImplementedError("planning reads no record")
+
+    def order(self) -> dict[str, Any]:
         return {}
 
 
@@ -73,14 +81,14 @@ def measure(postgres: Postgres, partitions: int, ranges: int) -> dict[str, Any]:
         [config] = pipeline.sinks
         sink = open_sink(NAME, config, from_environment)
         per_chain = ranges // partitions
-        cluster = MemoryCluster(partitions, 0)
+        source = MemorySource(pipeline, partitions, 0)
         with ManifestDatabase(dsn, "bench") as database:
-            plan(pipeline, database, cluster, [sink], Tick("first", RunKind.MANUAL, None))
+            plan(Context(pipeline, database, source, (sink,)), Tick("first", RunKind.MANUAL, None))
         if ranges:
             _fill(dsn, Path(lake), partitions, per_chain)
-        cluster.end = per_chain * RANGE_RECORDS
+        source.end = per_chain * RANGE_RECORDS
         scanned = _scans(dsn)
-        seconds = [_one_plan(pipeline, dsn, cluster, sink, number) for number in range(REPEATS)]
+        seconds = [_one_plan(pipeline, dsn, source, sink, number) for number in range(REPEATS)]
         return {
             "partitions": partitions,
             "ranges": ranges,
@@ -88,15 +96,16 @@ def measure(postgres: Postgres, partitions: int, ranges: int) -> dict[str, Any]:
             "seconds": statistics.median(seconds),
             "all_seconds": seconds,
             "whole_table_reads_of_ranges": _scans(dsn) - scanned,
-            "nodes": _nodes(dsn, partitions, cluster.end),
+            "nodes": _nodes(dsn, partitions, source.end),
         }
 
 
-def _one_plan(pipeline: Pipeline, dsn: str, cluster: MemoryCluster, sink: Sink, number: int) -> float:
-    cluster.end += NEW_RECORDS
+def _one_plan(pipeline: Pipeline, dsn: str, source: MemorySource, sink: Sink, number: int) -> float:
+    source.end += NEW_RECORDS
     with ManifestDatabase(dsn, "bench") as database:
         began = time.monotonic()
-        planned = plan(pipeline, database, cluster, [sink], Tick(f"plan {number}", RunKind.MANUAL, datetime.now(UTC)))
+        context = Context(pipeline, database, source, (sink,))
+        planned = plan(context, Tick(f"plan {number}", RunKind.MANUAL, datetime.now(UTC)))
         took = time.monotonic() - began
     assert len(planned.manifests) == 1, "every plan has new records to take in"
     return took

@@ -12,22 +12,9 @@ from tidemark.failpoints import failpoint, watching
 from tidemark.kafka.connection import named_connection
 from tidemark.offsets import Range
 from tidemark.order import Order
-from tidemark.processing.processor import BatchProcessor
+from tidemark.processing.processor import INPUT, BatchProcessor
 from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.writers import has_staged
-
-SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("timestampType", pa.int32()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    ]
-)
 
 
 def arrow_stage(order: Order) -> Receipt:
@@ -40,10 +27,11 @@ def arrow_stage(order: Order) -> Receipt:
 
 
 def _read(order: Order, one: Range) -> pa.RecordBatch:
-    secured = named_connection(order.kafka_connection, order.pipeline) if order.kafka_connection else None
+    kafka = order.source.options
+    secured = named_connection(kafka["connection"], order.pipeline) if kafka["connection"] else None
     options = secured.client_config() if secured else {}
-    rows = [_row(message) for message in messages(order.bootstrap_servers, one, options)]
-    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    rows = [_row(message) for message in messages(kafka["bootstrap_servers"], one, options)]
+    return pa.RecordBatch.from_pylist(rows, schema=INPUT)
 
 
 def messages(bootstrap_servers: str, one: Range, options: Mapping[str, str] | None = None) -> Iterator[Message]:
@@ -83,6 +71,5 @@ def _row(message: Message) -> dict[str, object]:
         "partition": message.partition(),
         "offset": message.offset(),
         "timestamp": message.timestamp()[1] * 1000,
-        "timestampType": 0,
         "headers": [{"key": key, "value": value} for key, value in message.headers() or []] or None,
     }

@@ -11,9 +11,9 @@ from uuid import uuid4
 from sandbox.secured_broker import SecuredBroker
 from tests.token_endpoint import TokenEndpoint
 from tests.world import World
-from tidemark.kafka.cluster import KafkaCluster
-from tidemark.kafka.connection import kafka_connection
 from tidemark.pipeline.settings import Pipeline
+from tidemark.sources.base import Source
+from tidemark.sources.registry import open_source
 
 CONNECTION = "secured"
 VARIABLE = "AIRFLOW_CONN_SECURED"
@@ -69,10 +69,9 @@ class Secured:
         """The whole connection as Airflow has it in an environment variable."""
         return json.dumps({"conn_type": "kafka", "extra": self.extra(way, **changed)})
 
-    def cluster(self, pipeline: Pipeline, way: str, **changed: Any) -> KafkaCluster:
-        """An administrator's view through a connection."""
-        found = kafka_connection(pipeline, lambda _: {"extra": self.extra(way, **changed)})
-        return KafkaCluster(found.bootstrap_servers, found.config)
+    def source(self, pipeline: Pipeline, way: str, **changed: Any) -> Source:
+        """The driver's face of the broker through a connection."""
+        return open_source(pipeline.name, pipeline.source, lambda _: {"extra": self.extra(way, **changed)})
 
     def world(self, folder: Path, dsn: str, spark_jars: Path, way: str, **settings: Any) -> World:
         """A pipeline that comes in by its connection; its own records are sent through the open listener."""

@@ -19,16 +19,18 @@ from tests.s3_world import BUCKET, Prefix
 from tidemark.config.base import Surroundings
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
-from tidemark.decoders.raw import HEADERS
+from tidemark.decoders.base import HEADERS
 from tidemark.errors import Fenced
 from tidemark.manifest import RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition
-from tidemark.order import Order, SinkOrder
+from tidemark.order import Order, SinkOrder, SourceOrder
 from tidemark.processing.processor import BatchProcessor
 from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.base import Sink
+from tidemark.sinks.files.settings import Settings as FilesSettings
+from tidemark.sinks.postgres.settings import Settings as PostgresSettings
 from tidemark.sinks.registry import open_sink
-from tidemark.sinks.settings import FilesSinkConfig, PostgresSinkConfig, SinkConfig
+from tidemark.sinks.settings import SinkSettings
 
 AT = TopicPartition("orders", "topic-id", 0)
 RANGES = (Range(AT, 10, 40),)
@@ -51,7 +53,7 @@ class Example(ABC):
         self.sink = self.open()
 
     @abstractmethod
-    def settings(self) -> SinkConfig: ...
+    def settings(self) -> SinkSettings: ...
 
     @abstractmethod
     def seen(self) -> dict[int, tuple[int, str | None]]:
@@ -75,10 +77,10 @@ class Example(ABC):
         """Thirty records over three hours, every tenth undecodable, by the code that runs in Spark tasks."""
         options = {**self.config.order(), **self.sink.order(manifest, attempt)}
         order = Order(
-            pipeline="demo", manifest_id=manifest, attempt=attempt, ranges=RANGES, bootstrap_servers="",
-            kafka_options={}, decode={"format": "json", "schema": "n BIGINT NOT NULL, also STRING"},
+            pipeline="demo", manifest_id=manifest, attempt=attempt, ranges=RANGES, source=SourceOrder("kafka", {}),
+            decode={"format": "json", "schema": "n BIGINT NOT NULL, also STRING"},
             event_time={"on_invalid": "fail"}, on_error="dead_letter",
-            sinks=(SinkOrder(self.config.name, self.config.kind.value, options),),
+            sinks=(SinkOrder(self.config.name, self.config.kind, options),),
         )  # fmt: skip
         self.sink.prepare(manifest, attempt, order.decode, self.database)
         return receipt_of_tasks(order, [BatchProcessor(order).process("00000-0", [records(also)])])
@@ -117,8 +119,8 @@ class LakeExample(Example):
 
 
 class FilesExample(LakeExample):
-    def settings(self) -> SinkConfig:
-        return FilesSinkConfig.model_validate({"root": "lake"}, context=Surroundings(self.folder, self.folder))
+    def settings(self) -> SinkSettings:
+        return FilesSettings.model_validate({"root": "lake"}, context=Surroundings(self.folder, self.folder))
 
     def keys(self, below: str) -> list[str]:
         found = (str(path.relative_to(self.lake)) for path in self.lake.rglob("*") if path.is_file())
@@ -138,9 +140,9 @@ class FilesExample(LakeExample):
 class S3Example(LakeExample):
     """A lake in the bucket, which ``warehouse`` is the connection to."""
 
-    def settings(self) -> SinkConfig:
+    def settings(self) -> SinkSettings:
         self.prefix = f"{self.folder.name}/lake"
-        return FilesSinkConfig.model_validate({"root": f"s3://{BUCKET}/{self.prefix}", "connection": CONNECTION})
+        return FilesSettings.model_validate({"root": f"s3://{BUCKET}/{self.prefix}", "connection": CONNECTION})
 
     def keys(self, below: str) -> list[str]:
         return self._below.keys(below)
@@ -164,8 +166,8 @@ class S3Example(LakeExample):
 class PostgresExample(Example):
     """A table with a row per offset, so that nothing replaces anything but a replay."""
 
-    def settings(self) -> SinkConfig:
-        return PostgresSinkConfig.model_validate(
+    def settings(self) -> SinkSettings:
+        return PostgresSettings.model_validate(
             {"connection": CONNECTION, "table": "orders", "key": ["_topic", "_partition", "_offset"],
              "auto_create": True}
         )  # fmt: skip
@@ -226,7 +228,6 @@ def records(also: str) -> pa.RecordBatch:
             "partition": pa.array([0] * len(offsets), pa.int32()),
             "offset": pa.array(offsets, pa.int64()),
             "timestamp": pa.array([noon + timedelta(minutes=4 * at) for at in offsets], pa.timestamp("us", "UTC")),
-            "timestampType": pa.array([0] * len(offsets), pa.int32()),
             "headers": pa.array([None] * len(offsets), HEADERS),
         }
     )

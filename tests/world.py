@@ -30,8 +30,7 @@ from tests.faults import figures
 from tidemark.cli import main
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
-from tidemark.kafka.connection import kafka_connection
-from tidemark.lifecycle.attempt import Lifecycle
+from tidemark.lifecycle.context import Context, open_context
 from tidemark.pipeline.loader import find
 
 Files = dict[str, tuple[bytes, int]]
@@ -197,13 +196,13 @@ class World:
     def json(self, *words: str) -> Any:
         return json.loads(self.ok(*words, "--json"))
 
-    def lifecycle(self) -> Lifecycle:
+    def context(self) -> Context:
         """In this process, acting as the test; closed when the test ends."""
         pipeline = find(self.pipelines, "demo")
         self.opened.append(ManifestDatabase(self.dsn, "test"))
         with mock.patch.dict(os.environ, self.environment()):
-            connections = {name: from_environment(name) for name in self.targets}
-        return Lifecycle(pipeline, self.opened[-1], kafka_connection(pipeline, connections.get), connections.get)
+            connections = {name: from_environment(name) for name in pipeline.connections()}
+        return open_context(pipeline, self.opened[-1], connections.get)
 
     def administer(self, call: str, *arguments: Any) -> None:
         """One call of Kafka's admin client, waited for: ``world.administer("create_partitions", [..])``."""

@@ -8,14 +8,14 @@ before they changed (so 02:30 in New York on 2013-03-10 is 07:30 UTC). Digits be
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import ConfigurationError
+from tidemark.order import OnError, TimeUnit
 
 INSTANT = pa.timestamp("us", "UTC")
 MICROSECONDS = 1_000_000
@@ -28,30 +28,6 @@ _ZONED = r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$"
 _ZONED_OR_LOCAL = r"^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)?$"
 _BEYOND_MICROSECONDS = r"(\.\d{6})\d+"
 _HAS_ZONE = r"(Z|[+-]\d\d:\d\d)$"
-
-
-class Unit(StrEnum):
-    """What an integer column counts since 1970-01-01 UTC."""
-
-    SECONDS = "s"
-    MILLISECONDS = "ms"
-
-    @property
-    def microseconds(self) -> int:
-        match self:
-            case Unit.SECONDS:
-                return MICROSECONDS
-            case Unit.MILLISECONDS:
-                return 1_000
-            case _:
-                assert_never(self)
-
-
-class OnError(StrEnum):
-    """What becomes of a record that cannot be decoded, or not be placed in time."""
-
-    FAIL = "fail"
-    DEAD_LETTER = "dead_letter"
 
 
 def instants(text: pa.Array, zone: str | None) -> pa.Array:
@@ -122,7 +98,7 @@ class EventTime:
 
     field: str | None = None
     timezone: str = "UTC"
-    unit: Unit = Unit.MILLISECONDS
+    unit: TimeUnit = TimeUnit.MILLISECONDS
     on_invalid: OnError = OnError.DEAD_LETTER
     allowed_lateness_s: float = 0
 
@@ -134,7 +110,7 @@ class EventTime:
             return cls(
                 config.get("field"),
                 config.get("timezone", "UTC"),
-                Unit(config.get("unit", Unit.MILLISECONDS)),
+                TimeUnit(config.get("unit", TimeUnit.MILLISECONDS)),
                 OnError(config.get("on_invalid", OnError.DEAD_LETTER)),
                 config.get("allowed_lateness_s", 0),
             )

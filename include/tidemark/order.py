@@ -2,10 +2,37 @@
 
 import json
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
 
 from tidemark.offsets import Range, range_from
 from tidemark.paths import staging_folder
+
+
+class OnError(StrEnum):
+    """What becomes of a record that cannot be decoded, or not be placed in time."""
+
+    FAIL = "fail"
+    DEAD_LETTER = "dead_letter"
+
+
+class TimeUnit(StrEnum):
+    """The unit of an event time that is a whole number since 1970-01-01 UTC."""
+
+    MILLISECONDS = "ms"
+    SECONDS = "s"
+
+    @property
+    def microseconds(self) -> int:
+        return 1_000_000 if self is TimeUnit.SECONDS else 1_000
+
+
+@dataclass(frozen=True)
+class SourceOrder:
+    """The source of an order: its kind and what that kind's Spark face needs."""
+
+    kind: str
+    options: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -19,23 +46,18 @@ class SinkOrder:
 
 @dataclass(frozen=True)
 class Order:
-    """All that Spark must know to do one attempt; it needs no database and holds no secret.
-
-    ``kafka_connection`` is the id under which whoever carries it out finds how to be let in; None: no security.
-    """
+    """All that Spark must know to do one attempt; it needs no database and holds no secret."""
 
     pipeline: str
     manifest_id: int
     attempt: int
     ranges: tuple[Range, ...]
-    bootstrap_servers: str
-    kafka_options: dict[str, str]
+    source: SourceOrder
     decode: dict[str, Any]
     event_time: dict[str, Any]
     on_error: str
     sinks: tuple[SinkOrder, ...]
-    kafka_connection: str | None = None
-    nul_allowed: bool = True  # whether text may hold the character NUL, which PostgreSQL cannot store
+    nul_allowed: bool = True  # whether text may hold the character NUL: every sink must be able to store it
 
     @property
     def staging(self) -> str:
@@ -52,6 +74,7 @@ class Order:
             **{
                 **raw,
                 "ranges": tuple(range_from(one) for one in raw["ranges"]),
+                "source": SourceOrder(**raw["source"]),
                 "sinks": tuple(SinkOrder(**one) for one in raw["sinks"]),
             }
         )

@@ -7,12 +7,19 @@ nothing past the last stable offset is planned; loss, truncation and another top
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from tidemark.errors import DataLost, PlanRefused, TopicChanged
 from tidemark.offsets import Range, TopicPartition, split
-from tidemark.pipeline.settings import OnDataLoss
 
 CLOCK_TOLERANCE = timedelta(hours=1)  # brokers of version 4 refuse records stamped further ahead by default
+
+
+class OnDataLoss(StrEnum):
+    """What planning does with offsets that retention took before they were read."""
+
+    FAIL = "fail"
+    RECORD = "record"
 
 
 @dataclass(frozen=True)

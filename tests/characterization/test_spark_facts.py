@@ -18,8 +18,10 @@ from pyspark.sql.functions import count, lit
 
 from sandbox.broker import Broker
 from tests.world import World
-from tidemark.lifecycle.plan import Tick
+from tidemark.lifecycle.attempt import order_of
+from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import RunKind
+from tidemark.sources.spark import open_reader
 from tidemark.spark import job
 
 pytestmark = [
@@ -198,9 +200,10 @@ def test_an_observation_counts_records_once_more_each_time_spark_computes_them(
 
 def test_R9_the_job_has_no_shuffle_so_no_stage_whose_output_could_be_lost(session: SparkSession, world: World) -> None:
     world.produce(5)
-    lifecycle = world.lifecycle()
-    [manifest] = lifecycle.database.manifests(ids=lifecycle.plan(Tick("one", RunKind.MANUAL, None)).manifests)
-    frame = job.task_reports(session, lifecycle.order(manifest, 1))
-    plan = frame._jdf.queryExecution().executedPlan().toString()
-    assert "MapInArrow" in plan
-    assert "Exchange" not in plan
+    context = world.context()
+    [manifest] = context.database.manifests(ids=plan(context, Tick("one", RunKind.MANUAL, None)).manifests)
+    order = order_of(context, manifest, 1)
+    frame = job.task_reports(session, order, open_reader(order))
+    physical_plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert "MapInArrow" in physical_plan
+    assert "Exchange" not in physical_plan

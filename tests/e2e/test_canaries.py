@@ -19,6 +19,7 @@ from tests.secured_world import CONNECTION, Secured
 from tests.world import World
 from tidemark.connections import Secret
 from tidemark.kafka.java import java_security
+from tidemark.lifecycle.attempt import order_of
 
 MakeWorld = Callable[..., World]
 
@@ -120,8 +121,8 @@ def test_secrets_are_nowhere_after_runs_on_the_command_line(
     assert ("Kafka refuses this client" if way == "mTLS" else "Kafka does not let Spark read") in said
     for words in (("manifests", "demo", "--json"), ("show", "1", "--json"), ("audit", "demo", "--json")):
         canaries.look(f"output of {words}", world.here(*words).output)
-    for manifest in world.lifecycle().database.manifests("demo"):
-        canaries.look("an order", world.lifecycle().order(manifest, 1).to_json())
+    for manifest in world.context().database.manifests("demo"):
+        canaries.look("an order", order_of(world.context(), manifest, 1).to_json())
     files = {one.name for one in canaries.look_at_files(world.folder)}
     assert {"spark.log", "_owner.json", "demo.yaml"} <= files
     events = canaries.look_at_files(tmp_path / "events")
@@ -160,7 +161,7 @@ def test_secrets_are_nowhere_after_runs_in_airflow(
             failed = demo.trigger()
             demo.fail(failed)
         assert any("process_manifest.py" in one for one in watch.commands)
-        assert any('"kafka_connection": "secured"' in one for one in watch.orders)
+        assert any('"connection": "secured"' in one for one in watch.orders)
         for run in (run_id, failed):
             canaries.look("Airflow's task instances", json.dumps(airflow.task_instances(DAG, run), default=str))
             canaries.look("Airflow's logs", demo.logs(run, ("success", "failed", "up_for_retry")))

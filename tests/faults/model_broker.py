@@ -1,6 +1,6 @@
 """A Kafka broker in memory that never forgets: what it serves now, and every record that ever was at an offset.
 
-It is a real ``KafkaCluster``, so checks before reading and second reads are the code under test. What it models is
+It is a real ``Source``, so checks before reading and second reads are the code under test. What it models is
 what a ``read_committed`` client can see: log start, last stable offset, high watermark, topic ids, transactions.
 """
 
@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any, cast
 
 import pyarrow as pa
 
-from tests.arrow_stage import SCHEMA
 from tidemark.errors import Unavailable, WorkFailed
-from tidemark.kafka.cluster import KafkaCluster, Watermarks
-from tidemark.kafka.types import OpenTransaction
 from tidemark.offsets import Range, TopicPartition
+from tidemark.partitions import Bounds, OpenTransaction, Record
+from tidemark.processing.processor import INPUT
+from tidemark.sources.base import Source
+from tidemark.sources.kafka.settings import Settings as KafkaSettings
+from tidemark.sources.settings import SourceSettings
 
 Place = tuple[str, int]  # topic id, partition
 
@@ -97,11 +100,14 @@ class Topic:
     logs: list[Log]
 
 
-class ModelBroker(KafkaCluster):
+class ModelBroker(Source):
     """Topics of one cluster; ``notice`` is called before every answer, with what is asked."""
 
-    def __init__(self, notice: Callable[[str], None] = lambda _: None) -> None:  # no client: there is no network
-        self.bootstrap_servers = "model:9092"
+    title = "Kafka"
+    address = "model:9092"
+
+    def __init__(self, pipeline: str, settings: SourceSettings, notice: Callable[[str], None] = lambda _: None) -> None:
+        super().__init__(pipeline, settings)
         self.notice = notice
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[str, Topic] = {}
@@ -145,23 +151,19 @@ class ModelBroker(KafkaCluster):
         ]
         return sorted(found), sorted(set(topics) - set(self.by_name))
 
-    def compacted(self, topics: Sequence[str]) -> list[str]:
-        del topics  # retention and truncation take records here, compaction does not
-        return []
-
-    def watermarks(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        self.notice("kafka watermarks")
+    def bounds(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        self.notice("kafka bounds")
         logs = {one: self._served(one.topic, one.partition) for one in places}
-        return {one: Watermarks(log.start, log.last_stable, log.end) for one, log in logs.items()}
+        return {one: Bounds(log.start, log.last_stable, log.end) for one, log in logs.items()}
 
-    def open_transactions(self, marks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, OpenTransaction]:
+    def open_transactions(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, OpenTransaction]:
         self.notice("kafka open_transactions")
         found = {}
-        for one, mark in marks.items():
+        for one, held in bounds.items():
             log = self._served(one.topic, one.partition)
-            if log.last_stable < mark.log_end:
+            if log.last_stable < held.log_end:
                 stamp = log.entries[log.last_stable].stamp if log.last_stable < log.end else None
-                found[one] = OpenTransaction(one, log.last_stable, mark.log_end - log.last_stable, stamp)
+                found[one] = OpenTransaction(one, log.last_stable, held.log_end - log.last_stable, stamp)
         return found
 
     def offsets_at(
@@ -182,12 +184,19 @@ class ModelBroker(KafkaCluster):
             raise Unavailable(f"no partition {partition} of topic {topic}", next_step="this is the model's broker")
         return found.logs[partition]
 
-    def _read(self, covered: Range, *, first_only: bool = False) -> Iterator[int]:
+    def starting_offsets(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
+        """The two words; the drawn pipelines use no other starting point."""
+        latest = cast("KafkaSettings", self.settings).starting_offsets == "latest"
+        return {place: held.last_stable if latest else held.log_start for place, held in bounds.items()}
+
+    def records(self, covered: Range) -> Iterator[Record]:
         self.notice("kafka read")
-        for number, (offset, _) in enumerate(self._committed(covered)):
-            if first_only and number:
-                return
-            yield offset
+        for offset, entry in self._committed(covered):
+            stamp = int(entry.stamp.timestamp() * 1000)
+            yield Record(covered.at.topic, covered.at.partition, offset, stamp, b"k", entry.value, None)
+
+    def order(self) -> dict[str, Any]:
+        return {}
 
     def _committed(self, covered: Range) -> list[tuple[int, Entry]]:
         log = self._served(covered.at.topic, covered.at.partition)
@@ -210,9 +219,8 @@ class ModelBroker(KafkaCluster):
                 "partition": covered.at.partition,
                 "offset": at,
                 "timestamp": one.stamp,
-                "timestampType": 0,
                 "headers": None,
             }
             for at, one in self._committed(covered)
         ]
-        return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+        return pa.RecordBatch.from_pylist(rows, schema=INPUT)

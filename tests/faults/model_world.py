@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from unittest import mock
 
 import psycopg
 
@@ -22,18 +21,20 @@ from tests.faults.actors import Actor, Fault, MortalDatabase, MortalStore, actor
 from tests.faults.lakes import FolderLake, Lake
 from tests.faults.model_broker import Fate, Log, ModelBroker, Transaction
 from tidemark.config.base import Surroundings
+from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.failpoints import failpoint
-from tidemark.kafka.connection import KafkaConnection
-from tidemark.lifecycle import attempt
-from tidemark.lifecycle.attempt import Lifecycle
-from tidemark.lifecycle.plan import Tick
+from tidemark.lifecycle.attempt import process
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.plan import Tick, plan
+from tidemark.lifecycle.publish import Publisher
 from tidemark.manifest import RunKind
 from tidemark.operations import adopt, decisions, repair
 from tidemark.order import Order
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import BatchProcessor
 from tidemark.receipt import Receipt, receipt_of_tasks
+from tidemark.sinks.registry import open_sink
 
 EPOCH = datetime(2024, 3, 1, tzinfo=UTC)
 NAME = "demo"
@@ -62,7 +63,6 @@ class ModelWorld:
         self.postgres = postgres
         self.settings = settings
         self.reached = reached  # what happened, by name: interesting combinations and faults
-        self.broker = ModelBroker(notice)
         self.clock = EPOCH
         self.topics = ["a"]
         self.schema = 0
@@ -75,9 +75,8 @@ class ModelWorld:
         self.folder = Path(tempfile.mkdtemp(prefix="tidemark-schedule-"))
         self.stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         self.lake = lake or FolderLake(self.folder / "lake")
+        self.broker = ModelBroker(NAME, self.pipeline().source, notice)
         self.dsn = self.stack.enter_context(postgres.temporary_database("schedule", template))
-        # A patch, since the constructor makes a client with threads for a broker that is not there.
-        self.stack.enter_context(mock.patch.object(attempt, "KafkaCluster", return_value=self.broker))
         self.stack.enter_context(actors_stop_at_failpoints())
         self._look()
         self.stack.callback(self._look_away)
@@ -103,7 +102,7 @@ class ModelWorld:
         """The pipeline file as it is now."""
         one = self.settings
         kafka = {
-            "bootstrap_servers": self.broker.bootstrap_servers,
+            "bootstrap_servers": ModelBroker.address,
             "topics": self.topics,
             "gaps": one.gaps,
             "on_data_loss": one.on_data_loss,
@@ -119,9 +118,15 @@ class ModelWorld:
         }
         return Pipeline.model_validate(raw, context=Surroundings(self.folder, self.folder))
 
-    def onlooker(self) -> Lifecycle:
+    def onlooker(self) -> Context:
         """The verbs as a person calls them who waits until they end."""
-        return Lifecycle(self.pipeline(), self.database, KafkaConnection(self.broker.bootstrap_servers, {}))
+        return self._context(self.database)
+
+    def _context(self, database: ManifestDatabase) -> Context:
+        pipeline = self.pipeline()
+        self.broker.settings = pipeline.source
+        sinks = tuple(open_sink(NAME, settings, from_environment) for settings in pipeline.sinks)
+        return Context(pipeline, database, self.broker, sinks)
 
     # Kafka
 
@@ -187,14 +192,14 @@ class ModelWorld:
         self.runs += 1
         cut = None if until is None else self.clock - timedelta(minutes=until)
         tick = Tick(run_key or f"run-{self.runs}", RunKind.MANUAL, cut)
-        return self._act(f"plan {tick.run_key}", lambda one: one.plan(tick), plans=True)
+        return self._act(f"plan {tick.run_key}", lambda context: plan(context, tick), plans=True)
 
     def process(self, manifest: int, *, replay: bool = False) -> Actor:
         word = "replay" if replay else "process"
-        return self._act(f"{word} {manifest}", lambda one: one.process(manifest, self.stage, replay=replay))
+        return self._act(f"{word} {manifest}", lambda context: process(context, manifest, self.stage, replay=replay))
 
     def sweep(self) -> Actor:
-        return self._act("sweep", lambda one: one.publisher.sweep())
+        return self._act("sweep", lambda context: Publisher(context).sweep())
 
     def repair(self) -> Actor:
         return self._act("repair", lambda one: repair.repair(one, WHY, dry_run=False))
@@ -209,20 +214,19 @@ class ModelWorld:
         return self._decide("accept topic", lambda one: decisions.accept_topic(one, topic, WHY, dry_run=False))
 
     def accept_truncation(self, topic: str = "a", partition: int = 0) -> Actor:
-        def verb(one: Lifecycle) -> object:
+        def verb(one: Context) -> object:
             return decisions.accept_truncation(one, topic, partition, WHY, start=None, dry_run=False)
 
         return self._decide("accept truncation", verb)
 
-    def _decide(self, name: str, verb: Callable[[Lifecycle], object]) -> Actor:
+    def _decide(self, name: str, verb: Callable[[Context], object]) -> Actor:
         self.surgery = True
         return self._act(name, verb, plans=True)
 
-    def _act(self, name: str, verb: Callable[[Lifecycle], object], *, plans: bool = False) -> Actor:
+    def _act(self, name: str, verb: Callable[[Context], object], *, plans: bool = False) -> Actor:
         def live(actor: Actor) -> object:
             actor.database = MortalDatabase(self.dsn, name, actor.life)
-            connection = KafkaConnection(self.broker.bootstrap_servers, {})
-            own = Lifecycle(self.pipeline(), actor.database, connection)
+            own = self._context(actor.database)
             for sink in own.sinks:
                 sink.store = MortalStore(sink.store, actor.life)
             return verb(own)

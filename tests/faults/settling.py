@@ -2,17 +2,12 @@
 
 from tests.faults.model_world import WHY, ModelWorld
 from tests.faults.oracle import Oracle, Violated
-from tidemark.errors import (
-    Blocked,
-    DatabaseBehindLake,
-    DataLost,
-    NotFound,
-    TidemarkError,
-    TopicChanged,
-    Unavailable,
-)
-from tidemark.lifecycle.attempt import Lifecycle
-from tidemark.lifecycle.plan import Tick
+from tidemark.errors import Blocked, DatabaseBehindLake, DataLost, NotFound, TidemarkError, TopicChanged, Unavailable
+from tidemark.lifecycle.attempt import process
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.plan import Tick, plan
+from tidemark.lifecycle.publish import Publisher
+from tidemark.lifecycle.select import unfinished
 from tidemark.manifest import ManifestState, RunKind
 from tidemark.operations import adopt, decisions, repair
 
@@ -33,7 +28,7 @@ def settle(world: ModelWorld, oracle: Oracle, *, wake: bool, restored: bool = Fa
             break
         oracle.check()
     else:
-        raise Violated(f"I24 progress: nothing settles: {[str(one) for one in world.onlooker().unfinished()]}")
+        raise Violated(f"I24 progress: nothing settles: {[str(one) for one in unfinished(world.onlooker())]}")
     if restored:  # what an attempt left that the restored database never knew of, no attempt takes away
         repair.repair(world.onlooker(), WHY, dry_run=False)
     oracle.check_quiet()
@@ -44,24 +39,24 @@ def _round(world: ModelWorld, run_key: str) -> bool:
     world.surgery = True
     own = world.onlooker()
     try:
-        planned = own.plan(Tick(run_key, RunKind.MANUAL, None))
+        planned = plan(own, Tick(run_key, RunKind.MANUAL, None))
     except TidemarkError as refused:
-        for one in own.unfinished():  # what only lacks its mark may not be given up
+        for one in unfinished(own):  # what only lacks its mark may not be given up
             _retried(world, own, one.id)
         _decide(world, own, refused)
         return False
-    own.publisher.sweep()
-    blocked = own.database.manifests(own.pipeline.name, [ManifestState.BLOCKED])
-    todo = [*own.unfinished(), *(each for one in blocked for each in own.unfinished(one.id))]
+    Publisher(own).sweep()
+    blocked = own.database.manifests(own.name, [ManifestState.BLOCKED])
+    todo = [*unfinished(own), *(each for one in blocked for each in unfinished(own, one.id))]
     errors = [error for one in todo if (error := _retried(world, own, one.id))]
     for error in errors:
         _decide(world, own, error)
     return planned.reached and not errors
 
 
-def _retried(world: ModelWorld, own: Lifecycle, manifest: int) -> TidemarkError | None:
+def _retried(world: ModelWorld, own: Context, manifest: int) -> TidemarkError | None:
     try:
-        own.process(manifest, world.stage)
+        process(own, manifest, world.stage)
     except Blocked:
         return None  # the oracle says whether it may be
     except TidemarkError as error:
@@ -69,7 +64,7 @@ def _retried(world: ModelWorld, own: Lifecycle, manifest: int) -> TidemarkError 
     return None
 
 
-def _decide(world: ModelWorld, own: Lifecycle, error: TidemarkError) -> None:
+def _decide(world: ModelWorld, own: Context, error: TidemarkError) -> None:
     """What the error's next step says."""
     match error:
         case DataLost():
@@ -80,7 +75,7 @@ def _decide(world: ModelWorld, own: Lifecycle, error: TidemarkError) -> None:
         case NotFound():
             world.broker.create(str(error.context.get("topic", "a")), 1)
         case TopicChanged():
-            for chain in own.database.chains(own.pipeline.name):
+            for chain in own.database.chains(own.name):
                 if chain.blocked and chain.blocked_end is None:
                     decisions.accept_topic(own, chain.at.topic, WHY, dry_run=False)
                     return  # it ended all chains of the topic
@@ -93,7 +88,7 @@ def _decide(world: ModelWorld, own: Lifecycle, error: TidemarkError) -> None:
             raise error
 
 
-def _lost(own: Lifecycle) -> bool:
+def _lost(own: Context) -> bool:
     try:
         decisions.accept_loss(own, WHY, dry_run=True)
     except NotFound:

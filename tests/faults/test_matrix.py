@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.world import World, wait_ended, wait_stopped, wake
-from tidemark.lifecycle.attempt import Ending
+from tidemark.lifecycle.publish import Ending
 
 Make = Callable[..., World]
 KEY = ("--run-key", "one")
@@ -148,11 +148,11 @@ def test_R12_records_that_compaction_really_took_block_the_replay_and_stay_publi
     record = json.dumps({"n": 1, "at": NOON.isoformat()})
     world.send(*[record] * 20, key=b"the same")
     world.ok("run", "demo", *KEY)
-    manifest = world.lifecycle().database.manifests("demo")[0]
+    manifest = world.context().database.manifests("demo")[0]
     before = world.exact()
     assert sum(before.values()) == 20
     deadline = time.monotonic() + 60
-    while world.lifecycle().cluster.count_records(manifest.ranges[0]) == 20:
+    while world.context().source.count_records(manifest.ranges[0]) == 20:
         assert time.monotonic() < deadline, "Kafka does not compact"
         world.send(record, key=b"another")  # the segment before is closed, so it can be compacted
         time.sleep(0.5)

@@ -4,17 +4,18 @@ import pytest
 
 from tests.world import World, wait_stopped, wake
 from tidemark.errors import IllegalTransition
+from tidemark.lifecycle.select import refuse_at_work, replayable
 
 
 def test_an_attempt_at_work_is_taken_over_only_when_a_person_says_so(world: World) -> None:
     world.produce(30)
     at_work = world.start("run", "demo", "--run-key", "one", failpoint="stage.done:stop")
     wait_stopped(at_work)
-    lifecycle = world.lifecycle()
-    [manifest] = lifecycle.replayable(run_key="one")
+    context = world.context()
+    [manifest] = replayable(context, run_key="one")
     assert manifest.alive
     with pytest.raises(IllegalTransition, match="attempt 1 is alive and at work"):
-        lifecycle.refuse_at_work([manifest])
+        refuse_at_work([manifest])
     named = world.here("retry", "demo", "--manifest", str(manifest.id))
     assert named.exit_code == 1
     assert f"next:  wait for it; or fence it: tidemark replay demo --manifest {manifest.id} --take-over" in named.stderr

@@ -234,7 +234,7 @@ def test_what_a_replay_publishes_while_the_audit_looks_is_no_difference(
 ) -> None:
     world.produce(60)
     world.ok("run", "demo")
-    looked = audit(world.lifecycle(), deep=True)
+    looked = audit(world.context(), deep=True)
     honest, replayed = FilesSink.has_record, False
 
     def replaying(sink: FilesSink, receipt: Receipt) -> bool:

@@ -103,13 +103,13 @@ def rewritten(changed: Callable[[pa.Table], pa.Table]) -> Callable[[World], None
     """Other rows in a file of manifest 2; its receipt, publication and record say that just these were written."""
 
     def tamper(world: World) -> None:
-        lifecycle = world.lifecycle()
-        [sink] = lifecycle.sinks
+        context = world.context()
+        [sink] = context.sinks
         path = world.lake / first_object(world)
         rows = changed(pq.read_table(path, partitioning=None))
         with path.open("wb") as file:
             digest = str(open_format("parquet", "zstd").write(rows, row_digest(rows), file))
-        receipt = lifecycle.database.receipt(2, 1)
+        receipt = context.database.receipt(2, 1)
         assert receipt is not None
         [forged] = [one for one in receipt.objects if one.path == first_object(world)]
         others = [one for one in receipt.objects if one != forged]
@@ -117,7 +117,7 @@ def rewritten(changed: Callable[[pa.Table], pa.Table]) -> Callable[[World], None
         receipt = replace(receipt, objects=(forged, *others))
         change(world, "UPDATE tidemark.attempt SET receipt = %s WHERE manifest_id = 2", Jsonb(asdict(receipt)))
         change(world, "UPDATE tidemark.publication SET digest = %s WHERE manifest_id = 2", receipt.digest("files"))
-        sink.write_record(receipt, lifecycle.database.manifest(2).ranges, lifecycle.database.id())
+        sink.write_record(receipt, context.database.manifest(2).ranges, context.database.id())
 
     return tamper
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from tests.hours import last_hour, produce_hours
 from tests.world import World
+from tidemark.lifecycle.plan import manifests_between
 
 HOUR = timedelta(hours=1)
 
@@ -14,9 +15,9 @@ def test_an_interval_is_replayed_with_all_of_its_slices_and_nothing_else(make_wo
     produce_hours(world, hour, 3)
     for back in (2, 1, 0):
         world.ok("plan", "demo", "--until", (hour - back * HOUR).isoformat(), "--run-key", f"by hand {back}")
-    lifecycle = world.lifecycle()
-    first = [lifecycle.between(hour - (back + 1) * HOUR, hour - back * HOUR) for back in (2, 1, 0)]
+    context = world.context()
+    first = [manifests_between(context, hour - (back + 1) * HOUR, hour - back * HOUR) for back in (2, 1, 0)]
     assert first == [[1, 2], [3, 4], [5, 6]]
-    assert lifecycle.between(hour - 2 * HOUR, hour) == [3, 4, 5, 6]
-    assert lifecycle.between(hour - 9 * HOUR, hour - 3 * HOUR) == []
-    assert lifecycle.between(hour, hour + HOUR) == []
+    assert manifests_between(context, hour - 2 * HOUR, hour) == [3, 4, 5, 6]
+    assert manifests_between(context, hour - 9 * HOUR, hour - 3 * HOUR) == []
+    assert manifests_between(context, hour, hour + HOUR) == []

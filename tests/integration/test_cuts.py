@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 from sandbox.postgres import Postgres
 from tests.world import World
 from tidemark.errors import ForeignLake
-from tidemark.lifecycle.plan import Tick
+from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import RunKind
 
 MakeWorld = Callable[..., World]
@@ -141,15 +141,15 @@ def test_a_run_without_a_logical_date_reads_all_there_is_and_is_known_by_its_run
     world = make_world(partitions=1)
     future = datetime.now(UTC) + timedelta(minutes=30)
     send_stamped(world, [NOON, future, NOON - HOUR])
-    lifecycle = world.lifecycle()
-    first = lifecycle.plan(Tick("manual__one", RunKind.MANUAL, None))
+    context = world.context()
+    first = plan(context, Tick("manual__one", RunKind.MANUAL, None))
     assert (ends(world), first.reached, first.repeated) == ({0: 3}, True, False)
     send_stamped(world, [NOON])
-    again = lifecycle.plan(Tick("manual__one", RunKind.MANUAL, None))
+    again = plan(context, Tick("manual__one", RunKind.MANUAL, None))
     assert (again.manifests, again.repeated, ends(world)) == (first.manifests, True, {0: 3})
-    empty = lifecycle.plan(Tick("manual__two", RunKind.MANUAL, None)).manifests
+    empty = plan(context, Tick("manual__two", RunKind.MANUAL, None)).manifests
     assert len(empty) == 1
-    nothing = [lifecycle.plan(Tick("manual__three", RunKind.MANUAL, None)) for _ in range(2)]
+    nothing = [plan(context, Tick("manual__three", RunKind.MANUAL, None)) for _ in range(2)]
     assert [(one.manifests, one.repeated) for one in nothing] == [((), False), ((), True)]
 
 
@@ -254,7 +254,7 @@ def test_a_plan_into_the_lake_of_another_database_is_refused_and_stores_nothing(
             connection.execute("UPDATE tidemark.database SET id = gen_random_uuid()")
         world.dsn = foreign
         with pytest.raises(ForeignLake):
-            world.lifecycle().plan(Tick("one", RunKind.MANUAL, None))
+            plan(world.context(), Tick("one", RunKind.MANUAL, None))
         done = world.here("run", "demo")
         assert done.exit_code == 1
         assert "belongs to another manifest database" in " ".join(done.stderr.split())

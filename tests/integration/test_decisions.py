@@ -18,7 +18,7 @@ from tests.world import World, wait_stopped, wake
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
 from tidemark.errors import PlanRefused
-from tidemark.lifecycle.plan import Tick
+from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import RunKind
 
 Make = Callable[..., World]
@@ -252,9 +252,9 @@ def test_a_backfill_from_before_the_anchor_is_refused_and_names_the_way(make_wor
     world.produce(10)
     world.send('{"n": 0, "at": "2024-03-01T00:00:00Z"}', at=datetime.now(UTC))
     world.ok("run", "demo")
-    lifecycle = world.lifecycle()
+    context = world.context()
     with pytest.raises(PlanRefused, match="tidemark extend-back demo"):
-        lifecycle.plan(Tick.at(datetime.now(UTC) - timedelta(hours=1), RunKind.BACKFILL))
+        plan(context, Tick.at(datetime.now(UTC) - timedelta(hours=1), RunKind.BACKFILL))
 
 
 def test_a_topic_taken_out_of_the_file_and_put_back_goes_on_where_its_chain_ended(world: World) -> None:

@@ -18,7 +18,7 @@ from tests.world import World, wait_stopped
 from tidemark.database.client import QUERIES, ManifestDatabase
 from tidemark.database.migrate import migrate
 from tidemark.errors import ConfigurationError, IllegalTransition, PlanRefused
-from tidemark.lifecycle.plan import Tick
+from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import ManifestState, RangeKind, RunKind
 from tidemark.offsets import TopicPartition
 from tidemark.receipt import Receipt
@@ -217,10 +217,10 @@ def together(world: World, keys: list[str], produce: bool) -> list[tuple[int, ..
     gate = threading.Barrier(len(keys))
 
     def plan(key: str) -> tuple[int, ...] | Exception:
-        lifecycle = world.lifecycle()
+        context = world.context()
         gate.wait(30)
         try:
-            return lifecycle.plan(Tick(key, RunKind.MANUAL, None)).manifests
+            return plan(context, Tick(key, RunKind.MANUAL, None)).manifests
         except PlanRefused as refused:
             return refused
 
@@ -254,7 +254,7 @@ def test_a_planner_that_asked_kafka_before_another_went_on_does_not_take_its_ans
 ) -> None:
     world.produce(20)
     world.ok("plan", "demo")
-    slow, fast = world.lifecycle(), world.lifecycle()
+    slow, fast = world.context(), world.context()
     lock = "SELECT {}(1414089812, hashtext('demo'))"
     fast.database._connection.execute(lock.format("pg_advisory_lock"))
     with ThreadPoolExecutor(1) as pool, ManifestDatabase(world.dsn, "reader") as reader:
@@ -265,7 +265,7 @@ def test_a_planner_that_asked_kafka_before_another_went_on_does_not_take_its_ans
         world.produce(20)
         if meanwhile == "records and a partition":
             world.administer("create_partitions", [NewPartitions(world.topic, 3)])
-        assert fast.plan(Tick("fast", RunKind.MANUAL, None)).manifests
+        assert plan(fast, Tick("fast", RunKind.MANUAL, None)).manifests
         fast.database._connection.execute(lock.format("pg_advisory_unlock"))
         assert planning.result(30).manifests == ()
     world.ok("retry", "demo")

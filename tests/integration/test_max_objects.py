@@ -8,7 +8,8 @@ from tests.sink_examples import RANGES, FilesExample, agree, plan_two_manifests
 from tidemark.config.base import Surroundings
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import SinkRefused
-from tidemark.sinks.settings import FilesSinkConfig, SinkConfig
+from tidemark.sinks.files.settings import Settings
+from tidemark.sinks.settings import SinkSettings
 
 ADVICE = "a coarser layout (by day instead of by hour), or larger slices"
 
@@ -18,9 +19,9 @@ class Bounded(FilesExample):
 
     most = 4
 
-    def settings(self) -> SinkConfig:
+    def settings(self) -> SinkSettings:
         raw = {"root": "lake", "max_objects": self.most}
-        return FilesSinkConfig.model_validate(raw, context=Surroundings(self.folder, self.folder))
+        return Settings.model_validate(raw, context=Surroundings(self.folder, self.folder))
 
     def allow(self, most: int) -> None:
         """The pipeline file says another number from now on."""

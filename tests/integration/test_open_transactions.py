@@ -15,8 +15,8 @@ from confluent_kafka import Producer, TopicPartition
 
 from sandbox.processes import wait_until
 from tests.world import World
-from tidemark.kafka.cluster import KafkaCluster, Watermarks
-from tidemark.kafka.types import OpenTransaction
+from tidemark.kafka.cluster import KafkaCluster
+from tidemark.partitions import Bounds, OpenTransaction
 
 MakeWorld = Callable[..., World]
 LONG_AGO = timedelta(minutes=14, seconds=20)
@@ -158,4 +158,4 @@ def test_records_that_came_between_two_questions_are_no_open_transaction(make_wo
     world.send(*map(record, range(4)))
     cluster = KafkaCluster(world.broker.bootstrap_servers, {})
     [place], _ = cluster.partitions([world.topic])
-    assert cluster.open_transactions({place: Watermarks(log_start=0, last_stable=2, log_end=4)}) == {}
+    assert cluster.open_transactions({place: Bounds(log_start=0, last_stable=2, log_end=4)}) == {}

@@ -212,10 +212,10 @@ def test_a_dry_run_shows_the_ranges_and_stores_nothing(world: World) -> None:
 def test_a_run_whose_manifests_are_not_all_published_says_which(world: World) -> None:
     world.produce(80)
     ids = world.json("plan", "demo", "--run-key", "one")["manifests"]
-    lifecycle = world.lifecycle()
-    lifecycle.database.start(ids[0], "f")
+    context = world.context()
+    context.database.start(ids[0], "f")
     with pytest.raises(WorkFailed, match="2 of 2 manifests are not published") as unfinished:
-        close(lifecycle, "one")
+        close(context, "one")
     assert f"{ids[0]} (running), {ids[1]} (planned)" in str(unfinished.value)
     assert "next: tidemark retry demo" in str(unfinished.value)
 
@@ -357,7 +357,7 @@ def test_gaps_none_blocks_with_the_gaps_and_transactions_lets_the_same_manifest_
     retry = ("retry", "demo", "--manifest", str(manifest["id"]))
     with mock.patch("tests.arrow_stage.messages", lambda *of: (one for one in messages(*of) if one.offset() != 4)):
         assert "a second read found a record at offset 4" in refused(world, *retry), "a batch that lost one"
-    cluster = world.lifecycle().cluster
+    cluster = world.context().source
     [place], _ = cluster.partitions([world.topic])
     gaps = [(1, 4), (5, 6)]
     assert (cluster.first_record_in(place, gaps), cluster.first_record_in(place, [*gaps, (3, 6)])) == (None, 4)

@@ -11,6 +11,7 @@ from psycopg import sql
 
 from tests.table_world import TABLE_SCHEMA, TableWorld, table_sink
 from tidemark.database.migrate import migrate
+from tidemark.lifecycle.attempt import order_of
 from tidemark.sinks.postgres import connection
 
 MakeTableWorld = Callable[..., TableWorld]
@@ -264,11 +265,11 @@ def test_a_table_that_vanished_with_its_database_is_not_begun_anew(world: TableW
 def test_the_order_and_the_record_hold_no_secret(world: TableWorld) -> None:
     world.targets["warehouse"] = world.targets["warehouse"].replace("//", "//", 1)
     password = psycopg.conninfo.conninfo_to_dict(world.targets["warehouse"])["password"]
-    lifecycle = world.lifecycle()
+    context = world.context()
     run_ddl(world, refused(world))
     world.ok("retry", "demo")
-    [manifest, *_] = lifecycle.database.manifests("demo")
-    order = lifecycle.order(manifest, 1).to_json()
+    [manifest, *_] = context.database.manifests("demo")
+    order = order_of(context, manifest, 1).to_json()
     [marker] = world.query("SELECT json_agg(m)::text AS text FROM tidemark_target.marker m")
     assert json.loads(order)["sinks"][0]["options"]["connection"] == "warehouse"
     assert str(password) not in order + str(marker["text"])

@@ -58,14 +58,14 @@ def test_a_replay_that_finds_fewer_records_is_refused_and_what_is_published_stay
     world.produce(20)
     world.ok("run", "demo")
     before = world.files()
-    lifecycle = world.lifecycle()
-    manifest = lifecycle.database.manifests("demo")[0]
-    receipt = lifecycle.database.receipt(manifest.id, 1)
+    context = world.context()
+    manifest = context.database.manifests("demo")[0]
+    receipt = context.database.receipt(manifest.id, 1)
     assert receipt is not None
     [count] = receipt.partitions
     fewer = replace(receipt, attempt=2, partitions=(replace(count, read=19, distinct=19, decoded=19),))
     with pytest.raises(Blocked, match="the replay read 19 records where 20 are published"):
-        lifecycle._refuse_shrunk(manifest, fewer)
+        context._refuse_shrunk(manifest, fewer)
     assert world.files() == before
 
 

@@ -27,15 +27,15 @@ def world(make_secured_world: MakeWorld) -> World:
 
 
 def refused(within: float, kind: type[TidemarkError], secured: Secured, world: World, way: str, **changed: Any) -> str:
-    cluster = secured.cluster(find(world.pipelines, "demo"), way, **changed)
+    source = secured.source(find(world.pipelines, "demo"), way, **changed)
     started = time.monotonic()
     with pytest.raises(kind) as caught:
-        cluster.partitions([world.topic])
+        source.partitions([world.topic])
     assert time.monotonic() - started < within
     said = str(caught.value)
     for secret in (secured.password, secured.secret, secured.key_password, "hunter2"):
         assert secret not in said
-    assert caught.value.context["bootstrap_servers"] == cluster.bootstrap_servers
+    assert caught.value.context["bootstrap_servers"] == source.address
     return said
 
 
@@ -47,9 +47,9 @@ def test_every_way_in_plans_and_reads_a_second_time(make_secured_world: MakeWorl
     [*_, last] = world.json("plan", "demo")["manifests"]
     assert last
     assert [one["lag"] for one in world.json("lag", "demo")] == [0, 0]
-    cluster = secured.cluster(find(world.pipelines, "demo"), way)
-    [place, _], _ = cluster.partitions([world.topic])
-    assert cluster.first_record_in(place, [(10, 12)]) is None
+    source = secured.source(find(world.pipelines, "demo"), way)
+    [place, _], _ = source.partitions([world.topic])
+    assert source.first_record_in(place, [(10, 12)]) is None
 
 
 @pytest.mark.parametrize("way", ["PLAIN", "SCRAM-SHA-512"])

@@ -160,9 +160,9 @@ def test_in_a_table_the_row_the_dead_letter_or_the_newer_row_of_its_key_is_named
 def test_a_chain_of_many_ranges_is_asked_by_its_index(world: World) -> None:
     world.produce(2)
     world.ok("plan", "demo")
-    lifecycle = world.lifecycle()
-    with lifecycle.database.transaction():
-        connection = lifecycle.database.connection
+    context = world.context()
+    with context.database.transaction():
+        connection = context.database.connection
         connection.execute(
             "INSERT INTO tidemark.manifest_range (chain_id, start_offset, end_offset, kind) "
             "SELECT c.id, n, n + 1, 'lost' FROM tidemark.chain c, generate_series(1, 5000) n"

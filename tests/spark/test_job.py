@@ -21,8 +21,9 @@ from tests.arrow_stage import arrow_stage
 from tests.table_world import TableWorld
 from tests.world import World, wait_stopped, wake
 from tidemark.errors import UndecodableRecord, WorkFailed
-from tidemark.lifecycle.attempt import Ending
-from tidemark.lifecycle.plan import Tick
+from tidemark.lifecycle.attempt import order_of, process
+from tidemark.lifecycle.plan import Tick, plan
+from tidemark.lifecycle.publish import Ending
 from tidemark.manifest import RunKind
 from tidemark.order import Order
 from tidemark.receipt import PublishedObject, Receipt
@@ -37,9 +38,9 @@ NOT_KILLED_YET = 120  # seconds a command with Spark may take on a busy machine
 
 def orders(world: World) -> list[Order]:
     """What Spark would be told of every manifest of a new plan; no attempt is started."""
-    lifecycle = world.lifecycle()
-    planned = lifecycle.plan(Tick("one", RunKind.MANUAL, None))
-    return [lifecycle.order(one, 1) for one in lifecycle.database.manifests(ids=planned.manifests)]
+    context = world.context()
+    planned = plan(context, Tick("one", RunKind.MANUAL, None))
+    return [order_of(context, one, 1) for one in context.database.manifests(ids=planned.manifests)]
 
 
 def elsewhere(order: Order, root: Path) -> Order:
@@ -121,11 +122,11 @@ def test_exactly_the_offsets_of_the_order_are_read(session: SparkSession, make_w
 def test_a_manifest_is_done_by_spark_and_again_without_a_change(session: SparkSession, make_world: MakeWorld) -> None:
     world = make_world()
     world.produce(60, bad_every=9)
-    lifecycle = world.lifecycle()
-    for manifest in lifecycle.plan(Tick("one", RunKind.MANUAL, None)).manifests:
-        assert lifecycle.process(manifest, partial(job.stage, session)).ending is Ending.PUBLISHED
-        assert lifecycle.process(manifest, arrow_stage, replay=True).ending is Ending.UNCHANGED
-        assert lifecycle.process(manifest, partial(job.stage, session), replay=True).ending is Ending.UNCHANGED
+    context = world.context()
+    for manifest in plan(context, Tick("one", RunKind.MANUAL, None)).manifests:
+        assert process(context, manifest, partial(job.stage, session)).ending is Ending.PUBLISHED
+        assert process(context, manifest, arrow_stage, replay=True).ending is Ending.UNCHANGED
+        assert process(context, manifest, partial(job.stage, session), replay=True).ending is Ending.UNCHANGED
     world.assert_complete()
 
 

@@ -11,8 +11,10 @@ from pyspark.sql import SparkSession
 from tests.secured_world import CONNECTION, USER, Secured, environment
 from tests.world import World
 from tidemark.errors import AccessDenied, ConfigurationError
-from tidemark.lifecycle.attempt import Ending
-from tidemark.lifecycle.plan import Tick
+from tidemark.lifecycle.attempt import order_of, process
+from tidemark.lifecycle.plan import Tick, plan
+from tidemark.lifecycle.publish import Ending
+from tidemark.lifecycle.select import unfinished
 from tidemark.manifest import RunKind
 from tidemark.spark import job
 
@@ -38,14 +40,14 @@ def test_every_way_in_plans_reads_and_publishes(
 ) -> None:
     world = make_secured_world(way)
     world.produce(60, bad_every=20)
-    lifecycle = world.lifecycle()
-    planned = lifecycle.plan(Tick("one", RunKind.MANUAL, None))
+    context = world.context()
+    planned = plan(context, Tick("one", RunKind.MANUAL, None))
     with environment(world):
         for manifest in planned.manifests:
-            text = lifecycle.order(lifecycle.database.manifest(manifest), 1).to_json()
-            assert f'"kafka_connection": "{CONNECTION}"' in text
+            text = order_of(context, context.database.manifest(manifest), 1).to_json()
+            assert f'"connection": "{CONNECTION}"' in text
             assert not any(secret in text for secret in (*secrets_of(secured), USER, "PRIVATE KEY", "sasl", "ssl"))
-            assert lifecycle.process(manifest, partial(job.stage, session)).ending is Ending.PUBLISHED
+            assert process(context, manifest, partial(job.stage, session)).ending is Ending.PUBLISHED
     world.assert_complete()
 
 
@@ -55,19 +57,19 @@ def test_a_right_that_only_reading_needs_is_named_when_spark_lacks_it(
     world = make_secured_world("SCRAM-SHA-512")
     world.produce(10)
     secured.broker.allow(world.topic, USER, AclOperation.DESCRIBE)
-    lifecycle = world.lifecycle()
-    [manifest, *_] = lifecycle.plan(Tick("one", RunKind.MANUAL, None)).manifests
+    context = world.context()
+    [manifest, *_] = plan(context, Tick("one", RunKind.MANUAL, None)).manifests
     started = time.monotonic()
     with environment(world), pytest.raises(AccessDenied) as caught:
-        lifecycle.process(manifest, partial(job.stage, session))
+        process(context, manifest, partial(job.stage, session))
     assert time.monotonic() - started < 30
     assert world.topic in caught.value.what
     assert "reading needs READ" in caught.value.next_step
     assert not any(secret in str(caught.value) for secret in secrets_of(secured))
     secured.broker.allow(world.topic, USER, AclOperation.READ)
     with environment(world):
-        for one in lifecycle.unfinished():
-            lifecycle.process(one.id, partial(job.stage, session))
+        for one in unfinished(context):
+            process(context, one.id, partial(job.stage, session))
     world.assert_complete()
 
 
@@ -76,7 +78,7 @@ def test_a_driver_that_does_not_know_the_connection_says_so(
 ) -> None:
     world = make_secured_world("SCRAM-SHA-512")
     world.produce(10)
-    lifecycle = world.lifecycle()
-    [manifest, *_] = lifecycle.plan(Tick("one", RunKind.MANUAL, None)).manifests
+    context = world.context()
+    [manifest, *_] = plan(context, Tick("one", RunKind.MANUAL, None)).manifests
     with pytest.raises(ConfigurationError, match=f"the Kafka connection {CONNECTION} does not exist"):
-        lifecycle.process(manifest, partial(job.stage, session))
+        process(context, manifest, partial(job.stage, session))

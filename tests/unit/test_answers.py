@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidemark.kafka.types import OpenTransaction, duration
 from tidemark.offsets import TopicPartition
+from tidemark.partitions import OpenTransaction, duration
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
 

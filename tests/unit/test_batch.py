@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemark.decoders.raw import HEADERS
+from tidemark.decoders.base import HEADERS
 from tidemark.digest import Digest, row_digest
 from tidemark.errors import ConfigurationError, Unavailable, UndecodableRecord
 from tidemark.event_time import INSTANT
 from tidemark.offsets import Range, TopicPartition
-from tidemark.order import Order, SinkOrder
+from tidemark.order import Order, SinkOrder, SourceOrder
 from tidemark.processing import processor as batch_module
 from tidemark.processing.processor import DEAD_LETTERS, METADATA, BatchProcessor
 from tidemark.receipt import ObjectKind, receipt_of_tasks
@@ -37,8 +37,7 @@ def order(root: Path, layout: str = "raw/{stream}/%Y/%m/%d/%H", **changed: Any) 
         "manifest_id": 7,
         "attempt": 2,
         "ranges": (Range(TopicPartition("t", "id", 0), 0, 100), Range(TopicPartition("t", "id", 1), 0, 100)),
-        "bootstrap_servers": "",
-        "kafka_options": {},
+        "source": SourceOrder("kafka", {}),
         "decode": {"format": "json", "schema": "id BIGINT NOT NULL, at TIMESTAMP"},
         "event_time": {"field": "at", "allowed_lateness_s": 3600},
         "on_error": "dead_letter",

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from bench import contender, report
-from bench.planning import SHAPES, MemoryCluster
+from bench.planning import SHAPES, MemorySource, _pipeline
 from bench.records import ALLOWED_LATENESS_S, COLUMNS, HOURS, LATE_EVERY, PARTITIONS, SCHEMA, START_S, messages
 from bench.timed import Timing
-from tidemark.decoders import decoder
+from tidemark.decoders.registry import open_decoder
 
 COUNT = 30_000
 
@@ -24,7 +24,7 @@ def test_the_generator_gives_the_same_records_for_the_same_seed() -> None:
 def test_every_record_fits_the_schema_and_lies_in_the_hours_that_the_tables_name() -> None:
     made = list(messages(COUNT))
     values = pa.array([one.value for one in made], pa.binary())
-    decoded = decoder({"format": "json", "schema": SCHEMA}).decode(pa.record_batch({"value": values}))
+    decoded = open_decoder({"format": "json", "schema": SCHEMA}).decode(pa.record_batch({"value": values}))
     assert (decoded.errors, tuple(decoded.rows.schema.names)) == ((), COLUMNS)
     assert Counter(one.partition for one in made) == dict.fromkeys(range(PARTITIONS), COUNT // PARTITIONS)
     assert 165 <= sum(len(one.value) for one in made) / COUNT <= 180
@@ -55,9 +55,9 @@ def test_the_tables_name_every_contender_and_stand_between_the_marks(tmp_path: P
     assert (tmp_path / "README.md").read_text() == f"above\n{report.BEGIN}\n{text}\n{report.END}\nbelow\n"
 
 
-def test_the_cluster_in_memory_answers_for_every_partition() -> None:
-    cluster = MemoryCluster(partitions=3, end=7)
-    places, missing = cluster.partitions(["bench"])
+def test_the_source_in_memory_answers_for_every_partition() -> None:
+    source = MemorySource(_pipeline("lake"), partitions=3, end=7)
+    places, missing = source.partitions(["bench"])
     assert (len(places), missing) == (3, [])
-    assert {mark.log_end for mark in cluster.watermarks(places).values()} == {7}
-    assert {found[0] for found in cluster.offsets_at(places, datetime.now(UTC)).values() if found} == {7}
+    assert {mark.log_end for mark in source.bounds(places).values()} == {7}
+    assert {found[0] for found in source.offsets_at(places, datetime.now(UTC)).values() if found} == {7}

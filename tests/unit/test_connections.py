@@ -10,11 +10,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidemark.connections import Secret, from_environment, variable_of
+from tidemark.connections import Lookup, Secret, from_environment, variable_of
 from tidemark.errors import ConfigurationError
-from tidemark.kafka.connection import KafkaConnection, kafka_connection
+from tidemark.kafka.connection import KafkaConnection
 from tidemark.pipeline.loader import load
 from tidemark.pipeline.settings import Pipeline
+from tidemark.sources.kafka import source
+from tidemark.sources.kafka.settings import Settings
+
+
+def kafka_connection(pipeline: Pipeline, lookup: Lookup = from_environment) -> KafkaConnection:
+    """The connection of a pipeline's source."""
+    assert isinstance(pipeline.source, Settings)
+    return source.kafka_connection(pipeline.name, pipeline.source, lookup)
+
 
 VARIABLE = "AIRFLOW_CONN_KAFKA_DEFAULT"
 

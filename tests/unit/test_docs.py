@@ -14,7 +14,7 @@ from tidemark import __version__
 from tidemark.cli import main
 from tidemark.failpoints import FAILPOINTS
 from tidemark.pipeline.loader import load
-from tidemark.sinks.settings import SinkKind
+from tidemark.sinks.kinds import SINKS
 
 REPOSITORY = Path(__file__).parents[2]
 DOCS = sorted(
@@ -97,7 +97,7 @@ def test_the_readme_names_every_command() -> None:
 def test_the_pipeline_of_the_readme_loads(write: Callable[..., Path]) -> None:
     (pipeline, sink) = re.findall(r"```yaml\n(.*?)```", text("README.md"), re.DOTALL)
     assert load(write(pipeline), {}).name == "orders"
-    assert [one.kind for one in load(write(pipeline + sink), {}).sinks] == list(SinkKind)
+    assert [one.kind for one in load(write(pipeline + sink), {}).sinks] == list(SINKS)
 
 
 @each_document

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tidemark import findings
 from tidemark.doctor import machine
-from tidemark.doctor.finding import Check, Finding, Verdict, clock, examine, ok
+from tidemark.doctor.checks import Check, examine
 from tidemark.errors import Unavailable
+from tidemark.findings import Finding, Severity, clock, ok
 
 
 def run(*checks: Check) -> list[Finding]:
@@ -28,9 +30,9 @@ def test_a_check_that_fails_or_hangs_hides_neither_its_own_findings_nor_other_ch
     started = time.monotonic()
     found = run(Check("one", refused), Check("two", hangs, 0.2), Check("three", lambda: [ok("three", "well")]))
     assert time.monotonic() - started < 10
-    assert [(one.check, one.verdict) for one in found] == [
-        ("one", Verdict.OK), ("one", Verdict.FAILED), ("two", Verdict.OK), ("two", Verdict.FAILED),
-        ("three", Verdict.OK),
+    assert [(one.check, one.severity) for one in found] == [
+        ("one", Severity.OK), ("one", Severity.FAILED), ("two", Severity.OK), ("two", Severity.FAILED),
+        ("three", Severity.OK),
     ]  # fmt: skip
     assert (found[1].said, found[1].next_step) == ("nobody answers", "knock")
     assert "no answer within 0 s" in found[3].said
@@ -42,7 +44,7 @@ def test_an_error_that_is_not_ours_is_named_by_its_kind_and_never_quoted() -> No
         yield
 
     [found] = run(Check("one", broken))
-    assert found.verdict is Verdict.FAILED
+    assert found.severity is Severity.FAILED
     assert "ValueError" in found.said
     assert "canary" not in f"{found}"
 
@@ -56,13 +58,13 @@ def test_a_check_hears_of_its_begin_before_it_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ahead", "verdict", "said"),
-    [(0.3, Verdict.OK, "within 0.3 s"), (-5.0, Verdict.OK, "within 5.0 s"),
-     (3600.0, Verdict.WARNING, "3,600 s ahead of"), (-60.0, Verdict.WARNING, "60 s behind")],
+    ("ahead", "severity", "said"),
+    [(0.3, Severity.OK, "within 0.3 s"), (-5.0, Severity.OK, "within 5.0 s"),
+     (3600.0, Severity.WARNING, "3,600 s ahead of"), (-60.0, Severity.WARNING, "60 s behind")],
 )  # fmt: skip
-def test_a_clock_that_is_off_is_told_with_seconds_and_direction(ahead: float, verdict: Verdict, said: str) -> None:
+def test_a_clock_that_is_off_is_told_with_seconds_and_direction(ahead: float, severity: Severity, said: str) -> None:
     found = clock("database", "the database", ahead)
-    assert (found.verdict, said in found.said) == (verdict, True)
+    assert (found.severity, said in found.said) == (severity, True)
 
 
 def java(folder: Path, version: str, modules: str) -> str:
@@ -76,53 +78,53 @@ def java(folder: Path, version: str, modules: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("version", "modules", "verdict", "said"),
-    [("17", "jdk.incubator.vector@17", Verdict.OK, "17 at "),
-     ("11", "jdk.incubator.vector", Verdict.FAILED, "is Java 11"),
-     ("21", "java.base", Verdict.FAILED, "lacks the module jdk.incubator.vector")],
+    ("version", "modules", "severity", "said"),
+    [("17", "jdk.incubator.vector@17", Severity.OK, "17 at "),
+     ("11", "jdk.incubator.vector", Severity.FAILED, "is Java 11"),
+     ("21", "java.base", Severity.FAILED, "lacks the module jdk.incubator.vector")],
 )  # fmt: skip
 def test_java_must_be_one_that_spark_starts_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, modules: str, verdict: Verdict, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, modules: str, severity: Severity, said: str
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", java(tmp_path, version, modules))
     [found] = machine.java()
-    assert found.verdict is verdict
+    assert found.severity is severity
     assert said in found.said
 
 
 def test_a_java_that_is_not_there_is_said_with_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     [found] = machine.java()
-    assert found.verdict is Verdict.FAILED
+    assert found.severity is Severity.FAILED
     assert str(tmp_path) in found.said
 
 
 @pytest.mark.parametrize(
-    ("versions", "verdict", "said"),
-    [(["4.0.0"], Verdict.OK, "4.0.0"), (["3.5.1"], Verdict.FAILED, "is there as 3.5.1, PySpark is 4.0.0"),
-     (["3.5.1", "4.0.0"], Verdict.FAILED, "3.5.1, 4.0.0"), ([], Verdict.FAILED, "is not in")],
+    ("versions", "severity", "said"),
+    [(["4.0.0"], Severity.OK, "4.0.0"), (["3.5.1"], Severity.FAILED, "is there as 3.5.1, PySpark is 4.0.0"),
+     (["3.5.1", "4.0.0"], Severity.FAILED, "3.5.1, 4.0.0"), ([], Severity.FAILED, "is not in")],
 )  # fmt: skip
 def test_jars_must_have_the_version_of_pyspark(
-    tmp_path: Path, versions: list[str], verdict: Verdict, said: str
+    tmp_path: Path, versions: list[str], severity: Severity, said: str
 ) -> None:
     for name in machine.CONNECTOR:
         for one in versions:
             (tmp_path / f"{name}-{one}.jar").touch()
     found = list(machine.jars(tmp_path))
-    assert [one.verdict for one in found] == [verdict, verdict]
+    assert [one.severity for one in found] == [severity, severity]
     assert all(said in one.said for one in found)
 
 
 def test_pyspark_and_its_client_share_a_folder_and_so_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "version", {"pyspark": "4.0.0", "pyspark-client": "4.1.0"}.__getitem__)
     [found] = machine.packages()
-    assert found.verdict is Verdict.FAILED
+    assert found.severity is Severity.FAILED
     assert "pyspark is 4.0.0 and pyspark-client 4.1.0" in found.said
 
 
 def test_room_is_measured_where_a_folder_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    [found] = machine.room("lake", tmp_path / "not" / "yet")
+    [found] = findings.room("lake", tmp_path / "not" / "yet")
     assert str(tmp_path) in found.said
-    monkeypatch.setattr(machine, "GIB", os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize * 2)
-    [found] = machine.room("lake", tmp_path)
-    assert found.verdict is Verdict.WARNING
+    monkeypatch.setattr(findings, "GIB", os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize * 2)
+    [found] = findings.room("lake", tmp_path)
+    assert found.severity is Severity.WARNING

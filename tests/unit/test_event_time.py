@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark.errors import ConfigurationError
-from tidemark.event_time import INSTANT, EventTime, OnError, Unit, instants
+from tidemark.event_time import INSTANT, EventTime, instants
+from tidemark.order import OnError, TimeUnit
 
 NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)
 NEW_YORK = "America/New_York"
@@ -114,8 +115,8 @@ def place(values: pa.Array, **settings: object) -> tuple[list[datetime | None], 
         (pa.array([NOON], INSTANT), {}),
         (pa.array([NOON.replace(tzinfo=None)], pa.timestamp("ms")), {}),
         (pa.array([NOON.replace(hour=7, tzinfo=None)], pa.timestamp("us")), {"timezone": NEW_YORK}),
-        (pa.array([int(NOON.timestamp())], pa.int64()), {"unit": Unit.SECONDS}),
-        (pa.array([int(NOON.timestamp())], pa.int32()), {"unit": Unit.SECONDS}),
+        (pa.array([int(NOON.timestamp())], pa.int64()), {"unit": TimeUnit.SECONDS}),
+        (pa.array([int(NOON.timestamp())], pa.int32()), {"unit": TimeUnit.SECONDS}),
         (pa.array([int(NOON.timestamp()) * 1000], pa.int64()), {}),
         (pa.array(["2013-01-01T07:00:00"]), {"timezone": NEW_YORK}),
     ],
@@ -150,8 +151,8 @@ def test_invalid_times_are_named_with_their_reason() -> None:
     ]
 
 
-@pytest.mark.parametrize("unit", list(Unit))
-def test_bounds_are_half_open_for_numbers(unit: Unit) -> None:
+@pytest.mark.parametrize("unit", list(TimeUnit))
+def test_bounds_are_half_open_for_numbers(unit: TimeUnit) -> None:
     per_second = 1_000_000 // unit.microseconds
     end = 7_258_118_400 * per_second
     numbers = pa.array([-1, 0, end - 1, end, 2**63 - 1, -(2**63), None], pa.int64())
@@ -177,7 +178,7 @@ def test_a_wrong_setting_is_refused_by_name(config: dict[str, object], word: str
 
 def test_settings_are_read_from_an_order() -> None:
     order = {"field": "at", "timezone": NEW_YORK, "unit": "s", "on_invalid": "fail", "allowed_lateness_s": 60}
-    assert EventTime.of(order) == EventTime("at", NEW_YORK, Unit.SECONDS, OnError.FAIL, 60)
+    assert EventTime.of(order) == EventTime("at", NEW_YORK, TimeUnit.SECONDS, OnError.FAIL, 60)
 
 
 def test_a_field_that_cannot_hold_a_time_is_refused() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tidemark
-from tidemark.doctor.finding import Verdict
+from tidemark.findings import Severity
 from tidemark.spark.examined import compared
 from tidemark.spark.probe import Questions, look
 
@@ -27,27 +27,27 @@ HERE = {
 
 
 def test_an_executor_like_the_driver_is_well() -> None:
-    assert {one.verdict for one in compared(HERE)} == {Verdict.OK}
+    assert {one.severity for one in compared(HERE)} == {Severity.OK}
 
 
 @pytest.mark.parametrize(
-    ("answer", "verdict", "said"),
-    [({"python": "3.11.0"}, Verdict.WARNING, "Python 3.11.0, the driver has"),
-     ({"packages": {**HERE["packages"], "pyarrow": None}}, Verdict.FAILED, "its Python has no pyarrow"),
-     ({"packages": {**HERE["packages"], "pyarrow": "1.0"}}, Verdict.WARNING, "pyarrow 1.0, the driver has"),
-     ({"tidemark": "0.0.9 from /usr/lib"}, Verdict.FAILED, "tidemark 0.0.9"),
-     ({"missing": ["warehouse"]}, Verdict.FAILED, "it does not find the connection warehouse"),
-     ({"unreachable": {"warehouse": "cannot be reached"}}, Verdict.FAILED, "cannot be reached"),
-     ({"unseen": ["/lake/.doctor-1"], "read_only": ["/lake/.doctor-1"]}, Verdict.FAILED, "writes to /lake"),
-     ({"read_only": ["/lake/.doctor-1"]}, Verdict.FAILED, "may not write to /lake"),
-     ({"brokers": ["broker:9092"]}, Verdict.FAILED, "Kafka at broker:9092"),
-     ({"ahead": 90.0}, Verdict.WARNING, "90 s ahead of")],
+    ("answer", "severity", "said"),
+    [({"python": "3.11.0"}, Severity.WARNING, "Python 3.11.0, the driver has"),
+     ({"packages": {**HERE["packages"], "pyarrow": None}}, Severity.FAILED, "its Python has no pyarrow"),
+     ({"packages": {**HERE["packages"], "pyarrow": "1.0"}}, Severity.WARNING, "pyarrow 1.0, the driver has"),
+     ({"tidemark": "0.0.9 from /usr/lib"}, Severity.FAILED, "tidemark 0.0.9"),
+     ({"missing": ["warehouse"]}, Severity.FAILED, "it does not find the connection warehouse"),
+     ({"unreachable": {"warehouse": "cannot be reached"}}, Severity.FAILED, "cannot be reached"),
+     ({"unseen": ["/lake/.doctor-1"], "read_only": ["/lake/.doctor-1"]}, Severity.FAILED, "writes to /lake"),
+     ({"read_only": ["/lake/.doctor-1"]}, Severity.FAILED, "may not write to /lake"),
+     ({"brokers": ["broker:9092"]}, Severity.FAILED, "Kafka at broker:9092"),
+     ({"ahead": 90.0}, Severity.WARNING, "90 s ahead of")],
 )  # fmt: skip
 def test_a_difference_is_one_finding_that_names_the_executor(
-    answer: dict[str, Any], verdict: Verdict, said: str
+    answer: dict[str, Any], severity: Severity, said: str
 ) -> None:
-    [found] = [one for one in compared({**HERE, **answer}) if one.verdict is not Verdict.OK]
-    assert (found.verdict, said in found.said) == (verdict, True), found
+    [found] = [one for one in compared({**HERE, **answer}) if one.severity is not Severity.OK]
+    assert (found.severity, said in found.said) == (severity, True), found
     assert found.check == "executor worker-1 /srv/app-1/0"
     assert found.next_step
 

@@ -26,7 +26,7 @@ from tidemark.processing.processor import DEAD_LETTERS, DELETED, METADATA
 from tidemark.sinks.files import json_lines
 from tidemark.sinks.files.avro import avro_schema
 from tidemark.sinks.files.formats import Unreadable, format_of, open_format
-from tidemark.sinks.settings import COMPRESSIONS, FileFormat
+from tidemark.sinks.files.settings import COMPRESSIONS, FileFormat
 
 PAIRS = [(name.value, compression.value) for name in FileFormat for compression in COMPRESSIONS[name]]
 each_format = pytest.mark.parametrize(("name", "compression"), PAIRS, ids=str)

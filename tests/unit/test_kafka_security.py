@@ -13,13 +13,22 @@ from hypothesis import strategies as st
 
 from sandbox.authority import Authority
 from tests.unit.test_connections import pipeline
-from tidemark.connections import Secret, masked
+from tidemark.connections import Lookup, Secret, from_environment, masked
 from tidemark.errors import ConfigurationError
-from tidemark.kafka.connection import KafkaConnection, kafka_connection, spark_options
+from tidemark.kafka.connection import KafkaConnection, java_options
 from tidemark.kafka.java import jaas
+from tidemark.kafka.options import KafkaOptions
 from tidemark.kafka.security import ALIASES, ALLOWED, INSTEAD, SECRETS, instead, is_security
-from tidemark.order import Order
-from tidemark.pipeline.settings import KafkaOptions
+from tidemark.pipeline.settings import Pipeline
+from tidemark.sources.kafka import source
+from tidemark.sources.kafka.settings import Settings
+
+
+def kafka_connection(pipeline: Pipeline, lookup: Lookup = from_environment) -> KafkaConnection:
+    """The connection of a pipeline's source."""
+    assert isinstance(pipeline.source, Settings)
+    return source.kafka_connection(pipeline.name, pipeline.source, lookup)
+
 
 SCRAM = {
     "security.protocol": "SASL_SSL",
@@ -47,8 +56,8 @@ def connected(folder: Path, extra: dict[str, Any], **fields: Any) -> KafkaConnec
 
 
 def for_java(extra: dict[str, Any], **fields: Any) -> dict[str, str]:
-    order = Order("p", 1, 1, (), "a:9092", {"fetch.max.bytes": "9"}, {}, {}, "fail", (), "kafka_default")
-    found = spark_options(order, lambda _: {"host": "a", "port": 9092, "extra": extra, **fields})
+    lookup = lambda _: {"host": "a", "port": 9092, "extra": extra, **fields}  # noqa: E731
+    found = java_options("kafka_default", {"fetch.max.bytes": "9"}, "p", lookup)
     return {key: one.reveal() if isinstance(one, Secret) else one for key, one in found.items()}
 
 

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from tidemark.order import Order
+from tidemark.order import Order, SourceOrder
 from tidemark.spark.submitted import ORDER, write_order
 
 
 def order(attempt: int) -> Order:
-    return Order("demo", 7, attempt, (), "a:9092", {}, {}, {}, "fail", ())
+    return Order("demo", 7, attempt, (), SourceOrder("kafka", {}), {}, {}, "fail", ())
 
 
 def test_an_attempt_removes_the_orders_of_lower_ones_and_never_that_of_a_newer_one(tmp_path: Path) -> None:

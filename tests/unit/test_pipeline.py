@@ -13,9 +13,10 @@ import yaml
 from tests.unit.pipeline_text import GOOD, changed, problems
 from tidemark.errors import NotFound
 from tidemark.pipeline.loader import InvalidPipelines, find, load, load_each
-from tidemark.pipeline.settings import Cut, Gaps, Pipeline, json_schema
-from tidemark.sinks.settings import FilesSinkConfig, SinkKind
+from tidemark.pipeline.settings import Pipeline, json_schema
+from tidemark.sinks.files.settings import Settings as FilesSettings
 from tidemark.sources.kafka.starting_offsets import CommittedOffsets, ExplicitOffsets
+from tidemark.sources.settings import Cut, Gaps
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -24,13 +25,13 @@ Write = Callable[..., Path]
 
 def test_a_short_file_loads_with_the_documented_defaults(write: Write) -> None:
     pipeline = load(write(GOOD), {"TIDEMARK_HOME": "/srv"})
-    kafka = pipeline.source.kafka
+    kafka = pipeline.source
     assert (pipeline.name, pipeline.schedule, pipeline.catchup, pipeline.retries) == ("flights", None, False, 2)
     assert pipeline.retry_delay == timedelta(seconds=10)
     assert (kafka.starting_offsets, kafka.cut, kafka.gaps) == ("earliest", Cut.SCHEDULE, Gaps.NONE)
     assert (kafka.slice.max_records, kafka.slice.max_bytes, kafka.slice.max_slices) == (1000, 2**30, 1000)
-    assert pipeline.sinks == (FilesSinkConfig(root="/srv/lake"),)
-    assert pipeline.sinks[0].kind is SinkKind.FILES
+    assert pipeline.sinks == (FilesSettings(root="/srv/lake"),)
+    assert pipeline.sinks[0].kind == "files"
     assert pipeline.event_time.order() == {
         "field": "at", "timezone": "UTC", "unit": "ms", "allowed_lateness_s": 0.0, "on_invalid": "fail",
     }  # fmt: skip
@@ -56,7 +57,7 @@ def test_variables_come_from_the_environment_or_their_default(write: Write) -> N
         ("root: lake", "root: /lake\n      layout: ${LAYOUT:-raw/{stream}/%Y}"),
     )
     pipeline = load(write(text), {"NAME": "from-env", "CATCHUP": "false", "LAYOUT": ""})
-    assert (pipeline.name, pipeline.catchup, pipeline.source.kafka.slice.max_records) == ("from-env", False, 5000)
+    assert (pipeline.name, pipeline.catchup, pipeline.source.slice.max_records) == ("from-env", False, 5000)
     assert pipeline.sinks[0].layout == "raw/{stream}/%Y"
 
 
@@ -66,7 +67,7 @@ SIZES = [("1", 1), ("512MiB", 512 * 2**20), ("2 GB", 2 * 10**9), ("10kB", 10_000
 @pytest.mark.parametrize(("text", "expected"), SIZES)
 def test_a_size_is_in_bytes(write: Write, text: str, expected: int) -> None:
     pipeline = load(write(changed(("max_records: 1000", f"max_bytes: {text}"))), {})
-    assert pipeline.source.kafka.slice.max_bytes == expected
+    assert pipeline.source.slice.max_bytes == expected
 
 
 DURATIONS = [("90s", 90), ("15m", 900), ("1h", 3600), ("2d", 172_800), ("PT1H30M", 5400), ("P1DT1S", 86_401), ("0s", 0)]
@@ -103,14 +104,14 @@ def test_a_schedule_that_cannot_be_due_is_refused(write: Write, text: str) -> No
 
 def test_a_starting_time_is_kept_in_utc(write: Write) -> None:
     text = changed(("    topics:", "    starting_offsets: 2024-01-31T01:00:00+01:00\n    topics:"))
-    assert load(write(text), {}).source.kafka.starting_offsets == datetime(2024, 1, 31, tzinfo=UTC)
+    assert load(write(text), {}).source.starting_offsets == datetime(2024, 1, 31, tzinfo=UTC)
 
 
 def test_a_starting_point_is_a_group_or_an_offset_for_each_partition(write: Write) -> None:
     text = changed(("    topics:", "    starting_offsets: {group: connect-flights}\n    topics:"))
-    assert load(write(text), {}).source.kafka.starting_offsets == CommittedOffsets("connect-flights")
+    assert load(write(text), {}).source.starting_offsets == CommittedOffsets("connect-flights")
     text = changed(("    topics:", "    starting_offsets: {offsets: {flights: {0: 1_200, 10: 0}}}\n    topics:"))
-    assert load(write(text), {}).source.kafka.starting_offsets == ExplicitOffsets({"flights": {0: 1200, 10: 0}})
+    assert load(write(text), {}).source.starting_offsets == ExplicitOffsets({"flights": {0: 1200, 10: 0}})
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_editors_know_what_a_starting_point_may_be(write: Write, start: Any, val
 
 def test_client_options_reach_the_client_under_their_own_names(write: Write) -> None:
     text = changed(("    topics:", "    options: {fetch.max.bytes: 50MiB, request.timeout.ms: 5000}\n    topics:"))
-    assert load(write(text), {}).source.kafka.options == {"fetch.max.bytes": "52428800", "request.timeout.ms": "5000"}
+    assert load(write(text), {}).source.options == {"fetch.max.bytes": "52428800", "request.timeout.ms": "5000"}
 
 
 def test_a_schema_file_is_read_into_the_pipeline(write: Write) -> None:
@@ -274,5 +275,5 @@ def test_the_fingerprint_is_the_same_in_every_version_until_output_changes() -> 
     ],
 )
 def test_two_lakes_in_one_bucket_are_apart_unless_one_lies_in_the_other(one: str, other: str, meet: bool) -> None:
-    first, second = (FilesSinkConfig.model_validate({"root": root}) for root in (one, other))
+    first, second = (FilesSettings.model_validate({"root": root}) for root in (one, other))
     assert (first.meets(second), second.meets(first)) == (meet, meet)

@@ -21,8 +21,8 @@ Write = Callable[..., Path]
 
 def test_the_demo_pipeline_says_what_make_run_relies_on() -> None:
     pipeline = find(REPOSITORY / "include/pipelines", "flights", {"TIDEMARK_LAKE": "/lake"})
-    assert pipeline.source.kafka.slice.max_records == 120_000
-    assert pipeline.source.kafka.connection == "kafka_default"
+    assert pipeline.source.slice.max_records == 120_000
+    assert pipeline.source.connection == "kafka_default"
     assert pipeline.sinks[0].root == "/lake"
     assert pipeline.event_time.on_invalid == "dead_letter"
 

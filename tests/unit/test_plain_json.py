@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemark.decoders import decoder
 from tidemark.decoders.base import Decoded
 from tidemark.decoders.json.json_schema import record_of
 from tidemark.decoders.json.plain import ORDERS, PlainReader
 from tidemark.decoders.json.strict import JsonDecoder
+from tidemark.decoders.registry import open_decoder
 
 DDL = (
     "id BIGINT NOT NULL, small TINYINT, whole INT, text STRING NOT NULL, ok BOOLEAN, number DOUBLE, half FLOAT, "
@@ -166,7 +166,7 @@ def test_several_orders_and_unknown_names_are_learned_and_no_more_than_some() ->
 
 def test_a_batch_is_read_from_the_middle_of_an_array_and_with_others_between() -> None:
     values = [b'{"a":%d}' % number if number % 3 else b'{"a" :%d}' % number for number in range(600)]
-    whole = decoder({"format": "json", "schema": "a INT NOT NULL"})
+    whole = open_decoder({"format": "json", "schema": "a INT NOT NULL"})
     part = batch([None, *values, b"junk"]).slice(1, 600)
     for _ in range(2):
         found = whole.decode(part)

@@ -8,8 +8,7 @@ import pytest
 
 from tidemark.errors import DataLost, PlanRefused, TopicChanged
 from tidemark.offsets import Range, TopicPartition
-from tidemark.pipeline.settings import OnDataLoss
-from tidemark.planner import Chain, Limits, PartitionState, Plan, Refused, plan
+from tidemark.planner import Chain, Limits, OnDataLoss, PartitionState, Plan, Refused, plan
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
 WIDE = Limits(max_records=10**9, max_bytes=10**15, max_slices=1000)

@@ -16,10 +16,12 @@ from tidemark.airflow.lookup import opened, spark_master
 from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.errors import ConfigurationError, TidemarkError
-from tidemark.lifecycle.attempt import Lifecycle
 from tidemark.lifecycle.close import close as close_planned
 from tidemark.lifecycle.close import require_done
-from tidemark.lifecycle.plan import Tick
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.plan import Tick, manifests_between
+from tidemark.lifecycle.plan import plan as plan_ranges
+from tidemark.lifecycle.select import own_manifest, refuse_at_work, unfinished
 from tidemark.manifest import ManifestState, RunKind
 from tidemark.pipeline.settings import Pipeline
 
@@ -60,7 +62,7 @@ def build_dag(pipeline: Pipeline) -> DAG:
         params=PARAMS,
         tags=["tidemark"],
         default_args={"retries": pipeline.retries, "retry_delay": pipeline.retry_delay},
-        doc_md=f"Topics {', '.join(pipeline.source.kafka.topics)}. {pipeline.description}\n\n"
+        doc_md=f"Topics {', '.join(pipeline.source.topics)}. {pipeline.description}\n\n"
         f"On the command line: `tidemark manifests {pipeline.name}`, `tidemark show MANIFEST`, "
         f"`tidemark audit {pipeline.name}`.",
     ) as dag:
@@ -82,11 +84,11 @@ def build_dag(pipeline: Pipeline) -> DAG:
     return dag
 
 
-def tick_of(context: Any) -> Tick:
+def tick_of(task_context: Any) -> Tick:
     """The tick of a DAG run: its cut is the form's, else the interval's end, else the logical date, else none."""
-    run = context["dag_run"]
+    run = task_context["dag_run"]
     kind = {"scheduled": RunKind.SCHEDULED, "backfill": RunKind.BACKFILL}.get(str(run.run_type.value), RunKind.MANUAL)
-    until = context["params"].get("plan_until")
+    until = task_context["params"].get("plan_until")
     cut = moment(until) if until else run.data_interval_end or run.logical_date
     return Tick.at(cut, kind) if cut else Tick(run.run_id, kind, None)
 
@@ -103,12 +105,12 @@ def moment(text: str) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def interval_start(pipeline: Pipeline, context: Any, tick: Tick) -> datetime | None:
+def interval_start(pipeline: Pipeline, task_context: Any, tick: Tick) -> datetime | None:
     """Where the interval that ends at the tick's cut begins; None without a schedule.
 
     Airflow 3's cron timetable has no interval: its start is its end. Then it is the schedule's moment before the cut.
     """
-    begin: datetime | None = context["dag_run"].data_interval_start
+    begin: datetime | None = task_context["dag_run"].data_interval_start
     if begin and tick.cut_at and begin < tick.cut_at:
         return begin
     if pipeline.schedule is None or tick.cut_at is None:
@@ -119,26 +121,26 @@ def interval_start(pipeline: Pipeline, context: Any, tick: Tick) -> datetime | N
 
 def plan_run(pipeline: Pipeline) -> list[int]:
     """Manifest ids to process: the run's plan, or what the trigger form asked for instead."""
-    context: Any = get_current_context()
-    params = context["params"]
-    with airflow_verdict(), opened(pipeline, context) as lifecycle:
+    task_context: Any = get_current_context()
+    params = task_context["params"]
+    with airflow_verdict(), opened(pipeline, task_context) as context:
         spark_master("spark_default")
         if isinstance(params.get("replay"), list) and params["replay"]:
-            named = [lifecycle.replayable(manifest=one)[0] for one in params["replay"]]
-            lifecycle.refuse_at_work(named)
+            named = [own_manifest(context, one) for one in params["replay"]]
+            refuse_at_work(named)
             return [one.id for one in named]
         if params.get("retry_unfinished"):
-            return [one.id for one in lifecycle.unfinished()]
-        tick = tick_of(context)
-        run = lifecycle.plan(tick)
+            return [one.id for one in unfinished(context)]
+        tick = tick_of(task_context)
+        run = plan_ranges(context, tick)
         if params.get("replay"):
-            begin = interval_start(pipeline, context, tick)
-            found = lifecycle.between(begin, tick.cut_at) if begin and tick.cut_at else run.covered_by
-            planned = lifecycle.database.manifests(ids=run.manifests)
+            begin = interval_start(pipeline, task_context, tick)
+            found = manifests_between(context, begin, tick.cut_at) if begin and tick.cut_at else run.covered_by
+            planned = context.database.manifests(ids=run.manifests)
             todo = [one.id for one in planned if one.state is not ManifestState.DONE]  # nobody else will do that
             ids = sorted({*todo, *found})
-            wait_for_others(lifecycle, ids, limit=LONGEST_WAIT)
-            lifecycle.refuse_at_work(lifecycle.database.manifests(ids=ids))
+            wait_for_others(context, ids, limit=LONGEST_WAIT)
+            refuse_at_work(context.database.manifests(ids=ids))
             return ids
         for note in run.notes:
             print(note)
@@ -148,16 +150,16 @@ def plan_run(pipeline: Pipeline) -> list[int]:
 
 def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any]:
     """Fail unless everything the run stands for is published; returns what the asset event carries."""
-    context: Any = get_current_context()
-    params = context["params"]
-    with airflow_verdict(), opened(pipeline, context) as lifecycle:
+    task_context: Any = get_current_context()
+    params = task_context["params"]
+    with airflow_verdict(), opened(pipeline, task_context) as context:
         if params.get("replay") or params.get("retry_unfinished"):
-            return {"manifests": [one.id for one in require_done(lifecycle, planned)]}
-        tick = tick_of(context)
-        run = lifecycle.database.find_run(pipeline.name, tick.run_key)
+            return {"manifests": [one.id for one in require_done(context, planned)]}
+        tick = tick_of(task_context)
+        run = context.database.find_run(pipeline.name, tick.run_key)
         ids = [*run["manifests"], *run["covered_by"]] if run else []
-        wait_for_others(lifecycle, ids, [ManifestState.RUNNING])
-        closing = close_planned(lifecycle, tick.run_key)
+        wait_for_others(context, ids, [ManifestState.RUNNING])
+        closing = close_planned(context, tick.run_key)
         cut = tick.cut_at
         return {
             "run_key": closing.run_key,
@@ -173,12 +175,12 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any]:
 
 
 def wait_for_others(
-    lifecycle: Lifecycle, ids: list[int], states: list[ManifestState] | None = None, limit: float | None = None
+    context: Context, ids: list[int], states: list[ManifestState] | None = None, limit: float | None = None
 ) -> None:
     """Another run may be at work on manifests of this one: wait as long as it is alive, or ``limit`` seconds, instead
     of a false alarm, and before a replay that would fence it."""
     said, end = "", time.monotonic() + limit if limit else None
-    while busy := [one for one in lifecycle.database.manifests(states=states, ids=ids) if one.alive]:
+    while busy := [one for one in context.database.manifests(states=states, ids=ids) if one.alive]:
         waiting = f"waiting for manifests {[one.id for one in busy]}: another task is at work on them"
         if waiting != said:
             print(waiting)

@@ -9,7 +9,8 @@ from airflow.models.connection import Connection
 
 from tidemark.airflow.lookup import as_mapping, master_of
 from tidemark.connections import variable_of
-from tidemark.doctor.finding import Check, Finding, failed, ok, warning
+from tidemark.doctor.checks import Check
+from tidemark.findings import Finding, failed, ok, warning
 from tidemark.pipeline.settings import Pipeline
 
 NAME = "airflow"

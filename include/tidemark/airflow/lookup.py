@@ -1,4 +1,4 @@
-"""Connections as Airflow knows them, and the lifecycle of a pipeline inside a task."""
+"""Connections as Airflow knows them, and the context of a pipeline inside a task."""
 
 import json
 import os
@@ -12,8 +12,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from tidemark.connections import variable_of
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError
-from tidemark.kafka.connection import kafka_connection
-from tidemark.lifecycle.attempt import Lifecycle
+from tidemark.lifecycle.context import Context, open_context
 from tidemark.pipeline.settings import Pipeline
 from tidemark.settings import Settings
 
@@ -26,13 +25,13 @@ def _connection(conn_id: str) -> Connection | None:
 
 
 def airflow_lookup(conn_id: str) -> Mapping[str, Any] | None:
-    """A connection from wherever Airflow keeps it, in the shape ``connections.py`` reads."""
+    """A connection from wherever Airflow keeps it, in the shape of ``connections``."""
     found = _connection(conn_id)
     return None if found is None else as_mapping(found)
 
 
 def as_mapping(found: Any) -> Mapping[str, Any]:
-    """A connection of Airflow's SDK or of its models in the shape of ``named_connections``."""
+    """A connection of Airflow's SDK or of its models in the shape of ``connections``."""
     return {
         "host": found.host,
         "port": found.port,
@@ -82,13 +81,12 @@ def in_environment(pipeline: Pipeline) -> Iterator[None]:
 
 
 @contextmanager
-def opened(pipeline: Pipeline, context: Any) -> Iterator[Lifecycle]:
-    """The lifecycle of a pipeline, acting as this task instance."""
-    instance = context["ti"]
+def opened(pipeline: Pipeline, task: Any) -> Iterator[Context]:
+    """What the verbs of a pipeline need, acting as this task instance; ``task`` is Airflow's context of it."""
+    instance = task["ti"]
     actor = f"airflow {instance.dag_id} {instance.run_id} {instance.task_id} try {instance.try_number}"
-    settings = Settings.from_environment()
-    connection = kafka_connection(pipeline, airflow_lookup)
-    for warning in connection.warnings():
-        print(f"warning: {warning}")
-    with ManifestDatabase(settings.database(), actor) as database:
-        yield Lifecycle(pipeline, database, connection, airflow_lookup)
+    with ManifestDatabase(Settings.from_environment().database(), actor) as database:
+        context = open_context(pipeline, database, airflow_lookup)
+        for warning in context.source.warnings():
+            print(f"warning: {warning}")
+        yield context

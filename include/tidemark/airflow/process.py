@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException
 from tidemark.airflow.lookup import in_environment, opened, spark_master
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.errors import TidemarkError
+from tidemark.lifecycle.attempt import process as process_manifest
 from tidemark.lifecycle.publish import Outcome
 from tidemark.order import Order
 from tidemark.pipeline.settings import Pipeline
@@ -44,9 +45,10 @@ class ProcessManifestOperator(SparkSubmitOperator):
         self.manifest_id = manifest_id
 
     def execute(self, context: Any) -> None:
-        with airflow_verdict(), opened(self.pipeline, context) as lifecycle:
+        with airflow_verdict(), opened(self.pipeline, context) as own:
             self._send_to(spark_master(self._conn_id))
-            outcome = lifecycle.process(
+            outcome = process_manifest(
+                own,
                 int(self.manifest_id),
                 lambda order: self._stage(order, context),
                 replay=self._asked_to_replay(context),
@@ -67,7 +69,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
 
     def _stage(self, order: Order, context: Any) -> Receipt:
         settings = Settings.from_environment()
-        file = write_order(order, settings.home)
+        file = write_order(order, settings.home, self._shared_folder(order))
         self.application_args = [str(file)]
         self.name = f"tidemark {order.pipeline} manifest {order.manifest_id} attempt {order.attempt}"
         try:
@@ -75,6 +77,12 @@ class ProcessManifestOperator(SparkSubmitOperator):
             return read_receipt(file, order)
         finally:
             remove_order(file)
+
+    def _shared_folder(self, order: Order) -> str | None:
+        """A folder of a sink that the attempt works for: what finds its staging finds the order, too."""
+        names = {sink.name for sink in order.sinks}
+        folders = (sink.folders() for sink in self.pipeline.sinks if sink.name in names)
+        return next((folder for each in folders for folder in sorted(each)), None)
 
     def _submit(self, file: Path, order: Order, context: Any) -> None:
         try:

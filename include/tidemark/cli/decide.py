@@ -7,7 +7,7 @@ import click
 
 from tidemark.cli import output
 from tidemark.cli.options import Command, json_option, opened, pipeline_argument
-from tidemark.lifecycle.attempt import Lifecycle
+from tidemark.lifecycle.context import Context
 from tidemark.manifest import Decision
 from tidemark.operations import adopt, decisions, repair
 from tidemark.settings import Settings
@@ -35,9 +35,9 @@ def _deciding(name: str) -> Callable[[Command], click.Command]:
     return decorate
 
 
-def _decide(settings: Settings, pipeline: str, as_json: bool, decide: Callable[[Lifecycle], Decision]) -> None:
-    with opened(settings, pipeline) as lifecycle:
-        output.decided(decide(lifecycle), as_json)
+def _decide(settings: Settings, pipeline: str, as_json: bool, decide: Callable[[Context], Decision]) -> None:
+    with opened(settings, pipeline) as context:
+        output.decided(decide(context), as_json)
 
 
 @_deciding("accept-loss")

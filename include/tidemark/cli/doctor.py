@@ -11,14 +11,15 @@ from tidemark.cli import output
 from tidemark.cli.options import json_option, master_option, pipeline_names
 from tidemark.connections import Lookup, from_environment
 from tidemark.doctor import database, machine, source, targets
-from tidemark.doctor.finding import TIMEOUT_S, Check, Finding, Verdict, examine, failed, ok
+from tidemark.doctor.checks import TIMEOUT_S, Check, examine
 from tidemark.errors import TidemarkError
-from tidemark.kafka.connection import kafka_connection
+from tidemark.findings import Finding, Severity, failed, ok
 from tidemark.pipeline.loader import find, load_each
 from tidemark.pipeline.settings import Pipeline
 from tidemark.settings import Settings
+from tidemark.sources.registry import open_source
 
-STYLES = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "red"}
+STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.FAILED: "red"}
 
 
 @click.command("doctor")
@@ -29,12 +30,12 @@ STYLES = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "red"}
 )
 @json_option
 @click.pass_context
-def doctor(context: click.Context, pipeline: str | None, master: str, with_airflow: bool, as_json: bool) -> None:
+def doctor(command: click.Context, pipeline: str | None, master: str, with_airflow: bool, as_json: bool) -> None:
     """Check all that pipelines need; exit 1 when a check fails.
 
     Without PIPELINE: all of the folder. Nothing is planned, and what is tried is taken back.
     """
-    settings: Settings = context.obj
+    settings: Settings = command.obj
     pipelines, wrong = _pipelines(settings, pipeline)
     found = [*wrong]
     for one in found:
@@ -44,9 +45,9 @@ def doctor(context: click.Context, pipeline: str | None, master: str, with_airfl
         found.append(one)
     if as_json:
         click.echo(json.dumps([asdict(one) for one in found], indent=2))
-    counts = {verdict: sum(one.verdict is verdict for one in found) for verdict in Verdict}
+    counts = {verdict: sum(one.severity is verdict for one in found) for verdict in Severity}
     output.note(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
-    context.exit(1 if counts[Verdict.FAILED] else 0)
+    command.exit(1 if counts[Severity.FAILED] else 0)
 
 
 def _pipelines(settings: Settings, name: str | None) -> tuple[list[Pipeline], list[Finding]]:
@@ -91,11 +92,11 @@ def _checks(settings: Settings, pipelines: list[Pipeline], master: str, with_air
 
 
 def _brokers(pipelines: list[Pipeline], lookup: Lookup) -> list[str]:
-    """The addresses executors must reach; of connections that are wrong the checks of Kafka speak."""
+    """The addresses executors must reach; what is wrong with a connection is said by the checks of the source."""
     found: set[str] = set()
     for pipeline in pipelines:
         try:
-            found |= set(kafka_connection(pipeline, lookup).bootstrap_servers.split(","))
+            found |= set(open_source(pipeline.name, pipeline.source, lookup).address.split(","))
         except TidemarkError:
             continue
     return sorted(one.strip() for one in found)
@@ -109,6 +110,6 @@ def _announce(check: Check) -> None:
 def _show(one: Finding, as_json: bool) -> None:
     if as_json:
         return
-    click.echo(f"{click.style(f'{one.verdict:8}', fg=STYLES[one.verdict])} {one.check}: {one.said}")
+    click.echo(f"{click.style(f'{one.severity:8}', fg=STYLES[one.severity])} {one.check}: {one.said}")
     if one.next_step:
         click.echo(f"         next: {one.next_step}")

@@ -8,17 +8,17 @@ from click.shell_completion import get_completion_class
 
 from tidemark.cli import output, output_records
 from tidemark.cli.options import COMPLETE, database_of, json_option, pipeline_argument, pipeline_names
-from tidemark.config.values import nearest
 from tidemark.connections import from_environment
 from tidemark.errors import TidemarkError
-from tidemark.kafka.cluster import KafkaCluster
-from tidemark.kafka.connection import kafka_connection
-from tidemark.operations.locate import Standing, locate
+from tidemark.operations.locate import locate
 from tidemark.operations.peek import Wanted, peek
 from tidemark.pipeline.loader import find
 from tidemark.settings import Settings
 from tidemark.sinks.base import Sink
+from tidemark.sinks.located import Standing
 from tidemark.sinks.registry import open_sink
+from tidemark.sources.registry import open_source
+from tidemark.suggestion import nearest
 
 LOOKING: list[click.Command] = []
 
@@ -36,19 +36,19 @@ def _looking(command: click.Command) -> click.Command:
 @click.option("--pipeline", shell_complete=pipeline_names, help="Only what this pipeline made of it.")
 @json_option
 @click.pass_context
-def where(context: click.Context, topic: str, partition: int, offset: int, pipeline: str | None, as_json: bool) -> None:
+def where(command: click.Context, topic: str, partition: int, offset: int, pipeline: str | None, as_json: bool) -> None:
     """Say which file or row holds a record; exit 1 when none does.
 
     Names the manifest that covers the offset, or says why there is none: lost, not planned yet, before the anchor, or
     of another life of the topic.
     """
-    settings: Settings = context.obj
+    settings: Settings = command.obj
     with database_of(settings) as database:
         found = locate(database, topic, partition, offset, _sinks_of(settings), pipeline)
         if not found:
             output.note(_unknown(topic, partition, database.topics(pipeline), pipeline))
     output_records.located(found, as_json)
-    context.exit(0 if any(one.standing is Standing.HELD for one in found) else 1)
+    command.exit(0 if any(one.standing is Standing.HELD for one in found) else 1)
 
 
 def _sinks_of(settings: Settings) -> Callable[[str], Sequence[Sink] | str]:
@@ -89,9 +89,8 @@ def peek_records(
     Shows rows, the folders and tables they would go to, and dead letters with their reasons. Needs no database.
     """
     config = find(settings.pipelines, pipeline)
-    connection = kafka_connection(config)
-    cluster = KafkaCluster(connection.bootstrap_servers, connection.config)
-    output_records.peeked(peek(config, cluster, Wanted(count, topic, partition, start)), as_json)
+    source = open_source(config.name, config.source)
+    output_records.peeked(peek(config, source, Wanted(count, topic, partition, start)), as_json)
 
 
 @_looking
@@ -114,7 +113,7 @@ def history(settings: Settings, pipeline: str, as_json: bool) -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @json_option
 @click.pass_context
-def completion(context: click.Context, shell: str, as_json: bool) -> None:
+def completion(command: click.Context, shell: str, as_json: bool) -> None:
     """Print the script for completion in a shell.
 
     \b
@@ -124,5 +123,5 @@ def completion(context: click.Context, shell: str, as_json: bool) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None, "click knows the three shells"
-    script = kind(context.find_root().command, {}, "tidemark", COMPLETE).source()
+    script = kind(command.find_root().command, {}, "tidemark", COMPLETE).source()
     click.echo(json.dumps({"shell": shell, "script": script}) if as_json else script)

@@ -21,10 +21,14 @@ from tidemark.cli.inspect import LOOKING
 from tidemark.cli.options import database_of, json_option, master_option, opened, pipeline_argument, pipeline_names
 from tidemark.database.migrate import migrate as create_tables
 from tidemark.errors import ConfigurationError, TidemarkError, Unavailable
-from tidemark.lifecycle.attempt import Lifecycle, Stage
+from tidemark.lifecycle.attempt import Stage, process
 from tidemark.lifecycle.close import close
 from tidemark.lifecycle.close import lag as measure_lag
+from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import PlannedRun, Tick
+from tidemark.lifecycle.plan import plan as plan_ranges
+from tidemark.lifecycle.publish import Publisher
+from tidemark.lifecycle.select import at_work, replayable, unfinished
 from tidemark.manifest import Manifest, ManifestState, RunKind
 from tidemark.operations.audit import audit as find_differences
 from tidemark.order import Order
@@ -78,7 +82,7 @@ class _Group(click.Group):
     "--pipelines", type=click.Path(path_type=Path), help="Folder of pipeline files (default: $TIDEMARK_PIPELINES)."
 )
 @click.pass_context
-def main(context: click.Context, pipelines: Path | None) -> None:
+def main(command: click.Context, pipelines: Path | None) -> None:
     """Copies Kafka topics into lakes in recorded batches, exactly once.
 
     \b
@@ -94,7 +98,7 @@ def main(context: click.Context, pipelines: Path | None) -> None:
     Exit status: 0 done, 1 work failed or a difference was found, 2 wrong use or settings, 130 interrupted.
     """
     settings = Settings.from_environment()
-    context.obj = replace(settings, pipelines=pipelines) if pipelines else settings
+    command.obj = replace(settings, pipelines=pipelines) if pipelines else settings
 
 
 def in_this_process(settings: Settings, master: str, conf: Mapping[str, str]) -> Stage:
@@ -139,8 +143,8 @@ def plan(
     settings: Settings, pipeline: str, until: datetime | None, run_key: str | None, dry_run: bool, as_json: bool
 ) -> None:
     """Record the next ranges of a pipeline as manifests."""
-    with opened(settings, pipeline) as lifecycle:
-        run = lifecycle.plan(_tick(until, run_key), dry_run=dry_run)
+    with opened(settings, pipeline) as context:
+        run = plan_ranges(context, _tick(until, run_key), dry_run=dry_run)
         output.planned(run, as_json)
 
 
@@ -155,25 +159,25 @@ def run(
     settings: Settings, pipeline: str, until: datetime | None, run_key: str | None, master: str, as_json: bool
 ) -> None:
     """Plan, process and close one run without Airflow."""
-    with opened(settings, pipeline) as lifecycle:
-        planned = lifecycle.plan(_tick(until, run_key))
+    with opened(settings, pipeline) as context:
+        planned = plan_ranges(context, _tick(until, run_key))
         output.notes(planned)
-        _process(settings, lifecycle, lifecycle.database.manifests(ids=planned.manifests), master)
-        _print_closing(lifecycle, planned, as_json)
+        _process(settings, context, context.database.manifests(ids=planned.manifests), master)
+        _print_closing(context, planned, as_json)
 
 
-def _print_closing(lifecycle: Lifecycle, planned: PlannedRun, as_json: bool) -> None:
-    closing = close(lifecycle, planned.run_key)
-    output.closed(closing, _views(lifecycle, list(closing.manifests)), as_json)
+def _print_closing(context: Context, planned: PlannedRun, as_json: bool) -> None:
+    closing = close(context, planned.run_key)
+    output.closed(closing, _views(context, list(closing.manifests)), as_json)
 
 
-def _views(lifecycle: Lifecycle, ids: list[int]) -> list[dict[str, Any]]:
-    return output.manifest_views(lifecycle.database, lifecycle.pipeline.name, ids=ids)
+def _views(context: Context, ids: list[int]) -> list[dict[str, Any]]:
+    return output.manifest_views(context.database, context.name, ids=ids)
 
 
 def _process(
     settings: Settings,
-    lifecycle: Lifecycle,
+    context: Context,
     manifests: list[Manifest],
     master: str,
     *,
@@ -185,35 +189,35 @@ def _process(
     When it is one sink of several that is down, the others still get all of it. Returns what it left out, since an
     attempt has begun at it after they were listed.
     """
-    stage = in_this_process(settings, master, lifecycle.pipeline.spark.conf)
+    stage = in_this_process(settings, master, context.pipeline.spark.conf)
     errors: list[TidemarkError] = []
     left_out: list[Manifest] = []
     for number, manifest in enumerate(manifests, 1):
         try:
-            now = lifecycle.database.manifest(manifest.id)
+            now = context.database.manifest(manifest.id)
             if now.alive and not take_over:
                 output.note(_left_out(now))
                 left_out.append(now)
                 continue
             output.working(manifest, number, len(manifests))
-            output.worked(lifecycle.process(manifest.id, stage, replay=replay))
+            output.worked(process(context, manifest.id, stage, replay=replay))
         except TidemarkError as error:
             if len(manifests) > 1:
                 output.error(error)
             errors.append(error)
-            of_one_sink = len(lifecycle.sinks) > 1 and "sink" in error.context
+            of_one_sink = len(context.sinks) > 1 and "sink" in error.context
             if isinstance(error, Unavailable) and not of_one_sink:
                 break
     if errors:
-        raise errors[0] if len(manifests) == 1 else _several(lifecycle, errors, len(manifests))
+        raise errors[0] if len(manifests) == 1 else _several(context, errors, len(manifests))
     return left_out
 
 
-def _several(lifecycle: Lifecycle, errors: list[TidemarkError], of: int) -> TidemarkError:
+def _several(context: Context, errors: list[TidemarkError], of: int) -> TidemarkError:
     return TidemarkError(
         f"{len(errors)} of {of} manifests failed",
-        next_step=f"mend what the messages above say, then: tidemark retry {lifecycle.pipeline.name}",
-        pipeline=lifecycle.pipeline.name,
+        next_step=f"mend what the messages above say, then: tidemark retry {context.name}",
+        pipeline=context.name,
     )
 
 
@@ -225,14 +229,14 @@ def _several(lifecycle: Lifecycle, errors: list[TidemarkError], of: int) -> Tide
 @click.pass_obj
 def retry(settings: Settings, pipeline: str, manifest: int | None, master: str, as_json: bool) -> None:
     """Finish what is planned, failed or abandoned."""
-    with opened(settings, pipeline) as lifecycle:
-        lifecycle.publisher.sweep()
-        todo = lifecycle.unfinished(manifest)
-        for one in [] if manifest else lifecycle.at_work():
+    with opened(settings, pipeline) as context:
+        Publisher(context).sweep()
+        todo = unfinished(context, manifest)
+        for one in [] if manifest else at_work(context):
             output.note(_left_out(one))
-        busy = _process(settings, lifecycle, todo, master)
+        busy = _process(settings, context, todo, master)
         done = [one.id for one in todo if one.id not in {each.id for each in busy}]
-        output.finished(_views(lifecycle, done), as_json, nothing="nothing is unfinished")
+        output.finished(_views(context, done), as_json, nothing="nothing is unfinished")
 
 
 @main.command()
@@ -255,11 +259,11 @@ def replay(
     """Do a manifest or run once more, replacing its output."""
     if (manifest is None) == (run_key is None):
         raise click.UsageError("name either --manifest ID or --run-key KEY")
-    with opened(settings, pipeline) as lifecycle:
-        found = lifecycle.replayable(manifest=manifest, run_key=run_key)
-        busy = _process(settings, lifecycle, found, master, replay=True, take_over=take_over)
+    with opened(settings, pipeline) as context:
+        found = replayable(context, manifest_id=manifest, run_key=run_key)
+        busy = _process(settings, context, found, master, replay=True, take_over=take_over)
         done = [one.id for one in found if one.id not in {each.id for each in busy}]
-        output.finished(_views(lifecycle, done), as_json, nothing="nothing to replay")
+        output.finished(_views(context, done), as_json, nothing="nothing to replay")
     if busy:
         raise TidemarkError(
             "not everything was replayed", next_step="wait for it, or add --take-over", pipeline=pipeline
@@ -310,8 +314,8 @@ def objects(settings: Settings, pipeline: str, dead_letters: bool, as_json: bool
 @click.pass_obj
 def lag(settings: Settings, pipeline: str, as_json: bool) -> None:
     """Show how far each chain is behind Kafka."""
-    with opened(settings, pipeline) as lifecycle:
-        output.lag(measure_lag(lifecycle), as_json)
+    with opened(settings, pipeline) as context:
+        output.lag(measure_lag(context), as_json)
 
 
 @main.command()
@@ -319,31 +323,31 @@ def lag(settings: Settings, pipeline: str, as_json: bool) -> None:
 @click.option("--deep", is_flag=True, help="Read every row back and compare offsets and digests.")
 @json_option
 @click.pass_context
-def audit(context: click.Context, pipeline: str, deep: bool, as_json: bool) -> None:
+def audit(command: click.Context, pipeline: str, deep: bool, as_json: bool) -> None:
     """Compare database and lake; exit 1 on any difference."""
-    with opened(context.obj, pipeline) as lifecycle:
-        differences = list(find_differences(lifecycle, deep=deep))
-        output.audited(lifecycle, differences, as_json)
-    context.exit(1 if differences else 0)
+    with opened(command.obj, pipeline) as context:
+        differences = list(find_differences(context, deep=deep))
+        output.audited(context, differences, as_json)
+    command.exit(1 if differences else 0)
 
 
 @main.command()
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @json_option
 @click.pass_context
-def validate(context: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
+def validate(command: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
     """Check pipeline files; exit 2 when one is wrong.
 
     Without FILES: all of the folder.
     """
-    found = [(file, load_or_error(file)) for file in files] if files else load_each(context.obj.pipelines)
+    found = [(file, load_or_error(file)) for file in files] if files else load_each(command.obj.pipelines)
     if not found:
         raise ConfigurationError(
-            f"there are no pipeline files (*.yaml, *.yml) in {context.obj.pipelines}",
+            f"there are no pipeline files (*.yaml, *.yml) in {command.obj.pipelines}",
             next_step="set TIDEMARK_PIPELINES, or give --pipelines DIR",
         )
     output.validated(found, as_json)
-    context.exit(2 if any(not isinstance(one, Pipeline) for _, one in found) else 0)
+    command.exit(2 if any(not isinstance(one, Pipeline) for _, one in found) else 0)
 
 
 @main.command()

@@ -1,4 +1,4 @@
-"""What commands share: options, the lifecycle of a pipeline, the database."""
+"""What commands share: options, the context of a pipeline, the database."""
 
 import getpass
 import re
@@ -12,8 +12,7 @@ import click
 from tidemark.cli import output
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TidemarkError
-from tidemark.kafka.connection import kafka_connection
-from tidemark.lifecycle.attempt import Lifecycle
+from tidemark.lifecycle.context import Context, open_context
 from tidemark.pipeline.loader import find, pipeline_files
 from tidemark.settings import Settings
 
@@ -37,10 +36,10 @@ def master_option(command: Command) -> Command:
     )(command)
 
 
-def pipeline_names(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
+def pipeline_names(command: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
     """For shells: names of pipelines that begin with what is typed. Files are not checked, and no error is shown."""
     del parameter
-    given = context.find_root().params.get("pipelines")
+    given = command.find_root().params.get("pipelines")
     folder = Path(given) if given else Settings.from_environment().pipelines
     names: list[str] = []
     with suppress(OSError, TidemarkError):
@@ -53,14 +52,14 @@ pipeline_argument = click.argument("pipeline", shell_complete=pipeline_names)
 
 
 @contextmanager
-def opened(settings: Settings, name: str) -> Iterator[Lifecycle]:
-    """The lifecycle of a pipeline, acting as this user on the command line."""
+def opened(settings: Settings, name: str) -> Iterator[Context]:
+    """The context of a pipeline, acting as this user on the command line."""
     pipeline = find(settings.pipelines, name)
-    connection = kafka_connection(pipeline)
-    for warning in connection.warnings():
-        output.note(f"warning: {warning}")
     with database_of(settings) as database:
-        yield Lifecycle(pipeline, database, connection)
+        context = open_context(pipeline, database)
+        for warning in context.source.warnings():
+            output.note(f"warning: {warning}")
+        yield context
 
 
 def database_of(settings: Settings) -> ManifestDatabase:

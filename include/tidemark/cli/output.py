@@ -15,8 +15,8 @@ from rich.text import Text
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TidemarkError
-from tidemark.lifecycle.attempt import Lifecycle
 from tidemark.lifecycle.close import Closing, Lag
+from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import PlannedRun
 from tidemark.lifecycle.publish import Outcome
 from tidemark.manifest import AttemptState, Decision, Manifest, ManifestState
@@ -308,13 +308,13 @@ def lag(rows: Sequence[Lag], as_json: bool) -> None:
     )
 
 
-def audited(lifecycle: Lifecycle, differences: list[Difference], as_json: bool) -> None:
+def audited(context: Context, differences: list[Difference], as_json: bool) -> None:
     if as_json:
         _print_json([asdict(one) for one in differences])
         return
     for one in differences:
         click.echo(str(one))
-    manifests = lifecycle.database.manifests(lifecycle.pipeline.name)
+    manifests = context.database.manifests(context.pipeline.name)
     done = [one for one in manifests if one.state is ManifestState.DONE]
     rows = sum(one.publications[0].counts.written for one in done if one.publications)
     note(f"{len(done)} of {len(manifests)} manifests done, {rows:,} rows; {len(differences)} differences")

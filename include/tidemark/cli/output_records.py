@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from tidemark.cli.output import as_table, as_text, note
-from tidemark.operations.locate import Found, InSink
+from tidemark.operations.locate import Found
 from tidemark.operations.peek import Peeked
+from tidemark.sinks.located import Located
 
 SHOWN = 100  # characters of a value; --json has all of it
 
@@ -35,7 +36,7 @@ def _what(one: Found) -> str:
     return covered if one.sinks else f"{covered}; {one.said}"
 
 
-def _in_sink(one: InSink) -> str:
+def _in_sink(one: Located) -> str:
     key = "".join(f" {name}={value}" for name, value in (one.key or {}).items())
     place = f" in {one.place}{key}" if one.place and one.kind else ""
     return f"sink {one.sink}, attempt {one.attempt}: {one.said}{place}"

@@ -4,11 +4,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo, WithJsonSchema
-from pydantic_core import InitErrorDetails, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationInfo,
+    WithJsonSchema,
+    create_model,
+)
+from pydantic_core import InitErrorDetails, ValidationError, core_schema
 
 from tidemark.config import values
 from tidemark.config.values import wrong
@@ -63,6 +75,46 @@ class Section(BaseModel):
     @classmethod
     def why_refused(cls, key: str) -> str | None:
         return next((reason for pattern, reason in cls.refused.items() if fnmatchcase(key, pattern)), None)
+
+
+@dataclass(frozen=True)
+class OneKind:
+    """Annotation of a value that is written as exactly one key, its kind, with the settings of that kind below it.
+
+    ``packages`` is the registry of a seam: of each kind the package whose module ``settings`` has the model
+    ``Settings``. It is looked at whenever a file is read, so a kind that was registered since is known.
+    """
+
+    seam: str
+    packages: Mapping[str, str]
+
+    def section(self) -> type[Section]:
+        """The entry as a mapping of kinds to their settings."""
+        return _entry(self.seam, tuple(self.packages.items()))
+
+    def _settings(self, value: object, info: ValidationInfo) -> object:
+        if isinstance(value, Section):
+            return value
+        entry = self.section().model_validate(value, context=info.context)
+        given = [settings for kind in self.packages if (settings := getattr(entry, kind)) is not None]
+        if len(given) != 1:
+            raise wrong(f"must hold one key, the kind of the {self.seam}: {', '.join(self.packages)}")
+        return given[0]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.with_info_before_validator_function(
+            self._settings, handler(source), json_schema_input_schema=handler.generate_schema(self.section())
+        )
+
+
+@cache
+def _entry(seam: str, packages: tuple[tuple[str, str], ...]) -> type[Section]:
+    models = {kind: import_module(f"{package}.settings").Settings for kind, package in packages}
+    fields: dict[str, Any] = {kind: (model, Field(default=None)) for kind, model in models.items()}
+    entry: type[Section] = create_model(f"{seam.title()}Entry", __base__=Section, **fields)
+    entry.__doc__ = f"One {seam}: exactly one key, its kind."
+    entry.model_config["json_schema_extra"] = {"minProperties": 1, "maxProperties": 1}
+    return entry
 
 
 def wrong_at(key: str | int | tuple[str | int, ...], message: str) -> ValidationError:

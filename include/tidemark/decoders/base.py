@@ -1,20 +1,12 @@
 """What every decoder promises; ``tests/behaviours/test_decoders.py`` holds each registered one to it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
+HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 REASON_LIMIT = 200  # characters of a reason: it names fields and places, it does not repeat the data
-
-
-class DecoderKind(StrEnum):
-    """The ``format`` of a pipeline's ``decode``."""
-
-    RAW = "raw"
-    JSON = "json"
 
 
 @dataclass(frozen=True)
@@ -33,12 +25,7 @@ class Decoded:
 
 
 class Decoder(Protocol):
-    """Turns Kafka records into columns; made once per Spark task from the ``decode`` of an order.
-
-    A wrong ``config`` is a ``ConfigurationError`` when the decoder is made.
-    """
-
-    def __init__(self, config: Mapping[str, Any]) -> None: ...
+    """Turns records into columns; opened once per Spark task from the ``decode`` of an order."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -46,5 +33,5 @@ class Decoder(Protocol):
         ...
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """Decode records as Spark's Kafka source gives them; never raises for what is in a record."""
+        """Decode records with the columns of ``processing/processor.py``; never raises for what is in a record."""
         ...

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from tidemark.database.health import Health, health
 from tidemark.database.migrate import VERSION
-from tidemark.doctor.finding import Check, Finding, clock, failed, ok, warning
+from tidemark.doctor.checks import Check
+from tidemark.findings import Finding, clock, failed, ok, warning
 from tidemark.settings import Settings
 
 DURABLE = {"fsync": "on", "full_page_writes": "on"}

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from tidemark.doctor.finding import Check, Finding, failed, ok, warning
+from tidemark.doctor.checks import Check
+from tidemark.findings import Finding, failed, ok, room, warning
 from tidemark.settings import Settings
 
 PYTHON = ((3, 11), (3, 14))  # as requires-python of the package, half-open
@@ -17,7 +18,6 @@ JAVA = ("17", "21")
 VECTORS = "jdk.incubator.vector"  # Spark asks for this module at its start, and some small runtimes lack it
 CONNECTOR = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13")
 JAVA_TIMEOUT_S = 10
-GIB = 1 << 30
 
 
 def checks(settings: Settings) -> list[Check]:
@@ -99,19 +99,3 @@ def jars(folder: Path | None) -> Iterator[Finding]:
         else:
             said = f"{name} is there as {', '.join(found)}, PySpark is {wanted}"
             yield failed("spark jars", said, f"leave {name}-{wanted}.jar alone there; make setup does")
-
-
-def room(check: str, folder: Path) -> Iterator[Finding]:
-    """Free space on the disk of a folder, which need not exist yet."""
-    there = existing(folder)
-    free = shutil.disk_usage(there).free
-    said = f"{free / GIB:.1f} GiB free at {there}"
-    if free < GIB:
-        yield warning(check, said, "make room: staging holds the output of every attempt at work")
-    else:
-        yield ok(check, said)
-
-
-def existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that is there."""
-    return next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())

@@ -1,6 +1,5 @@
 """The one door to Kafka: what is there, where it starts and ends, at ``read_committed``."""
 
-import difflib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,16 +25,13 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from tidemark.connections import Secret, masked
 from tidemark.errors import (
     ConfigurationError,
-    DataLost,
-    NotFound,
     TidemarkError,
-    TopicChanged,
     Unavailable,
 )
 from tidemark.kafka.refusals import NOT_LET_IN, denied
 from tidemark.kafka.tls_cause import tls_cause
-from tidemark.kafka.types import ConsumerGroup, OpenTransaction, Record
 from tidemark.offsets import Range, TopicPartition
+from tidemark.partitions import Bounds, OpenTransaction, Record
 
 TIMEOUT_S = 10.0
 REFUSED_S = 2.0  # another broker may still let us in; librdkafka itself would try again for ever
@@ -52,13 +48,18 @@ _SILENT.propagate = False
 
 
 @dataclass(frozen=True)
-class Watermarks:
-    """Of one partition: the first offset kept, the last stable offset, the high watermark (all exclusive ends but
-    the first)."""
+class ConsumerGroup:
+    """A consumer group as it stands: ``committed`` has no entry for a partition it has committed nothing for.
 
-    log_start: int
-    last_stable: int
-    log_end: int
+    ``unsettled`` are partitions for which a transaction that commits offsets has not ended. ``active`` is false for
+    consumers that assign partitions by themselves, whether they run or not: Kafka does not know them.
+    """
+
+    name: str
+    exists: bool
+    active: bool
+    committed: Mapping[TopicPartition, int]
+    unsettled: tuple[TopicPartition, ...]
 
 
 class KafkaCluster:
@@ -155,15 +156,6 @@ class KafkaCluster:
                 found += [TopicPartition(topic, str(description.topic_id), one.id) for one in description.partitions]
         return sorted(found), sorted(missing)
 
-    def missing_topic(self, topic: str, pipeline: str) -> NotFound:
-        near = difflib.get_close_matches(topic, self.topics(), n=1)
-        return NotFound(
-            f"topic {topic} does not exist" + (f"; did you mean {near[0]}?" if near else ""),
-            next_step="create the topic, or correct source.kafka.topics",
-            pipeline=pipeline,
-            bootstrap_servers=self.bootstrap_servers,
-        )
-
     def compacted(self, topics: Sequence[str]) -> list[str]:
         """Those of the topics whose clean-up policy includes compaction.
 
@@ -197,13 +189,13 @@ class KafkaCluster:
             answers[asked[place]] = (answer.offset, answer.timestamp)
         return answers
 
-    def watermarks(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+    def bounds(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
         start = self._offsets(places, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED)
         stable = self._offsets(places, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
         end = self._offsets(places, OffsetSpec.latest, IsolationLevel.READ_UNCOMMITTED)
-        return {one: Watermarks(start[one][0], stable[one][0], end[one][0]) for one in places}
+        return {one: Bounds(start[one][0], stable[one][0], end[one][0]) for one in places}
 
-    def open_transactions(self, marks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, OpenTransaction]:
+    def open_transactions(self, marks: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, OpenTransaction]:
         """What holds the last stable offset of a partition below its log end; a partition without it has no entry."""
         below = [place for place, mark in marks.items() if mark.last_stable < mark.log_end]
         # Asked again: the end was asked last, and records that were written between the two were not held back.
@@ -293,21 +285,6 @@ class KafkaCluster:
             for place, (offset, timestamp) in answers.items()
         }
 
-    def first_record_in(self, place: TopicPartition, gaps: Sequence[tuple[int, int]]) -> int | None:
-        """The first offset inside the gaps that holds a committed record, read by a second, independent client."""
-        return next((offset for gap in gaps for offset in self._read(Range(place, *gap), first_only=True)), None)
-
-    def count_records(self, covered: Range) -> int:
-        """How many committed records a second, independent client finds in a range."""
-        return sum(1 for _ in self._read(covered))
-
-    def _read(self, covered: Range, *, first_only: bool = False) -> Iterator[int]:
-        """Offsets of the committed records of a range, ascending."""
-        for record in self.records(covered):
-            yield record.offset
-            if first_only:
-                return
-
     def records(self, covered: Range) -> Iterator[Record]:
         """The committed records of a range, ascending; read without a group, so nothing is ever committed."""
         place = covered.at
@@ -344,46 +321,6 @@ class KafkaCluster:
             "isolation.level": isolation,
             "auto.offset.reset": "error",
         }
-
-    def check(self, pipeline: str, manifest: int, ranges: Sequence[Range], *, before_reading: bool) -> None:
-        """The topics are still those the manifest was planned on and, before reading, still hold its ranges."""
-        places, missing = self.partitions(sorted({one.at.topic for one in ranges}))
-        if missing:
-            raise self.missing_topic(missing[0], pipeline)
-        ids = {place.topic: place.topic_id for place in places}
-        for one in ranges:
-            if ids[one.at.topic] != one.at.topic_id:
-                raise TopicChanged(
-                    f"topic {one.at.topic} was recreated: planned on id {one.at.topic_id}, now {ids[one.at.topic]}",
-                    next_step="nothing of this attempt is published; the old records are gone from Kafka",
-                    pipeline=pipeline,
-                    manifest=manifest,
-                    topic=one.at.topic,
-                    partition=one.at.partition,
-                )
-        if before_reading:
-            self._check_held(pipeline, manifest, ranges)
-
-    def _check_held(self, pipeline: str, manifest: int, ranges: Sequence[Range]) -> None:
-        marks = self.watermarks([one.at for one in ranges])
-        for one in ranges:
-            mark = marks[one.at]
-            where = {
-                "pipeline": pipeline, "manifest": manifest, "topic": one.at.topic, "partition": one.at.partition,
-                "offsets": f"[{one.start},{one.end})",
-            }  # fmt: skip
-            if mark.log_start > one.start:
-                raise DataLost(
-                    f"Kafka dropped offsets [{one.start}, {min(mark.log_start, one.end)}) before they were read",
-                    next_step="restore the topic or give up these offsets; what an earlier attempt published stays",
-                    **where,
-                )
-            if mark.last_stable < one.end:
-                raise Unavailable(
-                    f"the last stable offset is {mark.last_stable}, below the range's end",
-                    next_step="a replica lags or the log was truncated; try again, then compare with tidemark lag",
-                    **where,
-                )
 
 
 def _record(message: Message, offset: int) -> Record:

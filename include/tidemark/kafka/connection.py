@@ -1,10 +1,9 @@
-"""Where Kafka is and how to be let in: from the pipeline file itself, or from an Airflow connection, with or without
-Airflow.
+"""Where Kafka is and how to be let in: an Airflow connection, with or without Airflow.
 
 A connection is a mapping with the keys Airflow uses: ``host``, ``port``, ``login``, ``password``, ``extra``. As in
 Airflow's Kafka provider, ``extra`` holds the configuration of the client (librdkafka's names) with its
 ``bootstrap.servers``; host and port count when that is not there. Security stands in a connection only: a pipeline file
-is copied, committed and shown. Spark's driver comes in by ``spark_options`` and looks the same connection up.
+is copied, committed and shown. Spark's driver comes in by ``java_options`` and looks the same connection up.
 """
 
 import os
@@ -16,14 +15,14 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
-from tidemark.config.values import nearest, servers
+from tidemark.config.values import servers
 from tidemark.connections import PREFIX, Lookup, Secret, from_environment, variable_of
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.certificates import WrongCertificate
 from tidemark.kafka.java import java_security
+from tidemark.kafka.options import KafkaOptions
 from tidemark.kafka.security import Config, WrongSecurity, instead, is_security, security_config, warnings
-from tidemark.order import Order
-from tidemark.pipeline.settings import KafkaOptions, Pipeline
+from tidemark.suggestion import nearest
 
 
 @dataclass(frozen=True)
@@ -57,30 +56,17 @@ class KafkaConnection:
 _HOW = """set {variable}='{{"conn_type": "kafka", "extra": {{"bootstrap.servers": "HOST:PORT"}}}}'"""
 
 
-def kafka_connection(pipeline: Pipeline, lookup: Lookup = from_environment) -> KafkaConnection:
-    """Where the pipeline's Kafka is; options of the pipeline file win over those of the connection.
-
-    ``lookup`` finds a connection by its id. ``ConfigurationError`` names keys, never values.
-    """
-    source = pipeline.source.kafka
-    if source.bootstrap_servers is not None:
-        return KafkaConnection(source.bootstrap_servers, dict(source.options))
-    found = named_connection(source.connection or "", pipeline.name, lookup)
-    return KafkaConnection(found.bootstrap_servers, {**found.config, **source.options}, found.conn_id)
-
-
-def spark_options(order: Order, lookup: Lookup = from_environment) -> Config:
-    """Options of Spark's Kafka source, without its prefix, for whoever carries out an order.
-
-    The order names the connection and holds none of it, so the driver needs it in its own environment.
-    """
-    if order.kafka_connection is None:
-        return dict(order.kafka_options)
-    found = named_connection(order.kafka_connection, order.pipeline, lookup)
+def java_options(
+    conn_id: str | None, tuning: Mapping[str, str], pipeline: str, lookup: Lookup = from_environment
+) -> Config:
+    """Options of Java's client for a connection, which is looked up here; ``tuning`` wins. None: no security."""
+    if conn_id is None:
+        return dict(tuning)
+    connection = named_connection(conn_id, pipeline, lookup)
     try:
-        return {**java_security(found.config), **order.kafka_options}
+        return {**java_security(connection.config), **tuning}
     except WrongCertificate as wrong:  # a file that was there when the run began
-        raise _unusable(order.pipeline, order.kafka_connection, wrong.what, wrong.next_step) from None
+        raise _unusable(pipeline, conn_id, wrong.what, wrong.next_step) from None
 
 
 def named_connection(conn_id: str, pipeline: str, lookup: Lookup = from_environment) -> KafkaConnection:

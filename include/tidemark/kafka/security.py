@@ -12,7 +12,6 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, assert_never
 from urllib.parse import urlsplit
 
-from tidemark.config.values import nearest
 from tidemark.connections import Secret
 from tidemark.kafka.certificates import (
     WrongCertificate,
@@ -23,6 +22,7 @@ from tidemark.kafka.certificates import (
     private_key,
     read_pem,
 )
+from tidemark.suggestion import nearest
 
 Config = dict[str, str | Secret]
 

@@ -4,30 +4,29 @@ deduplicated``. Every term is measured; a sum that does not hold blocks the mani
 from collections.abc import Sequence
 
 from tidemark.errors import Blocked
-from tidemark.kafka.cluster import KafkaCluster
 from tidemark.manifest import Manifest
 from tidemark.offsets import Range
-from tidemark.pipeline.settings import Gaps, Pipeline
+from tidemark.pipeline.settings import Pipeline
 from tidemark.receipt import ObjectKind, PartitionCount, Receipt
+from tidemark.sources.base import Source
+from tidemark.sources.settings import Gaps
 
 NAMED_GAPS = 20  # in a message; the receipt has more
 PROBED_GAPS = 100  # a probe takes about 10 ms, so beyond this reading the range again is quicker
 
 
 def check_equations(
-    pipeline: Pipeline, cluster: KafkaCluster, manifest: Manifest, receipt: Receipt, sinks: Sequence[str]
+    pipeline: Pipeline, source: Source, manifest: Manifest, receipt: Receipt, sinks: Sequence[str]
 ) -> None:
     """Raise ``Blocked`` unless what was read lies in the ranges, once, and all of it went somewhere."""
     counts = {(one.topic, one.partition): one for one in receipt.partitions}
     for covered in manifest.ranges:
-        _check_range(pipeline, cluster, manifest, covered, counts[covered.at.topic, covered.at.partition])
+        _check_range(pipeline, source, manifest, covered, counts[covered.at.topic, covered.at.partition])
     for sink in sinks:
         _check_sink(pipeline, manifest, receipt, sink)
 
 
-def _check_range(
-    pipeline: Pipeline, cluster: KafkaCluster, manifest: Manifest, covered: Range, count: PartitionCount
-) -> None:
+def _check_range(pipeline: Pipeline, source: Source, manifest: Manifest, covered: Range, count: PartitionCount) -> None:
     where: dict[str, object] = {
         "pipeline": pipeline.name,
         "manifest": manifest.id,
@@ -47,27 +46,28 @@ def _check_range(
         return
     holes = [f"[{start},{end})" for start, end in count.gaps]
     named = ", ".join(holes[:NAMED_GAPS]) + (" .." if len(holes) > NAMED_GAPS else "")
-    match pipeline.source.kafka.gaps:
+    match pipeline.source.gaps:
         case Gaps.NONE:
             raise Blocked(
                 f"{invisible:,} offsets hold no record a reader may see: {named}",
                 next_step="if producers use transactions or the topic is compacted, write gaps: transactions or "
-                "gaps: compacted under source.kafka, then retry the manifest by its id",
+                f"gaps: compacted under source.{pipeline.source.kind}, then: "
+                f"tidemark retry {pipeline.name} --manifest {manifest.id}",
                 **where,
             )
         case Gaps.TRANSACTIONS:
-            _check_second_read(cluster, covered, count, where)
+            _check_second_read(source, covered, count, where)
         case Gaps.COMPACTED:
             pass
 
 
-def _check_second_read(cluster: KafkaCluster, covered: Range, count: PartitionCount, where: dict[str, object]) -> None:
+def _check_second_read(source: Source, covered: Range, count: PartitionCount, where: dict[str, object]) -> None:
     """Another client finds no record in the gaps; with very many of them it counts the whole range instead."""
     if count.gap_count <= PROBED_GAPS:
-        found = cluster.first_record_in(covered.at, count.gaps)
+        found = source.first_record_in(covered.at, count.gaps)
         missed = None if found is None else f"a record at offset {found}"
     else:
-        records = cluster.count_records(covered)
+        records = source.count_records(covered)
         missed = None if records == count.read else f"{records:,} records where the batch saw {count.read:,}"
     if missed:
         raise Blocked(

@@ -1,21 +1,20 @@
-"""The verb ``plan``: asks Kafka, lets the pure planner decide, and stores ranges in one transaction."""
+"""The verb ``plan``: asks the source, lets the pure planner decide, and stores ranges in one transaction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from tidemark import planner
-from tidemark.database.client import ManifestDatabase
 from tidemark.errors import CutConflict, PlanRefused
 from tidemark.failpoints import failpoint
-from tidemark.kafka.cluster import KafkaCluster, Watermarks
+from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.manifest import RangeKind, RunKind
 from tidemark.offsets import Range
-from tidemark.pipeline.settings import Cut, Gaps, Pipeline
+from tidemark.partitions import Bounds
+from tidemark.pipeline.settings import Pipeline
 from tidemark.planner import Chain, Limits, PartitionState, Plan
-from tidemark.sinks.base import Sink
-from tidemark.sources.kafka.starting import starts
+from tidemark.sources.settings import Cut, Gaps
 
 AHEAD = timedelta(minutes=5)  # how far the clock that asks for a plan may be ahead of this one
 
@@ -49,43 +48,36 @@ class PlannedRun:
 
 
 class _Overtaken(Exception):
-    """The pipeline has other chains than when Kafka was asked."""
+    """The pipeline has other chains than when the source was asked."""
 
 
-def plan(
-    pipeline: Pipeline,
-    database: ManifestDatabase,
-    cluster: KafkaCluster,
-    sinks: Sequence[Sink],
-    tick: Tick,
-    *,
-    dry_run: bool = False,
-) -> PlannedRun:
-    """Cut the chains up to the tick's moment; a key that was planned before is answered without asking Kafka.
+def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
+    """Cut the chains up to the tick's moment; a key that was planned before is answered without asking the source.
 
     Raises ``PlanRefused`` and its kinds, ``LakeConflict``, ``Unavailable``; then nothing is stored but the refusal.
     """
-    known = _known(pipeline, database, tick)
+    pipeline, database = context.pipeline, context.database
+    known = _known(context, tick)
     if known is not None:
         return known
     _refuse_future(pipeline, tick, datetime.now(UTC))
-    silent = check_for_plan(pipeline.name, database, sinks, dry_run=dry_run)
+    silent = check_for_plan(context, dry_run=dry_run)
     first_plan = database.targets(pipeline.name) is None
-    before_asking = _chains(pipeline, database)
-    states = observe(pipeline, cluster, tick, before_asking, first_plan=first_plan)
-    held_back = _held_back(cluster, states, datetime.now(UTC))
+    before_asking = _chains(context)
+    states = observe(context, tick, before_asking, first_plan=first_plan)
+    held_back = _held_back(context, states, datetime.now(UTC))
     try:
         with database.transaction():
             database.lock_planning(pipeline.name)
-            known = _known(pipeline, database, tick)
+            known = _known(context, tick)
             if known is not None:
                 return known
-            chains = _chains(pipeline, database)
+            chains = _chains(context)
             if {one.id for one in chains} != {one.id for one in before_asking}:
                 raise _Overtaken
             planned = planner.plan(
-                pipeline.name, states, chains, limits(pipeline, database),
-                pipeline.source.kafka.on_data_loss, datetime.now(UTC),
+                pipeline.name, states, chains, limits(context),
+                pipeline.source.on_data_loss, datetime.now(UTC),
                 first_plan=first_plan and database.targets(pipeline.name) is None,
                 ended=database.ended_chains(pipeline.name),
             )  # fmt: skip
@@ -94,13 +86,13 @@ def plan(
                 return PlannedRun(
                     tick.run_key, (), (), planned.reached, planned.notes, dry_run=True, slices=planned.slices
                 )
-            run = _store(pipeline, database, sinks, tick, planned, chains)
+            run = _store(context, tick, planned, chains)
             failpoint("plan.before_commit")
     except _Overtaken:  # a plan or a person began or ended chains since: Kafka was asked about others
-        return plan(pipeline, database, cluster, sinks, tick, dry_run=dry_run)
+        return plan(context, tick, dry_run=dry_run)
     except planner.Refused as refused:
         if chains != before_asking:  # another planner went on since: this answer is older than the chain, ask again
-            return plan(pipeline, database, cluster, sinks, tick, dry_run=dry_run)
+            return plan(context, tick, dry_run=dry_run)
         if not dry_run:
             for refusal in refused.refusals:
                 database.block_chains([refusal.chain_id], refusal.reason, refusal.log_end)
@@ -109,75 +101,74 @@ def plan(
     return run
 
 
-def _chains(pipeline: Pipeline, database: ManifestDatabase) -> list[Chain]:
+def _chains(context: Context) -> list[Chain]:
     """The chains of the topics the pipeline file names; one that it names no longer just rests."""
-    return [chain for chain in database.chains(pipeline.name) if chain.at.topic in pipeline.source.kafka.topics]
+    return [
+        chain for chain in context.database.chains(context.name) if chain.at.topic in context.pipeline.source.topics
+    ]
 
 
-def _known(pipeline: Pipeline, database: ManifestDatabase, tick: Tick) -> PlannedRun | None:
-    row = database.find_run(pipeline.name, tick.run_key)
+def _known(context: Context, tick: Tick) -> PlannedRun | None:
+    row = context.database.find_run(context.name, tick.run_key)
     if row is None:
         return None
     if tick.cut_at is not None and row["cut_at"] != tick.cut_at:
         raise CutConflict(
             f"run {tick.run_key} was planned up to {row['cut_at']}, now {tick.cut_at} is asked for",
             next_step="a run's cut never changes; use another run key",
-            pipeline=pipeline.name,
+            pipeline=context.name,
         )
     return PlannedRun(
         tick.run_key, tuple(row["manifests"]), tuple(row["covered_by"]), row["reached"], tuple(row["notes"]), True
     )
 
 
-def observe(
-    pipeline: Pipeline, cluster: KafkaCluster, tick: Tick, chains: Sequence[Chain], *, first_plan: bool
-) -> list[PartitionState]:
-    """What Kafka says of every partition of the pipeline's topics, at ``read_committed``."""
-    kafka = pipeline.source.kafka
-    places, missing = cluster.partitions(kafka.topics)
+def observe(context: Context, tick: Tick, chains: Sequence[Chain], *, first_plan: bool) -> list[PartitionState]:
+    """What the source says of every partition of the pipeline's topics, committed records only."""
+    source, settings = context.source, context.pipeline.source
+    places, missing = source.partitions(settings.topics)
     never_planned = [topic for topic in missing if all(chain.at.topic != topic for chain in chains)]
     if never_planned:
-        raise cluster.missing_topic(never_planned[0], pipeline.name)
-    if kafka.gaps is not Gaps.COMPACTED:
-        _refuse_compacted(pipeline, cluster, sorted({place.topic for place in places}))
-    marks = cluster.watermarks(places)
-    start_offsets = starts(pipeline, cluster, marks) if first_plan else {}
-    cuts = cluster.offsets_at(places, tick.cut_at) if tick.cut_at and kafka.cut is Cut.SCHEDULE else {}
+        raise source.missing_topic(never_planned[0])
+    if settings.gaps is not Gaps.COMPACTED:
+        _refuse_compacted(context, sorted({place.topic for place in places}))
+    bounds = source.bounds(places)
+    starts = source.starting_offsets(bounds) if first_plan else {}
+    by_time = tick.cut_at is not None and settings.cut is Cut.SCHEDULE
+    cuts = source.offsets_at(places, tick.cut_at) if tick.cut_at and by_time else {}
     return [
         PartitionState(
             place,
-            mark.log_start,
-            mark.last_stable,
-            mark.log_end,
-            start_offset=start_offsets.get(place, mark.log_start),
+            held.log_start,
+            held.last_stable,
+            held.log_end,
+            start_offset=starts.get(place, held.log_start),
             cut=cuts.get(place),
-            by_time=tick.cut_at is not None and kafka.cut is Cut.SCHEDULE,
+            by_time=by_time,
         )
-        for place, mark in marks.items()
+        for place, held in bounds.items()
     ]
 
 
-def _held_back(cluster: KafkaCluster, states: Sequence[PartitionState], now: datetime) -> tuple[str, ...]:
+def _held_back(context: Context, states: Sequence[PartitionState], now: datetime) -> tuple[str, ...]:
     """A line for each partition that would be read further if a transaction had ended."""
-    capped = [one for one in states if one.cut is None or one.cut[0] > one.last_stable]
-    found = cluster.open_transactions(
-        {one.at: Watermarks(one.log_start, one.last_stable, one.log_end) for one in capped}
+    capped = [state for state in states if state.cut is None or state.cut[0] > state.last_stable]
+    transactions = context.source.open_transactions(
+        {state.at: Bounds(state.log_start, state.last_stable, state.log_end) for state in capped}
     )
-    return tuple(one.described(now) for _, one in sorted(found.items()))
+    return tuple(transaction.described(now) for _, transaction in sorted(transactions.items()))
 
 
-def between(
-    pipeline: Pipeline, database: ManifestDatabase, cluster: KafkaCluster, start: datetime, end: datetime
-) -> list[int]:
-    """The manifests that hold records stamped in [start, end), as far as Kafka's answer for both moments tells."""
-    chains = {chain.at: chain for chain in _chains(pipeline, database)}
-    begins, ends = (cluster.offsets_at(list(chains), moment) for moment in (start, end))
+def manifests_between(context: Context, start: datetime, end: datetime) -> list[int]:
+    """The manifests that hold records stamped in [start, end), as far as the source's answer for both moments tells."""
+    chains = {chain.at: chain for chain in _chains(context)}
+    begins, ends = (context.source.offsets_at(list(chains), moment) for moment in (start, end))
     parts = []
     for at, chain in chains.items():
         begin, stop = begins[at], ends[at]
         if begin is not None:
             parts.append((chain.id, begin[0], chain.end if stop is None else stop[0]))
-    return database.manifests_between(parts)
+    return context.database.manifests_between(parts)
 
 
 def _refuse_before_anchors(pipeline: Pipeline, planned: Plan, chains: Sequence[Chain]) -> None:
@@ -204,32 +195,27 @@ def _refuse_future(pipeline: Pipeline, tick: Tick, now: datetime) -> None:
         )
 
 
-def _refuse_compacted(pipeline: Pipeline, cluster: KafkaCluster, topics: Sequence[str]) -> None:
-    compacted = cluster.compacted(topics)
+def _refuse_compacted(context: Context, topics: Sequence[str]) -> None:
+    compacted = context.source.compacted(topics)
     if compacted:
         raise PlanRefused(
             f"topic {compacted[0]} is compacted: records vanish from it between a run and its replay",
-            next_step="if that is meant, write gaps: compacted under source.kafka",
-            pipeline=pipeline.name,
+            next_step=f"if that is meant, write gaps: compacted under source.{context.pipeline.source.kind}",
+            pipeline=context.name,
             topic=compacted[0],
         )
 
 
-def limits(pipeline: Pipeline, database: ManifestDatabase) -> Limits:
+def limits(context: Context) -> Limits:
     """How much one slice may hold, by the record size measured on earlier manifests."""
-    one = pipeline.source.kafka.slice
-    return Limits(one.max_records, one.max_bytes, one.max_slices, database.record_bytes(pipeline.name))
+    wanted = context.pipeline.source.slice
+    measured = context.database.record_bytes(context.name)
+    return Limits(wanted.max_records, wanted.max_bytes, wanted.max_slices, measured)
 
 
-def _store(
-    pipeline: Pipeline,
-    database: ManifestDatabase,
-    sinks: Sequence[Sink],
-    tick: Tick,
-    planned: Plan,
-    chains: Sequence[Chain],
-) -> PlannedRun:
+def _store(context: Context, tick: Tick, planned: Plan, chains: Sequence[Chain]) -> PlannedRun:
     """Insert the run, the new chains with their anchors, lost ranges, manifests and their ranges."""
+    pipeline, database, sinks = context.pipeline, context.database, context.sinks
     name = pipeline.name
     database.remember_pipeline(name, {sink.name: sink.target for sink in sinks})
     ids = {chain.at: chain.id for chain in chains}

@@ -1,4 +1,5 @@
-"""What is checked of every sink's target before a pipeline plans into it or an attempt writes to it."""
+"""What is checked before a pipeline plans or an attempt writes: the sinks' targets, and whether the source still has
+the records that were planned."""
 
 from collections.abc import Sequence
 
@@ -9,9 +10,11 @@ from tidemark.errors import (
     LakeConflict,
     SinkRefused,
     TidemarkError,
+    TopicChanged,
     Unavailable,
     WorkFailed,
 )
+from tidemark.lifecycle.context import Context
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Sink, newest
 
@@ -25,11 +28,12 @@ OF_ONE_SINK = (
 )  # what may keep one sink from working while the others go on
 
 
-def check_for_plan(pipeline: str, database: ManifestDatabase, sinks: Sequence[Sink], *, dry_run: bool) -> list[str]:
+def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
     """Claim the targets and compare their records with the database; notes of those that do not answer.
 
     Raises ``LakeConflict``, and what a target says when not even one of them answers.
     """
+    pipeline, database, sinks = context.name, context.database, context.sinks
     refuse_moved(pipeline, database, sinks)
     recent = max(0, database.highest_manifest() - RECENT)
     found: list[tuple[Sink, list[RecordName]]] = []
@@ -86,3 +90,25 @@ def refuse_vanished(pipeline: str, database: ManifestDatabase, sink: Sink) -> No
             pipeline=pipeline,
             sink=sink.name,
         )
+
+
+def refuse_outlived(pipeline: str, database: ManifestDatabase, manifest: int) -> None:
+    """Raise ``TopicChanged`` when a manifest reaches above the end of the life it was planned on, as far as that is
+    noticed or accepted: what Kafka has there belongs to another manifest, or will."""
+    outlived = database.outlived(manifest)
+    if not outlived:
+        return
+    one = outlived[0]
+    place = {"topic": one["topic"], "partition": one["partition"]}
+    accept = f"tidemark accept-truncation {pipeline} --topic {one['topic']} --partition {one['partition']} --why TEXT"
+    raise TopicChanged(
+        f"the log it was planned on ended at {one['life_end']}; Kafka has other records at its offsets above",
+        next_step=f"nothing of this attempt is published, what was before stays; when that was meant: {accept}"
+        if one["noticed"]
+        else "what is published of it stays; when a sink lacks it, take that sink out of the pipeline file, end the "
+        f"manifest with tidemark retry {pipeline}, and put the sink back",
+        pipeline=pipeline,
+        manifest=manifest,
+        **place,
+        offsets=f"[{one['start_offset']},{one['end_offset']})",
+    )

@@ -17,11 +17,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced, TidemarkError
 from tidemark.failpoints import failpoint
-from tidemark.lifecycle.lives import refuse_outlived
-from tidemark.lifecycle.preflight import OF_ONE_SINK
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_outlived
+from tidemark.lifecycle.recover import is_put
 from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
 from tidemark.receipt import Receipt
 from tidemark.sinks.base import Sink
@@ -48,11 +48,11 @@ class Outcome:
 class Publisher:
     """Publishing for one pipeline: the only place that tells readers something new, or takes something away."""
 
-    def __init__(self, pipeline: str, database: ManifestDatabase, sinks: Sequence[Sink]) -> None:
-        self.pipeline = pipeline
-        self.database = database
-        self.sinks = sinks
-        self._database_id = database.id()
+    def __init__(self, context: Context) -> None:
+        self.pipeline = context.name
+        self.database = context.database
+        self.sinks = context.sinks
+        self._database_id = context.database.id()
 
     def publish(
         self,
@@ -179,7 +179,7 @@ class Publisher:
         for one in left:
             self.clean(one.id, one.attempt, [sink])
             self._clear_unknown(sink, one.id)
-        if sink.merges:
+        if not sink.way.takes_back:
             self._catch_up(sink)
 
     def _clear_unknown(self, sink: Sink, manifest: int) -> None:
@@ -218,24 +218,17 @@ class Publisher:
         if self.database.newest_attempt(manifest) != attempt:
             raise self.overtaken(manifest, attempt)
 
-    def overtaken(self, manifest: int, attempt: int, over: ManifestDatabase | None = None) -> Fenced:
-        """``over`` is for an attempt that lost its own connection."""
-        database = over or self.database
-        newer = [row for row in database.attempts(manifest) if row["attempt"] > attempt]
+    def overtaken(self, manifest_id: int, attempt: int) -> Fenced:
+        """The error of an attempt that is not the newest any more."""
+        newer = [row for row in self.database.attempts(manifest_id) if row["attempt"] > attempt]
         ended_well = (AttemptState.PUBLISHED, AttemptState.UNCHANGED)
         return Fenced(
-            f"attempt {attempt} is fenced: attempt {database.newest_attempt(manifest)} is the newest",
+            f"attempt {attempt} is fenced: attempt {self.database.newest_attempt(manifest_id)} is the newest",
             superseded=any(row["state"] in ended_well for row in newer),
             next_step="nothing to do here: the newer attempt does the work",
             pipeline=self.pipeline,
-            manifest=manifest,
+            manifest=manifest_id,
         )
-
-
-def is_put(manifest: Manifest, sink: Sink, receipt: Receipt) -> bool:
-    """Whether the output of an attempt is in a sink, with its record, and is all of the manifest."""
-    recorded = receipt.attempt == sink.recorded_attempt(manifest.id)
-    return recorded and sink.recorded_ranges(receipt) == manifest.ranges and sink.holds(receipt)
 
 
 def published_counts(manifest: Manifest) -> Counts:

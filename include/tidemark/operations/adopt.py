@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidemark.errors import LakeConflict, Unavailable
-from tidemark.lifecycle.attempt import Lifecycle
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.select import at_work, refuse_at_work
 from tidemark.manifest import Decision, Manifest, RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition, range_from
 from tidemark.operations.decisions import deciding, give_up_outlived
@@ -44,25 +45,25 @@ class _Record:
         return list(joined.values())
 
 
-def adopt(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
+def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
     """Bring the database up to what the lake's records say; raises ``LakeConflict`` where both cannot be true, and
     ``IllegalTransition`` while an attempt is at work on what is not done, or on what would be adopted."""
-    database, pipeline = lifecycle.database, lifecycle.pipeline.name
-    records = _records(lifecycle)
+    database, pipeline = context.database, context.name
+    records = _records(context)
     ids = [record.manifest for record in records]
-    with deciding(lifecycle, why, ids):
+    with deciding(context, why, ids):
         known = {one.id: one for one in database.manifests(ids=ids)}
-        unknown = [record for record in records if not _is_known(lifecycle, record, known.get(record.manifest))]
+        unknown = [record for record in records if not _is_known(context, record, known.get(record.manifest))]
         adopted = tuple(one.manifest for one in unknown)
         lines = [f"manifest {one.manifest} attempt {one.attempt}: {one.objects} objects" for one in unknown]
-        lifecycle.refuse_at_work([*lifecycle.at_work(), *(known[one] for one in adopted if one in known)])
-        _refuse_changed(lifecycle, unknown)
+        refuse_at_work([*at_work(context), *(known[one] for one in adopted if one in known)])
+        _refuse_changed(context, unknown)
         if dry_run:
             return Decision(tuple(lines), adopted, dry_run)
-        _take_identity(lifecycle)
+        _take_identity(context)
         if not unknown:
             return Decision((), ())
-        database.remember_pipeline(pipeline, {sink.name: sink.target for sink in lifecycle.sinks})
+        database.remember_pipeline(pipeline, {sink.name: sink.target for sink in context.sinks})
         run_key = f"adopt__{datetime.now(UTC).isoformat()}"
         run = database.insert_run(
             pipeline, run_key, RunKind.MANUAL, cut_at=None, reached=False, covered_by=[], notes=[why]
@@ -70,23 +71,23 @@ def adopt(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
         for slice_number, record in enumerate(unknown):
             if record.manifest not in known:
                 database.adopt_manifest(run, pipeline, record.manifest, slice_number)
-        names = [name for sink in lifecycle.sinks for name in sink.records(own=False)]
+        names = [name for sink in context.sinks for name in sink.records(own=False)]
         database.keep_manifest_ids_above(max(one.manifest for one in names))
-        holes = _insert_ranges(lifecycle, run, [one for one in unknown if one.manifest not in known], len(unknown))
+        holes = _insert_ranges(context, run, [one for one in unknown if one.manifest not in known], len(unknown))
         for record in unknown:
-            _publish(lifecycle, record)
+            _publish(context, record)
         lines += [f"{one.at.topic}-{one.at.partition}: offsets [{one.start}, {one.end}) are planned anew"
                   for one in holes]  # fmt: skip
-        lines += give_up_outlived(lifecycle)
+        lines += give_up_outlived(context)
         decision = Decision(tuple(lines), adopted)
         database.note_decision(pipeline, "adopt", decision)
     return decision
 
 
-def _records(lifecycle: Lifecycle) -> list[_Record]:
+def _records(context: Context) -> list[_Record]:
     """The newest record of each manifest in each sink, where the output that it names is there too."""
     found: dict[int, _Record] = {}
-    for sink in lifecycle.sinks:
+    for sink in context.sinks:
         for manifest, name in sink.newest_records().items():
             content = sink.record(name)
             if content is None:
@@ -99,7 +100,7 @@ def _records(lifecycle: Lifecycle) -> list[_Record]:
                 raise LakeConflict(
                     f"the sinks' records of manifest {manifest} cover different offsets",
                     next_step="one of the targets was restored from another copy; mend that first",
-                    pipeline=lifecycle.pipeline.name,
+                    pipeline=context.name,
                     sink=sink.name,
                 )
             record.receipts[sink.name] = receipt
@@ -123,32 +124,32 @@ def _read(sink: Sink, name: RecordName, content: dict[str, Any]) -> tuple[Receip
         ) from damaged
 
 
-def _is_known(lifecycle: Lifecycle, record: _Record, manifest: Manifest | None) -> bool:
+def _is_known(context: Context, record: _Record, manifest: Manifest | None) -> bool:
     if manifest is None:
         return False
-    if manifest.pipeline != lifecycle.pipeline.name:
+    if manifest.pipeline != context.name:
         raise LakeConflict(
             f"manifest {record.manifest} is in this database one of pipeline {manifest.pipeline}, which was planned "
             "after a restore and before this pipeline was adopted: its id was given out twice",
             next_step=f"restore the copy again, move what manifest {record.manifest} of {manifest.pipeline} has "
             "written since, and its record, out of its target, and adopt every pipeline before any is planned",
-            pipeline=lifecycle.pipeline.name,
+            pipeline=context.name,
             manifest=record.manifest,
         )
     if manifest.ranges != record.ranges:
         raise LakeConflict(
             f"manifest {record.manifest} covers other offsets in the lake than in this database",
             next_step="the database went on after it was restored; restore a copy from before that, then adopt",
-            pipeline=lifecycle.pipeline.name,
+            pipeline=context.name,
         )
     published = {one.sink: one.attempt for one in manifest.publications}
     return all(published.get(sink, 0) >= receipt.attempt for sink, receipt in record.receipts.items())
 
 
-def _refuse_changed(lifecycle: Lifecycle, unknown: Sequence[_Record]) -> None:
+def _refuse_changed(context: Context, unknown: Sequence[_Record]) -> None:
     """Reading many records takes its time; an attempt may have removed output since."""
     for record in unknown:
-        for sink in lifecycle.sinks:
+        for sink in context.sinks:
             receipt = record.receipts.get(sink.name)
             if receipt is None:
                 continue
@@ -162,21 +163,21 @@ def _refuse_changed(lifecycle: Lifecycle, unknown: Sequence[_Record]) -> None:
                 )
 
 
-def _take_identity(lifecycle: Lifecycle) -> None:
-    for sink in lifecycle.sinks:
+def _take_identity(context: Context) -> None:
+    for sink in context.sinks:
         owner = sink.owner()
-        if owner in (None, lifecycle.database.id()):
+        if owner in (None, context.database.id()):
             continue
-        if not lifecycle.database.take_identity(owner):
-            sink.claim(lifecycle.database.id())  # raises ForeignLake, which says both
+        if not context.database.take_identity(owner):
+            sink.claim(context.database.id())  # raises ForeignLake, which says both
 
 
 Life = tuple[TopicPartition, int]  # a partition and its incarnation
 
 
-def _insert_ranges(lifecycle: Lifecycle, run: int, records: Sequence[_Record], slice_number: int) -> list[Range]:
+def _insert_ranges(context: Context, run: int, records: Sequence[_Record], slice_number: int) -> list[Range]:
     """Chain the records' ranges, with a planned manifest for the holes between them; returns the holes."""
-    database, pipeline = lifecycle.database, lifecycle.pipeline.name
+    database, pipeline = context.database, context.name
     by_life: dict[Life, list[tuple[Range, int]]] = {}
     for record in records:
         for one in record.ranges:
@@ -187,7 +188,7 @@ def _insert_ranges(lifecycle: Lifecycle, run: int, records: Sequence[_Record], s
     rows, holes = [], []
     for life, found in by_life.items():
         rows += [(ids[life], one.start, one.end, manifest) for one, manifest in found]
-        holes += _holes(lifecycle, ids[life], chains.get(life), [one for one, _ in found])
+        holes += _holes(context, ids[life], chains.get(life), [one for one, _ in found])
     for number, part in enumerate(_one_a_partition(holes)):
         [manifest] = database.insert_manifests(run, pipeline, 1, first=slice_number + number)
         rows += [(ids[one.at, one.incarnation], one.start, one.end, manifest) for one in part]
@@ -195,14 +196,14 @@ def _insert_ranges(lifecycle: Lifecycle, run: int, records: Sequence[_Record], s
     return holes
 
 
-def _holes(lifecycle: Lifecycle, chain_id: int, chain: Chain | None, found: Sequence[Range]) -> list[Range]:
+def _holes(context: Context, chain_id: int, chain: Chain | None, found: Sequence[Range]) -> list[Range]:
     """Set the anchor of a chain that is new, or began later, and say what lies between the ranges found and its own."""
     anchor = min(one.anchor for one in found)
     pieces = sorted(found)
     if chain is None:
-        lifecycle.database.insert_ranges(RangeKind.ANCHOR, [(chain_id, None, anchor, None)])
+        context.database.insert_ranges(RangeKind.ANCHOR, [(chain_id, None, anchor, None)])
     elif anchor < chain.anchor:
-        lifecycle.database.extend_back(chain.id, anchor)
+        context.database.extend_back(chain.id, anchor)
     if chain and chain.anchor < chain.end:
         pieces = sorted([*pieces, Range(chain.at, chain.anchor, chain.end, chain.incarnation)])
     end = min(anchor, chain.anchor) if chain else anchor
@@ -212,7 +213,7 @@ def _holes(lifecycle: Lifecycle, chain_id: int, chain: Chain | None, found: Sequ
             raise LakeConflict(
                 f"the records of {one.at.topic}-{one.at.partition} cover [{one.start}, {min(end, one.end)}) twice",
                 next_step="the database went on after it was restored; restore a copy from before that, then adopt",
-                pipeline=lifecycle.pipeline.name,
+                pipeline=context.name,
             )
         if one.start > end:
             holes.append(Range(one.at, end, one.start, one.incarnation))
@@ -233,18 +234,18 @@ def _one_a_partition(holes: Sequence[Range]) -> list[list[Range]]:
     return parts
 
 
-def _publish(lifecycle: Lifecycle, record: _Record) -> None:
+def _publish(context: Context, record: _Record) -> None:
     """Enter the attempts and what each sink shows; done when every sink of the pipeline has a record."""
-    database = lifecycle.database
+    database = context.database
     database.unblock(record.manifest)
     for receipt in record.by_attempt():
         whole = receipt.joined(database.receipt(record.manifest, receipt.attempt))
         database.adopt_attempt(whole, asdict(whole))
     newest = database.newest_attempt(record.manifest)
-    for sink in lifecycle.sinks:
+    for sink in context.sinks:
         if sink.name in record.receipts:
             receipt = record.receipts[sink.name]
             counts = asdict(sink.counts(receipt, record.ranges))
             database.publish(record.manifest, newest, sink.name, receipt.attempt, receipt.digest(sink.name), counts)
-    if not database.finish(record.manifest, newest, [sink.name for sink in lifecycle.sinks]):
+    if not database.finish(record.manifest, newest, [sink.name for sink in context.sinks]):
         database.fail(record.manifest, newest, "adopted; not every sink has a record of it")

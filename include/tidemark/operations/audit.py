@@ -2,34 +2,30 @@
 
 from collections.abc import Iterator
 
-from tidemark.lifecycle.attempt import Lifecycle
+from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import OF_ONE_SINK
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
-from tidemark.sinks.files.audit import differences_of_files
-from tidemark.sinks.files.sink import FilesSink
-from tidemark.sinks.postgres.audit import differences_of_table
-from tidemark.sinks.postgres.sink import PostgresSink
 
 
-def audit(lifecycle: Lifecycle, *, deep: bool = False) -> Iterator[Difference]:
+def audit(context: Context, *, deep: bool = False) -> Iterator[Difference]:
     """Every difference between chain, manifests, publications and output; ``deep`` reads all rows back.
 
     Of a manifest that a replay has published since it was looked up, nothing is said: it is another one now.
     """
-    manifests = lifecycle.database.manifests(lifecycle.pipeline.name)
+    manifests = context.database.manifests(context.name)
     published = {one.id: one.publications for one in manifests}
-    for one in _differences(lifecycle, manifests, deep=deep):
-        now = lifecycle.database.manifests(ids=[one.manifest]) if one.manifest in published else []
+    for one in _differences(context, manifests, deep=deep):
+        now = context.database.manifests(ids=[one.manifest]) if one.manifest in published else []
         if all(each.publications == published[each.id] for each in now):
             yield one
 
 
-def _differences(lifecycle: Lifecycle, manifests: list[Manifest], *, deep: bool) -> Iterator[Difference]:
-    name = lifecycle.pipeline.name
-    for row in lifecycle.database.broken_chains(name):
+def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> Iterator[Difference]:
+    name = context.name
+    for row in context.database.broken_chains(name):
         yield Difference(
             None,
             f"no range of {row['topic']}-{row['partition']} ends at {row['start_offset']}, where another starts",
@@ -37,23 +33,13 @@ def _differences(lifecycle: Lifecycle, manifests: list[Manifest], *, deep: bool)
         )
     for manifest in manifests:
         yield from _equations(manifest)
-    for sink in lifecycle.sinks:
+    for sink in context.sinks:
         try:
             for manifest in manifests:
-                yield from _record(lifecycle, sink, manifest)
-            yield from _output(lifecycle, sink, manifests, deep=deep)
+                yield from _record(context, sink, manifest)
+            yield from sink.audit(context.database, manifests, deep=deep)
         except OF_ONE_SINK as error:
             yield Difference(None, f"sink {sink.name} cannot be compared: {error.what}", error.next_step)
-
-
-def _output(lifecycle: Lifecycle, sink: Sink, manifests: list[Manifest], *, deep: bool) -> Iterator[Difference]:
-    match sink:
-        case FilesSink():
-            yield from differences_of_files(lifecycle, sink, manifests, deep=deep)
-        case PostgresSink():
-            yield from differences_of_table(lifecycle, sink, manifests, deep=deep)
-        case other:
-            raise AssertionError(f"no audit for {type(other).__name__}")
 
 
 def _equations(manifest: Manifest) -> Iterator[Difference]:
@@ -75,11 +61,11 @@ def _equations(manifest: Manifest) -> Iterator[Difference]:
             )
 
 
-def _record(lifecycle: Lifecycle, sink: Sink, manifest: Manifest) -> Iterator[Difference]:
+def _record(context: Context, sink: Sink, manifest: Manifest) -> Iterator[Difference]:
     publication = manifest.published(sink.name)
     if publication is None:
         return
-    receipt = lifecycle.database.receipt(manifest.id, publication.attempt)
+    receipt = context.database.receipt(manifest.id, publication.attempt)
     mend = f"tidemark replay {sink.pipeline} --manifest {manifest.id}"
     if receipt is None or receipt.digest(sink.name) != publication.digest:
         yield Difference(manifest.id, f"the receipt of attempt {publication.attempt} is not what was published", mend)
@@ -93,6 +79,6 @@ def _other_record(sink: Sink, manifest: int, attempt: int) -> Iterator[Differenc
         name = RecordName(sink.pipeline, manifest, attempt)
         what = f"the record {name} is missing or says something else"
         yield Difference(manifest, what, f"tidemark repair {sink.pipeline} --why TEXT")
-    elif not sink.merges:  # of a table the audit says so where it looks at all markers
+    elif sink.way.takes_back:  # of a table the audit says so where it looks at all markers
         what = f"{sink.target} has the record of a higher attempt in place of the published {attempt}"
         yield Difference(manifest, what, f"tidemark adopt {sink.pipeline} --why TEXT")

@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from tidemark.errors import IllegalTransition, NotFound, PlanRefused
-from tidemark.kafka.cluster import Watermarks
-from tidemark.lifecycle.attempt import Lifecycle
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.plan import limits
 from tidemark.lifecycle.preflight import check_for_plan
+from tidemark.lifecycle.recover import lacks_only_the_mark
 from tidemark.manifest import UNDONE, Decision, Manifest, RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition
+from tidemark.partitions import Bounds
 from tidemark.planner import Chain, sliced
 
 
@@ -28,9 +30,9 @@ class _Planned:
 
 
 @contextmanager
-def deciding(lifecycle: Lifecycle, why: str, also: Sequence[int] = ()) -> Iterator[None]:
+def deciding(context: Context, why: str, also: Sequence[int] = ()) -> Iterator[None]:
     """One transaction in which nobody plans, and no attempt begins at what is not done, nor at those of ``also``."""
-    database, pipeline = lifecycle.database, lifecycle.pipeline.name
+    database, pipeline = context.database, context.name
     with database.because(why):
         database.lock_planning(pipeline)
         database.lock_undone(pipeline, also)
@@ -38,33 +40,33 @@ def deciding(lifecycle: Lifecycle, why: str, also: Sequence[int] = ()) -> Iterat
 
 
 @contextmanager
-def _deciding_of_all(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Iterator[None]:
+def _deciding_of_all(context: Context, why: str, *, dry_run: bool) -> Iterator[None]:
     """As ``deciding``; refused when a target knows more than the database, which would take that for unread."""
-    check_for_plan(lifecycle.pipeline.name, lifecycle.database, lifecycle.sinks, dry_run=dry_run)
-    with deciding(lifecycle, why):
+    check_for_plan(context, dry_run=dry_run)
+    with deciding(context, why):
         yield
 
 
-def _noted(lifecycle: Lifecycle, verb: str, decision: Decision) -> Decision:
+def _noted(context: Context, verb: str, decision: Decision) -> Decision:
     """The decision, and unless it is a dry run its entry in the history."""
     if not decision.dry_run:
-        lifecycle.database.note_decision(lifecycle.pipeline.name, verb, decision)
+        context.database.note_decision(context.name, verb, decision)
     return decision
 
 
-def _planned(lifecycle: Lifecycle) -> list[_Planned]:
-    database, pipeline = lifecycle.database, lifecycle.pipeline.name
+def _planned(context: Context) -> list[_Planned]:
+    database, pipeline = context.database, context.name
     manifests = {one.id: one for one in database.manifests(pipeline, UNDONE)}
     rows = database.undone_ranges(pipeline)
     return [_Planned(chain, covered, manifests[one], life_end) for chain, covered, one, life_end in rows]
 
 
-def accept_loss(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
+def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
     """Give up every offset that Kafka dropped and nobody has read: behind chain ends, and in unpublished ranges."""
-    database, pipeline = lifecycle.database, lifecycle.pipeline.name
-    places, _ = lifecycle.cluster.partitions(lifecycle.pipeline.source.kafka.topics)
-    starts = {place: mark.log_start for place, mark in lifecycle.cluster.watermarks(places).items()}
-    with _deciding_of_all(lifecycle, why, dry_run=dry_run):
+    database, pipeline = context.database, context.name
+    places, _ = context.source.partitions(context.pipeline.source.topics)
+    starts = {place: mark.log_start for place, mark in context.source.bounds(places).items()}
+    with _deciding_of_all(context, why, dry_run=dry_run):
         chains = database.chains(pipeline)
         if not chains:
             raise NotFound(
@@ -73,13 +75,13 @@ def accept_loss(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
                 "starting_offsets",
                 pipeline=pipeline,
             )
-        planned = [one for one in _planned(lifecycle) if one.covered.start < starts.get(one.covered.at, 0)]
+        planned = [one for one in _planned(context) if one.covered.start < starts.get(one.covered.at, 0)]
         dropped = [one for one in planned if not one.manifest.alive]
-        lost = [(one.chain, _below(one.covered, starts[one.covered.at])) for one in _unpublished(lifecycle, dropped)]
+        lost = [(one.chain, _below(one.covered, starts[one.covered.at])) for one in _unpublished(context, dropped)]
         lost += [(chain.id, Range(chain.at, chain.end, starts[chain.at]))
                  for chain in chains if chain.end < starts.get(chain.at, 0)]  # fmt: skip
         if not lost and dropped:
-            raise _half_published(lifecycle, dropped[0].manifest)
+            raise _half_published(context, dropped[0].manifest)
         if not lost:
             _refuse_at_work(planned)
             raise NotFound(
@@ -91,18 +93,18 @@ def accept_loss(lifecycle: Lifecycle, why: str, *, dry_run: bool) -> Decision:
         for chain, one in lost:
             changed += [] if dry_run else database.accept_loss(chain, one.start, one.end)
         lines = [f"{_place(one.at)}: offsets [{one.start}, {one.end}) are given up" for _, one in lost]
-        lines += _stay(lifecycle, dropped)
-        return _noted(lifecycle, "accept-loss", Decision(tuple(lines), tuple(sorted(set(changed))), dry_run))
+        lines += _stay(context, dropped)
+        return _noted(context, "accept-loss", Decision(tuple(lines), tuple(sorted(set(changed))), dry_run))
 
 
 def _below(covered: Range, end: int) -> Range:
     return Range(covered.at, covered.start, min(covered.end, end))
 
 
-def _unpublished(lifecycle: Lifecycle, planned: list[_Planned]) -> list[_Planned]:
+def _unpublished(context: Context, planned: list[_Planned]) -> list[_Planned]:
     """What no sink has: only that can be given up. Output that lacks nothing but its mark is an error."""
     for one in {each.manifest.id: each.manifest for each in planned}.values():
-        if lifecycle.is_put(one):
+        if lacks_only_the_mark(context, one):
             raise IllegalTransition(
                 "nothing of it is lost: the output of an attempt that died is there, and only its mark is missing",
                 next_step=f"end it with tidemark retry {one.pipeline} (by the pipeline file that it was made with), "
@@ -113,16 +115,16 @@ def _unpublished(lifecycle: Lifecycle, planned: list[_Planned]) -> list[_Planned
     return [one for one in planned if not one.manifest.publications]
 
 
-def _stay(lifecycle: Lifecycle, planned: list[_Planned]) -> list[str]:
+def _stay(context: Context, planned: list[_Planned]) -> list[str]:
     """One line for each manifest that some sinks have and others never can have."""
     half = {one.manifest.id: one.manifest for one in planned if one.manifest.publications}
-    return [f"manifest {one.id} stays: {(error := _half_published(lifecycle, one)).what}; {error.next_step}"
+    return [f"manifest {one.id} stays: {(error := _half_published(context, one)).what}; {error.next_step}"
             for one in half.values()]  # fmt: skip
 
 
-def _half_published(lifecycle: Lifecycle, manifest: Manifest) -> IllegalTransition:
+def _half_published(context: Context, manifest: Manifest) -> IllegalTransition:
     have = [one.sink for one in manifest.publications]
-    lack = [sink.name for sink in lifecycle.sinks if sink.name not in have]
+    lack = [sink.name for sink in context.sinks if sink.name not in have]
     if not lack:
         return IllegalTransition(
             "every sink has it, and it only has to be ended",
@@ -139,22 +141,22 @@ def _half_published(lifecycle: Lifecycle, manifest: Manifest) -> IllegalTransiti
     )
 
 
-def accept_topic(lifecycle: Lifecycle, topic: str, why: str, *, dry_run: bool) -> Decision:
+def accept_topic(context: Context, topic: str, why: str, *, dry_run: bool) -> Decision:
     """The topic under this name is another one now: its old chains end, the next plan reads the new one from 0."""
-    places, _ = lifecycle.cluster.partitions([topic])
-    with _deciding_of_all(lifecycle, why, dry_run=dry_run):
-        chains = [one for one in _refused(lifecycle, topic) if one.blocked_end is None]
+    places, _ = context.source.partitions([topic])
+    with _deciding_of_all(context, why, dry_run=dry_run):
+        chains = [one for one in _refused(context, topic) if one.blocked_end is None]
         back = [chain for chain in chains if chain.at in places]
         if not back:
-            return _noted(lifecycle, "accept-topic", _retire(lifecycle, chains, dry_run=dry_run))
+            return _noted(context, "accept-topic", _retire(context, chains, dry_run=dry_run))
         if not dry_run:
-            lifecycle.database.unblock_chains([chain.id for chain in back])
+            context.database.unblock_chains([chain.id for chain in back])
         lines = tuple(f"{_place(one.at)}: the same topic is back, its chain goes on at {one.end}" for one in back)
-        return _noted(lifecycle, "accept-topic", Decision(lines, (), dry_run))
+        return _noted(context, "accept-topic", Decision(lines, (), dry_run))
 
 
 def accept_truncation(
-    lifecycle: Lifecycle, topic: str, partition: int, why: str, *, start: int | None, dry_run: bool
+    context: Context, topic: str, partition: int, why: str, *, start: int | None, dry_run: bool
 ) -> Decision:
     """The log was cut and written anew: its chain ends, the next incarnation starts at ``start``.
 
@@ -163,26 +165,26 @@ def accept_truncation(
     anew. What was planned below ``start`` and is not published yet stays planned.
     """
     if start is not None:
-        _refuse_past_the_end(lifecycle, topic, partition, start)
-    with _deciding_of_all(lifecycle, why, dry_run=dry_run):
-        refused = [one for one in _refused(lifecycle, topic) if one.at.partition == partition]
+        _refuse_past_the_end(context, topic, partition, start)
+    with _deciding_of_all(context, why, dry_run=dry_run):
+        refused = [one for one in _refused(context, topic) if one.at.partition == partition]
         chains = [one for one in refused if one.blocked_end is not None]
         if not chains:
             raise NotFound(f"no truncation of {topic}-{partition} was refused", next_step="see tidemark lag")
         [chain] = chains
         ended = chain.blocked_end or 0
         begin = ended if start is None else start
-        again = _read_again(lifecycle, chain.at, begin, ended)
+        again = _read_again(context, chain.at, begin, ended)
         skipped = max(0, begin - ended)
-        decision = _retire(lifecycle, chains, dry_run=dry_run, anchor=min(begin, ended), skipped=skipped)
+        decision = _retire(context, chains, dry_run=dry_run, anchor=min(begin, ended), skipped=skipped)
         decision = replace(decision, lines=(*decision.lines, *again))
-        return _noted(lifecycle, "accept-truncation", decision)
+        return _noted(context, "accept-truncation", decision)
 
 
-def _read_again(lifecycle: Lifecycle, at: TopicPartition, begin: int, end: int) -> Iterator[str]:
+def _read_again(context: Context, at: TopicPartition, begin: int, end: int) -> Iterator[str]:
     """One line when published offsets are read once more, in whatever life of the partition they were published: only
     a person knows whether other records are there now."""
-    known = lifecycle.database.manifests(lifecycle.pipeline.name) if begin < end else []
+    known = context.database.manifests(context.name) if begin < end else []
     published = [
         str(one.id)
         for one in known
@@ -195,43 +197,43 @@ def _read_again(lifecycle: Lifecycle, at: TopicPartition, begin: int, end: int) 
         )
 
 
-def _refuse_past_the_end(lifecycle: Lifecycle, topic: str, partition: int, start: int) -> None:
-    places, _ = lifecycle.cluster.partitions([topic])
-    marks = lifecycle.cluster.watermarks([one for one in places if one.partition == partition])
+def _refuse_past_the_end(context: Context, topic: str, partition: int, start: int) -> None:
+    places, _ = context.source.partitions([topic])
+    marks = context.source.bounds([one for one in places if one.partition == partition])
     for at, mark in marks.items():
         if start > mark.log_end:
             raise PlanRefused(
                 f"{_place(at)} ends at {mark.log_end}: nothing can be read from offset {start} on",
                 next_step=f"nothing was decided; give --from an offset from {mark.log_start} to {mark.log_end}",
-                pipeline=lifecycle.pipeline.name,
+                pipeline=context.name,
                 topic=topic,
                 partition=partition,
             )
 
 
-def _refused(lifecycle: Lifecycle, topic: str) -> list[Chain]:
-    chains = lifecycle.database.chains(lifecycle.pipeline.name)
+def _refused(context: Context, topic: str) -> list[Chain]:
+    chains = context.database.chains(context.name)
     found = [chain for chain in chains if chain.at.topic == topic and chain.blocked]
     if not found:
         raise NotFound(
             f"no refusal stands for topic {topic}",
-            next_step=f"plan first, it says what is refused: tidemark plan {lifecycle.pipeline.name} --dry-run",
-            pipeline=lifecycle.pipeline.name,
+            next_step=f"plan first, it says what is refused: tidemark plan {context.name} --dry-run",
+            pipeline=context.name,
         )
     return found
 
 
 def _retire(
-    lifecycle: Lifecycle, chains: list[Chain], *, dry_run: bool, anchor: int | None = None, skipped: int = 0
+    context: Context, chains: list[Chain], *, dry_run: bool, anchor: int | None = None, skipped: int = 0
 ) -> Decision:
     """End chains. What they planned and nobody published is lost; with ``anchor`` the next incarnation starts there,
     and only what lies above it is lost; of the next one too the first ``skipped`` offsets are."""
-    database, pipeline = lifecycle.database, lifecycle.pipeline.name
+    database, pipeline = context.database, context.name
     ended = {chain.at for chain in chains}
-    planned = [one for one in _planned(lifecycle) if one.covered.at in ended and one.covered.end > (anchor or 0)]
+    planned = [one for one in _planned(context) if one.covered.at in ended and one.covered.end > (anchor or 0)]
     _refuse_at_work(planned)
     lost = [(one.chain, Range(one.covered.at, max(one.covered.start, anchor or 0), one.covered.end))
-            for one in _unpublished(lifecycle, planned)]  # fmt: skip
+            for one in _unpublished(context, planned)]  # fmt: skip
     changed: list[int] = []
     if not dry_run:
         for chain_id, one in lost:
@@ -250,19 +252,19 @@ def _retire(
             where += f", and its offsets [{anchor}, {anchor + skipped}) are lost"
         lines.append(f"{_place(chain.at)}: incarnation {chain.incarnation} ends at {chain.end}, "
                      f"the next starts at {where}")  # fmt: skip
-    return Decision((*lines, *_stay(lifecycle, planned)), tuple(sorted(set(changed))), dry_run)
+    return Decision((*lines, *_stay(context, planned)), tuple(sorted(set(changed))), dry_run)
 
 
-def give_up_outlived(lifecycle: Lifecycle) -> list[str]:
+def give_up_outlived(context: Context) -> list[str]:
     """What is planned on chains that a newer life of their partition has retired, and is not there any more: one line
     for each range that is lost of it. Called inside a decision's transaction."""
     lines = []
-    for one in _planned(lifecycle):
+    for one in _planned(context):
         if one.life_end is None or one.manifest.publications:
             continue
         start = max(one.covered.start, one.life_end)
         if start < one.covered.end:
-            lifecycle.database.accept_loss(one.chain, start, one.covered.end)
+            context.database.accept_loss(one.chain, start, one.covered.end)
             lines.append(_is_lost(Range(one.covered.at, start, one.covered.end)))
     return lines
 
@@ -282,14 +284,14 @@ def _refuse_at_work(planned: list[_Planned]) -> None:
             )
 
 
-def extend_back(lifecycle: Lifecycle, start: datetime | None, why: str, *, dry_run: bool) -> Decision:
+def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: bool) -> Decision:
     """Plan the region before each chain's anchor in slices, from a time on (None: all that Kafka still has)."""
-    database, pipeline = lifecycle.database, lifecycle.pipeline.name
-    places, _ = lifecycle.cluster.partitions(lifecycle.pipeline.source.kafka.topics)
-    marks = lifecycle.cluster.watermarks(places)
-    at = lifecycle.cluster.offsets_at(places, start) if start else {}
+    database, pipeline = context.database, context.name
+    places, _ = context.source.partitions(context.pipeline.source.topics)
+    marks = context.source.bounds(places)
+    at = context.source.offsets_at(places, start) if start else {}
     begin = {place: _first(mark, at.get(place)) if start else mark.log_start for place, mark in marks.items()}
-    with _deciding_of_all(lifecycle, why, dry_run=dry_run):
+    with _deciding_of_all(context, why, dry_run=dry_run):
         chains = {chain.at: chain for chain in database.chains(pipeline)}
         older = [Range(at, begin[at], chain.anchor) for at, chain in sorted(chains.items()) if _older(begin, chain)]
         if not older:
@@ -298,13 +300,13 @@ def extend_back(lifecycle: Lifecycle, start: datetime | None, why: str, *, dry_r
                 next_step="see where the log starts with: tidemark lag",
                 pipeline=pipeline,
             )
-        slices = sliced(older, lifecycle.limits())
-        manifests = [] if dry_run else _store_older(lifecycle, chains, older, slices)
+        slices = sliced(older, limits(context))
+        manifests = [] if dry_run else _store_older(context, chains, older, slices)
         lines = tuple(f"{_place(one.at)}: offsets [{one.start}, {one.end}) in {len(slices)} slices" for one in older)
-        return _noted(lifecycle, "extend-back", Decision(lines, tuple(manifests), dry_run))
+        return _noted(context, "extend-back", Decision(lines, tuple(manifests), dry_run))
 
 
-def _first(mark: Watermarks, found: tuple[int, datetime] | None) -> int:
+def _first(mark: Bounds, found: tuple[int, datetime] | None) -> int:
     """Where a time begins that Kafka was asked for: nothing is that young, or retention took its beginning."""
     return mark.last_stable if found is None else max(found[0], mark.log_start)
 
@@ -315,9 +317,9 @@ def _older(begin: dict[TopicPartition, int], chain: Chain) -> bool:
 
 
 def _store_older(
-    lifecycle: Lifecycle, chains: dict[TopicPartition, Chain], older: list[Range], slices: list[list[Range]]
+    context: Context, chains: dict[TopicPartition, Chain], older: list[Range], slices: list[list[Range]]
 ) -> list[int]:
-    database, pipeline = lifecycle.database, lifecycle.pipeline.name
+    database, pipeline = context.database, context.name
     for one in older:
         database.extend_back(chains[one.at].id, one.start)
     run = database.insert_run(

@@ -1,6 +1,6 @@
 """What a pipeline would make of real records: read, decoded and placed as its Spark job does it, and kept nowhere.
 
-The same ``batch.py`` does the work, on Arrow batches as Spark's Kafka source gives them. Nothing is written or
+The same ``batch.py`` does the work, on Arrow batches as a source gives them to Spark. Nothing is written or
 committed, and no manifest database is asked.
 """
 
@@ -10,32 +10,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
-from typing import Any, assert_never
+from typing import Any
 
 import pyarrow as pa
 
-from tidemark.config.values import nearest
-from tidemark.decoders.raw import HEADERS
 from tidemark.errors import ConfigurationError, NotFound, UndecodableRecord
-from tidemark.event_time import INSTANT
-from tidemark.kafka.cluster import KafkaCluster, Watermarks
-from tidemark.kafka.types import Record
 from tidemark.offsets import Range, TopicPartition
-from tidemark.order import Order
-from tidemark.paths import Layout, dead_letter_folder
-from tidemark.pipeline.records import OnError
+from tidemark.order import OnError, Order, SourceOrder
+from tidemark.partitions import Bounds, Record
 from tidemark.pipeline.settings import Pipeline
-from tidemark.processing.processor import BatchProcessor
+from tidemark.processing.processor import INPUT, BatchProcessor
 from tidemark.sinks.files.json_lines import json_lines
-from tidemark.sinks.settings import FilesSinkConfig, PostgresSinkConfig, SinkKind
 from tidemark.sinks.writer import StagedPart
+from tidemark.sources.base import Source
+from tidemark.suggestion import nearest
 
-KAFKA_ROWS = pa.schema(
-    [
-        ("key", pa.binary()), ("value", pa.binary()), ("topic", pa.string()), ("partition", pa.int32()),
-        ("offset", pa.int64()), ("timestamp", INSTANT), ("timestampType", pa.int32()), ("headers", HEADERS),
-    ]
-)  # fmt: skip
 WIDENING = 8  # a window of offsets that held too few records is made this much longer
 
 
@@ -62,12 +51,10 @@ class Peeked:
     refusal: str | None
 
 
-def peek(pipeline: Pipeline, cluster: KafkaCluster, wanted: Wanted) -> Peeked:
+def peek(pipeline: Pipeline, source: Source, wanted: Wanted) -> Peeked:
     """Read records and say what the pipeline would make of each; ``NotFound`` for a place that Kafka does not have."""
-    read = pa.RecordBatch.from_pylist(
-        [_kafka_row(one) for one in _records(pipeline, cluster, wanted)], schema=KAFKA_ROWS
-    )
-    order = _order(pipeline, cluster)
+    read = pa.RecordBatch.from_pylist([_row(one) for one in _records(pipeline, source, wanted)], schema=INPUT)
+    order = _order(pipeline, source)
     try:
         BatchProcessor(order).process("peek", [read], [])
         refusal = None
@@ -84,20 +71,20 @@ def _in_order(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: (one["topic"], one["partition"], one["offset"]))
 
 
-def _order(pipeline: Pipeline, cluster: KafkaCluster) -> Order:
+def _order(pipeline: Pipeline, source: Source) -> Order:
     return Order(
-        pipeline=pipeline.name, manifest_id=0, attempt=0, ranges=(), bootstrap_servers=cluster.bootstrap_servers,
-        kafka_options={}, decode=pipeline.decode.order(), event_time=pipeline.event_time.order(),
-        on_error=pipeline.on_error.value, sinks=(),
-        nul_allowed=all(one.kind is not SinkKind.POSTGRES for one in pipeline.sinks),
+        pipeline=pipeline.name, manifest_id=0, attempt=0, ranges=(), sinks=(),
+        source=SourceOrder(pipeline.source.kind, source.order()), decode=pipeline.decode.order(),
+        event_time=pipeline.event_time.order(), on_error=pipeline.on_error.value,
+        nul_allowed=all(settings.stores_nul for settings in pipeline.sinks),
     )  # fmt: skip
 
 
 # which records
 
 
-def _records(pipeline: Pipeline, cluster: KafkaCluster, wanted: Wanted) -> list[Record]:
-    marks = cluster.watermarks(_places(pipeline, cluster, wanted))
+def _records(pipeline: Pipeline, source: Source, wanted: Wanted) -> list[Record]:
+    marks = source.bounds(_places(pipeline, source, wanted))
     if wanted.start is not None:
         [(place, mark)] = marks.items()
         if not mark.log_start <= wanted.start < mark.last_stable:
@@ -106,20 +93,20 @@ def _records(pipeline: Pipeline, cluster: KafkaCluster, wanted: Wanted) -> list[
                 next_step="name an offset inside, or leave --from out",
                 pipeline=pipeline.name, topic=place.topic, partition=place.partition,
             )  # fmt: skip
-        return list(islice(cluster.records(Range(place, wanted.start, mark.last_stable)), wanted.count))
+        return list(islice(source.records(Range(place, wanted.start, mark.last_stable)), wanted.count))
     shares = spread({place: mark.last_stable - mark.log_start for place, mark in marks.items()}, wanted.count)
-    return [one for place, share in shares.items() for one in _newest(cluster, place, marks[place], share)]
+    return [one for place, share in shares.items() for one in _newest(source, place, marks[place], share)]
 
 
-def _places(pipeline: Pipeline, cluster: KafkaCluster, wanted: Wanted) -> list[TopicPartition]:
-    topics = pipeline.source.kafka.topics
+def _places(pipeline: Pipeline, source: Source, wanted: Wanted) -> list[TopicPartition]:
+    topics = pipeline.source.topics
     if wanted.topic is not None and wanted.topic not in topics:
         said = f"{nearest(wanted.topic, topics)} it reads: {', '.join(topics)}".strip()
         raise NotFound(f"the pipeline does not read topic {wanted.topic}; {said}",
                        next_step="name one of them", pipeline=pipeline.name)  # fmt: skip
-    places, missing = cluster.partitions([wanted.topic] if wanted.topic else topics)
+    places, missing = source.partitions([wanted.topic] if wanted.topic else topics)
     if missing:
-        raise cluster.missing_topic(missing[0], pipeline.name)
+        raise source.missing_topic(missing[0])
     chosen = [one for one in places if wanted.partition in (None, one.partition)]
     if not chosen:
         raise NotFound(f"there is no partition {wanted.partition}", pipeline=pipeline.name,
@@ -140,21 +127,21 @@ def spread(available: Mapping[TopicPartition, int], count: int) -> dict[TopicPar
     return {place: share for place, share in sorted(shares.items()) if share}
 
 
-def _newest(cluster: KafkaCluster, place: TopicPartition, mark: Watermarks, share: int) -> Iterable[Record]:
+def _newest(source: Source, place: TopicPartition, mark: Bounds, share: int) -> Iterable[Record]:
     """The last ``share`` records before the last stable offset; gaps make it look further back."""
     window = share
     while True:
         start = max(mark.log_start, mark.last_stable - window)
-        found = deque(cluster.records(Range(place, start, mark.last_stable)), maxlen=share)
+        found = deque(source.records(Range(place, start, mark.last_stable)), maxlen=share)
         if len(found) == share or start == mark.log_start:
             return found
         window *= WIDENING
 
 
-def _kafka_row(one: Record) -> dict[str, Any]:
+def _row(one: Record) -> dict[str, Any]:
     return {
         "key": one.key, "value": one.value, "topic": one.topic, "partition": one.partition, "offset": one.offset,
-        "timestamp": one.timestamp_ms * 1000, "timestampType": 0,
+        "timestamp": one.timestamp_ms * 1000,
         "headers": [{"key": key, "value": value} for key, value in one.headers or ()] or None,
     }  # fmt: skip
 
@@ -190,17 +177,4 @@ class _Collected:
 
     def _targets(self, row: dict[str, Any], when: datetime | None) -> list[str]:
         """Folders and tables; without ``when``, those of dead letters."""
-        found = []
-        for sink in self.pipeline.sinks:
-            match sink:
-                case FilesSinkConfig():
-                    folder = dead_letter_folder(row["topic"])
-                    if when is not None:
-                        folder = Layout(sink.layout).folder(self.pipeline.name, row["topic"], when)
-                    found.append(f"{sink.root}/{folder}")
-                case PostgresSinkConfig():
-                    table = "tidemark_target.dead_letter" if when is None else sink.table
-                    found.append(f"connection {sink.connection}, table {table}")
-                case other:
-                    assert_never(other)
-        return found
+        return [sink.place_of(self.pipeline.name, row["topic"], when) for sink in self.pipeline.sinks]

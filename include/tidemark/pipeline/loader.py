@@ -15,11 +15,12 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from tidemark.config import yaml
-from tidemark.config.base import Section, Surroundings
-from tidemark.config.values import nearest
+from tidemark.config.base import OneKind, Section, Surroundings
 from tidemark.config.yaml import Document, Place
+from tidemark.decoders.registry import DECODERS
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.pipeline.settings import Pipeline
+from tidemark.suggestion import nearest
 
 _LARGEST_FILE: Final = 2**20
 _NEXT: Final = "correct it and check again with: tidemark validate"
@@ -191,7 +192,7 @@ def _message(error: ErrorDetails, place: Place, document: Document) -> str:
             tag = given.get("format") if isinstance(given, dict) else None
             return _not_a_choice(_shown(tag, place, document), tag, str(context["expected_tags"]))
         case "union_tag_not_found":
-            return "is missing: what the records are; allowed: json, raw"
+            return f"is missing: what the records are; allowed: {', '.join(DECODERS)}"
         case "greater_than_equal":
             return f"must be at least {context['ge']:,}{shown}"
         case "less_than_equal":
@@ -250,6 +251,8 @@ def _section(loc: Place) -> type[Section]:
 def _sections_of(annotation: Any, metadata: tuple[Any, ...] = ()) -> list[type[Section]]:
     """The models a type is made of, as they are written in the file."""
     for one in metadata:
+        if isinstance(one, OneKind):
+            return [one.section()]
         if isinstance(written := getattr(one, "json_schema_input_type", None), type) and issubclass(written, Section):
             return [written]
     if isinstance(annotation, type) and issubclass(annotation, Section):

@@ -26,16 +26,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders import Decoded, decoder
-from tidemark.decoders.raw import HEADERS
+from tidemark.decoders.base import HEADERS, Decoded
+from tidemark.decoders.registry import open_decoder
 from tidemark.errors import UndecodableRecord
-from tidemark.event_time import INSTANT, EventTime, OnError, Placed
-from tidemark.order import Order
+from tidemark.event_time import INSTANT, EventTime, Placed
+from tidemark.order import OnError, Order
 from tidemark.processing.nul import with_nul
 from tidemark.sinks.writer import SinkWriter
 from tidemark.sinks.writers import open_writer
 
 GAP_LIMIT = 10_000
+INPUT = pa.schema(  # what a source gives; further columns are not looked at
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", INSTANT),
+        ("headers", HEADERS),
+    ]
+)
 METADATA = pa.schema(
     [
         pa.field("_topic", pa.string(), nullable=False),
@@ -132,7 +143,7 @@ class _Pass:
         self._manifest_id = order.manifest_id
         self._task = task
         self._on_error = OnError(order.on_error)
-        self._decoder = decoder(order.decode)
+        self._decoder = open_decoder(order.decode)
         self._event_time = EventTime.of(order.event_time)
         self._event_time.check(self._decoder.schema)
         self._nul_allowed = order.nul_allowed

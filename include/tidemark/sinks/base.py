@@ -5,19 +5,37 @@ attempt of which database. Readers without the manifest database follow it, and 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from enum import StrEnum
+from typing import Any, ClassVar
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import DatabaseBehindLake, ForeignLake
-from tidemark.manifest import Counts
-from tidemark.offsets import Range, range_from
+from tidemark.findings import Finding
+from tidemark.manifest import Counts, Manifest, Publication
+from tidemark.offsets import Range, TopicPartition, range_from
 from tidemark.paths import RecordName
 from tidemark.receipt import MALFORMED, Receipt
+from tidemark.sinks.difference import Difference
+from tidemark.sinks.located import Located
 
 Fence = Callable[[], None]
 Mark = Callable[[], None]
+
+
+class Way(StrEnum):
+    """How output is put, which decides what a replay does and what can be taken back."""
+
+    REPLACES = "replaces"  # own objects are replaced, nobody else's
+    MERGES = "merges"  # the newest version of a key stands
+    SUMS = "sums"  # the manifest's own contribution is replaced
+    APPENDS = "appends"  # what was appended stays
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether output that was put can be removed again; else only a higher attempt can replace it."""
+        return self is Way.REPLACES
 
 
 class Sink(ABC):
@@ -27,7 +45,7 @@ class Sink(ABC):
     """
 
     target: str
-    merges = False  # whether output that was put can only be replaced, not taken away
+    way: ClassVar[Way]
 
     def __init__(self, pipeline: str, name: str) -> None:
         self.pipeline = pipeline
@@ -100,6 +118,32 @@ class Sink(ABC):
     @abstractmethod
     def clear_staging(self, manifest: int, attempt: int) -> None:
         """Remove what an attempt staged and did not put."""
+
+    @abstractmethod
+    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
+        """What the target holds and should not, and the other way round; ``deep`` reads all rows.
+
+        ``manifests`` are those of this pipeline. Records and receipts are compared by the caller.
+        """
+
+    @abstractmethod
+    def locate(
+        self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
+    ) -> Located:
+        """Where the record of an offset that a published manifest covers is; it is in none of the receipt's gaps."""
+
+    @abstractmethod
+    def rehearse(self, decode: Mapping[str, Any]) -> Iterator[Finding]:
+        """Try what an attempt does before Spark starts, and take it back; raises what a person must mend."""
+
+    def leftovers(self, database: ManifestDatabase) -> list[tuple[str, int | None]]:
+        """(key, manifest or None) of what is certain to be of no use to anybody; ``remove`` takes the keys."""
+        del database
+        return []
+
+    def remove(self, keys: Sequence[str]) -> None:
+        """Remove leftovers."""
+        assert not keys, "a sink with leftovers removes them"
 
     def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
         """What became of the records of an attempt that has put its output here."""

@@ -16,10 +16,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import tidemark
-from tidemark.doctor.finding import Check, Finding, clock, failed, ok, warning
+from tidemark.doctor.checks import Check
+from tidemark.findings import Finding, clock, failed, ok, warning
 from tidemark.pipeline.settings import Pipeline
 from tidemark.settings import Settings
-from tidemark.sinks.settings import FilesSinkConfig, PostgresSinkConfig
 from tidemark.spark.executors import count
 from tidemark.spark.job import reason_of
 from tidemark.spark.probe import REST_S, Questions, look
@@ -110,14 +110,13 @@ def _answers(session: SparkSession, questions: Questions, registered: int) -> tu
 
 
 def _questions(pipelines: Sequence[Pipeline], brokers: Sequence[str], nonces: Sequence[Path]) -> Questions:
-    databases = sorted({one.connection for p in pipelines for one in p.sinks if isinstance(one, PostgresSinkConfig)})
-    others = {str(named) for p in pipelines for one in p.sinks if (named := getattr(one, "connection", None))}
-    return Questions(sorted({*databases, *others}), databases, [str(one) for one in nonces], list(brokers))
+    databases = {conn_id for p in pipelines for sink in p.sinks for conn_id in sink.databases()}
+    connections = {conn_id for p in pipelines for sink in p.sinks for conn_id in sink.connections()}
+    return Questions(sorted(connections), sorted(databases), [str(nonce) for nonce in nonces], list(brokers))
 
 
 def _roots(pipelines: Sequence[Pipeline]) -> list[str]:
-    roots = {one.root for pipeline in pipelines for one in pipeline.sinks if isinstance(one, FilesSinkConfig)}
-    return sorted(root for root in roots if "://" not in root)
+    return sorted({root for pipeline in pipelines for sink in pipeline.sinks for root in sink.folders()})
 
 
 @contextmanager

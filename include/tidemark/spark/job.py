@@ -7,7 +7,7 @@ tasks that succeeded and from nobody else. Nothing here decides what readers see
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -16,17 +16,15 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import array, coalesce
 
 from tidemark import errors
-from tidemark.connections import Secret, masked
-from tidemark.errors import AccessDenied, TidemarkError, WorkFailed
+from tidemark.errors import TidemarkError, WorkFailed
 from tidemark.failpoints import failpoint, watching
-from tidemark.offsets import Range
 from tidemark.order import Order
 from tidemark.processing.processor import BatchProcessor
 from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.writers import has_staged
+from tidemark.sources.spark import SparkReader, open_reader
 from tidemark.spark import executors
 from tidemark.spark.session import keeping_interrupts
 
@@ -38,16 +36,16 @@ _NOT_LET_IN = re.compile(r"org\.apache\.kafka\.common\.errors\.\w*(Authenticatio
 def stage(session: SparkSession, order: Order) -> Receipt:
     """Do an order; raises ``UndecodableRecord`` when the pipeline says fail, ``WorkFailed`` when Spark does."""
     failpoint("read.before")
-    options = _options(order)
+    reader = open_reader(order)
     try:
         with (
             keeping_interrupts(),
             watching("stage.mid", lambda: _something_is_staged(order)),
             executors.expected(session),
         ):
-            rows = task_reports(session, order, options).collect()
+            rows = task_reports(session, order, reader).collect()
     except (PySparkException, Py4JError, ConnectionError) as failed:  # the last two: lost offsets, a JVM that died
-        raise _failure(order, failed, options) from failed
+        raise _failure(order, failed, reader) from failed
     reports = [json.loads(row.receipt) for row in rows]
     for report in reports:
         if "failure" in report:
@@ -55,47 +53,12 @@ def stage(session: SparkSession, order: Order) -> Receipt:
     return receipt_of_tasks(order, reports)
 
 
-def task_reports(session: SparkSession, order: Order, options: Mapping[str, str | Secret] | None = None) -> DataFrame:
+def task_reports(session: SparkSession, order: Order, reader: SparkReader) -> DataFrame:
     """The whole job as a frame: collecting it does the order, and gives what each task says of its part, as JSON.
 
-    No shuffle, so no stage whose output could be lost and made again; ``options`` as in ``read``.
+    No shuffle, so no stage whose output could be lost and made again.
     """
-    return read(session, order, options).mapInArrow(_task(order), "receipt string")
-
-
-def read(session: SparkSession, order: Order, options: Mapping[str, str | Secret] | None = None) -> DataFrame:
-    """The records of the order's ranges, committed ones only; an offset that is not there any more fails the job.
-
-    Headers are never null but empty, where Kafka has none. Spark asks after every row how large its Arrow batch has
-    grown, and a list vector answers by going over all nulls at its end again: 40 us a row, and more in larger batches.
-    ``options`` are those of Java's client with their secrets (None: looked up); they go to Spark's source alone.
-    """
-    given = _options(order) if options is None else options
-    plain = {f"kafka.{name}": one.reveal() if isinstance(one, Secret) else one for name, one in given.items()}
-    return (
-        session.read.format("kafka")
-        .options(**plain)
-        .option("kafka.bootstrap.servers", order.bootstrap_servers)
-        .option("kafka.isolation.level", "read_committed")
-        .option("assign", _by_topic(order.ranges, lambda one: one.at.partition, list))
-        .option("startingOffsets", _by_topic(order.ranges, lambda one: (str(one.at.partition), one.start), dict))
-        .option("endingOffsets", _by_topic(order.ranges, lambda one: (str(one.at.partition), one.end), dict))
-        .option("failOnDataLoss", "true")
-        .option("includeHeaders", "true")
-        .load()
-        .withColumn("headers", coalesce("headers", array().cast(_HEADERS)))
-    )
-
-
-def _options(order: Order) -> Mapping[str, str | Secret]:
-    from tidemark.kafka.connection import spark_options  # late: executors import this module too, and lack pydantic
-
-    return spark_options(order)
-
-
-def _by_topic(ranges: tuple[Range, ...], part: Callable[[Range], Any], container: Callable[[Any], Any]) -> str:
-    topics = {one.at.topic for one in ranges}
-    return json.dumps({topic: container(part(one) for one in ranges if one.at.topic == topic) for topic in topics})
+    return reader.read(session).mapInArrow(_task(order), "receipt string")
 
 
 def _task(order: Order) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -138,16 +101,12 @@ def _something_is_staged(order: Order) -> bool:
     return any(has_staged(order, sink) for sink in order.sinks)
 
 
-def _failure(order: Order, failed: Exception, options: Mapping[str, str | Secret]) -> TidemarkError:
+def _failure(order: Order, failed: Exception, reader: SparkReader) -> TidemarkError:
     where = {"pipeline": order.pipeline, "manifest": order.manifest_id, "attempt": order.attempt}
-    reason = masked(reason_of(failed), options)
-    if _NOT_LET_IN.search(str(failed)):
-        return AccessDenied(
-            f"Kafka does not let Spark read: {reason}",
-            next_step="nothing is published; planning needs the right DESCRIBE on the topics, reading needs READ: "
-            f"kafka-acls --add --operation Read --topic ..; then: tidemark retry {order.pipeline}",
-            **where,
-        )
+    reason = reader.masked(reason_of(failed))
+    refusal = reader.refusal(failed)
+    if refusal is not None:
+        return type(refusal)(f"{refusal.what}: {reason}", next_step=refusal.next_step, **where)
     return WorkFailed(
         f"Spark failed: {reason}",
         next_step="nothing is published; Spark's log says more: the task's, or TIDEMARK_HOME/_logs/spark.log",

@@ -13,23 +13,21 @@ from tidemark.order import Order
 from tidemark.paths import staging_folder
 from tidemark.receipt import Receipt
 from tidemark.spark.job import failure_from, failure_of, stage
-from tidemark.storage.base import is_s3
 from tidemark.storage.local import LocalStore
 
 ORDER, RECEIPT, FAILURE = "order.json", "receipt.json", "failure.json"
 
 
-def write_order(order: Order, home: Path) -> Path:
+def write_order(order: Order, home: Path, shared: str | None = None) -> Path:
     """Put the order into a folder of this attempt alone and return its file.
 
-    The folder is the attempt's staging below the root of a files sink, or below ``home`` when no root is a folder;
-    there the folders of the manifest's lower attempts, which nobody else would find, are removed.
+    It is the attempt's staging below ``shared``, a folder of a sink, or without one below ``home``; there the folders
+    of the manifest's lower attempts, which nobody else would find, are removed.
     """
-    roots = [root for sink in order.sinks if (root := sink.options.get("root")) and not is_s3(root)]
-    if not roots:
+    if shared is None:
         for lower in range(1, order.attempt):
             shutil.rmtree(home / "_orders" / staging_folder(order.manifest_id, lower), ignore_errors=True)
-    folder = Path(roots[0] if roots else home / "_orders", order.staging).absolute()
+    folder = Path(shared or home / "_orders", order.staging).absolute()
     LocalStore(str(folder)).put(ORDER, order.to_json().encode())
     return folder / ORDER
 

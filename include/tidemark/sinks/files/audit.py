@@ -1,16 +1,17 @@
 """The audit of a lake: every published object is there as recorded, and nothing else is."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from tidemark.lifecycle.attempt import Lifecycle
+from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.paths import ENDINGS, OWNER, RECORDS, STAGING, ObjectName, RecordName
 from tidemark.receipt import PublishedObject, Receipt
+from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.files.formats import Unreadable, format_of
-from tidemark.sinks.files.sink import FilesSink
+from tidemark.storage.base import ObjectStore
 
 Place = tuple[str, int, int]  # topic, partition, offset
 
@@ -18,46 +19,51 @@ _ENDINGS = tuple(f".{one}" for one in ENDINGS)
 
 
 def differences_of_files(
-    lifecycle: Lifecycle, sink: FilesSink, manifests: list[Manifest], *, deep: bool
+    database: ManifestDatabase, sink: Sink, store: ObjectStore, manifests: Sequence[Manifest], *, deep: bool
 ) -> Iterator[Difference]:
     """What lies in the lake and should not, and the other way round; ``deep`` compares rows and offsets too."""
-    published = lifecycle.database.published_objects(lifecycle.pipeline.name)
-    found = dict(sink.store.list())
+    published = database.published_objects(sink.pipeline)
+    found = dict(store.list())
     by_manifest: dict[int, list[PublishedObject]] = {}
     for manifest_id, _, one in published:
-        if one.sink == sink.name and _still_published(lifecycle, manifest_id, one, found):
+        if one.sink == sink.name and _still_published(database, manifest_id, one, found):
             by_manifest.setdefault(manifest_id, []).append(one)
-            yield from _object(sink, manifest_id, one, found.get(one.path), deep=deep)
+            yield from _object(sink, store, manifest_id, one, found.get(one.path), deep=deep)
     for manifest in manifests if deep else ():
         if manifest.published(sink.name):
-            yield from _offsets(lifecycle, sink, manifest, by_manifest.get(manifest.id, []))
-    own = {manifest.id: manifest for manifest in lifecycle.database.manifests(lifecycle.pipeline.name)}
-    for key, made_for in strays(lifecycle, sink, own):
+            yield from _offsets(database, sink, store, manifest, by_manifest.get(manifest.id, []))
+    own = {manifest.id: manifest for manifest in database.manifests(sink.pipeline)}
+    for key, made_for in strays(database, sink, store, own):
         yield _stray(sink, key, own[made_for] if made_for else None)
 
 
-def _still_published(lifecycle: Lifecycle, manifest: int, one: PublishedObject, found: dict[str, int]) -> bool:
+def _still_published(database: ManifestDatabase, manifest: int, one: PublishedObject, found: dict[str, int]) -> bool:
     """An object that is not there any more may have been replaced since publications were read."""
     if one.path in found:
         return True
-    return any(now.path == one.path for _, _, now in lifecycle.database.published_objects(ids=[manifest]))
+    return any(now.path == one.path for _, _, now in database.published_objects(ids=[manifest]))
 
 
-def strays(lifecycle: Lifecycle, sink: FilesSink, own: dict[int, Manifest]) -> list[tuple[str, int | None]]:
+def strays(
+    database: ManifestDatabase, sink: Sink, store: ObjectStore, own: Mapping[int, Manifest]
+) -> list[tuple[str, int | None]]:
     """(key, the manifest of ``own`` it was made for, or None) of what is there and should not be.
 
     Files are listed after the manifests and before anything else is asked: what an attempt puts or publishes meanwhile
     is not taken for a stray.
     """
-    keys = {key for key, _ in sink.store.list()}
-    published = lifecycle.database.published_objects(lifecycle.pipeline.name)
+    keys = {key for key, _ in store.list()}
+    published = database.published_objects(sink.pipeline)
     expected = {one.path for _, _, one in published if one.sink == sink.name}
-    return _strays(lifecycle, keys - expected, own, sink.name)
+    return _strays(database, sink, keys - expected, own)
 
 
-def _strays(lifecycle: Lifecycle, keys: set[str], own: dict[int, Manifest], sink: str) -> list[tuple[str, int | None]]:
-    pipeline, database = lifecycle.pipeline.name, lifecycle.database
-    names = {key: RecordName.parse(key) or ObjectName.parse(key) for key in sorted(keys) if _is_seen(key, pipeline)}
+def _strays(
+    database: ManifestDatabase, sink: Sink, keys: set[str], own: Mapping[int, Manifest]
+) -> list[tuple[str, int | None]]:
+    names = {
+        key: RecordName.parse(key) or ObjectName.parse(key) for key in sorted(keys) if _is_seen(key, sink.pipeline)
+    }
     foreign = sorted({name.manifest for name in names.values() if name and name.manifest not in own})
     others = {one.id for one in database.manifests(ids=foreign)} if foreign else set()
     found: list[tuple[str, int | None]] = []
@@ -67,7 +73,7 @@ def _strays(lifecycle: Lifecycle, keys: set[str], own: dict[int, Manifest], sink
             found += [(key, None)] if name is None or name.manifest not in others else []
         elif manifest.attempt < name.attempt <= database.newest_attempt(manifest.id):
             pass  # it has begun since the manifests were read
-        elif not _belongs(name, manifest, sink):
+        elif not _belongs(name, manifest, sink.name):
             found.append((key, manifest.id))
     return found
 
@@ -91,7 +97,7 @@ def _belongs(name: ObjectName | RecordName, manifest: Manifest, sink: str) -> bo
 
 
 def _object(
-    sink: FilesSink, manifest: int, one: PublishedObject, size: int | None, *, deep: bool
+    sink: Sink, store: ObjectStore, manifest: int, one: PublishedObject, size: int | None, *, deep: bool
 ) -> Iterator[Difference]:
     mend = f"tidemark replay {sink.pipeline} --manifest {manifest}"
     if size is None:
@@ -102,10 +108,10 @@ def _object(
         return
     try:
         written = format_of(one.path)
-        with sink.store.open(one.path) as file:
+        with store.open(one.path) as file:
             rows = written.count(file)
         if deep:
-            with sink.store.open(one.path) as file:
+            with store.open(one.path) as file:
                 digest = str(written.digest(file))
         else:
             digest = one.digest
@@ -119,21 +125,25 @@ def _object(
 
 
 def _offsets(
-    lifecycle: Lifecycle, sink: FilesSink, manifest: Manifest, objects: list[PublishedObject]
+    database: ManifestDatabase,
+    sink: Sink,
+    store: ObjectStore,
+    manifest: Manifest,
+    objects: Sequence[PublishedObject],
 ) -> Iterator[Difference]:
     """The offsets in the files, as a set, against the manifest's ranges: nothing twice, nothing from outside, nothing
     in a gap, and as many as were published. So none is missing, unless there are more gaps than the receipt lists."""
     seen: Counter[Place] = Counter()
     for one in objects:
         try:
-            with sink.store.open(one.path) as file:
+            with store.open(one.path) as file:
                 table = format_of(one.path).places(file)
         except (Unreadable, OSError):
             continue  # said already
         seen.update(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
     publication = manifest.published(sink.name)
     assert publication is not None
-    receipt = lifecycle.database.receipt(manifest.id, publication.attempt)
+    receipt = database.receipt(manifest.id, publication.attempt)
     spans = {(one.at.topic, one.at.partition): range(one.start, one.end) for one in manifest.ranges}
     wrong = {
         "twice": [place for place, times in seen.items() if times > 1],
@@ -158,7 +168,7 @@ def _in_gaps(receipt: Receipt | None) -> Iterator[Place]:
             yield from ((one.topic, one.partition, offset) for offset in range(start, end))
 
 
-def _stray(sink: FilesSink, key: str, manifest: Manifest | None) -> Difference:
+def _stray(sink: Sink, key: str, manifest: Manifest | None) -> Difference:
     if manifest is None:
         repair = f"tidemark repair {sink.pipeline} --why TEXT, if a restored database forgot it; else "
         ours = repair if ObjectName.parse(key) else ""

@@ -5,31 +5,44 @@ before every object, a key never belongs to two attempts, and readers are told b
 """
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from tidemark.connections import Lookup
+from tidemark.database.client import ManifestDatabase
 from tidemark.errors import SinkRefused, TidemarkError
 from tidemark.failpoints import failpoint
-from tidemark.offsets import Range
+from tidemark.findings import Finding, existing, failed, ok, room
+from tidemark.manifest import Manifest, Publication
+from tidemark.offsets import Range, TopicPartition
 from tidemark.paths import OWNER, RECORDS, STAGING, ObjectName, RecordName, manifest_staging, staging_folder
 from tidemark.receipt import PublishedObject, Receipt
-from tidemark.sinks.base import Fence, Mark, Sink
+from tidemark.sinks.base import Fence, Mark, Sink, Way
+from tidemark.sinks.difference import Difference
+from tidemark.sinks.files.audit import differences_of_files
 from tidemark.sinks.files.formats import Unreadable, format_of
-from tidemark.sinks.settings import FilesSinkConfig
-from tidemark.storage.base import Move, ObjectStore
+from tidemark.sinks.files.leftovers import leftovers
+from tidemark.sinks.files.locate import locate
+from tidemark.sinks.files.settings import Settings
+from tidemark.sinks.located import Located
+from tidemark.storage.base import Move, ObjectStore, is_s3
 from tidemark.storage.open import open_store
 
 
 class FilesSink(Sink):
     """One files sink of one pipeline; its target is the root of a lake."""
 
-    def __init__(self, pipeline: str, config: FilesSinkConfig, lookup: Lookup) -> None:
-        super().__init__(pipeline, config.name)
-        self.store: ObjectStore = open_store(config.root, config.store_settings(), lookup)
+    way = Way.REPLACES
+
+    def __init__(self, pipeline: str, settings: Settings, lookup: Lookup) -> None:
+        super().__init__(pipeline, settings.name)
+        self.store: ObjectStore = open_store(settings.root, settings.store_settings(), lookup)
         self.target = self.store.root
-        self.max_objects = config.max_objects
+        self.max_objects = settings.max_objects
 
     @property
     def root(self) -> str:
@@ -139,6 +152,51 @@ class FilesSink(Sink):
 
     def clear_staging(self, manifest: int, attempt: int) -> None:
         self.store.delete_folder(staging_folder(manifest, attempt))
+
+    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
+        """What lies in the lake and should not, and the other way round."""
+        return differences_of_files(database, self, self.store, manifests, deep=deep)
+
+    def locate(
+        self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
+    ) -> Located:
+        del manifest
+        return locate(self.store, published, receipt, at, offset)
+
+    def leftovers(self, database: ManifestDatabase) -> list[tuple[str, int | None]]:
+        return leftovers(database, self, self.store)
+
+    def remove(self, keys: Sequence[str]) -> None:
+        self.store.delete(keys)
+
+    def rehearse(self, decode: Mapping[str, Any]) -> Iterator[Finding]:
+        """Create only when absent, move, remove: what publishing rests on, with a name that readers skip."""
+        del decode
+        root = Path(self.root)
+        if is_s3(self.root) or root.is_dir():
+            yield from self._probed()
+        elif os.access(existing(root), os.W_OK | os.X_OK):
+            yield ok(self.name, f"{root} is not there yet; the first plan creates it")
+        else:
+            yield failed(
+                self.name, f"{root} is not there, and cannot be created in {existing(root)}", "give this user the right"
+            )
+        if not is_s3(self.root):
+            yield from room(self.name, root)
+
+    def _probed(self) -> Iterator[Finding]:
+        self.store.check()
+        key = f".doctor-{uuid4().hex}"
+        try:
+            self.store.put_if_absent(key, b"probe")
+            self.store.move(key, f"{key}-moved", len(b"probe"))
+        finally:
+            self.store.delete([key, f"{key}-moved"])
+        yield ok(self.name, "objects can be created once, moved and removed (tried)")
+
+
+def open_sink(pipeline: str, settings: Settings, lookup: Lookup) -> FilesSink:
+    return FilesSink(pipeline, settings, lookup)
 
 
 def _shelf(one: PublishedObject) -> tuple[str, str]:

@@ -160,6 +160,10 @@ def _store(sink: SinkOrder) -> ObjectStore:
     return open_store(sink.options["root"], sink.options.get("s3"))
 
 
+def open_writer(order: Order, sink: SinkOrder, task: str) -> FilesWriter:
+    return FilesWriter(order, sink, task)
+
+
 def has_staged(order: Order, sink: SinkOrder) -> bool:
     """Whether a file of the attempt is complete."""
     staged = _store(sink).list(f"{order.staging}/{sink.name}")

@@ -5,43 +5,44 @@ that they were is what the marker says, which was written in the same transactio
 as many rows as any manifest had keys.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tidemark.lifecycle.attempt import Lifecycle
+from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, ManifestState, Publication
 from tidemark.paths import RecordName
+from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
-from tidemark.sinks.postgres.sink import PostgresSink
+from tidemark.sinks.postgres.target import PostgresTarget
 
 _BY_HAND = "no replay takes rows away, so first delete those that were put there by hand"
 
 
 def differences_of_table(
-    lifecycle: Lifecycle, sink: PostgresSink, manifests: list[Manifest], *, deep: bool
+    database: ManifestDatabase, sink: Sink, table: PostgresTarget, manifests: Sequence[Manifest], *, deep: bool
 ) -> Iterator[Difference]:
     """What the table and the tables beside it hold and should not; ``deep`` looks at every row."""
     own = {one.id: one for one in manifests}
-    yield from _left_in_staging(lifecycle, sink, own)
+    yield from _left_in_staging(database, sink, own)
     markers = sink.newest_records()
-    yield from _unpublished(lifecycle, sink, own, markers)
+    yield from _unpublished(database, sink, own, markers)
     strange = {"a marker": set(markers)}
     published = [(one, seen) for one in manifests if (seen := one.published(sink.name))]
-    there = sink.has_table()
+    there = table.there()
     if published and not there:
         yield Difference(None, f"{sink.target} does not exist, and has rows of {len(published):,} manifests published",
                          f"restore it; or replay each manifest: tidemark manifests {sink.pipeline}")  # fmt: skip
     elif deep and there:
-        rows = sink.rows_by_manifest()  # one pass over the table, however many manifests there are
-        dead = sink.dead_letters_by_manifest()
+        rows = table.rows_by_manifest()  # one pass over the table, however many manifests there are
+        dead = table.dead_letters_by_manifest()
         strange |= {"rows": set(rows), "dead letters": set(dead)}
-        yield from _contents(sink, published, rows, dead)
-    yield from _unknown(lifecycle, sink, strange)
+        yield from _contents(sink, table, published, rows, dead)
+    yield from _unknown(database, sink, strange)
 
 
-def _left_in_staging(lifecycle: Lifecycle, sink: PostgresSink, own: Mapping[int, Manifest]) -> Iterator[Difference]:
+def _left_in_staging(database: ManifestDatabase, sink: Sink, own: Mapping[int, Manifest]) -> Iterator[Difference]:
     staged = [one for one in sink.staged_manifests() if one in own]
-    now = lifecycle.database.manifests(ids=staged) if staged else []
+    now = database.manifests(ids=staged) if staged else []
     dead = [one.id for one in now if one.state is ManifestState.DONE and not one.alive]
     still = set(sink.staged_manifests()) if dead else set()  # one that was at work may have ended, and cleaned up
     for manifest in dead:
@@ -51,11 +52,11 @@ def _left_in_staging(lifecycle: Lifecycle, sink: PostgresSink, own: Mapping[int,
 
 
 def _unpublished(
-    lifecycle: Lifecycle, sink: PostgresSink, own: Mapping[int, Manifest], markers: Mapping[int, RecordName]
+    database: ManifestDatabase, sink: Sink, own: Mapping[int, Manifest], markers: Mapping[int, RecordName]
 ) -> Iterator[Difference]:
     """Rows are merged with their marker, so a marker of more than what is published tells of an attempt that died."""
     ahead = [one for one in markers.values() if one.manifest in own and _is_ahead(one, own[one.manifest], sink)]
-    for now in lifecycle.database.manifests(ids=[one.manifest for one in ahead]) if ahead else []:
+    for now in database.manifests(ids=[one.manifest for one in ahead]) if ahead else []:
         marker = markers[now.id]
         if marker.attempt > now.attempt:
             what = f"{sink.target} has a marker of attempt {marker.attempt}, this database ends at {now.attempt}"
@@ -65,27 +66,28 @@ def _unpublished(
             yield Difference(now.id, what, f"tidemark retry {sink.pipeline}")
 
 
-def _is_ahead(marker: RecordName, manifest: Manifest, sink: PostgresSink) -> bool:
+def _is_ahead(marker: RecordName, manifest: Manifest, sink: Sink) -> bool:
     published = manifest.published(sink.name)
     return published is None or marker.attempt > published.attempt
 
 
-def _unknown(lifecycle: Lifecycle, sink: PostgresSink, strange: Mapping[str, set[int]]) -> Iterator[Difference]:
+def _unknown(database: ManifestDatabase, sink: Sink, strange: Mapping[str, set[int]]) -> Iterator[Difference]:
     """What is there of manifests that are of no pipeline of this database."""
-    for unknown in sorted(lifecycle.database.unknown_manifests(sorted(set().union(*strange.values())))):
+    for unknown in sorted(database.unknown_manifests(sorted(set().union(*strange.values())))):
         kinds = " and ".join(kind for kind, of in strange.items() if unknown in of)
         yield Difference(None, f"{sink.target} has {kinds} of manifest {unknown}, which this database does not know",
                          f"tidemark adopt {sink.pipeline} --why TEXT")  # fmt: skip
 
 
 def _contents(
-    sink: PostgresSink,
+    sink: Sink,
+    table: PostgresTarget,
     published: list[tuple[Manifest, Publication]],
     rows: Mapping[int, list[dict[str, Any]]],
     dead: Mapping[int, int],
 ) -> Iterator[Difference]:
     """All rows and dead letters against all publications."""
-    superseded = sink.superseded()
+    superseded = table.superseded()
     there = sum(row["rows"] for of in rows.values() for row in of)
     for manifest, publication in published:
         yield from _rows(sink, manifest, publication, rows.get(manifest.id, []))
@@ -100,7 +102,7 @@ def _contents(
 
 
 def _rows(
-    sink: PostgresSink, manifest: Manifest, publication: Publication, found: list[dict[str, Any]]
+    sink: Sink, manifest: Manifest, publication: Publication, found: list[dict[str, Any]]
 ) -> Iterator[Difference]:
     mend = f"tidemark replay {sink.pipeline} --manifest {manifest.id}"
     counts = publication.counts

@@ -18,18 +18,22 @@ from psycopg.types.json import Jsonb
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
-from tidemark.decoders import decoder
+from tidemark.decoders.registry import open_decoder
 from tidemark.errors import Fenced, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
-from tidemark.manifest import Counts
-from tidemark.offsets import Range
+from tidemark.findings import Finding, ok
+from tidemark.manifest import Counts, Manifest, Publication
+from tidemark.offsets import Range, TopicPartition
 from tidemark.paths import RecordName
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
-from tidemark.sinks.base import Fence, Mark, Sink
+from tidemark.sinks.base import Fence, Mark, Sink, Way
+from tidemark.sinks.difference import Difference
+from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.postgres.audit import differences_of_table
 from tidemark.sinks.postgres.columns import columns_for, names, type_of
 from tidemark.sinks.postgres.connection import Connection, translated
+from tidemark.sinks.postgres.settings import DEAD_LETTERS, Settings
 from tidemark.sinks.postgres.target import QUERIES, Parts, PostgresTarget, execute
-from tidemark.sinks.settings import PostgresSinkConfig
 
 IDLE_TIMEOUT_S = 10  # a paused process gives its locks back before another attempt has waited in vain for them (30 s)
 MERGES = 3  # tries of a merge that PostgreSQL broke off to resolve a deadlock
@@ -38,9 +42,9 @@ MERGES = 3  # tries of a merge that PostgreSQL broke off to resolve a deadlock
 class PostgresSink(Sink):
     """One table of one pipeline, in the database that a connection names."""
 
-    merges = True
+    way = Way.MERGES
 
-    def __init__(self, pipeline: str, config: PostgresSinkConfig, lookup: Lookup) -> None:
+    def __init__(self, pipeline: str, config: Settings, lookup: Lookup) -> None:
         super().__init__(pipeline, config.name)
         self.config = config
         self.target = f"connection {config.connection}, table {config.table}"
@@ -82,18 +86,14 @@ class PostgresSink(Sink):
     def has_objects(self, receipt: Receipt) -> bool:
         """The rows came with the marker; whether the table is still there."""
         del receipt
-        return self.has_table()
-
-    def has_table(self) -> bool:
-        """Whether the table is there."""
-        return bool(self._table.columns())
+        return self._table.there()
 
     def order(self, manifest: int, attempt: int) -> dict[str, Any]:
         return {"staging": self._table.staging(manifest, attempt)}
 
     def prepare(self, manifest: int, attempt: int, decode: Mapping[str, Any], database: ManifestDatabase) -> None:
         """The table is there with the right columns and key, and the attempt has staging tables."""
-        self._data = decoder(decode).schema
+        self._data = open_decoder(decode).schema
         self._lives = database.incarnations(manifest)
         self._table.check(self._data, decode.get("tombstones") or [])
         lock = database.attempt_lock(manifest, attempt)
@@ -101,14 +101,14 @@ class PostgresSink(Sink):
         self._shared = database if seen["same"] and seen["user"] == database.user() else None
         self._table.create_staging(manifest, attempt, self._data)
 
-    def rehearse(self, decode: Mapping[str, Any]) -> None:
-        """Do what an attempt does before Spark starts, and take it back; raises what a person must mend."""
-        data = decoder(decode).schema
+    def rehearse(self, decode: Mapping[str, Any]) -> Iterator[Finding]:
+        data = open_decoder(decode).schema
         with self._table.undone():
             if not self._table.has_support():
                 self._table.make_support()
             self._table.check(data, decode.get("tombstones") or [])
             self._table.create_staging(0, 0, data)
+        yield ok(self.name, "table, key and rights are what an attempt needs (tried, and rolled back)")
 
     def staged_manifests(self) -> list[int]:
         return sorted({manifest for manifest, _ in self._table.staged()})
@@ -259,39 +259,32 @@ class PostgresSink(Sink):
         tasks = _tasks(self._staged(now, ObjectKind.DATA))
         [found] = self._table.rows("count_lacking", self._parts(now), **self._lives_as_arrays(), tasks=tasks)
         dead = _sum(self._staged(now, ObjectKind.DEAD_LETTER))
-        return bool(found["lacking"] == 0 and self.dead_letters(now.manifest_id) == dead)
+        return bool(found["lacking"] == 0 and self._table.dead_letters(now.manifest_id) == dead)
 
-    def row_at(self, manifest: int, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
-        """Key, ``_attempt`` and ``_deleted`` of the row a record became; None when a newer one of its key is there."""
-        parts: Parts = {"table": self._table.identifier, "key": names(self.config.key)}
-        place: dict[str, Any] = {"manifest": manifest, "topic": topic, "partition": partition, "offset": offset}
-        rows = self._table.rows("row_at", parts, **place)
-        return rows[0] if rows else None
+    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
+        """What the table and the tables beside it hold and should not."""
+        return differences_of_table(database, self, self._table, manifests, deep=deep)
 
-    def dead_letter_at(self, manifest: int, topic: str, partition: int, offset: int) -> str | None:
-        """Why a record is a dead letter; None when it is not."""
-        place: dict[str, Any] = {"manifest": manifest, "topic": topic, "partition": partition, "offset": offset}
-        rows = self._table.rows("dead_letter_at", **place)
-        return rows[0]["reason"] if rows else None
-
-    def dead_letters(self, manifest: int) -> int:
-        """How many dead letters of a manifest are kept."""
-        return int(self._table.rows("count_dead_letters", manifest=manifest)[0]["rows"])
-
-    def dead_letters_by_manifest(self) -> dict[int, int]:
-        """How many dead letters of each manifest, of any pipeline, are kept beside this table."""
-        return {row["manifest"]: row["rows"] for row in self._table.kept("dead_letters_by_manifest")}
-
-    def superseded(self) -> dict[int, int]:
-        """Of each manifest of this pipeline: how many of its rows a newer one of the same manifest replaced."""
-        return {row["manifest"]: row["superseded"] for row in self._table.kept("superseded")}
-
-    def rows_by_manifest(self) -> dict[int, list[dict[str, Any]]]:
-        """Of each manifest the table has rows of, per partition and attempt: first and last offset, number."""
-        found: dict[int, list[dict[str, Any]]] = {}
-        for row in self._table.rows("rows_by_manifest", {"table": self._table.identifier}):
-            found.setdefault(row["manifest"], []).append(row)
-        return found
+    def locate(
+        self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
+    ) -> Located:
+        del receipt
+        place = (manifest.id, at.topic, at.partition, offset)
+        row = self._table.row_at(*place)
+        if row is not None:
+            key = {name: row[name] for name in self.config.key}
+            what = "a row that marks its key as deleted" if row["_deleted"] else "a row"
+            return Located(self.name, row["_attempt"], Standing.HELD, what, ObjectKind.DATA, self.target, key)
+        attempt, counts = published.attempt, published.counts
+        reason = self._table.dead_letter_at(*place)
+        if reason is not None:
+            what = f"a dead letter: {reason}"
+            return Located(self.name, attempt, Standing.HELD, what, ObjectKind.DEAD_LETTER, DEAD_LETTERS)
+        replaced = (
+            f"a newer row of its key is in {self.target} ({counts.superseded:,} rows of the manifest had a later "
+        )
+        replaced += f"one in it, {counts.stale:,} met a newer one; any may have been replaced since)"
+        return Located(self.name, attempt, Standing.REPLACED, replaced, place=self.target)
 
 
 class _BrokenOff(Exception):
@@ -312,3 +305,7 @@ def _tasks(parts: Sequence[PublishedObject]) -> list[str]:
 
 def _sum(parts: Sequence[PublishedObject]) -> int:
     return sum(one.rows for one in parts)
+
+
+def open_sink(pipeline: str, settings: Settings, lookup: Lookup) -> PostgresSink:
+    return PostgresSink(pipeline, settings, lookup)

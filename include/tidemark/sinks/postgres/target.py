@@ -12,10 +12,19 @@ from psycopg import sql
 from tidemark.connections import Lookup
 from tidemark.database.named_sql import named_queries
 from tidemark.errors import AccessDenied, SinkRefused
-from tidemark.sinks.postgres.columns import STAGED, Column, columns_for, ddl_add, ddl_create, refuse_misfits, type_of
+from tidemark.sinks.postgres.columns import (
+    STAGED,
+    Column,
+    columns_for,
+    ddl_add,
+    ddl_create,
+    names,
+    refuse_misfits,
+    type_of,
+)
 from tidemark.sinks.postgres.connection import Connection, Locked, connect, conninfo, translated
+from tidemark.sinks.postgres.settings import Settings
 from tidemark.sinks.postgres.writer import DEAD, SCHEMA
-from tidemark.sinks.settings import PostgresSinkConfig
 
 QUERIES = named_queries("tidemark.sinks.postgres", "queries.sql")
 DROP_TIMEOUT_S = 2  # staging that somebody still writes to is left for the next sweep
@@ -37,7 +46,7 @@ class PostgresTarget:
     The connection is opened when it is first needed, and anew when it was lost.
     """
 
-    def __init__(self, pipeline: str, config: PostgresSinkConfig, tag: str, lookup: Lookup) -> None:
+    def __init__(self, pipeline: str, config: Settings, tag: str, lookup: Lookup) -> None:
         self.config = config
         self.table = config.table
         self.identifier = sql.Identifier(*config.table.split("."))
@@ -151,6 +160,44 @@ class PostgresTarget:
                 next_step=f"run in its database: {ddl.as_string(self.connected())}; or write auto_create: true",
                 **self.context(),
             )
+
+    # reading
+
+    def there(self) -> bool:
+        """Whether the table itself is there."""
+        return bool(self.columns())
+
+    def row_at(self, manifest: int, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
+        """Key, ``_attempt`` and ``_deleted`` of the row a record became; None when a newer one of its key is there."""
+        parts: Parts = {"table": self.identifier, "key": names(self.config.key)}
+        place: dict[str, Any] = {"manifest": manifest, "topic": topic, "partition": partition, "offset": offset}
+        rows = self.rows("row_at", parts, **place)
+        return rows[0] if rows else None
+
+    def dead_letter_at(self, manifest: int, topic: str, partition: int, offset: int) -> str | None:
+        """Why a record is a dead letter; None when it is not."""
+        place: dict[str, Any] = {"manifest": manifest, "topic": topic, "partition": partition, "offset": offset}
+        rows = self.rows("dead_letter_at", **place)
+        return rows[0]["reason"] if rows else None
+
+    def dead_letters(self, manifest: int) -> int:
+        """How many dead letters of a manifest are kept."""
+        return int(self.rows("count_dead_letters", manifest=manifest)[0]["rows"])
+
+    def dead_letters_by_manifest(self) -> dict[int, int]:
+        """How many dead letters of each manifest, of any pipeline, are kept beside this table."""
+        return {row["manifest"]: row["rows"] for row in self.kept("dead_letters_by_manifest")}
+
+    def superseded(self) -> dict[int, int]:
+        """Of each manifest of this pipeline: how many of its rows a newer one of the same manifest replaced."""
+        return {row["manifest"]: row["superseded"] for row in self.kept("superseded")}
+
+    def rows_by_manifest(self) -> dict[int, list[dict[str, Any]]]:
+        """Of each manifest the table has rows of, per partition and attempt: first and last offset, number."""
+        found: dict[int, list[dict[str, Any]]] = {}
+        for row in self.rows("rows_by_manifest", {"table": self.identifier}):
+            found.setdefault(row["manifest"], []).append(row)
+        return found
 
     # staging
 

@@ -122,6 +122,10 @@ class _Copy:
         self._connection.close()
 
 
+def open_writer(order: Order, sink: SinkOrder, task: str) -> PostgresWriter:
+    return PostgresWriter(order, sink, task)
+
+
 def has_staged(order: Order, sink: SinkOrder) -> bool:
     """Whether a task of the attempt has committed rows."""
     del order

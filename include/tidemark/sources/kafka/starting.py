@@ -8,17 +8,19 @@ from datetime import datetime
 from typing import assert_never
 
 from tidemark.errors import PlanRefused
-from tidemark.kafka.cluster import KafkaCluster, Watermarks
+from tidemark.kafka.cluster import KafkaCluster
 from tidemark.offsets import TopicPartition
-from tidemark.pipeline.settings import Pipeline
-from tidemark.sources.kafka.starting_offsets import CommittedOffsets, ExplicitOffsets
+from tidemark.partitions import Bounds
+from tidemark.sources.kafka.starting_offsets import CommittedOffsets, ExplicitOffsets, StartingOffsets
 
-Marks = Mapping[TopicPartition, Watermarks]
+Marks = Mapping[TopicPartition, Bounds]
 
 
-def starts(pipeline: Pipeline, cluster: KafkaCluster, marks: Marks) -> dict[TopicPartition, int]:
+def starting_offsets(
+    pipeline: str, wanted: StartingOffsets, cluster: KafkaCluster, marks: Marks
+) -> dict[TopicPartition, int]:
     """The first offset to read of every partition; ``PlanRefused`` where the file or the group does not say it."""
-    match pipeline.source.kafka.starting_offsets:
+    match wanted:
         case "earliest":
             return {place: mark.log_start for place, mark in marks.items()}
         case "latest":
@@ -35,7 +37,7 @@ def starts(pipeline: Pipeline, cluster: KafkaCluster, marks: Marks) -> dict[Topi
             assert_never(other)
 
 
-def _committed(pipeline: Pipeline, cluster: KafkaCluster, marks: Marks, name: str) -> dict[TopicPartition, int]:
+def _committed(pipeline: str, cluster: KafkaCluster, marks: Marks, name: str) -> dict[TopicPartition, int]:
     """Where a group has committed. A partition that never held a record starts at 0 in any case."""
     group = cluster.group(name, list(marks))
     if not group.exists:
@@ -43,14 +45,14 @@ def _committed(pipeline: Pipeline, cluster: KafkaCluster, marks: Marks, name: st
             f"Kafka knows no consumer group {name}",
             next_step="nothing was planned; correct source.kafka.starting_offsets.group (a connector's group is "
             f"connect-NAME; Kafka forgets a group that rested for a week), or write {_written(marks, {})}",
-            pipeline=pipeline.name,
+            pipeline=pipeline,
             group=name,
         )
     if group.active:
         raise PlanRefused(
             f"consumer group {name} is active: it and this pipeline would copy the same records",
             next_step="nothing was planned; stop its consumers for good (pause is not enough), then plan again",
-            pipeline=pipeline.name,
+            pipeline=pipeline,
             group=name,
         )
     if group.unsettled:
@@ -58,7 +60,7 @@ def _committed(pipeline: Pipeline, cluster: KafkaCluster, marks: Marks, name: st
         raise PlanRefused(
             f"a transaction that commits offsets of consumer group {name} has not ended",
             next_step="nothing was planned; plan again when it has: the producer's transaction.timeout.ms ends it",
-            pipeline=pipeline.name,
+            pipeline=pipeline,
             topic=place.topic,
             partition=place.partition,
             group=name,
@@ -69,7 +71,7 @@ def _committed(pipeline: Pipeline, cluster: KafkaCluster, marks: Marks, name: st
         raise PlanRefused(
             f"consumer group {name} has committed nothing for {_named(missing)}",
             next_step=f"nothing was planned; decide where they start, and write {_written(marks, found)}",
-            pipeline=pipeline.name,
+            pipeline=pipeline,
             topic=missing[0].topic,
             partition=missing[0].partition,
             group=name,
@@ -77,7 +79,7 @@ def _committed(pipeline: Pipeline, cluster: KafkaCluster, marks: Marks, name: st
     return found
 
 
-def _explicit(pipeline: Pipeline, marks: Marks, offsets: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
+def _explicit(pipeline: str, marks: Marks, offsets: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
     """What the file says, which must be said of every partition there is and of no other."""
     places = {(place.topic, place.partition): place for place in marks}
     given = {(topic, partition): at for topic, each in offsets.items() for partition, at in each.items()}
@@ -92,7 +94,7 @@ def _explicit(pipeline: Pipeline, marks: Marks, offsets: Mapping[str, Mapping[in
     raise PlanRefused(
         f"starting_offsets {what}",
         next_step=f"nothing was planned; write {_written(marks, found)}",
-        pipeline=pipeline.name,
+        pipeline=pipeline,
         topic=topic,
         partition=partition,
     )

@@ -1,6 +1,5 @@
-"""What Kafka answers beyond offsets: transactions that have not ended, consumer groups, and records."""
+"""What a source answers about partitions: their bounds, records, transactions that have not ended."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -8,12 +7,36 @@ from tidemark.offsets import TopicPartition
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """Of one partition: the first offset that is kept, the end of what may be read, and the end of the log.
+
+    ``last_stable`` and ``log_end`` are exclusive; they differ while a transaction is open.
+    """
+
+    log_start: int
+    last_stable: int
+    log_end: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as it lies in the source; ``timestamp_ms`` counts from 1970, -1 when it has none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] | None
+
+
+@dataclass(frozen=True)
 class OpenTransaction:
     """The oldest transaction of a partition that has not ended: nothing from ``first_offset`` on can be read.
 
     ``held_back`` counts offsets of all producers up to the log end. ``since`` is the timestamp of its first record,
-    which the producer sets unless the topic says otherwise; None when that record did not come in time. Its producer
-    is not named: librdkafka's administrator cannot ask for it.
+    which the producer sets unless the topic says otherwise; None when that record did not come in time.
     """
 
     at: TopicPartition
@@ -32,34 +55,6 @@ class OpenTransaction:
             f"{self.at.topic}-{self.at.partition}: an open transaction holds back {offsets} "
             f"from offset {self.first_offset} on, {age}"
         )
-
-
-@dataclass(frozen=True)
-class ConsumerGroup:
-    """A consumer group as it stands: ``committed`` has no entry for a partition it has committed nothing for.
-
-    ``unsettled`` are partitions for which a transaction that commits offsets has not ended. ``active`` is false for
-    consumers that assign partitions by themselves, whether they run or not: Kafka does not know them.
-    """
-
-    name: str
-    exists: bool
-    active: bool
-    committed: Mapping[TopicPartition, int]
-    unsettled: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True)
-class Record:
-    """A record as it lies in Kafka; ``timestamp_ms`` counts from 1970, -1 when it has none."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] | None
 
 
 def duration(age: timedelta) -> str:

@@ -5,10 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.decoders.base import Decoded
-
-_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
-HEADERS = pa.list_(pa.field("element", _HEADER))
+from tidemark.decoders.base import HEADERS, Decoded, Decoder
 
 
 class RawDecoder:
@@ -16,11 +13,14 @@ class RawDecoder:
 
     schema = pa.schema([pa.field("value", pa.binary()), pa.field("headers", HEADERS)])
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        del config  # raw has no options
-
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Value and headers, unchanged."""
         columns = [batch.column("value").cast(pa.binary()), batch.column("headers").cast(HEADERS)]
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         return Decoded(rows, pa.array(range(batch.num_rows), pa.int64()), ())
+
+
+def open_decoder(config: Mapping[str, Any]) -> Decoder:
+    """``raw`` has no options."""
+    del config
+    return RawDecoder()

@@ -1,0 +1,89 @@
+"""``decode: {format: json, ..}``."""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+
+from tidemark.config.base import Surroundings
+from tidemark.config.values import wrong
+from tidemark.decoders.settings import DecodeSettings
+from tidemark.errors import ConfigurationError
+from tidemark.suggestion import nearest
+
+
+def _read_schema(value: object, info: ValidationInfo) -> object:
+    """The content instead of the path: an order must be complete without the files of this machine."""
+    if not isinstance(value, str | dict):
+        raise wrong("must be the name of a JSON Schema file, a JSON Schema, or columns such as id BIGINT, name STRING")
+    if isinstance(value, dict) or not value.endswith(".json"):
+        return value
+    path = Surroundings.of(info).folder / value
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise wrong(f"names a file that cannot be read: {path}: {problem.strerror}") from None
+    except RecursionError:
+        raise wrong(f"names a file that is nested too deeply: {path}") from None
+    except ValueError as problem:
+        raise wrong(f"names a file that is not JSON: {path}: {problem}") from None
+
+
+def _parsable(schema: str | dict[str, Any]) -> str | dict[str, Any]:
+    _fields(schema)
+    return schema
+
+
+def _fields(schema: str | dict[str, Any]) -> dict[str, tuple[str, bool]]:
+    """The Arrow type of each field, as text, and whether it may be null."""
+    # Late, because it brings pyarrow, and a pipeline of raw records has no use for it.
+    from tidemark.decoders.json import json_schema
+
+    try:
+        return {one.name: (str(one.type), one.arrow.nullable) for one in json_schema.parse(schema)}
+    except ConfigurationError as problem:
+        raise wrong(f"does not parse: {problem.what}") from None
+
+
+class Settings(DecodeSettings):
+    """One JSON object per record, checked strictly against ``record_schema`` (the key ``schema``)."""
+
+    format: Literal["json"]
+    record_schema: Annotated[str | dict[str, Any], BeforeValidator(_read_schema), AfterValidator(_parsable)] = Field(
+        alias="schema",
+        description="A JSON Schema file (its name ends in .json), a JSON Schema, or columns as Spark DDL.",
+        examples=["flights.schema.json", "id BIGINT NOT NULL, name STRING"],
+    )
+
+    tombstones: tuple[str, ...] = Field(
+        default=(),
+        description="Fields that the key of a record without a value holds as JSON; such a record deletes its row.",
+        examples=[["product_id", "location_id"]],
+    )
+
+    @field_validator("tombstones")
+    @classmethod
+    def _known_fields(cls, tombstones: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        known = _fields(info.data["record_schema"]) if "record_schema" in info.data else {}
+        for field in tombstones if known else ():
+            if field not in known:
+                close = nearest(field, known)
+                raise wrong(" ".join(f"names {field}, which is not in the schema; {close}".split()).rstrip(";"))
+        return tombstones
+
+    def order(self) -> dict[str, Any]:
+        """What the executors must know, complete without any file."""
+        order = {"format": self.format, "schema": self.record_schema}
+        return {**order, "tombstones": list(self.tombstones)} if self.tombstones else order
+
+    def field_types(self) -> dict[str, str]:
+        """The Arrow type, as text, of each top-level field."""
+        return {name: kind for name, (kind, _) in _fields(self.record_schema).items()}
+
+    def tombstone_fields(self) -> tuple[str, ...]:
+        return self.tombstones
+
+    def never_null(self) -> set[str]:
+        """The top-level fields that every row has, also one made of a tombstone."""
+        present = {name for name, (_, nullable) in _fields(self.record_schema).items() if not nullable}
+        return present & set(self.tombstones) if self.tombstones else present

@@ -1,0 +1,20 @@
+"""``decode: {format: raw}``."""
+
+from typing import Any, Literal
+
+from tidemark.decoders.settings import DecodeSettings
+
+
+class Settings(DecodeSettings):
+    """Key, value, headers and timestamp as they are; a record without a value is a row like any other."""
+
+    format: Literal["raw"]
+
+    def order(self) -> dict[str, Any]:
+        return {"format": self.format}
+
+    def field_types(self) -> dict[str, str]:
+        return {}
+
+    def never_null(self) -> set[str]:
+        return set()

@@ -1,0 +1,73 @@
+"""``event_time`` of a pipeline file: when a record happened, which decides its folder."""
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+
+from tidemark.config import values
+from tidemark.config.base import Duration, Section, wrong_at
+from tidemark.config.values import wrong
+from tidemark.decoders.settings import DecodeSettings
+from tidemark.order import OnError, TimeUnit
+from tidemark.suggestion import nearest
+
+
+class TimeSource(StrEnum):
+    KAFKA_TIMESTAMP = "kafka_timestamp"
+
+
+class EventTimeSettings(Section):
+    """When a record happened. Neither ``field`` nor ``source`` set means Kafka's timestamp."""
+
+    field: str | None = Field(default=None, min_length=1, description="The decoded field that holds the time.")
+    source: TimeSource | None = Field(
+        default=None, alias="from", validate_default=True, description="Instead of a field."
+    )
+    unit: TimeUnit = Field(
+        default=TimeUnit.MILLISECONDS, description="Unit of a field that is a whole number since 1970."
+    )
+    timezone: Annotated[str, AfterValidator(values.timezone)] = Field(
+        default="UTC", description="IANA zone of times that name none.", examples=["UTC", "Europe/Berlin"]
+    )
+    allowed_lateness: Duration = Field(
+        default=timedelta(),
+        description="How long after its time a record may reach Kafka and not be counted as late.",
+        json_schema_extra={"default": "0s"},
+    )
+    on_invalid: OnError = Field(default=OnError.FAIL, description="What to do with a record without a usable time.")
+
+    @field_validator("source")
+    @classmethod
+    def _one_source(cls, source: TimeSource | None, info: ValidationInfo) -> TimeSource | None:
+        if source is not None and info.data.get("field") is not None:
+            raise wrong("is set beside field: only one of them may say where the time is")
+        return source
+
+    def order(self) -> dict[str, Any]:
+        """What the executors must know; a ``field`` of None is Kafka's timestamp."""
+        return {
+            "field": self.field,
+            "timezone": self.timezone,
+            "unit": self.unit.value,
+            "allowed_lateness_s": self.allowed_lateness.total_seconds(),
+            "on_invalid": self.on_invalid.value,
+        }
+
+
+def check_field(event_time: EventTimeSettings, decode: DecodeSettings) -> None:
+    """Refuse an event time whose field the decoded records do not have, or that can hold no time."""
+    if event_time.field is None:
+        return
+    types = decode.field_types()
+    if not types:
+        raise wrong_at(
+            "field", f"needs decoded fields, and {decode.format} records have none; write from: kafka_timestamp"
+        )
+    kind = types.get(event_time.field)
+    if kind is None:
+        close = nearest(event_time.field, types)
+        raise wrong_at("field", " ".join(f"is not in the schema; {close} allowed: {', '.join(types)}".split()))
+    if not kind.startswith(("timestamp", "date", "string", "int")):
+        raise wrong_at("field", f"is {kind} in the schema; a time is a date-time, a date, text or a whole number")

@@ -1,0 +1,168 @@
+"""``sinks: [{files: ..}]``."""
+
+import os
+from datetime import datetime
+from enum import StrEnum
+from pathlib import PurePath
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, ValidationInfo, field_validator, model_validator
+
+from tidemark.config import values
+from tidemark.config.base import Name, Section, Surroundings, wrong_at
+from tidemark.config.values import wrong
+from tidemark.decoders.settings import DecodeSettings
+from tidemark.errors import ConfigurationError
+from tidemark.paths import Layout, dead_letter_folder
+from tidemark.sinks.settings import SinkSettings
+from tidemark.storage.base import is_s3
+
+
+class FileFormat(StrEnum):
+    PARQUET = "parquet"
+    JSONL = "jsonl"
+    AVRO = "avro"
+
+
+class Compression(StrEnum):
+    ZSTD = "zstd"
+    SNAPPY = "snappy"
+    GZIP = "gzip"
+    DEFLATE = "deflate"
+    NONE = "none"
+
+
+# Of each format, the default first: what most engines read, and read well. Spark's JSON reader knows no zstd.
+COMPRESSIONS: dict[FileFormat, tuple[Compression, ...]] = {
+    FileFormat.PARQUET: (Compression.ZSTD, Compression.SNAPPY, Compression.GZIP, Compression.NONE),
+    FileFormat.JSONL: (Compression.GZIP, Compression.ZSTD, Compression.NONE),
+    FileFormat.AVRO: (Compression.DEFLATE, Compression.NONE),
+}
+
+
+class ServerSideEncryption(StrEnum):
+    """What the store encrypts objects with; without it, the bucket's own default."""
+
+    AES256 = "AES256"
+    KMS = "aws:kms"
+
+
+class S3Settings(Section):
+    """How to talk to the store of an ``s3://`` root; None leaves it to the connection, then to boto3's own sources."""
+
+    endpoint_url: Annotated[str, AfterValidator(values.endpoint)] | None = Field(
+        default=None, description="Address of a store that is not AWS.", examples=["https://minio:9000"]
+    )
+    region: str | None = Field(default=None, description="Region of the bucket.", examples=["eu-central-1"])
+    path_style: StrictBool | None = Field(
+        default=None, description="Whether the bucket stands in the path; it does when there is an endpoint_url."
+    )
+    server_side_encryption: ServerSideEncryption | None = Field(
+        default=None, description="What the store encrypts objects with; else the bucket's default."
+    )
+    kms_key_id: str | None = Field(default=None, description="Key for aws:kms; else the account's own.")
+
+    @field_validator("kms_key_id")
+    @classmethod
+    def _for_kms(cls, key: str | None, info: ValidationInfo) -> str | None:
+        if key is not None and info.data.get("server_side_encryption") is not ServerSideEncryption.KMS:
+            raise wrong("needs server_side_encryption: aws:kms")
+        return key
+
+
+class Settings(SinkSettings):
+    """Files of a data lake, in folders by event time; ``root`` is absolute once the file is loaded."""
+
+    kind = "files"
+
+    name: Name = Field(default="files", description="Name of this sink, unique in the pipeline.")
+    root: Annotated[str, AfterValidator(values.root)] = Field(
+        description="Folder of the lake, or s3://bucket/prefix; a relative folder lies below TIDEMARK_HOME.",
+        examples=["lake", "/data/lake", "s3://bucket/prefix"],
+    )
+    connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
+        default=None, description="Id of an Airflow connection of type aws, for s3://; else boto3's own sources."
+    )
+    s3: S3Settings = Field(default=S3Settings(), description="How to talk to the store of an s3:// root.")
+    layout: Annotated[str, AfterValidator(values.layout)] = Field(
+        default="raw/{stream}/%Y/%m/%d/%H", description="Folders below the root, by topic and event time in UTC."
+    )
+    format: FileFormat = Field(default=FileFormat.PARQUET, description="Format of the files.")
+    compression: Compression | None = Field(
+        default=None,
+        validate_default=True,
+        description="Compression of the files: by default zstd for parquet, gzip for jsonl, deflate for avro.",
+    )
+    max_objects: Annotated[StrictInt, Field(ge=1, le=1_000_000)] = Field(
+        default=10_000, description="Objects that one manifest may have."
+    )
+
+    @field_validator("root")
+    @classmethod
+    def _absolute(cls, root: str, info: ValidationInfo) -> str:
+        return root if is_s3(root) else os.path.normpath(Surroundings.of(info).home / root)
+
+    @model_validator(mode="after")
+    def _settings_of_a_bucket(self) -> Self:
+        for key in ("connection", "s3"):
+            if key in self.model_fields_set and not is_s3(self.root):
+                raise wrong_at(key, "is for a root such as s3://bucket/prefix; this one is a folder")
+        return self
+
+    @field_validator("compression")
+    @classmethod
+    def _fits_the_format(cls, compression: Compression | None, info: ValidationInfo) -> Compression | None:
+        if "format" not in info.data:
+            return compression
+        fitting = COMPRESSIONS[info.data["format"]]
+        if compression is not None and compression not in fitting:
+            raise wrong(f"{compression} does not go with format {info.data['format']}; allowed: {', '.join(fitting)}")
+        return compression or fitting[0]
+
+    def meets(self, other: SinkSettings) -> bool:
+        if not isinstance(other, Settings):
+            return False
+        mine, theirs = PurePath(self.root), PurePath(other.root)
+        return mine.is_relative_to(theirs) or theirs.is_relative_to(mine)
+
+    def decides_output(self) -> str:
+        where = {"root", "name", "connection", "s3", "max_objects"}
+        default = {"compression"} if self.compression is COMPRESSIONS[self.format][0] else set()
+        return self.model_dump_json(exclude_defaults=True, exclude=where | default)
+
+    def store_settings(self) -> dict[str, Any]:
+        """How to reach the store, without any secret: empty for a folder."""
+        given = self.s3.model_dump(mode="json", exclude_none=True)
+        return {**given, **({"connection": self.connection} if self.connection else {})}
+
+    def order(self) -> dict[str, Any]:
+        return {
+            "layout": self.layout,
+            "format": self.format.value,
+            "compression": str(self.compression),
+            "max_objects": self.max_objects,
+            **({"s3": self.store_settings()} if is_s3(self.root) else {}),
+        }
+
+    def why_not(self, decode: DecodeSettings) -> str:
+        if self.format is FileFormat.PARQUET:
+            return ""
+        # Late, because they bring pyarrow, and a pipeline of Parquet files has no use for it.
+        from tidemark.decoders.registry import open_decoder
+        from tidemark.sinks.files.formats import open_format
+
+        try:
+            open_format(self.format, str(self.compression)).check(open_decoder(decode.order()).schema)
+        except ConfigurationError as problem:
+            return f"may not have format {self.format}: {problem.what}"
+        return ""
+
+    def place_of(self, pipeline: str, topic: str, when: datetime | None) -> str:
+        folder = dead_letter_folder(topic) if when is None else Layout(self.layout).folder(pipeline, topic, when)
+        return f"{self.root}/{folder}"
+
+    def connections(self) -> set[str]:
+        return {self.connection} if self.connection else set()
+
+    def folders(self) -> set[str]:
+        return set() if is_s3(self.root) else {self.root}

@@ -1,0 +1,11 @@
+"""The registry of sinks: the package of each kind, with ``settings``, ``sink`` and ``writer`` modules.
+
+Standard library only: executors look kinds up here too.
+"""
+
+from typing import Final
+
+SINKS: Final[dict[str, str]] = {
+    "files": "tidemark.sinks.files",
+    "postgres": "tidemark.sinks.postgres",
+}

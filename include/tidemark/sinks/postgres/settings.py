@@ -1,0 +1,102 @@
+"""``sinks: [{postgres: ..}]``."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, StrictBool, field_validator
+
+from tidemark.config import values
+from tidemark.config.base import Name
+from tidemark.config.values import wrong
+from tidemark.decoders.settings import DecodeSettings
+from tidemark.sinks.settings import SinkSettings
+from tidemark.suggestion import nearest
+
+PLACE_COLUMNS = ("_topic", "_partition", "_offset")  # of a record in Kafka: never null, and unique together
+KAFKA_TIMESTAMP = "_timestamp"
+DEAD_LETTERS = "tidemark_target.dead_letter"
+LONGEST_COLUMN = 63  # bytes of a name in PostgreSQL, which cuts longer ones short without a word
+
+
+class Settings(SinkSettings):
+    """A PostgreSQL table with one row per key: the newest version of it. Deleted keys stay, as marked rows."""
+
+    kind = "postgres"
+    stores_nul = False
+
+    name: Name = Field(default="postgres", description="Name of this sink, unique in the pipeline.")
+    connection: Annotated[str, AfterValidator(values.connection_id)] = Field(
+        description="Id of an Airflow connection.", examples=["warehouse"]
+    )
+    table: Annotated[str, AfterValidator(values.table)] = Field(
+        description="The table, with its schema unless that is public.", examples=["prices", "sales.prices"]
+    )
+    key: tuple[str, ...] = Field(
+        description="Columns that name a row; none of them may be null.",
+        examples=[["product_id", "location_id"]],
+        json_schema_extra={"minItems": 1},
+    )
+    order_by: str | None = Field(
+        default=None, description="The column whose greatest value is the newest version; else the later offset is."
+    )
+    auto_create: StrictBool = Field(default=False, description="Whether to create the table and missing columns.")
+
+    @field_validator("key")
+    @classmethod
+    def _unique_key(cls, key: tuple[str, ...]) -> tuple[str, ...]:
+        if not key:
+            raise wrong("must have at least one entry")
+        if len(set(key)) < len(key):
+            raise wrong("must name each column once")
+        return key
+
+    def meets(self, other: SinkSettings) -> bool:
+        return isinstance(other, Settings) and (self.connection, self.table) == (
+            other.connection,
+            other.table,
+        )
+
+    def decides_output(self) -> str:
+        return self.model_dump_json(exclude_defaults=True, include={"key", "order_by"})
+
+    def order(self) -> dict[str, Any]:
+        return {"connection": self.connection, "table": self.table}
+
+    def why_not(self, decode: DecodeSettings) -> str:
+        types = decode.field_types()
+        for column in types:
+            if "%" in column or len(column.encode()) > LONGEST_COLUMN:
+                return f"may not have a column {column[:80]!r}: names of columns have at most 63 bytes, and no %"
+        never_null = {*PLACE_COLUMNS, *decode.never_null()}
+        for column in self.key:
+            if column not in {*types, *PLACE_COLUMNS}:
+                close = nearest(column, types)
+                return " ".join(f"has no column {column} for its key; {close} allowed: {', '.join(types)}".split())
+            if column not in never_null:
+                return f"may not have {column} in its key: it can be null; say NOT NULL, or list it under required"
+            if types.get(column, "").startswith(("list", "struct", "map", "double", "float")):
+                return f"may not have {column} in its key: it is {types[column]}"
+        if self.order_by in (None, KAFKA_TIMESTAMP):
+            return ""
+        if self.order_by not in types:
+            return f"has no column {self.order_by} to order by; allowed: {', '.join([KAFKA_TIMESTAMP, *types])}"
+        if self.order_by not in never_null:
+            return f"may not order by {self.order_by}: it can be null; say NOT NULL, or list it under required"
+        if types[self.order_by].startswith(("list", "struct", "map")):
+            return f"may not order by {self.order_by}: it is {types[self.order_by]}"
+        if decode.tombstone_fields() and self.order_by not in decode.tombstone_fields():
+            return (
+                f"may not order by {self.order_by}: a tombstone has no such field; write order_by: {KAFKA_TIMESTAMP}, "
+                "or leave it out"
+            )
+        return ""
+
+    def place_of(self, pipeline: str, topic: str, when: datetime | None) -> str:
+        del pipeline, topic
+        return f"connection {self.connection}, table {DEAD_LETTERS if when is None else self.table}"
+
+    def connections(self) -> set[str]:
+        return {self.connection}
+
+    def databases(self) -> set[str]:
+        return {self.connection}

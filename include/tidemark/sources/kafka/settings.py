@@ -1,0 +1,63 @@
+"""``source: {kafka: ..}``."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+
+from tidemark.config import values
+from tidemark.config.base import wrong_at
+from tidemark.config.values import wrong
+from tidemark.kafka.options import KafkaOptions
+from tidemark.sources.kafka.starting_offsets import ExplicitOffsets, StartingOffsets
+from tidemark.sources.settings import SourceSettings
+from tidemark.suggestion import nearest
+
+
+def _client_config(value: object) -> dict[str, str]:
+    return KafkaOptions.model_validate(value).client_config()
+
+
+class Settings(SourceSettings):
+    """Topics of one Kafka cluster. Either ``connection`` or ``bootstrap_servers`` is set, never both."""
+
+    kind = "kafka"
+
+    connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
+        default=None, description="Id of an Airflow connection.", examples=["kafka_default"]
+    )
+    bootstrap_servers: Annotated[str, AfterValidator(values.servers)] | None = Field(
+        default=None, validate_default=True, description="Instead of a connection: host:port, several with commas."
+    )
+    starting_offsets: StartingOffsets = Field(
+        default="earliest",
+        description="Where to start when the pipeline is first planned: earliest, latest, a time, where a consumer "
+        "group has committed, or an offset for each partition.",
+    )
+    options: Annotated[dict[str, str], BeforeValidator(_client_config, json_schema_input_type=KafkaOptions)] = Field(
+        default_factory=dict, description="Tuning of the Kafka client, by Kafka's own names."
+    )
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _one_address(cls, servers: str | None, info: ValidationInfo) -> str | None:
+        if "connection" not in info.data:
+            return servers
+        if servers is None and info.data["connection"] is None:
+            raise wrong("is missing, and so is connection: one of them says where Kafka is")
+        if servers is not None and info.data["connection"] is not None:
+            raise wrong("is set beside connection: only one of them may say where Kafka is")
+        return servers
+
+    @field_validator("starting_offsets")
+    @classmethod
+    def _known_topics(cls, start: StartingOffsets, info: ValidationInfo) -> StartingOffsets:
+        topics = info.data.get("topics")
+        if isinstance(start, ExplicitOffsets) and topics is not None:
+            for topic in start.offsets:
+                if topic not in topics:
+                    said = f"is not in source.kafka.topics; {nearest(topic, topics)}".removesuffix("; ")
+                    raise wrong_at(("offsets", topic), said)
+        return start
+
+    def connections(self) -> set[str]:
+        return {self.connection} if self.connection else set()

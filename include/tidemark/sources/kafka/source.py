@@ -1,0 +1,79 @@
+"""The driver's face of Kafka: what is there, where it starts and ends, at ``read_committed``."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from tidemark.connections import Lookup, from_environment
+from tidemark.kafka.cluster import KafkaCluster
+from tidemark.kafka.connection import KafkaConnection, named_connection
+from tidemark.offsets import Range, TopicPartition
+from tidemark.partitions import Bounds, OpenTransaction, Record
+from tidemark.sources.base import Source
+from tidemark.sources.kafka.settings import Settings
+from tidemark.sources.kafka.starting import starting_offsets
+
+
+class KafkaSource(Source):
+    """Topics of one Kafka cluster, over one connection."""
+
+    title = "Kafka"
+    settings: Settings
+
+    def __init__(self, pipeline: str, settings: Settings, connection: KafkaConnection) -> None:
+        super().__init__(pipeline, settings)
+        self.address = connection.bootstrap_servers
+        self.cluster = KafkaCluster(connection.bootstrap_servers, connection.config)
+        self._connection = connection
+
+    def topics(self) -> list[str]:
+        return self.cluster.topics()
+
+    def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
+        return self.cluster.partitions(topics)
+
+    def bounds(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        return self.cluster.bounds(places)
+
+    def offsets_at(
+        self, places: Sequence[TopicPartition], when: datetime
+    ) -> dict[TopicPartition, tuple[int, datetime] | None]:
+        return self.cluster.offsets_at(places, when)
+
+    def starting_offsets(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
+        return starting_offsets(self.pipeline, self.settings.starting_offsets, self.cluster, bounds)
+
+    def records(self, covered: Range) -> Iterator[Record]:
+        return self.cluster.records(covered)
+
+    def order(self) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": self.address,
+            "options": self._connection.tuning(),
+            "connection": self._connection.secured_by(),
+        }
+
+    def compacted(self, topics: Sequence[str]) -> list[str]:
+        """One whose configuration this user may not see (DESCRIBE_CONFIGS) is left out: compaction shows as gaps."""
+        return self.cluster.compacted(topics)
+
+    def open_transactions(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, OpenTransaction]:
+        return self.cluster.open_transactions(bounds)
+
+    def warnings(self) -> list[str]:
+        return self._connection.warnings()
+
+
+def kafka_connection(pipeline: str, settings: Settings, lookup: Lookup = from_environment) -> KafkaConnection:
+    """Where the pipeline's Kafka is; options of the pipeline file win over those of the connection.
+
+    ``ConfigurationError`` names keys, never values.
+    """
+    if settings.bootstrap_servers is not None:
+        return KafkaConnection(settings.bootstrap_servers, dict(settings.options))
+    connection = named_connection(settings.connection or "", pipeline, lookup)
+    return KafkaConnection(connection.bootstrap_servers, {**connection.config, **settings.options}, connection.conn_id)
+
+
+def open_source(pipeline: str, settings: Settings, lookup: Lookup) -> KafkaSource:
+    return KafkaSource(pipeline, settings, kafka_connection(pipeline, settings, lookup))

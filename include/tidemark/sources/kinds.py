@@ -1,0 +1,10 @@
+"""The registry of sources: the package of each kind, with ``settings``, ``source``, ``spark`` and ``doctor`` modules.
+
+Standard library only: the command line, Airflow and Spark's driver all look kinds up here.
+"""
+
+from typing import Final
+
+SOURCES: Final[dict[str, str]] = {
+    "kafka": "tidemark.sources.kafka",
+}

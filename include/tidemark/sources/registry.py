@@ -1,0 +1,14 @@
+"""Opens the source of a pipeline, by the registry in ``kinds.py``."""
+
+from importlib import import_module
+
+from tidemark.connections import Lookup, from_environment
+from tidemark.sources.base import Source
+from tidemark.sources.kinds import SOURCES
+from tidemark.sources.settings import SourceSettings
+
+
+def open_source(pipeline: str, settings: SourceSettings, lookup: Lookup = from_environment) -> Source:
+    """The driver's face of a source; ``lookup`` finds the connection it names. Raises ``ConfigurationError``."""
+    source: Source = import_module(f"{SOURCES[settings.kind]}.source").open_source(pipeline, settings, lookup)
+    return source

@@ -1,0 +1,74 @@
+"""What an entry of ``source`` may say: the part that every kind of source shares."""
+
+from abc import abstractmethod
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from pydantic import Field, StrictInt, field_validator
+
+from tidemark.config.base import OneKind, Section, Size, Topic
+from tidemark.config.values import wrong
+from tidemark.planner import OnDataLoss
+from tidemark.sources.kinds import SOURCES
+
+
+class Cut(StrEnum):
+    """Up to where a run reads: the first offset at or after its cut, or whatever is there now."""
+
+    SCHEDULE = "schedule"
+    LATEST = "latest"
+
+
+class Gaps(StrEnum):
+    """Which offsets of a range may hold no record that a reader can see."""
+
+    NONE = "none"
+    TRANSACTIONS = "transactions"
+    COMPACTED = "compacted"
+
+
+class Slice(Section):
+    """How much one manifest may cover; a larger backlog becomes several, worked on side by side."""
+
+    max_records: StrictInt = Field(default=5_000_000, ge=1, le=10**12, description="Records of one slice, at most.")
+    max_bytes: Size = Field(
+        default=2**30,
+        description="Bytes of one slice, at most, by the record size measured so far.",
+        json_schema_extra={"default": "1GiB"},
+    )
+    max_slices: StrictInt = Field(
+        default=1000, ge=1, le=1000, description="Slices of one run, at most; the next run goes on."
+    )
+
+
+class SourceSettings(Section):
+    """Topics that a pipeline reads, and how: what every kind of source has. ``kind`` is its name in the registry."""
+
+    kind: ClassVar[str]
+
+    topics: tuple[Topic, ...] = Field(
+        description="Names of the topics.", examples=[["flights"]], json_schema_extra={"minItems": 1}
+    )
+    cut: Cut = Field(default=Cut.SCHEDULE, description="A run reads up to the end of its interval, or up to now.")
+    gaps: Gaps = Field(default=Gaps.NONE, description="Which offsets may hold no record.")
+    slice: Slice = Field(default_factory=Slice, description="How much one manifest may cover.")
+    on_data_loss: OnDataLoss = Field(
+        default=OnDataLoss.FAIL, description="What to do when retention dropped records unread."
+    )
+
+    @field_validator("topics")
+    @classmethod
+    def _unique_topics(cls, topics: tuple[str, ...]) -> tuple[str, ...]:
+        if not topics:
+            raise wrong("must have at least one entry")
+        twice = sorted({topic for topic in topics if topics.count(topic) > 1})
+        if twice:
+            raise wrong(f"must name each topic once, has twice: {', '.join(twice)}")
+        return topics
+
+    @abstractmethod
+    def connections(self) -> set[str]:
+        """The ids of the Airflow connections that these settings name."""
+
+
+Source = Annotated[SourceSettings, OneKind("source", SOURCES)]
