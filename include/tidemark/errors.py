@@ -6,7 +6,7 @@
     +-- Unavailable               retry: a broker, database or store does not answer now
     +-- AccessDenied              a person: an outside system answered "no"
     +-- PlanRefused               a person: planning would be a lie, nothing was planned
-    |   +-- DataLost              Kafka dropped offsets before they were read
+    |   +-- DataLost              retention took offsets before they were read
     |   +-- TopicChanged          a topic was recreated, vanished or truncated
     |   +-- CutConflict           the run key is planned already, with another cut
     +-- LakeConflict              a person: the lake disagrees with this database
@@ -70,7 +70,7 @@ class PlanRefused(TidemarkError):
 
 
 class DataLost(PlanRefused):
-    """Kafka dropped offsets that the chain has not covered yet."""
+    """Retention took offsets that the chain has not covered yet."""
 
 
 class TopicChanged(PlanRefused):

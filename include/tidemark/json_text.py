@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from tidemark.errors import ConfigurationError
 
+_HEAD = ("topic", "partition", "offset", "timestamp", "key")
 _MUST_ESCAPE = '["\\\\\\x00-\\x1f]'
 _CONTROL = "[\\x00-\\x1f]"
 _NOT_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
@@ -123,3 +124,17 @@ def _joined(lists: pa.Array, members: pa.Array) -> pa.Array:
 
 def _quoted(name: str) -> str:
     return json.dumps(name, ensure_ascii=False)
+
+
+def json_lines(rows: pa.RecordBatch) -> pa.Array:
+    """The line of each row, without its end."""
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+    texts = {name: json_texts(columns.pop(f"_{name}")) for name in _HEAD}
+    columns.pop("_manifest_id", None)  # the name of the file says it
+    if "_reason" in columns:
+        texts |= {name: json_texts(columns.pop(f"_{name}")) for name in ("value", "headers", "reason")}
+    else:
+        deleted = columns.pop("_deleted", None)
+        texts |= {} if deleted is None else {"deleted": json_texts(deleted)}
+        texts["data"] = json_object({name: json_texts(column) for name, column in columns.items()}, rows.num_rows)
+    return json_object(texts, rows.num_rows)

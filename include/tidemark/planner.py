@@ -24,7 +24,7 @@ class OnDataLoss(StrEnum):
 
 @dataclass(frozen=True)
 class PartitionState:
-    """What Kafka says of one partition, at ``read_committed``.
+    """What the source says of one partition, at ``read_committed``.
 
     ``cut`` is the first offset stamped at or after the cut and the time stamped on it (None: there is none, or the
     cut is ``latest``); ``by_time`` says that the run has such a cut. ``start_offset`` is where ``starting_offsets``
@@ -264,7 +264,7 @@ def _loss(pipeline: str, state: PartitionState, covered: int, *, chain: Chain | 
     else:
         remedy = f"tidemark accept-loss {pipeline} --why TEXT, or on_data_loss: record in the pipeline file"
     return DataLost(
-        f"Kafka dropped offsets [{covered}, {state.log_start}) of {_place(state.at)} before they were read",
+        f"retention took offsets [{covered}, {state.log_start}) of {_place(state.at)} before they were read",
         next_step=f"nothing was planned; to go on without them: {remedy}; and give the topic a longer retention",
         pipeline=pipeline,
         topic=state.at.topic,

@@ -219,7 +219,7 @@ def test_retention_that_took_all_there_was_past_the_chains_end_is_loss_too(
     world.send(*map(record, range(6)))
     world.administer("delete_records", [TopicPartition(world.topic, 0, 10)])
     if on_data_loss == "fail":
-        assert f"Kafka dropped offsets [4, 10) of {world.topic}-0" in world.here("run", "demo").stderr
+        assert f"retention took offsets [4, 10) of {world.topic}-0" in world.here("run", "demo").stderr
         world.ok("accept-loss", "demo", "--why", "it was a test")
     world.ok("run", "demo")
     assert world.chain()[-1] == (0, "lost", 4, 10)

@@ -215,7 +215,7 @@ def test_what_one_sink_has_and_kafka_lost_is_ended_without_the_other_sink(make_t
     assert world.here("retry", "demo").exit_code == 1
     refused = world.here("accept-loss", "demo", "--why", "too late")
     assert refused.exit_code == 1
-    assert "it is published in files, and Kafka has lost what postgres lacks" in refused.stderr
+    assert "it is published in files, and the source has lost what postgres lacks" in refused.stderr
     assert "take postgres out of the pipeline file, end the manifest with tidemark retry demo" in refused.stderr
     sinks = world.settings["sinks"]
     world.settings["sinks"] = [one for one in sinks if "files" in one]

@@ -253,7 +253,7 @@ def test_records_lost_before_they_were_read_fail_the_plan_or_are_recorded(make_w
     world.administer("delete_records", [TopicPartition(world.topic, 0, 7)])
     before = world.chain()
     message = refused(world, "run", "demo")
-    assert f"Kafka dropped offsets [4, 7) of {world.topic}-0" in message
+    assert f"retention took offsets [4, 7) of {world.topic}-0" in message
     assert "on_data_loss: record" in message
     assert world.chain() == before
     world.write_pipeline(on_data_loss="record")
@@ -267,7 +267,7 @@ def test_records_lost_after_planning_fail_the_attempt_and_name_the_offsets(make_
     world.send(*map(record, range(6)))
     world.ok("plan", "demo")
     world.administer("delete_records", [TopicPartition(world.topic, 0, 2)])
-    assert "Kafka dropped offsets [0, 2) before they were read" in refused(world, "retry", "demo")
+    assert "retention took offsets [0, 2) before they were read" in refused(world, "retry", "demo")
     [manifest] = world.json("manifests", "demo")
     assert (manifest["state"], manifest["published_attempt"]) == ("failed", None)
     assert not list(world.lake.rglob("*.parquet"))

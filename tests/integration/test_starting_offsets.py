@@ -218,7 +218,7 @@ def test_what_retention_took_before_the_first_plan_is_refused_or_recorded(
     world.administer("delete_records", [TopicPartition(world.topic, 0, 6)])
     start_at(world, start)
     message = refused(world)
-    assert f"Kafka dropped offsets [3, 6) of {world.topic}-0" in message
+    assert f"retention took offsets [3, 6) of {world.topic}-0" in message
     assert "on_data_loss: record in the pipeline file" in message
     assert "accept-loss" not in message, "there is no chain to accept it on"
     start_at(world, start, on_data_loss="record")

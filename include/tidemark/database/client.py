@@ -242,7 +242,7 @@ class ManifestDatabase:
         return int(rows[0]["attempt"])
 
     def store_receipt(self, receipt: Receipt, raw: Row) -> bool:
-        """False: a newer attempt has taken over, or Kafka has other records at its offsets now (``outlived``)."""
+        """False: a newer attempt has taken over, or other records are at its offsets now (``outlived``)."""
         values = {"manifest": receipt.manifest_id, "attempt": receipt.attempt, "receipt": Jsonb(raw)}
         return self._changed("store_receipt", **values) is not None
 

@@ -88,7 +88,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
                 )
             run = _store(context, tick, planned, chains)
             failpoint("plan.before_commit")
-    except _Overtaken:  # a plan or a person began or ended chains since: Kafka was asked about others
+    except _Overtaken:  # a plan or a person began or ended chains since: the source was asked about others
         return plan(context, tick, dry_run=dry_run)
     except planner.Refused as refused:
         if chains != before_asking:  # another planner went on since: this answer is older than the chain, ask again

@@ -94,7 +94,7 @@ def refuse_vanished(pipeline: str, database: ManifestDatabase, sink: Sink) -> No
 
 def refuse_outlived(pipeline: str, database: ManifestDatabase, manifest: int) -> None:
     """Raise ``TopicChanged`` when a manifest reaches above the end of the life it was planned on, as far as that is
-    noticed or accepted: what Kafka has there belongs to another manifest, or will."""
+    noticed or accepted: the records there belong to another manifest, or will."""
     outlived = database.outlived(manifest)
     if not outlived:
         return
@@ -102,7 +102,7 @@ def refuse_outlived(pipeline: str, database: ManifestDatabase, manifest: int) ->
     place = {"topic": one["topic"], "partition": one["partition"]}
     accept = f"tidemark accept-truncation {pipeline} --topic {one['topic']} --partition {one['partition']} --why TEXT"
     raise TopicChanged(
-        f"the log it was planned on ended at {one['life_end']}; Kafka has other records at its offsets above",
+        f"the log it was planned on ended at {one['life_end']}; other records are at its offsets above now",
         next_step=f"nothing of this attempt is published, what was before stays; when that was meant: {accept}"
         if one["noticed"]
         else "what is published of it stays; when a sink lacks it, take that sink out of the pipeline file, end the "

@@ -62,7 +62,7 @@ def _planned(context: Context) -> list[_Planned]:
 
 
 def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
-    """Give up every offset that Kafka dropped and nobody has read: behind chain ends, and in unpublished ranges."""
+    """Give up every offset that retention took and nobody has read: behind chain ends, and in unpublished ranges."""
     database, pipeline = context.database, context.name
     places, _ = context.source.partitions(context.pipeline.source.topics)
     starts = {place: mark.log_start for place, mark in context.source.bounds(places).items()}
@@ -85,7 +85,7 @@ def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
         if not lost:
             _refuse_at_work(planned)
             raise NotFound(
-                "nothing is lost: Kafka still holds every offset that is not published",
+                f"nothing is lost: {context.source.title} still holds every offset that is not published",
                 next_step="look at the chains with: tidemark lag",
                 pipeline=pipeline,
             )
@@ -108,7 +108,7 @@ def _unpublished(context: Context, planned: list[_Planned]) -> list[_Planned]:
             raise IllegalTransition(
                 "nothing of it is lost: the output of an attempt that died is there, and only its mark is missing",
                 next_step=f"end it with tidemark retry {one.pipeline} (by the pipeline file that it was made with), "
-                "which needs no Kafka for it; then decide again",
+                "which reads nothing for it; then decide again",
                 pipeline=one.pipeline,
                 manifest=one.id,
             )
@@ -128,12 +128,12 @@ def _half_published(context: Context, manifest: Manifest) -> IllegalTransition:
     if not lack:
         return IllegalTransition(
             "every sink has it, and it only has to be ended",
-            next_step=f"tidemark retry {manifest.pipeline}, which needs no Kafka for it",
+            next_step=f"tidemark retry {manifest.pipeline}, which reads nothing for it",
             pipeline=manifest.pipeline,
             manifest=manifest.id,
         )
     return IllegalTransition(
-        f"it is published in {', '.join(have)}, and Kafka has lost what {', '.join(lack)} lacks",
+        f"it is published in {', '.join(have)}, and the source has lost what {', '.join(lack)} lacks",
         next_step=f"take {', '.join(lack)} out of the pipeline file, end the manifest with tidemark retry "
         f"{manifest.pipeline}, and put the sink back: it goes on without these rows",
         pipeline=manifest.pipeline,
@@ -285,7 +285,7 @@ def _refuse_at_work(planned: list[_Planned]) -> None:
 
 
 def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: bool) -> Decision:
-    """Plan the region before each chain's anchor in slices, from a time on (None: all that Kafka still has)."""
+    """Plan the region before each chain's anchor in slices, from a time on (None: all that there still is)."""
     database, pipeline = context.database, context.name
     places, _ = context.source.partitions(context.pipeline.source.topics)
     marks = context.source.bounds(places)
@@ -296,7 +296,7 @@ def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: 
         older = [Range(at, begin[at], chain.anchor) for at, chain in sorted(chains.items()) if _older(begin, chain)]
         if not older:
             raise PlanRefused(
-                "nothing older than the chains' anchors is left in Kafka",
+                f"nothing older than the chains' anchors is left in {context.source.title}",
                 next_step="see where the log starts with: tidemark lag",
                 pipeline=pipeline,
             )
@@ -307,7 +307,7 @@ def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: 
 
 
 def _first(mark: Bounds, found: tuple[int, datetime] | None) -> int:
-    """Where a time begins that Kafka was asked for: nothing is that young, or retention took its beginning."""
+    """Where a time begins that the source was asked for: nothing is that young, or retention took its beginning."""
     return mark.last_stable if found is None else max(found[0], mark.log_start)
 
 

@@ -66,7 +66,7 @@ def _found(database: ManifestDatabase, row: dict[str, Any], offset: int, sinks: 
         held = tuple(_in_sinks(database, manifest, at, offset, sinks))
         standing, said = _as_a_whole(manifest, held)
     else:
-        standing, said = Standing.LOST, "Kafka dropped it before it was read"
+        standing, said = Standing.LOST, "retention took it before it was read"
     return Found(
         row["pipeline"], at, offset, row["incarnation"], row["retired"], standing, said, start, end, manifest, held
     )

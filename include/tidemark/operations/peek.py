@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.errors import ConfigurationError, NotFound, UndecodableRecord
+from tidemark.json_text import json_lines
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import OnError, Order, SourceOrder
 from tidemark.partitions import Bounds, Record
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import INPUT, BatchProcessor
-from tidemark.sinks.files.json_lines import json_lines
 from tidemark.sinks.writer import StagedPart
 from tidemark.sources.base import Source
 from tidemark.suggestion import nearest
@@ -52,7 +52,7 @@ class Peeked:
 
 
 def peek(pipeline: Pipeline, source: Source, wanted: Wanted) -> Peeked:
-    """Read records and say what the pipeline would make of each; ``NotFound`` for a place that Kafka does not have."""
+    """Read records and say what the pipeline would make of each; ``NotFound`` for a place that there is not."""
     read = pa.RecordBatch.from_pylist([_row(one) for one in _records(pipeline, source, wanted)], schema=INPUT)
     order = _order(pipeline, source)
     try:
@@ -89,7 +89,8 @@ def _records(pipeline: Pipeline, source: Source, wanted: Wanted) -> list[Record]
         [(place, mark)] = marks.items()
         if not mark.log_start <= wanted.start < mark.last_stable:
             raise NotFound(
-                f"there is no offset {wanted.start} to read: Kafka holds [{mark.log_start}, {mark.last_stable})",
+                f"there is no offset {wanted.start} to read: {source.title} holds "
+                f"[{mark.log_start}, {mark.last_stable})",
                 next_step="name an offset inside, or leave --from out",
                 pipeline=pipeline.name, topic=place.topic, partition=place.partition,
             )  # fmt: skip

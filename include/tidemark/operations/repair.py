@@ -12,7 +12,7 @@ from tidemark.sinks.base import Sink
 
 
 def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
-    """Bring every sink back to what is published, as far as that needs no reading of Kafka; safe to repeat.
+    """Bring every sink back to what is published, as far as that needs no reading of the source; safe to repeat.
 
     Raises ``LakeConflict`` when a target knows more than the database, whose leftovers may be all there is.
     """

@@ -14,7 +14,7 @@ class Standing(StrEnum):
     MISSING = "missing"  # published, and not where it should be
     UNREAD = "unread"  # published, but the sink could not be asked
     REPLACED = "replaced"  # a newer row of its key has taken its place in the table
-    NO_RECORD = "no record"  # published; no reader of Kafka could see a record there
+    NO_RECORD = "no record"  # published; no reader of the source could see a record there
     UNPUBLISHED = "unpublished"
     LOST = "lost"
     NOT_PLANNED = "not planned"

@@ -46,10 +46,6 @@ class SinkSettings(Section):
         """The ids of the Airflow connections that these settings name."""
         return set()
 
-    def databases(self) -> set[str]:
-        """The ids of those connections that executors open as a PostgreSQL database."""
-        return set()
-
     def folders(self) -> set[str]:
         """The folders that executors and this process must share."""
         return set()

@@ -15,17 +15,22 @@ from tidemark.sinks.writer import SinkWriter
 
 def open_writer(order: Order, sink: SinkOrder, task: str) -> SinkWriter:
     """The writer of one sink in one task; ``ConfigurationError`` for a kind that is not registered."""
-    writer: SinkWriter = _module(sink).open_writer(order, sink, task)
+    writer: SinkWriter = _module(sink.kind).open_writer(order, sink, task)
     return writer
 
 
 def has_staged(order: Order, sink: SinkOrder) -> bool:
     """Whether some task of the attempt has staged something whole, seen from outside."""
-    staged: bool = _module(sink).has_staged(order, sink)
+    staged: bool = _module(sink.kind).has_staged(order, sink)
     return staged
 
 
-def _module(sink: SinkOrder) -> ModuleType:
-    if sink.kind not in SINKS:
-        raise ConfigurationError(f"no sink of kind {sink.kind}", next_step=f"use one of {', '.join(SINKS)}")
-    return import_module(f"{SINKS[sink.kind]}.writer")
+def try_connection(kind: str, conn_id: str) -> None:
+    """Connect to a target as a task would, and let go; raises what keeps this machine from it."""
+    _module(kind).try_connection(conn_id)
+
+
+def _module(kind: str) -> ModuleType:
+    if kind not in SINKS:
+        raise ConfigurationError(f"no sink of kind {kind}", next_step=f"use one of {', '.join(SINKS)}")
+    return import_module(f"{SINKS[kind]}.writer")

@@ -127,7 +127,7 @@ class Source(ABC):
             }  # fmt: skip
             if held.log_start > covered.start:
                 raise DataLost(
-                    f"{self.title} dropped offsets [{covered.start}, {min(held.log_start, covered.end)}) of "
+                    f"retention took offsets [{covered.start}, {min(held.log_start, covered.end)}) of "
                     f"{covered.at.topic}-{covered.at.partition} before they were read",
                     next_step="restore the topic, or give up what is not published: "
                     f"tidemark accept-loss {self.pipeline} --why TEXT; what is published stays",

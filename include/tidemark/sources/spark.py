@@ -16,7 +16,7 @@ class SparkReader(Protocol):
     def read(self, session: SparkSession) -> DataFrame:
         """The committed records of the order's ranges, with the columns of ``processing/processor.py``.
 
-        An offset that is not there any more fails the job.
+        Headers are empty, never null, where a record has none. An offset that is not there any more fails the job.
         """
         ...
 

@@ -110,9 +110,9 @@ def _answers(session: SparkSession, questions: Questions, registered: int) -> tu
 
 
 def _questions(pipelines: Sequence[Pipeline], brokers: Sequence[str], nonces: Sequence[Path]) -> Questions:
-    databases = {conn_id for p in pipelines for sink in p.sinks for conn_id in sink.databases()}
-    connections = {conn_id for p in pipelines for sink in p.sinks for conn_id in sink.connections()}
-    return Questions(sorted(connections), sorted(databases), [str(nonce) for nonce in nonces], list(brokers))
+    targets = {(sink.kind, conn_id) for p in pipelines for sink in p.sinks for conn_id in sink.connections()}
+    connections = sorted({conn_id for _, conn_id in targets})
+    return Questions(connections, sorted(targets), [str(nonce) for nonce in nonces], list(brokers))
 
 
 def _roots(pipelines: Sequence[Pipeline]) -> list[str]:
@@ -157,7 +157,7 @@ def compared(one: dict[str, Any]) -> Iterator[Finding]:
     for nonce in set(one["read_only"]) - set(one["unseen"]):
         yield failed(where, f"its user may not write to {Path(nonce).parent}", "give the user of the workers the right")
     for broker in one["brokers"]:
-        yield failed(where, f"it cannot connect to Kafka at {broker}", "open the way from workers to the brokers")
+        yield failed(where, f"it cannot connect to the source at {broker}", "open the way from workers to the brokers")
     yield clock(where, "this executor", one["ahead"])
 
 
@@ -169,4 +169,4 @@ def _connections(where: str, one: dict[str, Any]) -> Iterator[Finding]:
             f"set AIRFLOW_CONN_{conn_id.upper()} in the workers' environment (conf/spark-env.sh), never in properties",
         )
     for said in one["unreachable"].values():
-        yield failed(where, said, "open the way from workers to the database")
+        yield failed(where, said, "open the way from workers to the target")

@@ -1,12 +1,11 @@
 """Reads exactly the ranges of an order, decodes them, stages the output and returns the receipt.
 
-One pass and no shuffle: Spark's Kafka batch source hands Arrow batches to ``batch.py``, which counts, decodes, places
-and writes them below the attempt's own folder. Every task returns what it read and wrote, so numbers come from the
-tasks that succeeded and from nobody else. Nothing here decides what readers see.
+One pass and no shuffle: the source's Spark face hands Arrow batches to ``processing/processor.py``, which counts,
+decodes, places and writes them below the attempt's own folder. Every task returns what it read and wrote, so numbers
+come from the tasks that succeeded and from nobody else. Nothing here decides what readers see.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -27,10 +26,6 @@ from tidemark.sinks.writers import has_staged
 from tidemark.sources.spark import SparkReader, open_reader
 from tidemark.spark import executors
 from tidemark.spark.session import keeping_interrupts
-
-_HEADERS = "array<struct<key: string, value: binary>>"
-# Names of classes, the nearest to a code that crosses from Java: the password, the certificate or an ACL says no.
-_NOT_LET_IN = re.compile(r"org\.apache\.kafka\.common\.errors\.\w*(Authentication|Authorization)Exception")
 
 
 def stage(session: SparkSession, order: Order) -> Receipt:
@@ -77,7 +72,7 @@ def _task(order: Order) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Reco
 
 
 def _without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """No headers are null again; see ``read``. Kafka does not tell an empty list of headers from none."""
+    """No headers are null again, as the processor wants them; see ``SparkReader.read``."""
     at = batch.schema.get_field_index("headers")
     headers = batch.column(at)
     empty = pc.equal(pc.list_value_length(headers), 0)

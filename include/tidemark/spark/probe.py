@@ -17,10 +17,11 @@ REST_S = 0.5  # a task that takes a while: else one executor does them all
 
 @dataclass(frozen=True)
 class Questions:
-    """Connections by their ids, those to try among them, nonce files the driver has written, ``host:port`` of Kafka."""
+    """Connections by their ids, (kind of sink, connection) to try, nonce files the driver has written, ``host:port`` of
+    the source."""
 
     connections: Sequence[str]
-    databases: Sequence[str]
+    targets: Sequence[tuple[str, str]]
     nonces: Sequence[str]
     brokers: Sequence[str]
 
@@ -37,7 +38,9 @@ def look(questions: Questions, _: Iterable[int]) -> Iterator[str]:
             "packages": {name: _version(name) for name in PACKAGES},
             "tidemark": _tidemark(),
             "missing": [one for one in questions.connections if not _has(one)],
-            "unreachable": {one: said for one in questions.databases if _has(one) and (said := _refusal(one))},
+            "unreachable": {
+                one: said for kind, one in questions.targets if _has(one) and (said := _refusal(kind, one))
+            },
             "unseen": [one for one in questions.nonces if not Path(one).is_file()],
             "read_only": [one for one in questions.nonces if not os.access(Path(one).parent, os.W_OK | os.X_OK)],
             "brokers": [one for one in questions.brokers if not _connects(one)],
@@ -68,14 +71,13 @@ def _has(conn_id: str) -> bool:
     return from_environment(conn_id) is not None
 
 
-def _refusal(conn_id: str) -> str:
-    """Why the database of a connection does not let this executor in; empty when it does."""
-    from tidemark.connections import from_environment
+def _refusal(kind: str, conn_id: str) -> str:
+    """Why the target of a connection does not let this executor in; empty when it does."""
     from tidemark.errors import TidemarkError
-    from tidemark.sinks.postgres.connection import connect, conninfo
+    from tidemark.sinks.writers import try_connection
 
     try:
-        connect(conninfo(conn_id, from_environment), conn_id).close()
+        try_connection(kind, conn_id)
     except TidemarkError as error:
         return error.what
     return ""

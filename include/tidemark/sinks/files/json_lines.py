@@ -1,4 +1,4 @@
-"""JSON lines: one object per record, with its place in Kafka, its key, and its fields under ``data``.
+"""JSON lines: one object per record, with its place in the source, its key, and its fields under ``data``.
 
     {"topic":"t","partition":0,"offset":17,"timestamp":"2024-03-01T11:00:00.000000Z","key":"azE=","data":{"n":17}}
 
@@ -14,13 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.digest import Digest, digest_of_texts
-from tidemark.json_text import json_object, json_texts, refuse_unwritable
+from tidemark.json_text import json_lines, refuse_unwritable
 from tidemark.sinks.files.formats import PLACES, Format, Unreadable, unreadable
 
 CHUNK_ROWS = 16_384
 READ_BYTES = 8 * 1024 * 1024
 GZIP_LEVEL = 6  # pyarrow's own default is 9, which takes 2.5 times as long for 1 % less
-_HEAD = ("topic", "partition", "offset", "timestamp", "key")
 _PLACE = r'^\{"topic":"(?P<topic>[^"\\]*)","partition":(?P<partition>\d+),"offset":(?P<offset>\d+),'
 
 
@@ -73,20 +72,6 @@ class JsonLines(Format):
                     yield whole.split(b"\n")
         if rest:
             raise Unreadable("the last line has no end")
-
-
-def json_lines(rows: pa.RecordBatch) -> pa.Array:
-    """The line of each row, without its end."""
-    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-    texts = {name: json_texts(columns.pop(f"_{name}")) for name in _HEAD}
-    columns.pop("_manifest_id", None)  # the name of the file says it
-    if "_reason" in columns:
-        texts |= {name: json_texts(columns.pop(f"_{name}")) for name in ("value", "headers", "reason")}
-    else:
-        deleted = columns.pop("_deleted", None)
-        texts |= {} if deleted is None else {"deleted": json_texts(deleted)}
-        texts["data"] = json_object({name: json_texts(column) for name, column in columns.items()}, rows.num_rows)
-    return json_object(texts, rows.num_rows)
 
 
 def _content(lines: pa.Array) -> pa.Buffer:

@@ -97,6 +97,3 @@ class Settings(SinkSettings):
 
     def connections(self) -> set[str]:
         return {self.connection}
-
-    def databases(self) -> set[str]:
-        return {self.connection}

@@ -126,6 +126,10 @@ def open_writer(order: Order, sink: SinkOrder, task: str) -> PostgresWriter:
     return PostgresWriter(order, sink, task)
 
 
+def try_connection(conn_id: str) -> None:
+    connect(conninfo(conn_id, from_environment), conn_id).close()
+
+
 def has_staged(order: Order, sink: SinkOrder) -> bool:
     """Whether a task of the attempt has committed rows."""
     del order
