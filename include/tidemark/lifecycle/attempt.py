@@ -75,6 +75,7 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
             for settings in pipeline.sinks
             if settings.name in chosen
         ),
+        record_bytes=context.database.record_bytes(context.name),
         nul_allowed=all(settings.stores_nul for settings in pipeline.sinks),
     )
 
