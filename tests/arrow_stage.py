@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from tidemark.connections import revealed
 from tidemark.failpoints import failpoint, watching
 from tidemark.kafka.connection import named_connection
 from tidemark.offsets import Range
@@ -29,7 +30,7 @@ def arrow_stage(order: Order) -> Receipt:
 def _read(order: Order, one: Range) -> pa.RecordBatch:
     kafka = order.source.options
     secured = named_connection(kafka["connection"], order.pipeline) if kafka["connection"] else None
-    options = secured.client_config() if secured else {}
+    options = revealed(secured.config) if secured else {}
     rows = [_row(message) for message in messages(kafka["bootstrap_servers"], one, options)]
     return pa.RecordBatch.from_pylist(rows, schema=INPUT)
 

@@ -40,7 +40,7 @@ def test_an_executor_like_the_driver_is_well() -> None:
      ({"unreachable": {"warehouse": "cannot be reached"}}, Severity.FAILED, "cannot be reached"),
      ({"unseen": ["/lake/.doctor-1"], "read_only": ["/lake/.doctor-1"]}, Severity.FAILED, "writes to /lake"),
      ({"read_only": ["/lake/.doctor-1"]}, Severity.FAILED, "may not write to /lake"),
-     ({"brokers": ["broker:9092"]}, Severity.FAILED, "Kafka at broker:9092"),
+     ({"brokers": ["broker:9092"]}, Severity.FAILED, "the source at broker:9092"),
      ({"ahead": 90.0}, Severity.WARNING, "90 s ahead of")],
 )  # fmt: skip
 def test_a_difference_is_one_finding_that_names_the_executor(
@@ -59,7 +59,9 @@ def test_an_executor_tells_what_it_lacks_and_no_secret(
     seen.touch()
     monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", "postgresql://u:canary@127.0.0.1:1/x")
     monkeypatch.setattr("tidemark.spark.probe.REST_S", 0)
-    questions = Questions(["warehouse", "absent"], ["warehouse"], [str(seen), "/nowhere/.doctor-1"], ["127.0.0.1:1"])
+    questions = Questions(
+        ["warehouse", "absent"], [("postgres", "warehouse")], [str(seen), "/nowhere/.doctor-1"], ["127.0.0.1:1"]
+    )
     [answer] = look(questions, [])
     assert '"missing": ["absent"]' in answer
     assert '"unseen": ["/nowhere/.doctor-1"]' in answer

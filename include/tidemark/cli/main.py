@@ -36,6 +36,7 @@ from tidemark.pipeline.loader import find, load_each, load_or_error
 from tidemark.pipeline.settings import Pipeline, json_schema
 from tidemark.receipt import Receipt
 from tidemark.settings import Settings
+from tidemark.suggestion import nearest
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -70,9 +71,9 @@ class _Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        near = output.nearest(args[0], self.list_commands(ctx))
+        near = nearest(args[0], self.list_commands(ctx))
         if near and self.get_command(ctx, args[0]) is None:
-            ctx.fail(f"no such command {args[0]!r}; did you mean {near!r}?")
+            ctx.fail(f'no such command "{args[0]}"; {near}')
         return super().resolve_command(ctx, args)
 
 
