@@ -6,7 +6,7 @@ Certificates and keys travel as PEM text inside the options, so that machines of
 from collections.abc import Mapping
 from typing import Final, assert_never
 
-from tidemark.certificates import certificates, private_key
+from tidemark.certificates import certificates, private_key, without_password
 from tidemark.kafka_security import Config, Mechanism, pem
 from tidemark.named_connections import Secret
 
@@ -86,20 +86,11 @@ def _identity(plain: Mapping[str, str]) -> Config:
     if certificate is None or key is None:
         return {}
     block, encrypted = private_key(*key)
+    if encrypted:
+        # Java 17 cannot open what openssl encrypts today (PBES2); both would travel together in the options anyway.
+        block = without_password(block, plain["ssl.key.password"])
     return {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.certificate.chain": "\n".join(certificates(*certificate)),
-        "ssl.keystore.key": Secret(_opened(block, plain.get("ssl.key.password", "")) if encrypted else block),
+        "ssl.keystore.key": Secret(block),
     }
-
-
-def _opened(block: str, password: str) -> str:
-    """The key without its password: Java 17 cannot open what openssl encrypts today (PBES2), and needs no secret less.
-
-    Both would travel together in the options anyway.
-    """
-    from cryptography.hazmat.primitives import serialization  # late: only an encrypted key needs it
-
-    key = serialization.load_pem_private_key(block.encode(), password.encode())
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return key.private_bytes(encoding, form, serialization.NoEncryption()).decode()

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 from tidemark.certificates import (
     WrongCertificate,
-    certificates,
     check_authorities,
     check_own,
     check_pair,
@@ -250,9 +249,8 @@ def _check_material(given: dict[str, str], now: datetime) -> None:
     if certificate is None or key is None:
         _refuse(given, "ssl.key.password", "there is no ssl.key", "remove it, or add certificate and key")
         return
-    certificates(*certificate)
     check_own(*certificate, now)
     block, encrypted = private_key(*key)
     if encrypted and "ssl.key.password" not in given:
         raise WrongSecurity(f"{key[0]} is encrypted, and ssl.key.password is missing", "set ssl.key.password")
-    check_pair("\n".join(certificates(*certificate)), block, given.get("ssl.key.password"))
+    check_pair(*certificate, block, given.get("ssl.key.password"))

@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "botocore": ("s3.py", "s3_client.py"),
     "psycopg": ("manifest/", "sinks/postgres"),
     "fastavro": ("sinks/avro_files.py",),
+    "cryptography": ("certificates.py",),
 }
 
 
