@@ -86,14 +86,23 @@ def test_a_duration_of_no_fixed_length_is_refused(write: Write, text: str) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["@daily", "*/15 * * * *", "0 6 * * mon-fri", "0 0 29 feb *", "5,35 1-3 1 */2 7", "0 0 31 2 1"]
+    "text",
+    [
+        *("@daily", "@quarterly", "@midnight", "*/15 * * * *", "0 6 * * mon-fri", "0 0 29 feb *", "5,35 1-3 1 */2 7"),
+        *("0 0 31 2 1", "0 0 L * *", "0 0 * * 5#3", "0 22-2 * * *", "0 0 ? * *", "0 0 15w * *", "0 0 * * sat-sun"),
+        *("* * * * * 30", "0 0 29 2 * 0 2024"),
+    ],
 )
 def test_a_schedule_that_can_be_due_loads(write: Write, text: str) -> None:
     assert load(write(changed(("pipeline: flights", f"pipeline: flights\nschedule: '{text}'"))), {}).schedule == text
 
 
 @pytest.mark.parametrize(
-    "text", ["* * * *", "* * * * * *", "*/0 * * * *", "5-1 * * * *", "a * * * *", "0 0 30 2 *", "1, * * * *"]
+    "text",
+    [
+        *("* * * *", "*/0 * * * *", "a * * * *", "0 0 30 2 *", "1, * * * *", "0 0 29 2 * 0 2023", "H * * * *", "@once"),
+        *("* * * * * * * *", "* * * * * 60", "@", "@continuous", "@Quarterly", "0 0 * * 5#6", "? * * * *"),
+    ],
 )
 def test_a_schedule_that_cannot_be_due_is_refused(write: Write, text: str) -> None:
     found = problems(write(changed(("pipeline: flights", f"pipeline: flights\nschedule: '{text}'"))))

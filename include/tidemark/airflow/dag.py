@@ -10,7 +10,7 @@ from datetime import time as time_of_day
 from typing import Any
 
 from airflow.sdk import DAG, Asset, Param, get_current_context, task
-from croniter import croniter  # type: ignore[import-untyped]  # Airflow itself requires it
+from croniter import croniter  # type: ignore[import-untyped]
 
 from tidemark.airflow.lookup import opened, spark_master
 from tidemark.airflow.process import ProcessManifestOperator
@@ -20,6 +20,7 @@ from tidemark.closing import require_done
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.lifecycle import Lifecycle
 from tidemark.model import ManifestState, RunKind
+from tidemark.notation import cron
 from tidemark.pipeline import Pipeline
 from tidemark.planning import Tick
 
@@ -113,7 +114,7 @@ def interval_start(pipeline: Pipeline, context: Any, tick: Tick) -> datetime | N
         return begin
     if pipeline.schedule is None or tick.cut_at is None:
         return None
-    before: datetime = croniter(pipeline.schedule, tick.cut_at).get_prev(datetime)
+    before: datetime = croniter(cron(pipeline.schedule), tick.cut_at).get_prev(datetime)
     return before
 
 
