@@ -12,6 +12,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
 from croniter import CroniterBadCronError, CroniterBadDateError, croniter  # type: ignore[import-untyped]
+from pydantic import ByteSize, TypeAdapter
 from pydantic_core import PydanticCustomError
 
 from tidemark.objectstore import is_address
@@ -19,7 +20,7 @@ from tidemark.objectstore import is_address
 NAME_PATTERN: Final = "^[a-z][a-z0-9_-]{0,62}$"
 DURATION_PATTERN: Final = r"^(\d{1,9}[smhd]|P(?=.)(\d{1,9}D)?(T(?=.)(\d{1,9}H)?(\d{1,9}M)?(\d{1,9}S)?)?)$"
 PARTITION_PATTERN: Final = "^(0|[1-9][0-9]{0,8})$"
-SIZE_PATTERN: Final = r"^\d[\d_]{0,17} ?(kB|MB|GB|KiB|MiB|GiB)$"
+SIZE_PATTERN: Final = r"^[0-9](_?[0-9]){0,17} ?(kB|MB|GB|KiB|MiB|GiB)$"
 
 PRESETS: Final = {
     "@hourly": "0 * * * *",
@@ -31,7 +32,7 @@ PRESETS: Final = {
 }
 LONGEST: Final = timedelta(days=3650)
 LARGEST: Final = 2**50
-_SIZES: Final = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_BYTES: Final = TypeAdapter(ByteSize)
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _CRON_FIELDS: Final = (
     ("minute", 0, 59),
@@ -115,8 +116,8 @@ def duration(value: object) -> timedelta:
 def size(value: object) -> int:
     """Bytes: a whole number, or one with a unit; MiB is 1024 * 1024, MB is 1,000,000."""
     if isinstance(value, str) and re.fullmatch(SIZE_PATTERN[1:-1], value):
-        digits, unit = re.match(r"([\d_]+) ?(\w+)", value).groups()  # type: ignore[union-attr]
-        value = int(digits) * _SIZES[unit]
+        # By way of a float, which is exact up to the largest size allowed.
+        value = int(_BYTES.validate_python(value.replace("_", "")))
     if not isinstance(value, int) or isinstance(value, bool):
         raise wrong("must be a number of bytes, or one with a unit: kB, MB, GB, KiB, MiB or GiB, such as 512MiB")
     if not 1 <= value <= LARGEST:

@@ -44,7 +44,10 @@ Size = Annotated[
     BeforeValidator(notation.size),
     WithJsonSchema(
         {
-            "anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": notation.SIZE_PATTERN}],
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": notation.LARGEST},
+                {"type": "string", "pattern": notation.SIZE_PATTERN},
+            ],
             "examples": [1_048_576, "512MiB", "1GiB"],
         }
     ),
