@@ -12,6 +12,7 @@ from tidemark.batch import BatchProcessor
 from tidemark.connections import named_connection
 from tidemark.failpoints import failpoint, watching
 from tidemark.model import Order, Receipt, receipt_of_tasks
+from tidemark.named_connections import revealed
 from tidemark.offsets import Range
 from tidemark.sinks.writers import has_staged
 
@@ -40,7 +41,7 @@ def arrow_stage(order: Order) -> Receipt:
 
 def _read(order: Order, one: Range) -> pa.RecordBatch:
     secured = named_connection(order.kafka_connection, order.pipeline) if order.kafka_connection else None
-    options = secured.client_config() if secured else {}
+    options = revealed(secured.config) if secured else {}
     rows = [_row(message) for message in messages(order.bootstrap_servers, one, options)]
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 

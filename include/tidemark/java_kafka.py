@@ -8,7 +8,7 @@ from typing import Final, assert_never
 
 from tidemark.certificates import certificates, private_key, without_password
 from tidemark.kafka_security import Config, Mechanism, pem
-from tidemark.named_connections import Secret
+from tidemark.named_connections import Secret, revealed
 
 _SECURITY: Final = "org.apache.kafka.common.security"
 _NONE: Final = ""  # Java's way to say that host names are not verified; librdkafka's is "none"
@@ -19,7 +19,7 @@ def java_security(config: Mapping[str, str | Secret]) -> Config:
 
     Reads the PEM files again: ``WrongCertificate`` when one has gone meanwhile.
     """
-    plain = {key: one.reveal() if isinstance(one, Secret) else one for key, one in config.items()}
+    plain = revealed(config)
     made: Config = {"security.protocol": plain["security.protocol"]}
     if "sasl.mechanism" in plain:
         made |= _sasl(Mechanism(plain["sasl.mechanism"]), plain)

@@ -33,7 +33,7 @@ from tidemark.errors import (
     Unavailable,
 )
 from tidemark.kafka_refusals import NOT_LET_IN, denied
-from tidemark.named_connections import Secret, masked
+from tidemark.named_connections import Secret, masked, revealed
 from tidemark.offsets import Range, TopicPartition
 from tidemark.tls_cause import tls_cause
 
@@ -70,7 +70,7 @@ class KafkaCluster:
     def __init__(self, bootstrap_servers: str, config: Mapping[str, str | Secret]) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._given = config
-        self._config = {key: one.reveal() if isinstance(one, Secret) else one for key, one in config.items()}
+        self._config = revealed(config)
         self._last_error = ""
         self._refusal: tuple[KafkaError, float] | None = None
         settings: dict[str, Any] = {

@@ -137,12 +137,15 @@ def warnings(config: Mapping[str, str | Secret]) -> list[str]:
     return found
 
 
-def pem(config: Mapping[str, str | Secret], name: str) -> tuple[str, str] | None:
-    """(option, text) of ``ssl.ca``, ``ssl.certificate`` or ``ssl.key``: what stands in the option, or in its file."""
+def pem(config: Mapping[str, str], name: str) -> tuple[str, str] | None:
+    """(option, text) of ``ssl.ca``, ``ssl.certificate`` or ``ssl.key``: what stands in the option, or in its file.
+
+    ``config`` has its secrets revealed.
+    """
     inline, path = config.get(f"{name}.pem"), config.get(f"{name}.location")
     if inline is not None:
-        return f"{name}.pem", inline.reveal() if isinstance(inline, Secret) else inline
-    return None if path is None else (f"{name}.location", read_pem(f"{name}.location", str(path)))
+        return f"{name}.pem", inline
+    return None if path is None else (f"{name}.location", read_pem(f"{name}.location", path))
 
 
 def _values(extra: Mapping[str, Any]) -> dict[str, str]:

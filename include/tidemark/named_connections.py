@@ -55,6 +55,11 @@ class Secret:
 Lookup = Callable[[str], Mapping[str, Any] | None]
 
 
+def revealed(config: Mapping[str, "str | Secret"]) -> dict[str, str]:
+    """Options with their secrets, for the client object alone: never for a log, an order or an argument."""
+    return {key: value.reveal() if isinstance(value, Secret) else value for key, value in config.items()}
+
+
 def masked(text: str, config: Mapping[str, "str | Secret"]) -> str:
     """A text of somebody else's, such as a client's error, without the secrets that the client was given."""
     for one in config.values():

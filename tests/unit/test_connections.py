@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tidemark.configuration import load
 from tidemark.connections import KafkaConnection, kafka_connection
 from tidemark.errors import ConfigurationError
-from tidemark.named_connections import Secret, from_environment, variable_of
+from tidemark.named_connections import Secret, from_environment, revealed, variable_of
 from tidemark.pipeline import Pipeline
 
 VARIABLE = "AIRFLOW_CONN_KAFKA_DEFAULT"
@@ -55,7 +55,7 @@ def test_both_forms_of_a_connection_are_read(
 ) -> None:
     monkeypatch.setenv(VARIABLE, text)
     found = kafka_connection(pipeline(tmp_path))
-    assert (found.bootstrap_servers, found.client_config()) == (servers, config)
+    assert (found.bootstrap_servers, revealed(found.config)) == (servers, config)
 
 
 def test_a_connection_means_here_what_it_means_in_airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_addresses_of_the_pipeline_file_need_no_connection(tmp_path: Path) -> No
 def test_options_of_the_pipeline_file_win_over_those_of_the_connection(tmp_path: Path) -> None:
     extra = {"bootstrap.servers": "a:9092", "fetch.max.bytes": 5, "request.timeout.ms": 5000}
     found = kafka_connection(pipeline(tmp_path, options="{fetch.max.bytes: 9}"), lambda _: {"extra": extra})
-    assert found.client_config() == {"fetch.max.bytes": "9", "request.timeout.ms": "5000"}
+    assert revealed(found.config) == {"fetch.max.bytes": "9", "request.timeout.ms": "5000"}
     assert extra["bootstrap.servers"] == "a:9092"  # the caller's mapping is left alone
 
 
@@ -198,7 +198,7 @@ def test_a_secret_prints_as_stars_and_leaves_only_by_reveal() -> None:
     assert secret.reveal() == "hunter2"
     assert secret == Secret("hunter2")
     assert secret != "hunter2"
-    assert KafkaConnection("a:1", {"sasl.password": secret}).client_config() == {"sasl.password": "hunter2"}
+    assert revealed({"sasl.password": secret, "a": "b"}) == {"sasl.password": "hunter2", "a": "b"}
 
 
 @pytest.mark.parametrize("write", [pickle.dumps, json.dumps, copy.deepcopy])

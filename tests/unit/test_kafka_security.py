@@ -18,7 +18,7 @@ from tidemark.errors import ConfigurationError
 from tidemark.java_kafka import jaas
 from tidemark.kafka_security import ALIASES, ALLOWED, INSTEAD, SECRETS, instead, is_security
 from tidemark.model import Order
-from tidemark.named_connections import Secret, masked
+from tidemark.named_connections import Secret, masked, revealed
 from tidemark.pipeline import KafkaOptions
 
 SCRAM = {
@@ -48,8 +48,7 @@ def connected(folder: Path, extra: dict[str, Any], **fields: Any) -> KafkaConnec
 
 def for_java(extra: dict[str, Any], **fields: Any) -> dict[str, str]:
     order = Order("p", 1, 1, (), "a:9092", {"fetch.max.bytes": "9"}, {}, {}, "fail", (), "kafka_default")
-    found = spark_options(order, lambda _: {"host": "a", "port": 9092, "extra": extra, **fields})
-    return {key: one.reveal() if isinstance(one, Secret) else one for key, one in found.items()}
+    return revealed(spark_options(order, lambda _: {"host": "a", "port": 9092, "extra": extra, **fields}))
 
 
 def refused(folder: Path, extra: dict[str, Any], **fields: Any) -> ConfigurationError:
@@ -69,7 +68,7 @@ def refused(folder: Path, extra: dict[str, Any], **fields: Any) -> Configuration
 def test_a_user_and_a_password_become_an_entry_of_javas_login(tmp_path: Path, mechanism: str) -> None:
     module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
     extra = {**SCRAM, "sasl.mechanism": mechanism}
-    assert connected(tmp_path, extra).client_config() == extra
+    assert revealed(connected(tmp_path, extra).config) == extra
     assert for_java(extra) == {
         "fetch.max.bytes": "9",
         "security.protocol": "SASL_SSL",
@@ -81,7 +80,7 @@ def test_a_user_and_a_password_become_an_entry_of_javas_login(tmp_path: Path, me
 def test_login_and_password_of_the_connection_are_the_user_of_sasl(tmp_path: Path) -> None:
     extra = {"security.protocol": "sasl_ssl", "sasl.mechanisms": "scram-sha-512"}
     found = connected(tmp_path, extra, login="reader", password="hunter2")
-    assert found.client_config() == SCRAM
+    assert revealed(found.config) == SCRAM
     assert for_java(extra, login="reader", password="hunter2") == for_java(SCRAM)
     oidc = {key: one for key, one in OIDC.items() if not key.startswith("sasl.oauthbearer.client")}
     assert for_java(oidc, login="reader", password="hunter2") == for_java(OIDC)
@@ -89,7 +88,7 @@ def test_login_and_password_of_the_connection_are_the_user_of_sasl(tmp_path: Pat
 
 def test_a_client_secret_becomes_an_entry_of_javas_login_with_its_token_endpoint(tmp_path: Path) -> None:
     extra = {**OIDC, "sasl.oauthbearer.scope": "kafka", "sasl.oauthbearer.extensions": "pool=one, cluster=two"}
-    assert connected(tmp_path, extra).client_config() == {**extra, "sasl.oauthbearer.method": "oidc"}
+    assert revealed(connected(tmp_path, extra).config) == {**extra, "sasl.oauthbearer.method": "oidc"}
     java = for_java(extra)
     assert java["sasl.jaas.config"] == (
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
@@ -115,7 +114,7 @@ def test_certificates_travel_to_java_as_text_whether_they_are_files_or_text(
             "ssl.certificate.location": str(own.certificate_file),
             "ssl.key.location": str(own.key_file),
         }
-    assert connected(tmp_path, extra).client_config() == extra
+    assert revealed(connected(tmp_path, extra).config) == extra
     java = for_java(extra)
     opened: Any = serialization.load_pem_private_key(java.pop("ssl.keystore.key").encode(), None)
     assert opened.private_numbers() == locked.private_numbers(), "Java 17 cannot open it itself"
@@ -141,7 +140,7 @@ def test_host_names_are_verified_unless_the_connection_says_otherwise(tmp_path: 
     assert for_java({"security.protocol": "SSL", name: "https"})[name] == "https"
     unverified = {"security.protocol": "SSL", name: "none"}
     assert for_java(unverified)[name] == ""
-    assert connected(tmp_path, unverified).client_config()[name] == "none"
+    assert revealed(connected(tmp_path, unverified).config)[name] == "none"
     assert "not verified" in connected(tmp_path, unverified).warnings()[0]
 
 

@@ -23,7 +23,7 @@ from tidemark.batch import BatchProcessor
 from tidemark.errors import AccessDenied, TidemarkError, WorkFailed
 from tidemark.failpoints import failpoint, watching
 from tidemark.model import Order, Receipt, receipt_of_tasks
-from tidemark.named_connections import Secret, masked
+from tidemark.named_connections import Secret, masked, revealed
 from tidemark.offsets import Range
 from tidemark.sinks.writers import has_staged
 from tidemark.spark import executors
@@ -70,7 +70,7 @@ def read(session: SparkSession, order: Order, options: Mapping[str, str | Secret
     ``options`` are those of Java's client with their secrets (None: looked up); they go to Spark's source alone.
     """
     given = _options(order) if options is None else options
-    plain = {f"kafka.{name}": one.reveal() if isinstance(one, Secret) else one for name, one in given.items()}
+    plain = {f"kafka.{name}": value for name, value in revealed(given).items()}
     return (
         session.read.format("kafka")
         .options(**plain)
