@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "confluent_kafka": ("kafka.py", "kafka_refusals.py"),
     "boto3": ("s3.py", "s3_client.py"),
     "botocore": ("s3.py", "s3_client.py"),
-    "psycopg": ("manifest/", "sinks/postgres"),
+    "psycopg": ("manifest/", "sinks/postgres", "postgres_errors.py"),
     "fastavro": ("sinks/avro_files.py",),
     "cryptography": ("certificates.py",),
 }

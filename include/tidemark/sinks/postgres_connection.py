@@ -5,15 +5,16 @@ Executors come in here too, so this imports the standard library and psycopg, no
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, assert_never
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
+from tidemark import postgres_errors
 from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
-from tidemark.manifest.said import said
 from tidemark.named_connections import Lookup, Secret, variable_of
+from tidemark.postgres_errors import Cause, PostgresError, message_of
 
 Connection = psycopg.Connection[dict[str, Any]]
 LOCK_TIMEOUT_S = 30
@@ -66,7 +67,7 @@ def connect(secret: Secret, conn_id: str, **context: object) -> Connection:
         )
     except psycopg.OperationalError as refused:
         raise Unavailable(
-            f"the database of connection {conn_id} cannot be reached: {str(refused).splitlines()[0]}",
+            f"the database of connection {conn_id} cannot be reached: {message_of(refused)}",
             next_step="check that it runs, and host, port, user, password and database of the connection; "
             f"what other sinks publish meanwhile stays. Then: {_retry(context)}",
             database=describe(secret),
@@ -79,42 +80,42 @@ def connect(secret: Secret, conn_id: str, **context: object) -> Connection:
 
 @contextmanager
 def translated(**context: object) -> Iterator[None]:
-    """Turn what PostgreSQL refuses into our errors, by SQLSTATE."""
-    try:
+    """Turn what PostgreSQL refuses into our errors."""
+    with postgres_errors.translated(lambda error: _translate(error, context)):
         yield
-    except psycopg.Error as error:
-        raise _translate(error, context) from error
 
 
-def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkError:
-    state, message = error.sqlstate or "", said(error)
-    if state == "42501":
-        return AccessDenied(
-            f"PostgreSQL says: {message}",
-            next_step=f"grant the connection's user the right, then: {_retry(context)}",
-            **context,
-        )
-    if state == "55P03":
-        return Locked(
-            f"waited in vain for a lock that another session holds (lock_timeout, {LOCK_TIMEOUT_S} s at most)",
-            next_step=f"nothing was applied; find it in pg_stat_activity and pg_locks, then: {_retry(context)}",
-            **context,
-        )
-    if state.startswith(("21", "22", "23", "3D", "3F", "42", "54", "0A", "P0")) or state in ("25006", "55000"):
-        detail = error.diag.message_detail
-        where = {"constraint": error.diag.constraint_name, "column": error.diag.column_name}
-        return SinkRefused(
-            f"the table does not take the rows: {message}" + (f" ({detail})" if detail else ""),
-            next_step=f"nothing was applied; change the table or the pipeline file, then: {_retry(context)}",
-            **context,
-            **where,
-        )
-    return Unavailable(
-        f"PostgreSQL failed: {message} (SQLSTATE {state or 'none'})",
-        next_step="nothing was applied, unless a COMMIT was under way: its outcome is looked up. "
-        f"Then: {_retry(context)}",
-        **context,
-    )
+def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkError:
+    match error.cause:
+        case Cause.DENIED:
+            return AccessDenied(
+                f"PostgreSQL says: {error.message}",
+                next_step=f"grant the connection's user the right, then: {_retry(context)}",
+                **context,
+            )
+        case Cause.LOCKED:
+            return Locked(
+                f"waited in vain for a lock that another session holds (lock_timeout, {LOCK_TIMEOUT_S} s at most)",
+                next_step=f"nothing was applied; find it in pg_stat_activity and pg_locks, then: {_retry(context)}",
+                **context,
+            )
+        case Cause.VALUE | Cause.TABLE_MISSING | Cause.STATEMENT:
+            return SinkRefused(
+                f"the table does not take the rows: {error.message}" + (f" ({error.detail})" if error.detail else ""),
+                next_step=f"nothing was applied; change the table or the pipeline file, then: {_retry(context)}",
+                **context,
+                constraint=error.constraint,
+                column=error.column,
+            )
+        case Cause.OURS | Cause.FAILED:
+            return Unavailable(
+                f"PostgreSQL failed: {error.message} (SQLSTATE {error.state or 'none'})",
+                next_step="nothing was applied, unless a COMMIT was under way: its outcome is looked up. "
+                f"Then: {_retry(context)}",
+                **context,
+            )
+        case other:
+            assert_never(other)
 
 
 def _retry(context: Mapping[str, object]) -> str:
