@@ -30,6 +30,7 @@ from tidemark.model import Manifest, ManifestState, Order, Receipt, RunKind
 from tidemark.pipeline import Pipeline, json_schema
 from tidemark.planning import PlannedRun, Tick
 from tidemark.settings import Settings
+from tidemark.suggestion import nearest
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -64,9 +65,9 @@ class _Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        near = presenting.nearest(args[0], self.list_commands(ctx))
+        near = nearest(args[0], self.list_commands(ctx))
         if near and self.get_command(ctx, args[0]) is None:
-            ctx.fail(f"no such command {args[0]!r}; did you mean {near!r}?")
+            ctx.fail(f'no such command "{args[0]}"; {near}')
         return super().resolve_command(ctx, args)
 
 

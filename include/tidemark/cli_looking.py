@@ -14,11 +14,11 @@ from tidemark.errors import TidemarkError
 from tidemark.kafka import KafkaCluster
 from tidemark.locating import Standing, locate
 from tidemark.named_connections import from_environment
-from tidemark.notation import nearest
 from tidemark.peeking import Wanted, peek
 from tidemark.settings import Settings
 from tidemark.sinks.publishing import Sink
 from tidemark.sinks.registry import open_sink
+from tidemark.suggestion import nearest
 
 LOOKING: list[click.Command] = []
 

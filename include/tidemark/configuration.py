@@ -17,9 +17,9 @@ from pydantic_core import ErrorDetails
 from tidemark import marked_yaml
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.marked_yaml import Document, Place
-from tidemark.notation import nearest
 from tidemark.pipeline import Pipeline
 from tidemark.sections import Section, Surroundings
+from tidemark.suggestion import nearest
 
 _LARGEST_FILE: Final = 2**20
 _NEXT: Final = "correct it and check again with: tidemark validate"

@@ -22,8 +22,9 @@ from tidemark.java_kafka import java_security
 from tidemark.kafka_security import Config, WrongSecurity, instead, is_security, security_config, warnings
 from tidemark.model import Order
 from tidemark.named_connections import PREFIX, Lookup, Secret, from_environment, variable_of
-from tidemark.notation import nearest, servers
+from tidemark.notation import servers
 from tidemark.pipeline import KafkaOptions, Pipeline
+from tidemark.suggestion import nearest
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """The one door to Kafka: what is there, where it starts and ends, at ``read_committed``."""
 
-import difflib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +34,7 @@ from tidemark.errors import (
 from tidemark.kafka_refusals import NOT_LET_IN, denied
 from tidemark.named_connections import Secret, masked, revealed
 from tidemark.offsets import Range, TopicPartition
+from tidemark.suggestion import nearest
 from tidemark.tls_cause import tls_cause
 
 TIMEOUT_S = 10.0
@@ -156,9 +156,9 @@ class KafkaCluster:
         return sorted(found), sorted(missing)
 
     def missing_topic(self, topic: str, pipeline: str) -> NotFound:
-        near = difflib.get_close_matches(topic, self.topics(), n=1)
+        near = nearest(topic, self.topics())
         return NotFound(
-            f"topic {topic} does not exist" + (f"; did you mean {near[0]}?" if near else ""),
+            f"topic {topic} does not exist" + (f"; {near}" if near else ""),
             next_step="create the topic, or correct source.kafka.topics",
             pipeline=pipeline,
             bootstrap_servers=self.bootstrap_servers,

@@ -21,7 +21,7 @@ from tidemark.certificates import (
     read_pem,
 )
 from tidemark.named_connections import Secret
-from tidemark.notation import nearest
+from tidemark.suggestion import nearest
 
 Config = dict[str, str | Secret]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from tidemark.notation import nearest
+from tidemark.suggestion import nearest
 
 _YAML: Final = "tag:yaml.org,2002:"
 Place = tuple[str | int, ...]

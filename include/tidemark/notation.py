@@ -5,9 +5,7 @@ Each function takes what the file says and returns the value, or raises what `wr
 """
 
 import re
-from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
-from difflib import get_close_matches
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -16,6 +14,7 @@ from pydantic import ByteSize, TypeAdapter
 from pydantic_core import PydanticCustomError
 
 from tidemark.objectstore import is_address
+from tidemark.suggestion import nearest
 
 NAME_PATTERN: Final = "^[a-z][a-z0-9_-]{0,62}$"
 DURATION_PATTERN: Final = r"^(\d{1,9}[smhd]|P(?=.)(\d{1,9}D)?(T(?=.)(\d{1,9}H)?(\d{1,9}M)?(\d{1,9}S)?)?)$"
@@ -52,13 +51,6 @@ _PLACES: Final = ("{stream}", "{pipeline}")
 def wrong(message: str) -> PydanticCustomError:
     """A problem of one value, in words for the person who wrote it."""
     return PydanticCustomError("tidemark", "{message}", {"message": message})
-
-
-def nearest(word: str, allowed: Iterable[str]) -> str:
-    """``did you mean "cut"?``, or nothing when no allowed word is close."""
-    words = {one.lower(): one for one in allowed}
-    close = get_close_matches(word.lower(), list(words), n=1)
-    return f'did you mean "{words[close[0]]}"?' if close else ""
 
 
 def name(value: str) -> str:

@@ -22,13 +22,13 @@ from tidemark.event_time import INSTANT
 from tidemark.kafka import KafkaCluster, Watermarks
 from tidemark.layout import Layout, dead_letter_folder
 from tidemark.model import Order
-from tidemark.notation import nearest
 from tidemark.offsets import Range, TopicPartition
 from tidemark.pipeline import Pipeline
 from tidemark.record_settings import OnError
 from tidemark.sink_settings import FilesSinkConfig, PostgresSinkConfig, SinkKind
 from tidemark.sinks.contract import StagedPart
 from tidemark.sinks.json_lines import json_lines
+from tidemark.suggestion import nearest
 
 KAFKA_ROWS = pa.schema(
     [

@@ -39,6 +39,7 @@ from tidemark.record_settings import Decode, EventTime, OnError, check_field
 from tidemark.sections import Duration, Name, Schedule, Section, Size, Topic, wrong_at
 from tidemark.sink_settings import Sink
 from tidemark.starting_point import ExplicitOffsets, StartingOffsets
+from tidemark.suggestion import nearest
 
 
 class Cut(StrEnum):
@@ -172,7 +173,7 @@ class KafkaSource(Section):
         if isinstance(start, ExplicitOffsets) and topics is not None:
             for topic in start.offsets:
                 if topic not in topics:
-                    said = f"is not in source.kafka.topics; {notation.nearest(topic, topics)}".removesuffix("; ")
+                    said = f"is not in source.kafka.topics; {nearest(topic, topics)}".removesuffix("; ")
                     raise wrong_at(("offsets", topic), said)
         return start
 

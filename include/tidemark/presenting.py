@@ -1,6 +1,5 @@
 """What a person or a program is shown: tables and lines on standard output, notes and progress on standard error."""
 
-import difflib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -34,10 +33,6 @@ def _console(stderr: bool = False) -> Console:
     if not console.is_terminal:
         console.width = 200
     return console
-
-
-def nearest(word: str, words: Iterable[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(word, list(words), n=1)), None)
 
 
 def error(error: TidemarkError) -> None:

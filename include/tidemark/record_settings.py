@@ -11,6 +11,7 @@ from tidemark import notation
 from tidemark.errors import ConfigurationError
 from tidemark.notation import wrong
 from tidemark.sections import Duration, Section, Surroundings, wrong_at
+from tidemark.suggestion import nearest
 
 
 class OnError(StrEnum):
@@ -91,7 +92,7 @@ class JsonDecode(Section):
         known = _fields(info.data["record_schema"]) if "record_schema" in info.data else {}
         for field in tombstones if known else ():
             if field not in known:
-                close = notation.nearest(field, known)
+                close = nearest(field, known)
                 raise wrong(" ".join(f"names {field}, which is not in the schema; {close}".split()).rstrip(";"))
         return tombstones
 
@@ -181,7 +182,7 @@ def check_field(event_time: EventTime, decode: JsonDecode | RawDecode) -> None:
     types = decode.field_types()
     kind = types.get(event_time.field)
     if kind is None:
-        close = notation.nearest(event_time.field, types)
+        close = nearest(event_time.field, types)
         raise wrong_at("field", " ".join(f"is not in the schema; {close} allowed: {', '.join(types)}".split()))
     if not kind.startswith(("timestamp", "date", "string", "int")):
         raise wrong_at("field", f"is {kind} in the schema; a time is a date-time, a date, text or a whole number")

@@ -23,6 +23,7 @@ from tidemark.notation import wrong
 from tidemark.objectstore import is_s3
 from tidemark.record_settings import JsonDecode, RawDecode
 from tidemark.sections import Name, Section, Surroundings, wrong_at
+from tidemark.suggestion import nearest
 
 PLACE_COLUMNS = ("_topic", "_partition", "_offset")  # of a record in Kafka: never null, and unique together
 KAFKA_TIMESTAMP = "_timestamp"
@@ -239,7 +240,7 @@ class PostgresSinkConfig(Section):
         never_null = {*PLACE_COLUMNS, *decode.never_null()}
         for column in self.key:
             if column not in {*types, *PLACE_COLUMNS}:
-                close = notation.nearest(column, types)
+                close = nearest(column, types)
                 return " ".join(f"has no column {column} for its key; {close} allowed: {_listed(types)}".split())
             if column not in never_null:
                 return f"may not have {column} in its key: it can be null; say NOT NULL, or list it under required"

@@ -94,7 +94,7 @@ def test_a_kafka_connection_that_cannot_be_used_is_refused_without_its_password(
 def test_a_topic_that_is_not_there(world: World) -> None:
     world.write_pipeline(topics=[world.topic[:-1]])
     done = within(PROMPTLY, world, "run", "demo")
-    told(done, 2, f"topic {world.topic[:-1]} does not exist; did you mean {world.topic}?", "source.kafka.topics")
+    told(done, 2, f'topic {world.topic[:-1]} does not exist; did you mean "{world.topic}"?', "source.kafka.topics")
     untouched(world)
 
 
@@ -195,7 +195,7 @@ def test_names_that_do_not_exist(world: World, words: tuple[str, ...], said: str
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("rum", "demo"), "no such command 'rum'; did you mean 'run'?"),
+        (("rum", "demo"), 'no such command "rum"; did you mean "run"?'),
         (("plan",), "Missing argument 'PIPELINE'"),
         (("plan", "demo", "--untill", "2024-01-01"), "--until"),
         (("plan", "demo", "--until", "yesterday"), "'yesterday' does not match the formats"),

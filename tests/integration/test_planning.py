@@ -312,7 +312,7 @@ def test_a_missing_topic_is_named_with_the_nearest_that_exists(world: World) -> 
     world.write_pipeline(topics=[world.topic, f"{world.topic}x"])
     done = world.here("plan", "demo")
     assert done.exit_code == 2
-    assert f"topic {world.topic}x does not exist; did you mean {world.topic}?" in done.stderr
+    assert f'topic {world.topic}x does not exist; did you mean "{world.topic}"?' in done.stderr
     assert world.chain() == []
 
 
