@@ -77,6 +77,18 @@ def test_a_plan_says_which_transaction_holds_it_back_and_since_when_and_stores_i
     assert sorted(world.exact()) == [(world.topic, 0, offset) for offset in (0, 1, 3, 4)] + [(world.topic, 1, 0)]
 
 
+def test_the_doctor_says_an_open_transaction_as_a_plan_does(make_world: MakeWorld) -> None:
+    world = make_world(settings=GAPS)
+    with transaction(world, 0, since=datetime.now(UTC) - LONG_AGO):
+        done = world.here("doctor", "demo", "--json")
+        [warned] = [one for one in json.loads(done.stdout) if "transaction" in one["said"]]
+    assert warned["verdict"] == "warning"
+    assert warned["said"].startswith(
+        f"{world.topic}-0: an open transaction holds back 1 offset from offset 0 on, for 14 min, "
+        "by the timestamp of its first record ("
+    )
+
+
 def test_a_cut_before_the_open_transaction_is_not_held_back_by_it(make_world: MakeWorld) -> None:
     world = make_world(partitions=1, settings=GAPS)
     noon = datetime(2024, 3, 1, 12, tzinfo=UTC)

@@ -1,6 +1,7 @@
 """Kafka as one pipeline sees it: the connection, the topics, the right to read them."""
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 
 from tidemark.connections import kafka_connection
 from tidemark.doctor.finding import TIMEOUT_S, Check, Finding, failed, ok, warning
@@ -35,7 +36,11 @@ def source(name: str, pipeline: Pipeline, lookup: Lookup) -> Iterator[Finding]:
     yield from _compacted(name, pipeline, cluster)
     yield from _readable(name, cluster, marks)
     for one in cluster.open_transactions(marks).values():
-        yield warning(name, str(one), "nothing past it can be read: find the producer, and end its transaction")
+        yield warning(
+            name,
+            one.described(datetime.now(UTC)),
+            "nothing past it can be read: find the producer, and end its transaction",
+        )
 
 
 def _compacted(name: str, pipeline: Pipeline, cluster: KafkaCluster) -> Iterator[Finding]:
