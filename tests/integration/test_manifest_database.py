@@ -304,6 +304,36 @@ def test_tables_of_another_version_are_refused(database: str) -> None:
         migrate(database)
 
 
+EVERY_COMMAND_WITH_THE_DATABASE = [
+    ("plan", "demo"), ("plan", "demo", "--dry-run"), ("run", "demo"), ("retry", "demo"),
+    ("replay", "demo", "--manifest", "1"),
+    ("manifests",), ("show", "1"), ("objects", "demo"), ("lag", "demo"), ("audit", "demo"), ("where", "t", "0", "1"),
+    ("history", "demo"), ("migrate",),
+    *((*words, "--why", "a test") for words in [
+        ("accept-loss", "demo"), ("accept-topic", "demo", "--topic", "t"),
+        ("accept-truncation", "demo", "--topic", "t", "--partition", "0"), ("extend-back", "demo"),
+        ("adopt", "demo"), ("repair", "demo"),
+    ]),
+]  # fmt: skip
+
+
+def test_every_command_refuses_tables_of_another_version_and_changes_nothing(world: World) -> None:
+    world.produce(3)
+    with psycopg.connect(world.dsn, autocommit=True) as connection:
+        connection.execute("UPDATE tidemark.database SET version = 99")
+        for words in EVERY_COMMAND_WITH_THE_DATABASE:
+            done = world.here(*words)
+            assert done.exit_code == 2, (words, done.stderr)
+            assert "the tables are of version 99, this Tidemark needs 1" in done.stderr, (words, done.stderr)
+            assert "use the Tidemark that made them" in done.stderr, words
+        connection.execute("DELETE FROM tidemark.database")
+        assert "of version unknown, this Tidemark needs 1" in world.here("manifests").stderr
+        sessions = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'tidemark'"
+        assert connection.execute(sessions).fetchall() == [], "whoever is refused leaves no session behind"
+        assert connection.execute("SELECT 1 FROM tidemark.run").fetchall() == []
+    assert not world.lake.exists()
+
+
 def test_an_attempt_is_alive_while_its_session_is(database: str, chain: int) -> None:
     with ManifestDatabase(database, "reader") as reader:
         worker = ManifestDatabase(database, "worker")
