@@ -159,7 +159,7 @@ def test_secrets_are_nowhere_after_runs_in_airflow(
             world.produce(20)
             failed = demo.trigger()
             demo.fail(failed)
-        assert any("process_manifest.py" in one for one in watch.commands)
+        assert any("tidemark/spark/application.py" in one for one in watch.commands)
         assert any('"kafka_connection": "secured"' in one for one in watch.orders)
         for run in (run_id, failed):
             canaries.look("Airflow's task instances", json.dumps(airflow.task_instances(DAG, run), default=str))
