@@ -1,3 +1,5 @@
 """Tidemark copies Kafka topics into lakes in recorded micro-batches, exactly once."""
 
-__version__ = "0.1.0"
+from tidemark.version import VERSION as __version__
+
+__all__ = ["__version__"]
