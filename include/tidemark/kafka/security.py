@@ -1,7 +1,7 @@
 """Which security a Kafka connection may ask for: librdkafka's names, checked before any client starts.
 
 Tidemark plans with librdkafka and Spark reads with Java's client, and half a connection would fail in the middle of a
-run: so what the two cannot do alike is refused here, with the word to write instead. ``java_kafka.py`` translates the
+run: so what the two cannot do alike is refused here, with the word to write instead. ``kafka/java.py`` translates the
 rest.
 """
 
