@@ -39,17 +39,17 @@ python:
 	  exit 2; }
 
 setup: python
-	@"$(PYTHON)" -m sandbox.preflight
-	@"$(PYTHON)" -m sandbox.set_up
+	@"$(PYTHON)" -m sandbox.bootstrap.check_machine
+	@"$(PYTHON)" -m sandbox.bootstrap.install
 
 run: python
-	@"$(PYTHON)" -m sandbox.preflight run
-	@"$(PYTHON)" -m sandbox.set_up
+	@"$(PYTHON)" -m sandbox.bootstrap.check_machine run
+	@"$(PYTHON)" -m sandbox.bootstrap.install
 	@$(BIN)/python -m sandbox run
 
 up: python
-	@"$(PYTHON)" -m sandbox.preflight run
-	@"$(PYTHON)" -m sandbox.set_up
+	@"$(PYTHON)" -m sandbox.bootstrap.check_machine run
+	@"$(PYTHON)" -m sandbox.bootstrap.install
 	@$(BIN)/python -m sandbox up
 
 down:

@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from sandbox.postgres import Postgres
+from sandbox.services.postgres import Postgres
 from tidemark.answers import OpenTransaction
 from tidemark.kafka import KafkaCluster, Watermarks
 from tidemark.layout import RecordName

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyspark
 
 from bench.timed import MIB, Timing
-from sandbox.jars import java
+from sandbox.bootstrap.jars import java
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 NAMES = {

@@ -12,9 +12,9 @@ from typing import Any
 
 import psycopg
 
-from sandbox.airflow import Airflow
-from sandbox.airflow_api import TaskInstance
-from sandbox.processes import wait_until
+from sandbox.services.airflow import Airflow
+from sandbox.services.airflow_api import TaskInstance
+from sandbox.services.processes import wait_until
 from tests.world import World
 
 DAG = "demo"

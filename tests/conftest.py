@@ -17,11 +17,11 @@ from xdist.scheduler import LoadScopeScheduling
 
 pytest.register_assert_rewrite("tests.world", "tests.table_world", "tests.s3_world", "tests.airflow_world")
 
-from sandbox.airflow import Airflow
-from sandbox.broker import Broker
-from sandbox.postgres import Postgres, remove_home
-from sandbox.preflight import STATE
-from sandbox.s3 import S3
+from sandbox.bootstrap.checkout import STATE
+from sandbox.services.airflow import Airflow
+from sandbox.services.broker import Broker
+from sandbox.services.postgres import Postgres, remove_home
+from sandbox.services.s3 import S3
 from tests.airflow_world import AirflowWorld
 from tests.faults import figures
 from tests.s3_world import BUCKET, S3World

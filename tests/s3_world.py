@@ -10,7 +10,7 @@ import psycopg
 import pyarrow.parquet as pq
 from botocore.exceptions import ClientError
 
-from sandbox.s3 import KEY_ID, S3, SECRET
+from sandbox.services.s3 import KEY_ID, S3, SECRET
 from tests.world import Place, World
 from tidemark.manifest.database import ManifestDatabase
 

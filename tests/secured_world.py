@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 from uuid import uuid4
 
-from sandbox.secured_broker import SecuredBroker
+from sandbox.services.secured_broker import SecuredBroker
 from tests.token_endpoint import TokenEndpoint
 from tests.world import World
 from tidemark.connections import kafka_connection

@@ -11,7 +11,7 @@ from typing import Any, Self
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from sandbox.secured_broker import ISSUER
+from sandbox.services.secured_broker import ISSUER
 
 KEY_ID = "only"
 LIFETIME_S = 600

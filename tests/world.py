@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import yaml
 from click.testing import CliRunner, Result
 
-from sandbox.broker import Broker
+from sandbox.services.broker import Broker
 from tests.arrow_stage import arrow_stage
 from tests.faults import figures
 from tidemark import cli

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.postgres import Postgres
+from sandbox.services.postgres import Postgres
 from tests.sink_examples import (
     CONNECTION,
     RANGES,

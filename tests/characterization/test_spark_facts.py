@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.functions import count, lit
 
-from sandbox.broker import Broker
+from sandbox.services.broker import Broker
 from tests.world import World
 from tidemark.model import RunKind
 from tidemark.planning import Tick

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from sandbox.postgres import Postgres
-from sandbox.s3 import S3
+from sandbox.services.postgres import Postgres
+from sandbox.services.s3 import S3
 from tests.faults.figures import REACHED
 from tests.faults.lakes import BucketLake
 from tests.faults.model_world import ModelWorld, Settings

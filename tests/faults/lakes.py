@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Protocol
 
-from sandbox.s3 import S3
+from sandbox.services.s3 import S3
 from tests.s3_world import BUCKET, CONNECTION, Prefix
 
 

@@ -7,7 +7,7 @@ from typing import assert_never
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from sandbox.postgres import Postgres
+from sandbox.services.postgres import Postgres
 from tests.faults.actors import Actor, Fault
 from tests.faults.model_world import ModelWorld, Settings
 from tests.faults.oracle import Oracle, Violated

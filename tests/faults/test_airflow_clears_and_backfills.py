@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from sandbox.processes import wait_until
+from sandbox.services.processes import wait_until
 from tests.airflow_world import DAG, AirflowWorld, wake
 from tests.hours import last_hour, produce_hours
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from sandbox.processes import wait_until
+from sandbox.services.processes import wait_until
 from tests.airflow_world import DAG, AirflowWorld, Process, wake
 from tests.world import wait_stopped
 from tests.world import wake as wake_command

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from sandbox.broker import Broker
-from sandbox.preflight import STATE
+from sandbox.bootstrap.checkout import STATE
+from sandbox.services.broker import Broker
 from tests.table_world import TableWorld
 from tests.world import World, wait_stopped, wake
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from sandbox.postgres import Postgres, remove_home
+from sandbox.services.postgres import Postgres, remove_home
 from tests.world import World, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 from tidemark.manifest.migrate import migrate

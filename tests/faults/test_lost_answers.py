@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.broker import Broker
-from sandbox.postgres import Postgres
+from sandbox.services.broker import Broker
+from sandbox.services.postgres import Postgres
 from tests.faults.losing import FAULTS, Fresh, fails, finish, lose_each
 from tests.faults.proxy import Armed, Fault, Proxy
 from tests.world import World

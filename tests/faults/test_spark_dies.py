@@ -15,7 +15,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from sandbox.processes import wait_until
+from sandbox.services.processes import wait_until
 from tests.table_world import TableWorld
 from tests.world import World, wait_stopped
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg import IsolationLevel
 
-from sandbox.processes import wait_until
+from sandbox.services.processes import wait_until
 from tests.table_world import ROWS, TableWorld
 from tests.world import Place, wait_ended
 from tidemark.failpoints import FAILPOINTS

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.broker import Broker
-from sandbox.postgres import Postgres, remove_home
+from sandbox.services.broker import Broker
+from sandbox.services.postgres import Postgres, remove_home
 from tests.table_world import TableWorld
 from tests.world import wait_stopped, wake
 from tidemark.manifest.migrate import migrate

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 
-from sandbox.postgres import Postgres
+from sandbox.services.postgres import Postgres
 from tests.world import World
 from tidemark.errors import ForeignLake
 from tidemark.model import RunKind

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 
-from sandbox.postgres import Postgres
+from sandbox.services.postgres import Postgres
 from tests.table_world import TableWorld
 from tests.world import World, wait_stopped, wake
 

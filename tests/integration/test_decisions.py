@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 
-from sandbox.broker import Broker
-from sandbox.postgres import Postgres
+from sandbox.services.broker import Broker
+from sandbox.services.postgres import Postgres
 from tests.world import World, wait_stopped, wake
 from tidemark.errors import PlanRefused
 from tidemark.manifest.database import ManifestDatabase

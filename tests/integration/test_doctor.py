@@ -11,8 +11,8 @@ import psycopg
 import pytest
 import yaml
 
-from sandbox.postgres import Postgres
-from sandbox.processes import free_port
+from sandbox.services.postgres import Postgres
+from sandbox.services.processes import free_port
 from tests.table_world import TableWorld
 from tests.world import World
 

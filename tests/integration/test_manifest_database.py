@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from sandbox.postgres import Postgres
+from sandbox.services.postgres import Postgres
 from tests.world import World, wait_stopped
 from tidemark.errors import ConfigurationError, IllegalTransition, PlanRefused
 from tidemark.manifest.database import QUERIES, ManifestDatabase

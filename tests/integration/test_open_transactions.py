@@ -13,7 +13,7 @@ from uuid import uuid4
 import psycopg
 from confluent_kafka import Producer, TopicPartition
 
-from sandbox.processes import wait_until
+from sandbox.services.processes import wait_until
 from tests.world import World
 from tidemark.answers import OpenTransaction
 from tidemark.kafka import KafkaCluster, Watermarks

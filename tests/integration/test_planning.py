@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 
-from sandbox.processes import free_port, wait_until
+from sandbox.services.processes import free_port, wait_until
 from tests.arrow_stage import messages
 from tests.world import World
 from tidemark.closing import close

@@ -6,7 +6,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from sandbox.postgres import Postgres
+from sandbox.services.postgres import Postgres
 from tests.world import World
 from tidemark.errors import Blocked
 

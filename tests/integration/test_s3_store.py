@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sandbox.processes import free_port
-from sandbox.s3 import S3
+from sandbox.services.processes import free_port
+from sandbox.services.s3 import S3
 from tests.s3_world import BUCKET
 from tidemark.errors import AccessDenied, ConfigurationError, Fenced, TidemarkError, Unavailable, WorkFailed
 from tidemark.named_connections import from_environment

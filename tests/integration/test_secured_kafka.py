@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AclOperation
 
-from sandbox.authority import Authority
+from sandbox.services.authority import Authority
 from tests.secured_world import CONNECTION, USER, VARIABLE, WAYS, Secured
 from tests.world import World
 from tidemark.configuration import find

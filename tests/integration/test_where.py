@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from confluent_kafka import TopicPartition
 
-from sandbox.broker import Broker
+from sandbox.services.broker import Broker
 from tests.table_world import TableWorld
 from tests.world import World
 from tidemark.manifest.database import QUERIES

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from sandbox.processes import wait_until
+from sandbox.services.processes import wait_until
 from tests.world import World, wait_stopped
 
 pytestmark = pytest.mark.timeout(600)

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 
-from sandbox.processes import wait_until
+from sandbox.services.processes import wait_until
 from tests.arrow_stage import arrow_stage
 from tests.table_world import TableWorld
 from tests.world import World, wait_stopped, wake

@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
-from sandbox.authority import Authority
+from sandbox.services.authority import Authority
 from tidemark import certificates
 from tidemark.certificates import WrongCertificate
 

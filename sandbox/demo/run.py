@@ -11,16 +11,16 @@ import sys
 from datetime import datetime
 from typing import Any
 
-from sandbox import flights
-from sandbox.airflow import Airflow
-from sandbox.airflow_api import TaskInstance
-from sandbox.clock import Clock
-from sandbox.counting import count
+from sandbox.bootstrap.checkout import STATE
+from sandbox.bootstrap.install import TIMES
+from sandbox.demo import flights
+from sandbox.demo.report import Moment, Report
+from sandbox.demo.totals import count
 from sandbox.errors import WrongResult
-from sandbox.preflight import STATE
-from sandbox.report import Moment, Report
-from sandbox.set_up import TIMES
-from sandbox.stack import Stack
+from sandbox.services.airflow import Airflow
+from sandbox.services.airflow_api import TaskInstance
+from sandbox.services.clock import Clock
+from sandbox.services.stack import Stack
 
 PIPELINE = "flights"
 FAILPOINT = "publish.mid"

@@ -16,8 +16,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
-from sandbox.broker import QUIET, Broker
 from sandbox.errors import SandboxFailed
+from sandbox.services.broker import QUIET, Broker
 
 TOPIC = "flights"
 PARTITIONS = 4

@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 
-from sandbox.clock import Clock
-from sandbox.demo import ENVIRONMENT, show
+from sandbox.bootstrap.check_machine import holder
+from sandbox.bootstrap.checkout import CHECKOUT, STATE
+from sandbox.demo.report import Report
+from sandbox.demo.run import ENVIRONMENT, show
 from sandbox.errors import SandboxFailed
-from sandbox.preflight import CHECKOUT, STATE, holder
-from sandbox.processes import wait_until
-from sandbox.report import Report
-from sandbox.stack import Stack
+from sandbox.services.clock import Clock
+from sandbox.services.processes import wait_until
+from sandbox.services.stack import Stack
 
 LOG = STATE / "logs" / "up.log"
 READY = STATE / "up.json"

@@ -10,12 +10,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Self, TextIO
 
-from sandbox.airflow import Airflow
-from sandbox.broker import Broker
-from sandbox.clock import Clock
+from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.errors import SandboxBusy
-from sandbox.jars import CHECKOUT
-from sandbox.postgres import Postgres
+from sandbox.services.airflow import Airflow
+from sandbox.services.broker import Broker
+from sandbox.services.clock import Clock
+from sandbox.services.postgres import Postgres
 from tidemark.manifest.migrate import migrate
 
 DATABASE = "tidemark"

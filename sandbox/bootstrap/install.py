@@ -1,7 +1,8 @@
 """The set-up: `.venv` from the hashed lock, then the jars. Quick when nothing has changed.
 
-`python -m sandbox.set_up`, by the Python 3.11 of the machine, after `sandbox.preflight`; standard library only, because
-nothing is installed yet. uv does the installing; it comes from a small hashed lock of its own into `.tidemark/tools`.
+`python -m sandbox.bootstrap.install`, by the Python 3.11 of the machine, after `check_machine`; standard library only,
+because nothing is installed yet. uv does the installing; it comes from a small hashed lock of its own into
+`.tidemark/tools`.
 """
 
 import contextlib
@@ -16,7 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sandbox.preflight import CHECKOUT, STATE, holder
+from sandbox.bootstrap.check_machine import holder
+from sandbox.bootstrap.checkout import CHECKOUT, STATE
 
 VENV = CHECKOUT / ".venv"
 TOOLS = STATE / "tools"

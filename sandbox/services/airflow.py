@@ -1,7 +1,7 @@
 """A real Airflow: API server, scheduler (LocalExecutor) and DAG processor, on free ports, metadata in PostgreSQL.
 
 The three run side by side instead of below `airflow standalone`, which starts a triggerer that nothing here needs,
-takes 7 s longer, and on SIGTERM leaves its children running. Each has a guard of its own (see `sandbox/guard.py`).
+takes 7 s longer, and on SIGTERM leaves its children running. Each has a guard of its own (see `guard.py`).
 """
 
 import json
@@ -15,10 +15,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
-from sandbox.airflow_api import AirflowApi
+from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.errors import SandboxFailed
-from sandbox.jars import CHECKOUT
-from sandbox.processes import Child, free_port, wait_until
+from sandbox.services.airflow_api import AirflowApi
+from sandbox.services.processes import Child, free_port, wait_until
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor")
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Self
 from xml.sax.saxutils import quoteattr
 
+from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.errors import SandboxFailed
 
-CHECKOUT = Path(__file__).resolve().parent.parent
 LOCK = CHECKOUT / "jars" / "jars.lock"
 SETS = ("kafka", "spark")
 # Four halve the time of two and equal that of eight on 2 cores: by then the JVMs' own start is what costs.

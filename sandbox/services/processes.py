@@ -1,6 +1,6 @@
 """Child processes that never outlive us, and ports for them.
 
-Each child runs below a guard (`sandbox/guard.py`), which ends the child and everything below it when we say so, when we
+Each child runs below a guard (`guard.py`), which ends the child and everything below it when we say so, when we
 exit, and when we are killed with SIGKILL. Readiness is probed, never slept for.
 """
 

@@ -1,4 +1,4 @@
-"""What this machine must have before anything is installed: `python -m sandbox.preflight [run]`.
+"""What this machine must have before anything is installed: `python -m sandbox.bootstrap.check_machine [run]`.
 
 Runs on whatever Python there is (3.8 and later), with the standard library only. Says everything that is wrong at once,
 and what to do about it; exit status 2. With `run` it also refuses while another `make run` or `make up` is at work.
@@ -15,8 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-STATE = CHECKOUT / ".tidemark"
+from sandbox.bootstrap.checkout import CHECKOUT, STATE
+
 GIB = 1 << 30
 # Measured: .venv 2.2 GiB with its caches on the same disk as much again; services, jars and the demo's lake 0.6 GiB.
 NEEDED_FRESH = 5 * GIB

@@ -16,9 +16,9 @@ from pathlib import Path
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from sandbox.bootstrap.jars import java
 from sandbox.errors import SandboxFailed
-from sandbox.jars import java
-from sandbox.processes import Child, Service, free_port, port_answers, wait_until
+from sandbox.services.processes import Child, Service, free_port, port_answers, wait_until
 
 # Parallel GC threads and the second compiler cost more at start than they bring to one small broker on 2 cores.
 JVM = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dfile.encoding=UTF-8")

@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from sandbox.clock import Clock
-from sandbox.counting import Totals
+from sandbox.demo.totals import Totals
+from sandbox.services.clock import Clock
 
 Moment = tuple[str, float, Totals]
 

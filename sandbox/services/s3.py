@@ -11,7 +11,7 @@ from typing import Any
 
 import boto3
 
-from sandbox.processes import Child, Service, free_port, port_answers
+from sandbox.services.processes import Child, Service, free_port, port_answers
 
 KEY_ID, SECRET = "sandbox", "sandbox-secret"  # the emulator takes any
 

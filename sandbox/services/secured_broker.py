@@ -21,9 +21,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from sandbox.authority import Authority, Identity
-from sandbox.broker import Broker
-from sandbox.processes import free_port
+from sandbox.services.authority import Authority, Identity
+from sandbox.services.broker import Broker
+from sandbox.services.processes import free_port
 
 _SECURITY = "org.apache.kafka.common.security"
 _SCRAM = (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)

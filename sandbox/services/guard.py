@@ -1,6 +1,6 @@
 """Run one command and answer for everything it starts: `python guard.py GRACE SIGNAL USER COMMAND...`.
 
-Started by `sandbox.processes` as a file, with the standard library only. The guard is the *subreaper* of the command:
+Started by `processes.py` as a file, with the standard library only. The guard is the *subreaper* of the command:
 a process that loses its parent, or moves to a group or session of its own (Airflow's tasks and Spark do), still hangs
 below it. It stops the whole tree when its stdin closes, which the kernel does for it even when its parent was killed
 with SIGKILL: first SIGNAL (a number) to the command's group, GRACE seconds later SIGKILL to what is left, until nothing

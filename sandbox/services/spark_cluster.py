@@ -12,9 +12,9 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
+from sandbox.bootstrap.jars import java
 from sandbox.errors import SandboxFailed
-from sandbox.jars import java
-from sandbox.processes import Child, Service, free_port, wait_until
+from sandbox.services.processes import Child, Service, free_port, wait_until
 
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 READY_S = 240  # 4 on idle cores; 60 were too short on busy ones

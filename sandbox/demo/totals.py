@@ -5,7 +5,7 @@ from pathlib import Path
 
 import duckdb
 
-from sandbox import flights
+from sandbox.demo import flights
 
 ATTEMPTS = 5
 

@@ -22,7 +22,7 @@ import psycopg
 from psycopg import sql
 
 from sandbox.errors import SandboxFailed
-from sandbox.processes import Child, Service, free_port
+from sandbox.services.processes import Child, Service, free_port
 
 UNPRIVILEGED = "nobody"
 SUPERUSER = "sandbox"  # not tidemark: PostgreSQL looks into the schema of the user's name first, which hides mistakes

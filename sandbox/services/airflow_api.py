@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from sandbox.errors import SandboxFailed
-from sandbox.processes import wait_until
+from sandbox.services.processes import wait_until
 
 TaskInstance = dict[str, Any]
 FINAL = ("success", "failed")
