@@ -15,20 +15,22 @@ import pytest
 from pyspark.sql import SparkSession
 from xdist.scheduler import LoadScopeScheduling
 
-pytest.register_assert_rewrite("tests.world", "tests.table_world", "tests.s3_world", "tests.airflow_world")
+pytest.register_assert_rewrite(
+    "tests.worlds.world", "tests.worlds.table_world", "tests.worlds.s3_world", "tests.worlds.airflow_world"
+)
 
 from sandbox.bootstrap.checkout import STATE
 from sandbox.services.airflow import Airflow
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres, remove_home
 from sandbox.services.s3 import S3
-from tests.airflow_world import AirflowWorld
-from tests.faults import figures
-from tests.s3_world import BUCKET, S3World
-from tests.secured_world import USER, Secured, canary
-from tests.table_world import TableWorld
-from tests.token_endpoint import TokenEndpoint
-from tests.world import World
+from tests.faults import counts
+from tests.worlds.airflow_world import AirflowWorld
+from tests.worlds.s3_world import BUCKET, S3World
+from tests.worlds.secured_world import USER, Secured, canary
+from tests.worlds.table_world import TableWorld
+from tests.worlds.token_endpoint import TokenEndpoint
+from tests.worlds.world import World
 from tidemark.manifest.migrate import migrate
 from tidemark.spark.session import open_session
 
@@ -66,17 +68,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker of pytest-xdist hands its figures to the process that prints them."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output["reached"] = dict(figures.REACHED)
+        output["reached"] = dict(counts.REACHED)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """A worker that died has said nothing."""
-    figures.REACHED.update(getattr(node, "workeroutput", {}).get("reached", {}))
+    counts.REACHED.update(getattr(node, "workeroutput", {}).get("reached", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    line = figures.summary()
+    line = counts.summary()
     if line:
         terminalreporter.write_line(line)
 

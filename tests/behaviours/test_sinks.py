@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.services.postgres import Postgres
-from tests.sink_examples import (
+from tests.behaviours.sink_examples import (
     CONNECTION,
     RANGES,
     Example,

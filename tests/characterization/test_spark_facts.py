@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.functions import count, lit
 
 from sandbox.services.broker import Broker
-from tests.world import World
+from tests.worlds.world import World
 from tidemark.model import RunKind
 from tidemark.planning import Tick
 from tidemark.spark import job

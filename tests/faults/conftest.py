@@ -9,11 +9,11 @@ import pytest
 
 from sandbox.services.postgres import Postgres
 from sandbox.services.s3 import S3
-from tests.faults.figures import REACHED
+from tests.faults.checked_world import Play
+from tests.faults.counts import REACHED
 from tests.faults.lakes import BucketLake
 from tests.faults.model_world import ModelWorld, Settings
-from tests.faults.play import Play
-from tests.s3_world import CONNECTION
+from tests.worlds.s3_world import CONNECTION
 from tidemark.named_connections import variable_of
 
 MakeModelWorld = Callable[[], ModelWorld]

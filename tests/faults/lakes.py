@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sandbox.services.s3 import S3
-from tests.s3_world import BUCKET, CONNECTION, Prefix
+from tests.worlds.s3_world import BUCKET, CONNECTION, Prefix
 
 
 class Lake(Protocol):

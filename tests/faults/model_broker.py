@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from tests.arrow_stage import SCHEMA
+from tests.worlds.arrow_stage import SCHEMA
 from tidemark.answers import OpenTransaction
 from tidemark.errors import Unavailable, WorkFailed
 from tidemark.kafka import KafkaCluster, Watermarks

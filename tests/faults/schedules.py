@@ -3,8 +3,8 @@
 from pathlib import PurePath
 
 from tests.faults.actors import Fault
+from tests.faults.checked_world import Play, Schedule
 from tests.faults.oracle import Violated
-from tests.faults.play import Play, Schedule
 from tests.faults.schedules_of_lives import OF_LIVES, TRUNCATED
 from tidemark.errors import Fenced
 from tidemark.publishing import Ending

@@ -1,7 +1,7 @@
 """Schedules about lives of a topic and of the database: retention, truncation, recreation, restored copies."""
 
-from tests.faults.play import Play, Schedule
-from tests.faults.restoring import restored
+from tests.faults.checked_world import Play, Schedule
+from tests.faults.restored_database import restored
 from tidemark.errors import DatabaseBehindLake, DataLost, IllegalTransition, TopicChanged
 from tidemark.model import ManifestState
 from tidemark.publishing import Ending

@@ -13,8 +13,8 @@ from confluent_kafka import TopicPartition
 
 from sandbox.bootstrap.checkout import STATE
 from sandbox.services.broker import Broker
-from tests.table_world import TableWorld
-from tests.world import World, wait_stopped, wake
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import World, wait_stopped, wake
 
 Make = Callable[..., World]
 MakeBoth = Callable[..., TableWorld]

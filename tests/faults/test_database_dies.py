@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from sandbox.services.postgres import Postgres, remove_home
-from tests.world import World, wait_stopped, wake
+from tests.worlds.world import World, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 from tidemark.manifest.migrate import migrate
 

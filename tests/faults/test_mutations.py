@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.faults.checked_world import Play
 from tests.faults.model_broker import ModelBroker
 from tests.faults.model_world import ModelWorld
 from tests.faults.oracle import Violated
-from tests.faults.play import Play
 from tests.faults.schedules import SCHEDULES
 from tidemark import lifecycle, planner
 from tidemark.errors import Blocked

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.faults.actors import Actor, Fault
+from tests.faults.checked_world import Play
 from tests.faults.model_world import ModelWorld
-from tests.faults.play import Play
 from tests.faults.schedules import SCHEDULES
 
 MOST = 200  # operations of one process; the longest here has about 90

@@ -7,8 +7,8 @@ import pytest
 
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres, remove_home
-from tests.table_world import TableWorld
-from tests.world import wait_stopped, wake
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import wait_stopped, wake
 from tidemark.manifest.migrate import migrate
 
 POINTS = [

@@ -13,7 +13,7 @@ import yaml
 
 from sandbox.services.postgres import Postgres
 from sandbox.services.processes import free_port
-from tests.world import World
+from tests.worlds.world import World
 
 MakeWorld = Callable[..., World]
 PASSWORD = "sesame-open"

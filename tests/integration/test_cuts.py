@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from sandbox.services.postgres import Postgres
-from tests.world import World
+from tests.worlds.world import World
 from tidemark.errors import ForeignLake
 from tidemark.model import RunKind
 from tidemark.planning import Tick

@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition
 
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
-from tests.world import World, wait_stopped, wake
+from tests.worlds.world import World, wait_stopped, wake
 from tidemark.errors import PlanRefused
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.manifest.migrate import migrate

@@ -13,8 +13,8 @@ import yaml
 
 from sandbox.services.postgres import Postgres
 from sandbox.services.processes import free_port
-from tests.table_world import TableWorld
-from tests.world import World
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import World
 
 MakeTableWorld = Callable[..., TableWorld]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.sink_examples import RANGES, FilesExample, Overtaken, agree, plan_two_manifests
+from tests.behaviours.sink_examples import RANGES, FilesExample, Overtaken, agree, plan_two_manifests
 from tidemark.errors import Fenced
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.model import Receipt

@@ -12,8 +12,8 @@ from confluent_kafka import TopicPartition
 
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
-from tests.table_world import TableWorld, table_sink
-from tests.world import World
+from tests.worlds.table_world import TableWorld, table_sink
+from tests.worlds.world import World
 from tidemark.manifest.migrate import migrate
 
 Make = Callable[..., World]

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 
 from sandbox.services.postgres import Postgres
-from tests.world import World, wait_stopped
+from tests.worlds.world import World, wait_stopped
 from tidemark.errors import ConfigurationError, IllegalTransition, PlanRefused
 from tidemark.manifest.database import QUERIES, ManifestDatabase
 from tidemark.manifest.migrate import migrate

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sink_examples import RANGES, FilesExample, agree, plan_two_manifests
+from tests.behaviours.sink_examples import RANGES, FilesExample, agree, plan_two_manifests
 from tidemark.errors import SinkRefused
 from tidemark.manifest.database import ManifestDatabase
 from tidemark.sections import Surroundings

@@ -14,7 +14,7 @@ import psycopg
 from confluent_kafka import Producer, TopicPartition
 
 from sandbox.services.processes import wait_until
-from tests.world import World
+from tests.worlds.world import World
 from tidemark.answers import OpenTransaction
 from tidemark.kafka import KafkaCluster, Watermarks
 

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sandbox.services.postgres import Postgres
-from tests.world import World
+from tests.worlds.world import World
 from tidemark.errors import Blocked
 
 MakeWorld = Callable[..., World]

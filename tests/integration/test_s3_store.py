@@ -14,7 +14,7 @@ import pytest
 
 from sandbox.services.processes import free_port
 from sandbox.services.s3 import S3
-from tests.s3_world import BUCKET
+from tests.worlds.s3_world import BUCKET
 from tidemark.errors import AccessDenied, ConfigurationError, Fenced, TidemarkError, Unavailable, WorkFailed
 from tidemark.named_connections import from_environment
 from tidemark.objectstore import Move

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka.admin import AclOperation
 
 from sandbox.services.authority import Authority
-from tests.secured_world import CONNECTION, USER, VARIABLE, WAYS, Secured
-from tests.world import World
+from tests.worlds.secured_world import CONNECTION, USER, VARIABLE, WAYS, Secured
+from tests.worlds.world import World
 from tidemark.configuration import find
 from tidemark.errors import AccessDenied, ConfigurationError, TidemarkError
 

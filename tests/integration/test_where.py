@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 from confluent_kafka import TopicPartition
 
 from sandbox.services.broker import Broker
-from tests.table_world import TableWorld
-from tests.world import World
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import World
 from tidemark.manifest.database import QUERIES
 
 MakeWorld = Callable[..., World]

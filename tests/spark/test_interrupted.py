@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from sandbox.services.processes import wait_until
-from tests.world import World, wait_stopped
+from tests.worlds.world import World, wait_stopped
 
 pytestmark = pytest.mark.timeout(600)
 

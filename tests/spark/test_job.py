@@ -17,9 +17,9 @@ from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 
 from sandbox.services.processes import wait_until
-from tests.arrow_stage import arrow_stage
-from tests.table_world import TableWorld
-from tests.world import World, wait_stopped, wake
+from tests.worlds.arrow_stage import arrow_stage
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import World, wait_stopped, wake
 from tidemark.errors import UndecodableRecord, WorkFailed
 from tidemark.lifecycle import Ending
 from tidemark.model import Order, PublishedObject, Receipt, RunKind

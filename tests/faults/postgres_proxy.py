@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
-from tests.faults import figures
+from tests.faults import counts
 
 COPY_BEGINS = b"G"  # the server waits for rows now, and is ready for a query only after them
 
@@ -48,7 +48,7 @@ class Armed:
         if self.met < self.at:
             return False
         self.struck = "; ".join([*transaction, sql])
-        figures.REACHED[figures.HIT] += 1
+        counts.REACHED[counts.HIT] += 1
         return True
 
 

@@ -9,8 +9,8 @@ from unittest import mock
 from uuid import uuid4
 
 from sandbox.services.secured_broker import SecuredBroker
-from tests.token_endpoint import TokenEndpoint
-from tests.world import World
+from tests.worlds.token_endpoint import TokenEndpoint
+from tests.worlds.world import World
 from tidemark.connections import kafka_connection
 from tidemark.kafka import KafkaCluster
 from tidemark.pipeline import Pipeline

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from tests.world import KEYS, Place, World
+from tests.worlds.world import KEYS, Place, World
 
 TABLE_SCHEMA = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING, k BIGINT NOT NULL"
 ROWS = "SELECT k, n, _topic, _partition, _offset FROM public.latest WHERE NOT _deleted"

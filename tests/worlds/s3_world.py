@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from botocore.exceptions import ClientError
 
 from sandbox.services.s3 import KEY_ID, S3, SECRET
-from tests.world import Place, World
+from tests.worlds.world import Place, World
 from tidemark.manifest.database import ManifestDatabase
 
 BUCKET = "lake"

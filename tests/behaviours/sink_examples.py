@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from psycopg.rows import dict_row
 
-from tests.s3_world import BUCKET, Prefix
+from tests.worlds.s3_world import BUCKET, Prefix
 from tidemark.batch import BatchProcessor
 from tidemark.decoders.raw import HEADERS
 from tidemark.errors import Fenced

@@ -25,8 +25,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from sandbox.services.broker import Broker
-from tests.arrow_stage import arrow_stage
-from tests.faults import figures
+from tests.faults import counts
+from tests.worlds.arrow_stage import arrow_stage
 from tidemark import cli
 from tidemark.configuration import find
 from tidemark.connections import kafka_connection
@@ -160,7 +160,7 @@ class World:
         self, *words: str, failpoint: str = "", spark: bool = False, env: dict[str, str] | None = None, **popen: Any
     ) -> subprocess.Popen[str]:
         armed = {"TIDEMARK_FAILPOINT": failpoint} if failpoint else {}
-        module = "tidemark.cli" if spark else "tests.command"
+        module = "tidemark.cli" if spark else "tests.worlds.command_without_spark"
         process = subprocess.Popen(
             [sys.executable, "-m", module, *words],
             env=self.environment(**armed, **(env or {})),
@@ -181,7 +181,7 @@ class World:
             process.communicate()
         for database in self.opened:
             database.close()
-        figures.REACHED[figures.HIT] += len(list(self.folder.glob("**/_failpoints/*")))  # what has acted
+        counts.REACHED[counts.HIT] += len(list(self.folder.glob("**/_failpoints/*")))  # what has acted
         self.broker.delete_topic(self.topic)
 
     def here(self, *words: str) -> Result:

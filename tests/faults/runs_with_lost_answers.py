@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from tests.faults.proxy import Armed, Fault, Proxy
-from tests.world import World
+from tests.faults.postgres_proxy import Armed, Fault, Proxy
+from tests.worlds.world import World
 
 Fresh = Callable[[], AbstractContextManager[World]]
 FAULTS = pytest.mark.parametrize("fault", Fault)

@@ -15,7 +15,7 @@ import psycopg
 from sandbox.services.airflow import Airflow
 from sandbox.services.airflow_api import TaskInstance
 from sandbox.services.processes import wait_until
-from tests.world import World
+from tests.worlds.world import World
 
 DAG = "demo"
 LAUNCHER = "org.apache.spark.launcher.Main"  # a JVM of its own that writes the command line of the real one

@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, datetime, timedelta
 
-from tests.world import EPOCH, World
+from tests.worlds.world import EPOCH, World
 
 
 def last_hour() -> datetime:

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from tests.faults.actors import Actor
+from tests.faults.end_of_schedule import settle
 from tests.faults.model_world import ModelWorld
 from tests.faults.oracle import Oracle, Violated
-from tests.faults.settling import settle
 from tidemark.errors import TidemarkError
 
 Schedule = Callable[["Play"], None]

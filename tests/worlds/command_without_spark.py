@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tests.arrow_stage import arrow_stage
+from tests.worlds.arrow_stage import arrow_stage
 from tidemark import cli
 from tidemark.lifecycle import Stage
 from tidemark.settings import Settings
