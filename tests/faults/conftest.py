@@ -13,10 +13,15 @@ from tests.faults.checked_world import Play
 from tests.faults.counts import REACHED
 from tests.faults.lakes import BucketLake
 from tests.faults.model_world import ModelWorld, Settings
+from tests.fixtures import plugin
 from tests.worlds.s3_world import CONNECTION
 from tidemark.named_connections import variable_of
 
 MakeModelWorld = Callable[[], ModelWorld]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    plugin.load(config)
 
 
 @pytest.fixture(scope="session")

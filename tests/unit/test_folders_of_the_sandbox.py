@@ -9,12 +9,7 @@ import pytest
 
 SANDBOX = Path(__file__).parents[2] / "sandbox"
 MAY_IMPORT = {"bootstrap": {"bootstrap", "errors"}, "services": {"services", "bootstrap", "errors"}}
-BEFORE_PACKAGES = (
-    "bootstrap/__init__.py",
-    "bootstrap/checkout.py",
-    "bootstrap/check_machine.py",
-    "bootstrap/install.py",
-)
+BEFORE_PACKAGES = ("__init__.py", "checkout.py", "check_machine.py", "install.py")
 
 
 def imported(path: Path) -> Iterator[str]:

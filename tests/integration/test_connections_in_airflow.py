@@ -1,4 +1,4 @@
-"""What Airflow knows of a pipeline's connections stands in the environment while Spark is started, and not after."""
+"""Connections mean the same to Airflow and to us, and stand in the environment only while Spark is started."""
 
 import importlib
 import json
@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.test_connections import pipeline
+from tests.unit.test_connections import FORMS, VARIABLE, pipeline
 from tidemark.configuration import load
+from tidemark.named_connections import from_environment
 
 BOTH = """pipeline: prices
 source:
@@ -52,3 +53,18 @@ def test_a_pipeline_that_names_no_connection_changes_nothing(lookup: Any, tmp_pa
     before = dict(os.environ)
     with lookup.in_environment(pipeline(tmp_path, "bootstrap_servers: 'a:9092'")):
         assert dict(os.environ) == before
+
+
+def test_a_connection_means_here_what_it_means_in_airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))  # importing Airflow writes a configuration there
+    connections = pytest.importorskip("airflow.models.connection")
+    for text, _, _ in FORMS:
+        of_airflow = connections.Connection
+        theirs = of_airflow.from_json(text) if text[0] == "{" else of_airflow(uri=text)
+        monkeypatch.setenv(VARIABLE, text)
+        ours = from_environment("kafka_default") or {}
+        assert (ours.get("host") or None) == (theirs.host or None), text
+        assert int(ours.get("port") or 0) == (theirs.port or 0), text
+        assert {key: str(one) for key, one in ours["extra"].items()} == {
+            key: str(one) for key, one in theirs.extra_dejson.items()
+        }, text
