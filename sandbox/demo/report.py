@@ -72,7 +72,7 @@ class Report:
             for name, second, now in moments
         ]
         columns = ["when", "at", "files", "rows", "distinct", "UA", "EWR"]
-        self.table("The lake, counted by DuckDB over a listing of its files", columns, rows)
+        self.table("The lake, counted by DuckDB over its files", columns, rows)
 
     def checks(self, totals: Totals) -> None:
         """Found against published, one line for each total."""

@@ -15,7 +15,7 @@ from sandbox.bootstrap.checkout import STATE
 from sandbox.bootstrap.install import TIMES
 from sandbox.demo import flights
 from sandbox.demo.report import Moment, Report
-from sandbox.demo.totals import count
+from sandbox.demo.totals import Totals, count, listed
 from sandbox.errors import WrongResult
 from sandbox.services.airflow import Airflow
 from sandbox.services.airflow_api import TaskInstance
@@ -63,6 +63,7 @@ class Demo:
         self.killed_before = CLAIM.exists()
         self._said = ""
         self._finished = 0
+        self._slices = 0
 
     def load(self) -> None:
         """Put the flights into Kafka while Airflow is starting."""
@@ -72,7 +73,7 @@ class Demo:
         self.report.say(
             f"{sent:,} flights sent to {here}" if sent else f"all {flights.FLIGHTS:,} flights are in {here} already"
         )
-        self._note("before the run")
+        self._note("before the run", self._listed())
 
     def process(self) -> None:
         """Trigger the DAG and follow it to its end; ``WrongResult`` if that is not success."""
@@ -85,7 +86,7 @@ class Demo:
         self._finish_what_was_interrupted(airflow)
         run_id = airflow.trigger(PIPELINE)
         state = self._follow(airflow, run_id, "the DAG is running")
-        self._note("after the run")
+        self._note("after the run", self._listed())
         if state != "success":
             what = f"the DAG run ended as {state}\n{_last_words(airflow, run_id)}"
             raise WrongResult(what, next_step="read the log above")
@@ -132,8 +133,14 @@ class Demo:
                 "the result is wrong: " + "; ".join(wrong), next_step="tidemark audit flights; make clean"
             )
 
-    def _note(self, when: str) -> None:
-        totals = count(self.lake)
+    def _listed(self) -> Totals:
+        return count(lambda: listed(self.lake))
+
+    def _published(self) -> Totals:
+        """Slices and rows of one answer: asked for one after the other they may be of two moments."""
+        return count(lambda: [one["path"] for one in json.loads(self._tidemark("objects", PIPELINE, "--json"))])
+
+    def _note(self, when: str, totals: Totals) -> None:
         self.moments.append((when, self.stack.clock.elapsed, totals))
         self.report.say(f"  {when}: {totals.rows:,} flights in {totals.files:,} files, {totals.distinct:,} distinct")
         if totals.distinct != totals.rows:
@@ -149,11 +156,14 @@ class Demo:
         if CLAIM.exists() and not self.killed_before:
             self.killed_before = True
             self.report.say("a slice was killed (SIGKILL) in the middle of publishing; Airflow will retry it")
-            self._note("right after the kill")
+            self._note("right after the kill", self._listed())
         finished = sum(one["task_id"] == "process" and one["state"] == "success" for one in tasks)
         if finished > self._finished:
             self._finished = finished
-            self._note(f"{finished} slice{'s' if finished > 1 else ''} published")
+            published = self._published()
+            if published.slices > self._slices:
+                self._slices = published.slices
+                self._note(f"{published.slices} slice{'s' if published.slices > 1 else ''} published", published)
 
     def _say_how_it_was_retried(self, tasks: list[TaskInstance]) -> None:
         slices = [one for one in tasks if one["task_id"] == "process" and one["map_index"] >= 0]

@@ -1,5 +1,6 @@
-"""The lake as an engine sees it that knows nothing of Tidemark: DuckDB over a listing of the Parquet files."""
+"""The lake as an engine sees it that knows nothing of Tidemark: DuckDB over Parquet files."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ class Totals:
     files: int = 0
     rows: int = 0
     distinct: int = 0
+    slices: int = 0
     carriers: dict[str, int] = field(default_factory=dict)
     origins: dict[str, int] = field(default_factory=dict)
 
@@ -36,11 +38,16 @@ class Totals:
         return [f"{what}: {found:,}, published {right:,}" for what, found, right in self.checks if found != right]
 
 
-def count(lake: Path) -> Totals:
-    """Count what a listing shows now; while a publish runs this may be a part of it."""
+def listed(lake: Path) -> list[str]:
+    """Every file that a listing of the folders shows; while a publish runs this may be a part of a slice."""
+    return sorted(str(path) for path in (lake / "raw" / flights.TOPIC).glob("**/*.parquet"))
+
+
+def count(files: Callable[[], Sequence[str]]) -> Totals:
+    """Count the rows of the files, and the slices they come from; asks for the files again when one of them is gone."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return _count(lake)
+            return _count(files())
         except duckdb.IOException:
             # A file of a fenced attempt was removed between the listing and the reading of it.
             if attempt == ATTEMPTS:
@@ -51,18 +58,20 @@ def count(lake: Path) -> Totals:
     raise AssertionError("unreachable")
 
 
-def _count(lake: Path) -> Totals:
-    files = sorted(str(path) for path in (lake / "raw" / flights.TOPIC).glob("**/*.parquet"))
+def _count(files: Sequence[str]) -> Totals:
     if not files:
         return Totals()
     with duckdb.connect() as connection:
         connection.execute(
-            "CREATE TABLE found AS SELECT _topic, _partition, _offset, carrier, origin "
+            "CREATE TABLE found AS SELECT _topic, _partition, _offset, _manifest_id, carrier, origin "
             "FROM read_parquet($files, hive_partitioning = false)",
-            {"files": files},
+            {"files": list(files)},
         )
-        one = connection.execute("SELECT count(*), count(DISTINCT (_topic, _partition, _offset)) FROM found").fetchone()
-        assert one is not None
+        counts = connection.execute(
+            "SELECT count(*), count(DISTINCT (_topic, _partition, _offset)), count(DISTINCT _manifest_id) FROM found"
+        ).fetchone()
+        assert counts is not None
+        rows, distinct, slices = counts
         carriers = connection.execute("SELECT carrier, count(*) FROM found GROUP BY carrier").fetchall()
         origins = connection.execute("SELECT origin, count(*) FROM found GROUP BY origin").fetchall()
-    return Totals(len(files), one[0], one[1], dict(carriers), dict(origins))
+    return Totals(len(files), rows, distinct, slices, dict(carriers), dict(origins))
