@@ -15,8 +15,9 @@ from tests.faults import counts
 
 pytest.register_assert_rewrite("tests.worlds")
 
-GUARANTEES = Path(__file__).parents[1] / "docs" / "guarantees.md"
-NAMED = frozenset(re.findall(r"`(tests/[\w/]+\.py::test_\w+)`", GUARANTEES.read_text()))
+DOCS = Path(__file__).parents[1] / "docs"
+PROMISES = "".join((DOCS / name).read_text() for name in ("guarantees.md", "invariants.md"))
+NAMED = frozenset(re.findall(r"`(tests/[\w/]+\.py::test_\w+)`", PROMISES))
 
 
 def pytest_configure() -> None:
@@ -26,7 +27,7 @@ def pytest_configure() -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """``make test-faults`` runs these folders, what the guarantees name, and what is exhaustive anywhere."""
+    """``make test-faults`` runs these folders, what the two documents name, and what is exhaustive anywhere."""
     if item.path.parent.name in ("faults", "characterization") or item.nodeid.partition("[")[0] in NAMED:
         item.add_marker(pytest.mark.fault)
 

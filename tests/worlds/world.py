@@ -1,6 +1,6 @@
 """A pipeline of its own for one test: topic, manifest database, lake; and what its readers see.
 
-The oracle of ``invariants.md``: whatever happened, the exact reader returns each manifest whole or not at all, never a
+As docs/invariants.md says: whatever happened, the exact reader returns each manifest whole or not at all, never a
 record twice, and in the end what a run without faults returns.
 """
 
