@@ -1,4 +1,4 @@
-"""One schedule at play: a world, the oracle that looks after every step, and the words schedules are written in."""
+"""A world with the oracle that looks after every step, and the words schedules are written in."""
 
 from collections.abc import Callable
 
@@ -8,11 +8,11 @@ from tests.faults.model_world import ModelWorld
 from tests.faults.oracle import Oracle, Violated
 from tidemark.errors import TidemarkError
 
-Schedule = Callable[["Play"], None]
+Schedule = Callable[["CheckedWorld"], None]
 
 
-class Play:
-    """One world with its oracle, which looks after every step: ``play(world.finish(actor))``."""
+class CheckedWorld:
+    """One world with its oracle, which looks after every step: ``checked(world.finish(actor))``."""
 
     def __init__(self, world: ModelWorld) -> None:
         self.world = world
