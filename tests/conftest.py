@@ -12,6 +12,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.faults import counts
+from tests.fixtures.modules import needs_airflow
 
 pytest.register_assert_rewrite("tests.worlds")
 
@@ -33,11 +34,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 class ByModule(LoadScopeScheduling):
-    """A module's tests run in one worker, and all that need Airflow in the same one: two of it fill two cores."""
+    """A module's tests run in one worker, and all that need Airflow in the same one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        module = nodeid.partition("::")[0]
-        return "airflow" if "airflow" in module or "/e2e/" in module else module
+        return "airflow" if needs_airflow(nodeid) else nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModule | None:
