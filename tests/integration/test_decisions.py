@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 
-from sandbox.broker import Broker
-from sandbox.postgres import Postgres
-from tests.world import World, wait_stopped, wake
+from sandbox.services.broker import Broker
+from sandbox.services.postgres import Postgres
+from tests.worlds.world import World, wait_stopped, wake
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
 from tidemark.errors import PlanRefused

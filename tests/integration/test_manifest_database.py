@@ -13,8 +13,8 @@ import psycopg
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from sandbox.postgres import Postgres
-from tests.world import World, wait_stopped
+from sandbox.services.postgres import Postgres
+from tests.worlds.world import World, wait_stopped
 from tidemark.database.client import QUERIES, ManifestDatabase
 from tidemark.database.migrate import migrate
 from tidemark.errors import ConfigurationError, IllegalTransition, PlanRefused

@@ -13,8 +13,8 @@ from uuid import uuid4
 import psycopg
 from confluent_kafka import Producer, TopicPartition
 
-from sandbox.processes import wait_until
-from tests.world import World
+from sandbox.services.processes import wait_until
+from tests.worlds.world import World
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.partitions import Bounds, OpenTransaction
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from sandbox.postgres import Postgres
-from tests.world import World
+from sandbox.services.postgres import Postgres
+from tests.worlds.world import World
 from tidemark.errors import Blocked
 
 MakeWorld = Callable[..., World]

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from sandbox.postgres import Postgres
 from sandbox.set_up import TOOLS
 from tests.world import World
-from tidemark.model import Order, Receipt
+
+from tidemark.order import Order
+from tidemark.receipt import Receipt
 from tidemark.spark.session import spark_configuration
 from tidemark.spark.submitted import read_receipt, write_order
 
