@@ -95,7 +95,7 @@ def planner_overtaken(checked: CheckedWorld) -> None:
     world = checked.world
     world.produce(5)
     older = world.plan()
-    while not older.life.at.startswith("kafka offsets") and not older.life.at.startswith("kafka watermarks"):
+    while not older.life.at.startswith("kafka offsets") and not older.life.at.startswith("kafka bounds"):
         checked(world.step(older, operations=1))
     checked(world.step(older, operations=1))
     world.produce(5)

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sandbox.postgres import Postgres
-from sandbox.set_up import TOOLS
-from tests.world import World
 
+from sandbox.bootstrap.install import TOOLS
+from sandbox.services.postgres import Postgres
+from tests.worlds.world import World
 from tidemark.order import Order
 from tidemark.receipt import Receipt
 from tidemark.spark.session import spark_configuration
