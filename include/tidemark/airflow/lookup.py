@@ -11,10 +11,10 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from tidemark.connections import variable_of
 from tidemark.database.client import ManifestDatabase
+from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.pipeline.settings import Pipeline
-from tidemark.settings import Settings
 
 
 def _connection(conn_id: str) -> Connection | None:
@@ -85,7 +85,7 @@ def opened(pipeline: Pipeline, task: Any) -> Iterator[Context]:
     """What the verbs of a pipeline need, acting as this task instance; ``task`` is Airflow's context of it."""
     instance = task["ti"]
     actor = f"airflow {instance.dag_id} {instance.run_id} {instance.task_id} try {instance.try_number}"
-    with ManifestDatabase(Settings.from_environment().database(), actor) as database:
+    with ManifestDatabase(Environment.from_variables().database(), actor) as database:
         context = open_context(pipeline, database, airflow_lookup)
         for warning in context.source.warnings():
             print(f"warning: {warning}")

@@ -13,13 +13,13 @@ from airflow.sdk.exceptions import AirflowException
 
 from tidemark.airflow.lookup import in_environment, opened, spark_master
 from tidemark.airflow.verdict import airflow_verdict
+from tidemark.environment import Environment
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle.attempt import process as process_manifest
 from tidemark.lifecycle.publish import Outcome
 from tidemark.order import Order
 from tidemark.pipeline.settings import Pipeline
 from tidemark.receipt import Receipt
-from tidemark.settings import Settings
 from tidemark.spark.session import check_master, spark_configuration
 from tidemark.spark.shipped import is_local, package_zip
 from tidemark.spark.submitted import read_receipt, remove_order, write_order
@@ -39,7 +39,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
     template_fields = ("manifest_id", *SparkSubmitOperator.template_fields)
 
     def __init__(self, *, pipeline: Pipeline, manifest_id: int, conn_id: str = "spark_default", **kwargs: Any) -> None:
-        ours = spark_configuration(Settings.from_environment().spark_jars)
+        ours = spark_configuration(Environment.from_variables().spark_jars)
         settings = {**ours, **QUIET, **pipeline.spark.conf}
         super().__init__(application=str(APPLICATION), conn_id=conn_id, conf=settings, durable=False, **kwargs)
         self.pipeline = pipeline
@@ -62,15 +62,15 @@ class ProcessManifestOperator(SparkSubmitOperator):
         self.conf = {"spark.pyspark.driver.python": sys.executable, **(self.conf or {})}
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if not is_local(master):
-            self.py_files = str(package_zip(Settings.from_environment().home))
+            self.py_files = str(package_zip(Environment.from_variables().home))
 
     def _asked_to_replay(self, context: Any) -> bool:
         cleared = context["ti"].max_tries > self.retries
         return cleared or bool(context["params"].get("replay"))
 
     def _stage(self, order: Order, context: Any) -> Receipt:
-        settings = Settings.from_environment()
-        file = write_order(order, settings.home, self._shared_folder(order))
+        environment = Environment.from_variables()
+        file = write_order(order, environment.home, self._shared_folder(order))
         self.application_args = [str(file)]
         self.name = f"tidemark {order.pipeline} manifest {order.manifest_id} attempt {order.attempt}"
         try:

@@ -7,10 +7,10 @@ import click
 
 from tidemark.cli import output
 from tidemark.cli.options import Command, json_option, opened, pipeline_argument
+from tidemark.environment import Environment
 from tidemark.lifecycle.context import Context
 from tidemark.manifest import Decision
 from tidemark.operations import adopt, decisions, repair
-from tidemark.settings import Settings
 
 DECISIONS: list[click.Command] = []
 
@@ -35,20 +35,20 @@ def _deciding(name: str) -> Callable[[Command], click.Command]:
     return decorate
 
 
-def _decide(settings: Settings, pipeline: str, as_json: bool, decide: Callable[[Context], Decision]) -> None:
+def _decide(settings: Environment, pipeline: str, as_json: bool, decide: Callable[[Context], Decision]) -> None:
     with opened(settings, pipeline) as context:
         output.decided(decide(context), as_json)
 
 
 @_deciding("accept-loss")
-def accept_loss(settings: Settings, pipeline: str, why: str, dry_run: bool, as_json: bool) -> None:
+def accept_loss(settings: Environment, pipeline: str, why: str, dry_run: bool, as_json: bool) -> None:
     """Give up offsets that Kafka dropped unread."""
     _decide(settings, pipeline, as_json, lambda one: decisions.accept_loss(one, why, dry_run=dry_run))
 
 
 @_deciding("accept-topic")
 @topic_option
-def accept_topic(settings: Settings, pipeline: str, why: str, dry_run: bool, as_json: bool, topic: str) -> None:
+def accept_topic(settings: Environment, pipeline: str, why: str, dry_run: bool, as_json: bool, topic: str) -> None:
     """Go on with a topic that was recreated, or vanished.
 
     The next plan reads the new topic from offset 0; one that is gone must leave the pipeline file too. When the same
@@ -64,7 +64,7 @@ def accept_topic(settings: Settings, pipeline: str, why: str, dry_run: bool, as_
     "--from", "start", type=click.IntRange(min=0), help="First offset to read (default: the log's end when noticed)."
 )
 def accept_truncation(
-    settings: Settings,
+    settings: Environment,
     pipeline: str,
     why: str,
     dry_run: bool,
@@ -90,7 +90,7 @@ def accept_truncation(
     help="Oldest record time to read (UTC; default: all that Kafka still has).",
 )
 def extend_back(
-    settings: Settings, pipeline: str, why: str, dry_run: bool, as_json: bool, start: datetime | None
+    settings: Environment, pipeline: str, why: str, dry_run: bool, as_json: bool, start: datetime | None
 ) -> None:
     """Plan what lies before the chains' anchors.
 
@@ -101,7 +101,7 @@ def extend_back(
 
 
 @_deciding("adopt")
-def adopt_command(settings: Settings, pipeline: str, why: str, dry_run: bool, as_json: bool) -> None:
+def adopt_command(settings: Environment, pipeline: str, why: str, dry_run: bool, as_json: bool) -> None:
     """Read a lake's records back into the database.
 
     After a restore from an older copy, or into an empty one.
@@ -110,6 +110,6 @@ def adopt_command(settings: Settings, pipeline: str, why: str, dry_run: bool, as
 
 
 @_deciding("repair")
-def repair_command(settings: Settings, pipeline: str, why: str, dry_run: bool, as_json: bool) -> None:
+def repair_command(settings: Environment, pipeline: str, why: str, dry_run: bool, as_json: bool) -> None:
     """Remove leftovers, write lost records again."""
     _decide(settings, pipeline, as_json, lambda one: repair.repair(one, why, dry_run=dry_run))

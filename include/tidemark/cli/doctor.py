@@ -12,11 +12,11 @@ from tidemark.cli.options import json_option, master_option, pipeline_names
 from tidemark.connections import Lookup, from_environment
 from tidemark.doctor import database, machine, source, targets
 from tidemark.doctor.checks import TIMEOUT_S, Check, examine
+from tidemark.environment import Environment
 from tidemark.errors import TidemarkError
 from tidemark.findings import Finding, Severity, failed, ok
 from tidemark.pipeline.loader import find, load_each
 from tidemark.pipeline.settings import Pipeline
-from tidemark.settings import Settings
 from tidemark.sources.registry import open_source
 
 STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.FAILED: "red"}
@@ -35,7 +35,7 @@ def doctor(command: click.Context, pipeline: str | None, master: str, with_airfl
 
     Without PIPELINE: all of the folder. Nothing is planned, and what is tried is taken back.
     """
-    settings: Settings = command.obj
+    settings: Environment = command.obj
     pipelines, wrong = _pipelines(settings, pipeline)
     found = [*wrong]
     for one in found:
@@ -50,7 +50,7 @@ def doctor(command: click.Context, pipeline: str | None, master: str, with_airfl
     command.exit(1 if counts[Severity.FAILED] else 0)
 
 
-def _pipelines(settings: Settings, name: str | None) -> tuple[list[Pipeline], list[Finding]]:
+def _pipelines(settings: Environment, name: str | None) -> tuple[list[Pipeline], list[Finding]]:
     """The pipelines to look at, and what is to be said of their files."""
     try:
         if name is not None:
@@ -73,7 +73,7 @@ def _of_file(file: Path, error: TidemarkError) -> Finding:
     return failed(f"pipelines: {file.name}", error.what, error.next_step)
 
 
-def _checks(settings: Settings, pipelines: list[Pipeline], master: str, with_airflow: bool) -> Iterator[Check]:
+def _checks(settings: Environment, pipelines: list[Pipeline], master: str, with_airflow: bool) -> Iterator[Check]:
     """Made one by one, so that Airflow and Spark are imported when their turn comes."""
     lookup: Lookup = from_environment
     yield from machine.checks(settings)

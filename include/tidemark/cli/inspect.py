@@ -9,11 +9,11 @@ from click.shell_completion import get_completion_class
 from tidemark.cli import output, output_records
 from tidemark.cli.options import COMPLETE, database_of, json_option, pipeline_argument, pipeline_names
 from tidemark.connections import from_environment
+from tidemark.environment import Environment
 from tidemark.errors import TidemarkError
 from tidemark.operations.locate import locate
 from tidemark.operations.peek import Wanted, peek
 from tidemark.pipeline.loader import find
-from tidemark.settings import Settings
 from tidemark.sinks.base import Sink
 from tidemark.sinks.located import Standing
 from tidemark.sinks.registry import open_sink
@@ -42,7 +42,7 @@ def where(command: click.Context, topic: str, partition: int, offset: int, pipel
     Names the manifest that covers the offset, or says why there is none: lost, not planned yet, before the anchor, or
     of another life of the topic.
     """
-    settings: Settings = command.obj
+    settings: Environment = command.obj
     with database_of(settings) as database:
         found = locate(database, topic, partition, offset, _sinks_of(settings), pipeline)
         if not found:
@@ -51,7 +51,7 @@ def where(command: click.Context, topic: str, partition: int, offset: int, pipel
     command.exit(0 if any(one.standing is Standing.HELD for one in found) else 1)
 
 
-def _sinks_of(settings: Settings) -> Callable[[str], Sequence[Sink] | str]:
+def _sinks_of(settings: Environment) -> Callable[[str], Sequence[Sink] | str]:
     def opened(name: str) -> Sequence[Sink] | str:
         try:
             pipeline = find(settings.pipelines, name)
@@ -81,7 +81,7 @@ def _unknown(topic: str, partition: int, topics: Sequence[str], pipeline: str | 
 @json_option
 @click.pass_obj
 def peek_records(
-    settings: Settings, pipeline: str, count: int, topic: str | None, partition: int | None, start: int | None,
+    settings: Environment, pipeline: str, count: int, topic: str | None, partition: int | None, start: int | None,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Decode real records and show them; write nothing.
@@ -98,7 +98,7 @@ def peek_records(
 @pipeline_argument
 @json_option
 @click.pass_obj
-def history(settings: Settings, pipeline: str, as_json: bool) -> None:
+def history(settings: Environment, pipeline: str, as_json: bool) -> None:
     """Show what people decided about a pipeline: who, when, why.
 
     Losses, topics and truncations accepted, chains extended back, lakes adopted and repaired. What happened to one

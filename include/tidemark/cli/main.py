@@ -20,6 +20,7 @@ from tidemark.cli.doctor import doctor
 from tidemark.cli.inspect import LOOKING
 from tidemark.cli.options import database_of, json_option, master_option, opened, pipeline_argument, pipeline_names
 from tidemark.database.migrate import migrate as create_tables
+from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError, Unavailable
 from tidemark.lifecycle.attempt import Stage, process
 from tidemark.lifecycle.close import close
@@ -35,7 +36,6 @@ from tidemark.order import Order
 from tidemark.pipeline.loader import find, load_each, load_or_error
 from tidemark.pipeline.settings import Pipeline, json_schema
 from tidemark.receipt import Receipt
-from tidemark.settings import Settings
 from tidemark.suggestion import nearest
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
@@ -98,11 +98,11 @@ def main(command: click.Context, pipelines: Path | None) -> None:
 
     Exit status: 0 done, 1 work failed or a difference was found, 2 wrong use or settings, 130 interrupted.
     """
-    settings = Settings.from_environment()
+    settings = Environment.from_variables()
     command.obj = replace(settings, pipelines=pipelines) if pipelines else settings
 
 
-def in_this_process(settings: Settings, master: str, conf: Mapping[str, str]) -> Stage:
+def in_this_process(settings: Environment, master: str, conf: Mapping[str, str]) -> Stage:
     """Stages in a Spark session of this process, opened with properties of the pipeline when the first order comes."""
 
     def stage(order: Order) -> Receipt:
@@ -141,7 +141,7 @@ run_key_option = click.option("--run-key", help="Name of the run; planning a nam
 @json_option
 @click.pass_obj
 def plan(
-    settings: Settings, pipeline: str, until: datetime | None, run_key: str | None, dry_run: bool, as_json: bool
+    settings: Environment, pipeline: str, until: datetime | None, run_key: str | None, dry_run: bool, as_json: bool
 ) -> None:
     """Record the next ranges of a pipeline as manifests."""
     with opened(settings, pipeline) as context:
@@ -157,7 +157,7 @@ def plan(
 @json_option
 @click.pass_obj
 def run(
-    settings: Settings, pipeline: str, until: datetime | None, run_key: str | None, master: str, as_json: bool
+    settings: Environment, pipeline: str, until: datetime | None, run_key: str | None, master: str, as_json: bool
 ) -> None:
     """Plan, process and close one run without Airflow."""
     with opened(settings, pipeline) as context:
@@ -177,7 +177,7 @@ def _views(context: Context, ids: list[int]) -> list[dict[str, Any]]:
 
 
 def _process(
-    settings: Settings,
+    settings: Environment,
     context: Context,
     manifests: list[Manifest],
     master: str,
@@ -228,7 +228,7 @@ def _several(context: Context, errors: list[TidemarkError], of: int) -> Tidemark
 @master_option
 @json_option
 @click.pass_obj
-def retry(settings: Settings, pipeline: str, manifest: int | None, master: str, as_json: bool) -> None:
+def retry(settings: Environment, pipeline: str, manifest: int | None, master: str, as_json: bool) -> None:
     """Finish what is planned, failed or abandoned."""
     with opened(settings, pipeline) as context:
         Publisher(context).sweep()
@@ -249,7 +249,7 @@ def retry(settings: Settings, pipeline: str, manifest: int | None, master: str, 
 @json_option
 @click.pass_obj
 def replay(
-    settings: Settings,
+    settings: Environment,
     pipeline: str,
     manifest: int | None,
     run_key: str | None,
@@ -280,7 +280,7 @@ def _left_out(one: Manifest) -> str:
 @click.option("--state", type=click.Choice([one.value for one in ManifestState]), help="Only those in this state.")
 @json_option
 @click.pass_obj
-def manifests(settings: Settings, pipeline: str | None, state: str | None, as_json: bool) -> None:
+def manifests(settings: Environment, pipeline: str | None, state: str | None, as_json: bool) -> None:
     """List manifests with their ranges, states and counts."""
     with database_of(settings) as database:
         states = [ManifestState(state)] if state else None
@@ -292,7 +292,7 @@ def manifests(settings: Settings, pipeline: str | None, state: str | None, as_js
 @click.argument("manifest", type=int)
 @json_option
 @click.pass_obj
-def show(settings: Settings, manifest: int, as_json: bool) -> None:
+def show(settings: Environment, manifest: int, as_json: bool) -> None:
     """Show one manifest with its attempts and history."""
     with database_of(settings) as database:
         output.shown(database, database.manifest(manifest), as_json)
@@ -303,7 +303,7 @@ def show(settings: Settings, manifest: int, as_json: bool) -> None:
 @click.option("--dead-letters", is_flag=True, help="List the dead letters instead of the data.")
 @json_option
 @click.pass_obj
-def objects(settings: Settings, pipeline: str, dead_letters: bool, as_json: bool) -> None:
+def objects(settings: Environment, pipeline: str, dead_letters: bool, as_json: bool) -> None:
     """Print the published paths: the exact reader."""
     with database_of(settings) as database:
         output.objects(database, find(settings.pipelines, pipeline), dead_letters=dead_letters, as_json=as_json)
@@ -313,7 +313,7 @@ def objects(settings: Settings, pipeline: str, dead_letters: bool, as_json: bool
 @pipeline_argument
 @json_option
 @click.pass_obj
-def lag(settings: Settings, pipeline: str, as_json: bool) -> None:
+def lag(settings: Environment, pipeline: str, as_json: bool) -> None:
     """Show how far each chain is behind Kafka."""
     with opened(settings, pipeline) as context:
         output.lag(measure_lag(context), as_json)
@@ -362,7 +362,7 @@ def schema(as_json: bool) -> None:
 @main.command()
 @json_option
 @click.pass_obj
-def migrate(settings: Settings, as_json: bool) -> None:
+def migrate(settings: Environment, as_json: bool) -> None:
     """Create Tidemark's tables; safe to repeat."""
     created = create_tables(settings.database())
     with database_of(settings) as database:

@@ -11,10 +11,10 @@ import click
 
 from tidemark.cli import output
 from tidemark.database.client import ManifestDatabase
+from tidemark.environment import Environment
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.pipeline.loader import find, pipeline_files
-from tidemark.settings import Settings
 
 COMPLETE = "_TIDEMARK_COMPLETE"  # click's name for the variable by which a shell asks
 _NAMED = re.compile(r"""^pipeline:\s*["']?([a-z][a-z0-9_-]*)""", re.MULTILINE)
@@ -30,7 +30,7 @@ def master_option(command: Command) -> Command:
     """``--master``: where Spark works."""
     return click.option(
         "--master",
-        default=lambda: Settings.from_environment().spark_master,
+        default=lambda: Environment.from_variables().spark_master,
         show_default="$TIDEMARK_SPARK_MASTER, or local[*]",
         help="Spark master to work on, such as spark://host:7077; Airflow's Spark connection is not asked.",
     )(command)
@@ -40,7 +40,7 @@ def pipeline_names(command: click.Context, parameter: click.Parameter, typed: st
     """For shells: names of pipelines that begin with what is typed. Files are not checked, and no error is shown."""
     del parameter
     given = command.find_root().params.get("pipelines")
-    folder = Path(given) if given else Settings.from_environment().pipelines
+    folder = Path(given) if given else Environment.from_variables().pipelines
     names: list[str] = []
     with suppress(OSError, TidemarkError):
         for file in pipeline_files(folder):
@@ -52,7 +52,7 @@ pipeline_argument = click.argument("pipeline", shell_complete=pipeline_names)
 
 
 @contextmanager
-def opened(settings: Settings, name: str) -> Iterator[Context]:
+def opened(settings: Environment, name: str) -> Iterator[Context]:
     """The context of a pipeline, acting as this user on the command line."""
     pipeline = find(settings.pipelines, name)
     with database_of(settings) as database:
@@ -62,6 +62,6 @@ def opened(settings: Settings, name: str) -> Iterator[Context]:
         yield context
 
 
-def database_of(settings: Settings) -> ManifestDatabase:
+def database_of(settings: Environment) -> ManifestDatabase:
     """A connection to the manifest database, acting as this user."""
     return ManifestDatabase(settings.database(), f"cli {getpass.getuser()}")

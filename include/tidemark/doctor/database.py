@@ -5,19 +5,19 @@ from collections.abc import Iterator
 from tidemark.database.health import Health, health
 from tidemark.database.migrate import VERSION
 from tidemark.doctor.checks import Check
+from tidemark.environment import Environment
 from tidemark.findings import Finding, clock, failed, ok, warning
-from tidemark.settings import Settings
 
 DURABLE = {"fsync": "on", "full_page_writes": "on"}
 NAME = "manifest database"
 
 
-def checks(settings: Settings) -> list[Check]:
-    return [Check(NAME, lambda: database(settings))]
+def checks(environment: Environment) -> list[Check]:
+    return [Check(NAME, lambda: database(environment))]
 
 
-def database(settings: Settings) -> Iterator[Finding]:
-    found = health(settings.database())
+def database(environment: Environment) -> Iterator[Finding]:
+    found = health(environment.database())
     yield ok(NAME, f"{found.place}, PostgreSQL {found.server}")
     yield from _tables(found)
     yield from _durability(found)

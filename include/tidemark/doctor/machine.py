@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tidemark.doctor.checks import Check
+from tidemark.environment import Environment
 from tidemark.findings import Finding, failed, ok, room, warning
-from tidemark.settings import Settings
 
 PYTHON = ((3, 11), (3, 14))  # as requires-python of the package, half-open
 JAVA = ("17", "21")
@@ -20,13 +20,13 @@ CONNECTOR = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13"
 JAVA_TIMEOUT_S = 10
 
 
-def checks(settings: Settings) -> list[Check]:
+def checks(environment: Environment) -> list[Check]:
     return [
         Check("python", python),
         Check("java", java, 2 * JAVA_TIMEOUT_S + 1),
         Check("pyspark", packages),
-        Check("spark jars", lambda: jars(settings.spark_jars)),
-        Check("home", lambda: room("home", settings.home)),
+        Check("spark jars", lambda: jars(environment.spark_jars)),
+        Check("home", lambda: room("home", environment.home)),
     ]
 
 

@@ -7,25 +7,25 @@ from functools import partial
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.doctor.checks import TIMEOUT_S, Check
+from tidemark.environment import Environment
 from tidemark.errors import TidemarkError
 from tidemark.findings import Finding, ok, warning
 from tidemark.lifecycle.preflight import refuse_moved, refuse_vanished
 from tidemark.pipeline.settings import Pipeline
-from tidemark.settings import Settings
 from tidemark.sinks.registry import open_sink
 from tidemark.sinks.settings import SinkSettings
 
 
-def checks(settings: Settings, pipeline: Pipeline, lookup: Lookup) -> list[Check]:
+def checks(environment: Environment, pipeline: Pipeline, lookup: Lookup) -> list[Check]:
     found = []
     for one in pipeline.sinks:
         name = f"{pipeline.name}: sink {one.name}"
-        found.append(Check(name, partial(target, name, settings, pipeline, one, lookup), 2 * TIMEOUT_S))
+        found.append(Check(name, partial(target, name, environment, pipeline, one, lookup), 2 * TIMEOUT_S))
     return found
 
 
 def target(
-    name: str, settings: Settings, pipeline: Pipeline, config: SinkSettings, lookup: Lookup
+    name: str, environment: Environment, pipeline: Pipeline, config: SinkSettings, lookup: Lookup
 ) -> Iterator[Finding]:
     sink = open_sink(pipeline.name, config, lookup)
     yield ok(name, sink.target)
@@ -33,7 +33,7 @@ def target(
     for finding in sink.rehearse(pipeline.decode.order()):
         yield replace(finding, check=name)
     try:
-        database = ManifestDatabase(settings.database(), "doctor")
+        database = ManifestDatabase(environment.database(), "doctor")
     except TidemarkError:
         yield warning(
             name, "whose it is was not compared", "mend what is said of the manifest database, then ask again"

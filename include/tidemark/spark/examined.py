@@ -16,9 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidemark.doctor.checks import Check
+from tidemark.environment import Environment
 from tidemark.findings import Finding, clock, failed, ok, warning
 from tidemark.pipeline.settings import Pipeline
-from tidemark.settings import Settings
 from tidemark.spark.executors import count
 from tidemark.spark.job import reason_of
 from tidemark.spark.probe import REST_S, Questions, look
@@ -32,12 +32,12 @@ JOB_S = 300.0  # for the whole: session, executors, job; 25 on idle cores, 200 w
 TASKS = 1000
 
 
-def checks(settings: Settings, master: str, pipelines: Sequence[Pipeline], brokers: Sequence[str]) -> list[Check]:
+def checks(environment: Environment, master: str, pipelines: Sequence[Pipeline], brokers: Sequence[str]) -> list[Check]:
     if is_local(master):
         return [Check(NAME, lambda: [ok(NAME, f"{master}: tasks run in the driver, nothing has to travel")])]
     return [
         Check(NAME, lambda: _master(master)),
-        Check("executors", lambda: executors(settings, master, pipelines, brokers), JOB_S),
+        Check("executors", lambda: executors(environment, master, pipelines, brokers), JOB_S),
     ]
 
 
@@ -47,12 +47,12 @@ def _master(master: str) -> Iterator[Finding]:
 
 
 def executors(
-    settings: Settings, master: str, pipelines: Sequence[Pipeline], brokers: Sequence[str]
+    environment: Environment, master: str, pipelines: Sequence[Pipeline], brokers: Sequence[str]
 ) -> Iterator[Finding]:
     """Start a session with the properties of the pipelines, and compare what executors have with what they need."""
     conf = {name: value for pipeline in pipelines for name, value in pipeline.spark.conf.items()}
-    log = settings.home / "_logs" / "spark.log"
-    session = open_session(master, settings.spark_jars, log, home=settings.home, conf=conf)
+    log = environment.home / "_logs" / "spark.log"
+    session = open_session(master, environment.spark_jars, log, home=environment.home, conf=conf)
     try:
         registered = _registered(session)
         if registered == 0:
