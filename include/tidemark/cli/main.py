@@ -24,7 +24,6 @@ from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError, Unavailable
 from tidemark.lifecycle.attempt import Stage, process
 from tidemark.lifecycle.close import close
-from tidemark.lifecycle.close import lag as measure_lag
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import PlannedRun, Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
@@ -32,6 +31,7 @@ from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.select import at_work, replayable, unfinished
 from tidemark.manifest import Manifest, ManifestState, RunKind
 from tidemark.operations.audit import audit as find_differences
+from tidemark.operations.lag import lag as measure_lag
 from tidemark.order import Order
 from tidemark.pipeline.loader import find, load_each, load_or_error
 from tidemark.pipeline.settings import Pipeline, json_schema

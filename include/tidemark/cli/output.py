@@ -14,12 +14,13 @@ from rich.text import Text
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TidemarkError
-from tidemark.lifecycle.close import Closing, Lag
+from tidemark.lifecycle.close import Closing
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import PlannedRun
 from tidemark.lifecycle.publish import Outcome
 from tidemark.manifest import AttemptState, Decision, Manifest, ManifestState
 from tidemark.offsets import Range
+from tidemark.operations.lag import Lag
 from tidemark.pipeline.loader import InvalidPipelines
 from tidemark.pipeline.settings import Pipeline
 from tidemark.receipt import ObjectKind
