@@ -79,14 +79,14 @@ def _checks(settings: Environment, pipelines: list[Pipeline], master: str, with_
     yield from machine.checks(settings)
     yield from database.checks(settings)
     if with_airflow:
-        from tidemark.airflow import examined as airflow
+        from tidemark.airflow import doctor as airflow
 
         yield from airflow.checks(pipelines)
         lookup = airflow.stored
     for pipeline in pipelines:
         yield from source.checks(pipeline, lookup)
         yield from targets.checks(settings, pipeline, lookup)
-    from tidemark.spark import examined as spark  # takes 1 s to import
+    from tidemark.spark import doctor as spark  # takes 1 s to import
 
     yield from spark.checks(settings, master, pipelines, _brokers(pipelines, lookup))
 

@@ -1,4 +1,4 @@
-"""Every sink's target: reachable, nobody else's, and writable, which is tried and taken back."""
+"""The target of every sink: it answers, belongs to this database, and can be written (a trial write is undone)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,17 +17,17 @@ from tidemark.sinks.settings import SinkSettings
 
 
 def checks(environment: Environment, pipeline: Pipeline, lookup: Lookup) -> list[Check]:
-    found = []
-    for one in pipeline.sinks:
-        name = f"{pipeline.name}: sink {one.name}"
-        found.append(Check(name, partial(target, name, environment, pipeline, one, lookup), 2 * TIMEOUT_S))
-    return found
+    targets = []
+    for settings in pipeline.sinks:
+        name = f"{pipeline.name}: sink {settings.name}"
+        targets.append(Check(name, partial(target, name, environment, pipeline, settings, lookup), 2 * TIMEOUT_S))
+    return targets
 
 
 def target(
-    name: str, environment: Environment, pipeline: Pipeline, config: SinkSettings, lookup: Lookup
+    name: str, environment: Environment, pipeline: Pipeline, settings: SinkSettings, lookup: Lookup
 ) -> Iterator[Finding]:
-    sink = open_sink(pipeline.name, config, lookup)
+    sink = open_sink(pipeline.name, settings, lookup)
     yield ok(name, sink.target)
     owner = sink.owner()
     for finding in sink.rehearse(pipeline.decode.order()):
@@ -36,7 +36,9 @@ def target(
         database = ManifestDatabase(environment.database(), "doctor")
     except TidemarkError:
         yield warning(
-            name, "whose it is was not compared", "mend what is said of the manifest database, then ask again"
+            name,
+            "its owner was not checked",
+            "correct what the check of the manifest database reports, then run tidemark doctor again",
         )
         return
     with database:
@@ -44,4 +46,4 @@ def target(
         refuse_vanished(pipeline.name, database, sink)
         if owner is not None:
             sink.refuse_foreign(database.id())
-    yield ok(name, "it is this manifest database's" if owner else "it belongs to nobody; the first plan claims it")
+    yield ok(name, "it belongs to this manifest database" if owner else "it has no owner yet; the first plan claims it")
