@@ -82,7 +82,9 @@ def open_session(
     """A session in this process; its JVM ends with the process, even when the process is killed.
 
     ``log``: the file for the JVM's standard error; None: it goes to ours. ``home``: the folder for the zip of our
-    package that executors get. ``conf``: properties of the pipeline file. Raises ``Unavailable`` when no master answers.
+    package that executors get. ``conf``: properties of the pipeline file.
+
+    Raises ``Unavailable`` when no master answers.
     """
     os.environ["PYSPARK_PYTHON"] = python_of_executors(conf)
     check_master(master)
