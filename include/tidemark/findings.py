@@ -48,7 +48,7 @@ def clock(check: str, owner: str, ahead: float) -> Finding:
     return warning(
         check,
         f"the clock of {owner} is {abs(ahead):,.0f} s {direction} this machine's",
-        "synchronize both clocks by NTP: cuts are times",
+        "synchronise both clocks by NTP: cuts are times",
     )
 
 
