@@ -122,7 +122,7 @@ class Child:
         self._guard.stdout.close()
 
     def wait_ready(self, ready: Callable[[], bool], *, timeout: float) -> None:
-        """Return as soon as ``ready`` is true; ``SandboxFailed``, with the end of the log, if the command ends first."""
+        """Return when ``ready`` is true. ``SandboxFailed``, with the end of the log, if the command ends first."""
         deadline = time.monotonic() + timeout
         while not ready():
             if not self.running:

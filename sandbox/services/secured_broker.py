@@ -31,7 +31,7 @@ ISSUER = "https://example.com/tokens"
 
 
 class SecuredBroker(Broker):
-    """``users``: name to password, for PLAIN and SCRAM. ``jwks``: the file with keys of tokens; None: no OAUTHBEARER."""
+    """``users``: name to password, for PLAIN and SCRAM. ``jwks``: a file with keys of tokens; None: no OAUTHBEARER."""
 
     def __init__(self, state: Path, jars: Path, users: Mapping[str, str], jwks: Path | None = None) -> None:
         super().__init__(state, jars)
@@ -65,7 +65,7 @@ class SecuredBroker(Broker):
                 future.result(timeout=30)
 
     def allow(self, topic: str, user: str, operation: AclOperation) -> None:
-        """Allow one user one operation on a topic. The broker then refuses all other requests of users for this topic."""
+        """Allow one user one operation on a topic. The broker then refuses all other requests for this topic."""
         admin = self.admin()
         binding = AclBinding(
             ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", "*", operation,
