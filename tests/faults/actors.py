@@ -1,10 +1,10 @@
-"""Processes as threads that a test lets go from one operation to the next, and that die as processes die.
+"""Actors: threads in the place of processes. A test moves each from one operation to the next, and can kill it.
 
-An actor runs a real verb with a database session and sinks of its own, one actor at a time. It may stop before every
-statement, every change of the lake and every question to Kafka, but inside a transaction only at a failpoint.
+An actor runs a real verb, with its own database session and sinks. Only one actor runs at a time. It can stop before
+every statement, every change of the lake and every question to Kafka, but inside a transaction only at a failpoint.
 
-A kill is to be as honest as SIGKILL: the session is closed, so its locks go and its transaction rolls back, and the
-lake refuses what the code's own clean-up still tries while the exception climbs. Python is alive, the process is not.
+A kill has the effects of SIGKILL: the session is closed, so PostgreSQL releases its locks and rolls back its
+transaction, and the lake refuses all changes that clean-up code tries while the exception propagates.
 """
 
 import sys
@@ -20,38 +20,40 @@ from tidemark.database.client import ManifestDatabase, Row
 from tidemark.errors import TidemarkError, Unavailable, WorkFailed
 from tidemark.storage.base import Move, ObjectStore
 
-STUCK_S = 90.0  # longer than the 60 s that a statement waits for a lock
+STUCK_S = 90.0  # longer than the 60 s for which a statement waits for a lock
 
 
 class Killed(BaseException):
-    """The process is gone; nothing catches this but the actor."""
+    """The process was killed. Only the actor catches it."""
 
 
 class Fault(StrEnum):
-    """What hits an actor at one operation."""
+    """What happens to an actor at one operation."""
 
     KILL = "kill -9 before it"
-    CUT = "its database session is ended, it lives on"  # from outside, while it stands
+    CUT = "its database session is ended, the process goes on"  # from outside, while it is stopped
     FAIL = "the outside system fails before it"
     LOSE = "done, and the answer is lost"
 
 
 class Life:
-    """How far a process may go, what will hit it, and whether it is dead; shared by all that it uses."""
+    """How far a process may go, its next fault, and whether it is dead. Its database and stores share it."""
 
     def __init__(self) -> None:
         self.dead = False
         self.at = "its begin"
         self.operations = 0
         self.to_failpoint = False
-        self.budget: int | None = None  # operations until the next stop; None: none but failpoints, or the end
+        self.budget: int | None = (
+            None  # operations until the next stop; None: it stops only at failpoints and at its end
+        )
         self.armed: tuple[Fault, int] | None = None
         self.hits: list[tuple[Fault, str]] = []
         self.turn = threading.Semaphore(0)
         self.stopped = threading.Semaphore(0)
 
     def before(self, what: str, *, may_stop: bool = True, failpoint: bool = False) -> Fault | None:
-        """Called by the actor before each operation: stops, dies, or says what goes wrong with it."""
+        """The actor calls it before each operation: it waits, raises ``Killed``, or returns the operation's fault."""
         self.check()
         self.operations += 1
         stop = failpoint and self.to_failpoint
@@ -68,7 +70,7 @@ class Life:
         return fault
 
     def park(self) -> None:
-        """Wait until the test lets it go on."""
+        """Wait until the test lets the actor go on."""
         self.stopped.release()
         self.turn.acquire()
         self.check()
@@ -89,14 +91,14 @@ class Life:
 
 
 class MortalDatabase(ManifestDatabase):
-    """A session of one process; every statement is an operation."""
+    """The database session of a process; every statement is an operation."""
 
     def __init__(self, dsn: str, actor: str, life: Life) -> None:
         super().__init__(dsn, actor)
         self._life = life
         self._depth = 0
         self._lost_commit = False
-        self.started: tuple[int, int] | None = None  # the manifest and attempt it is working on
+        self.started: tuple[int, int] | None = None  # the manifest and the attempt of its work
         self.pid = self._connection.info.backend_pid
 
     @property
@@ -141,7 +143,7 @@ class MortalDatabase(ManifestDatabase):
 
 
 class MortalStore:
-    """The lake as one process sees it; what is written here is an operation, and a dead process changes nothing."""
+    """The store of one process: the methods below are operations, and a dead process changes nothing."""
 
     def __init__(self, store: ObjectStore, life: Life) -> None:
         self._store = store
@@ -160,16 +162,16 @@ class MortalStore:
         self._change("move", staged, key, size)
 
     def move_each(self, moves: Iterable[Move], before: Callable[[], None], after: Callable[[], None]) -> None:
-        for one in moves:  # one after the other, also in a bucket: only one thread of a process is let go
+        for move in moves:  # one at a time, also in a bucket: only one thread of a process may run
             before()
-            self.move(one.staged, one.key, one.size)
+            self.move(move.staged, move.key, move.size)
             after()
 
     def sync(self, keys: Iterable[str]) -> None:
         self._change("sync", keys)
 
     def delete(self, keys: Iterable[str]) -> None:
-        for key in keys:  # one by one: a process may die between two
+        for key in keys:  # one at a time: a process may die between two
             self._change("delete", [key])
 
     def delete_folder(self, key: str) -> None:
@@ -198,12 +200,12 @@ class MortalStore:
 
 
 class Actor(threading.Thread):
-    """One process: ``verb`` is what it does, and gets the actor; it begins when it is first let go."""
+    """One process. It calls ``verb`` with itself, and begins at the first ``go``."""
 
     def __init__(self, name: str, verb: Callable[["Actor"], object], *, plans: bool = False) -> None:
         super().__init__(name=name, daemon=True)
         self.verb = verb
-        self.plans = plans  # takes the planning lock of the pipeline
+        self.plans = plans  # whether it takes the planning lock of the pipeline
         self.life = Life()
         self.database: MortalDatabase | None = None
         self.ended = False
@@ -221,7 +223,7 @@ class Actor(threading.Thread):
             self.life.dead = True
         except TidemarkError as error:
             self.error = error
-        except BaseException as defect:  # whatever else comes out of a verb is a defect, and the test says so
+        except BaseException as defect:  # any other exception of a verb is a bug, and fails the test
             self.defect = defect
         finally:
             if self.database is not None:
@@ -231,22 +233,22 @@ class Actor(threading.Thread):
 
     @property
     def at_work(self) -> tuple[int, int] | None:
-        """The manifest and the number of its attempt, once it has one and until it ends."""
+        """The manifest and the attempt of its work, from the start of the attempt until it ends."""
         return None if self.ended or self.database is None else self.database.started
 
     @property
     def holds_lock(self) -> bool:
-        """Whether it stands inside a transaction, where others would wait for it."""
+        """Whether it is inside a transaction, whose locks others would wait for."""
         return not self.ended and self.database is not None and self.database.in_transaction
 
     def go(self, *, to_failpoint: bool = False, operations: int | None = None) -> None:
-        """To the next failpoint, for some operations, or (with neither) to its end; returns when it has stopped."""
+        """Let it go to the next failpoint, for some operations, or to its end. Returns when it has stopped."""
         self.life.to_failpoint = to_failpoint
         self.life.budget = operations
         self._let_go()
 
     def kill(self) -> None:
-        """SIGKILL where it stands."""
+        """Kill it where it has stopped."""
         self.life.dead = True
         self.life.hits.append((Fault.KILL, self.life.at))
         if self.database is not None:
@@ -262,7 +264,7 @@ class Actor(threading.Thread):
 
 
 def notice(what: str) -> None:
-    """For outside systems that all processes share: an operation of the actor that asks, if it is one."""
+    """Counts a question to an outside system as an operation, when an actor asks it."""
     actor = threading.current_thread()
     if isinstance(actor, Actor) and actor.life.before(what) in (Fault.FAIL, Fault.LOSE):
         raise Unavailable(f"no answer to {what}", next_step="this is a fault of the test")
@@ -278,14 +280,14 @@ def _failpoint(name: str) -> None:
 
 @contextmanager
 def actors_stop_at_failpoints() -> Iterator[None]:
-    """Every module of ours that has failpoints passes them on to its actor while the block runs.
+    """While the block runs, failpoints of all our modules act on the actor that reaches them.
 
-    A patch, since the real action of a failpoint hits the whole process, and all actors share this one.
+    This needs a patch: a real failpoint acts on the whole process, and all actors share this process.
     """
     real = failpoints.failpoint
     ours = [module for name, module in sys.modules.items() if name.startswith(("tidemark.", "tests."))]
     with ExitStack() as stack:
-        for one in ours:
-            if getattr(one, "failpoint", None) is real:
-                stack.enter_context(mock.patch.object(one, "failpoint", _failpoint))
+        for module in ours:
+            if getattr(module, "failpoint", None) is real:
+                stack.enter_context(mock.patch.object(module, "failpoint", _failpoint))
         yield

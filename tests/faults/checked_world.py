@@ -1,4 +1,4 @@
-"""A world with the oracle that looks after every step, and the words schedules are written in."""
+"""A world whose oracle checks it after every step, and the methods that schedules are written with."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ Schedule = Callable[["CheckedWorld"], None]
 
 
 class CheckedWorld:
-    """One world with its oracle, which looks after every step: ``checked(world.finish(actor))``."""
+    """A world and its oracle, which checks after every step: ``checked(world.finish(actor))``."""
 
     def __init__(self, world: ModelWorld) -> None:
         self.world = world
@@ -22,12 +22,12 @@ class CheckedWorld:
         self.oracle.check()
 
     def end(self, actor: Actor) -> Actor:
-        """To its end, whatever that is."""
+        """Let the actor run to its end, good or bad."""
         self(self.world.finish(actor))
         return actor
 
     def well(self, actor: Actor) -> Actor:
-        """To its end, which must be good."""
+        """Let the actor run to its end, which must have no error."""
         assert self.end(actor).error is None, actor.error
         return actor
 
@@ -40,13 +40,13 @@ class CheckedWorld:
         settle(self.world, self.oracle, wake=wake, restored=after_restore)
 
     def planned(self, records: int = 5) -> None:
-        """Records of both partitions, planned and not done."""
+        """Produce records in both partitions and plan them."""
         self.world.produce(records)
         self.world.produce(records, partition=1, bad=True)
         self.well(self.world.plan())
 
     def run(self) -> None:
-        """Plan up to now and do it all."""
+        """Plan up to now and process all that was planned."""
         planner = self.well(self.world.plan())
         for manifest in getattr(planner.result, "manifests", ()):
             self.well(self.world.process(manifest))

@@ -1,4 +1,4 @@
-"""The command line with Spark told to run slow tasks twice, as somebody's cluster may have it by default."""
+"""The command line with Spark's speculation, which runs slow tasks twice; a cluster may have it by default."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A world for each schedule, and the counts of what happened in those that must be well."""
+"""A world for each schedule, and counts of what happened in schedules that must succeed."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from sandbox.services.s3 import S3
 from tests.faults.checked_world import CheckedWorld
 from tests.faults.counts import REACHED
 from tests.faults.lakes import BucketLake
-from tests.faults.model_world import ModelWorld, Settings
+from tests.faults.model_world import ModelWorld, ScheduleSettings
 from tests.fixtures import plugin
 from tests.worlds.s3_world import CONNECTION
 from tidemark.connections import variable_of
@@ -26,19 +26,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def reached() -> Counter[str]:
-    """Counts what happened in schedules that must be well, by name."""
+    """Counts of what happened in schedules that must succeed, by name."""
     return REACHED
 
 
 @pytest.fixture
 def make_model_world(postgres: Postgres, template: str, reached: Counter[str]) -> MakeModelWorld:
-    """Makes worlds for schedules that must be well."""
-    return lambda: ModelWorld(postgres, template, Settings(), reached)
+    """Creates worlds for schedules that must succeed."""
+    return lambda: ModelWorld(postgres, template, ScheduleSettings(), reached)
 
 
 @pytest.fixture
 def checked(make_model_world: MakeModelWorld) -> Iterator[CheckedWorld]:
-    """A world for one schedule that must be well."""
+    """A world for a schedule that must succeed."""
     with closing(make_model_world()) as world:
         yield CheckedWorld(world)
 
@@ -47,13 +47,15 @@ def checked(make_model_world: MakeModelWorld) -> Iterator[CheckedWorld]:
 def make_bucket_world(
     postgres: Postgres, template: str, reached: Counter[str], s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> MakeModelWorld:
-    """Makes worlds whose lakes lie in the bucket."""
+    """Creates worlds with lakes in the bucket."""
     monkeypatch.setenv(variable_of(CONNECTION), s3.connection())
-    return lambda: ModelWorld(postgres, template, Settings(), reached, BucketLake(s3, f"schedule-{uuid4().hex}"))
+    return lambda: ModelWorld(
+        postgres, template, ScheduleSettings(), reached, BucketLake(s3, f"schedule-{uuid4().hex}")
+    )
 
 
 @pytest.fixture
 def unsafe(postgres: Postgres, template: str) -> Iterator[CheckedWorld]:
-    """A world for one schedule that breaks a promise on purpose, so its figures do not count."""
-    with closing(ModelWorld(postgres, template, Settings(), Counter())) as world:
+    """A world for a schedule that breaks a promise on purpose; it is not counted in ``reached``."""
+    with closing(ModelWorld(postgres, template, ScheduleSettings(), Counter())) as world:
         yield CheckedWorld(world)

@@ -1,4 +1,4 @@
-"""What the schedules came to: printed in the end, and written to the file that TIDEMARK_FAULT_FIGURES names."""
+"""Counts of all schedules: printed at the end, and written to the file that TIDEMARK_FAULT_FIGURES names."""
 
 import json
 import os
@@ -6,12 +6,12 @@ from collections import Counter
 from pathlib import Path
 
 REACHED: Counter[str] = Counter()
-HIT = "real processes hit"  # at a failpoint, or by a proxy that broke a connection or lost an answer
+HIT = "real processes hit"  # by a failpoint, or by a proxy that broke a connection or lost an answer
 INJECTED = ("fault kill", "fault cut", "fault fail", "fault lose")
 
 
 def summary() -> str:
-    """One line, also written to the file; "" when no schedule ran."""
+    """All counts in one line, also written to the file; "" when no schedule ran."""
     if not REACHED["schedules"]:
         return ""
     figures = {

@@ -1,4 +1,4 @@
-"""The end of a schedule: faults stop, people decide what they are asked, and everything planned is done."""
+"""The end of a schedule: no more faults, all refusals are decided, and everything planned is processed."""
 
 from tests.faults.model_world import WHY, ModelWorld
 from tests.faults.oracle import Oracle, Violated
@@ -11,17 +11,17 @@ from tidemark.lifecycle.select import unfinished
 from tidemark.manifest import ManifestState, RunKind
 from tidemark.operations import adopt, decisions, repair
 
-ROUNDS = 30  # a plan takes at most `max_slices` slices; no schedule needs more than a few decisions
+ROUNDS = 30  # more than any schedule needs: a plan has at most `max_slices` slices
 
 
 def settle(world: ModelWorld, oracle: Oracle, *, wake: bool, restored: bool = False) -> None:
-    """Let everybody end (``wake``) or kill them, then do what a person would do until nothing is left."""
-    for actor in sorted(world.actors, key=lambda one: not one.holds_lock):
+    """Let all actors end (``wake``) or kill them, then plan, retry and decide as a person would, until all is done."""
+    for actor in sorted(world.actors, key=lambda actor: not actor.holds_lock):
         world.finish(actor) if wake else world.kill(actor)
         oracle.check()
     for topic, partition in list(world.open):
-        for name, one in world.broker.by_name.items():
-            if one.topic_id == topic:
+        for name, current in world.broker.by_name.items():
+            if current.topic_id == topic:
                 world.end(topic=name, partition=partition, commit=wake)
     for number in range(ROUNDS):
         if _round(world, f"settle-{number}"):
@@ -29,7 +29,7 @@ def settle(world: ModelWorld, oracle: Oracle, *, wake: bool, restored: bool = Fa
         oracle.check()
     else:
         raise Violated(f"I24 progress: nothing settles: {[str(one) for one in unfinished(world.onlooker())]}")
-    if restored:  # what an attempt left that the restored database never knew of, no attempt takes away
+    if restored:  # no attempt removes objects of attempts that the restored database does not know
         repair.repair(world.onlooker(), WHY, dry_run=False)
     oracle.check_quiet()
 
@@ -41,7 +41,7 @@ def _round(world: ModelWorld, run_key: str) -> bool:
     try:
         planned = plan(own, Tick(run_key, RunKind.MANUAL, None))
     except TidemarkError as refused:
-        for one in unfinished(own):  # what only lacks its mark may not be given up
+        for one in unfinished(own):  # a manifest that only lacks its mark may not be given up
             _retried(world, own, one.id)
         _decide(world, own, refused)
         return False
@@ -58,14 +58,14 @@ def _retried(world: ModelWorld, own: Context, manifest: int) -> TidemarkError | 
     try:
         process(own, manifest, world.stage)
     except Blocked:
-        return None  # the oracle says whether it may be
+        return None  # the oracle checks whether it may be blocked
     except TidemarkError as error:
         return error
     return None
 
 
 def _decide(world: ModelWorld, own: Context, error: TidemarkError) -> None:
-    """What the error's next step says."""
+    """Do what the error's next step says."""
     match error:
         case DataLost():
             if _lost(own):
@@ -83,7 +83,7 @@ def _decide(world: ModelWorld, own: Context, error: TidemarkError) -> None:
                     at = chain.at
                     decisions.accept_truncation(own, at.topic, at.partition, WHY, start=None, dry_run=False)
         case Unavailable():
-            pass  # offsets that a truncation took: the next plan says so
+            pass  # a truncation took the offsets: the next plan reports it
         case _:
             raise error
 

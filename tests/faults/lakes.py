@@ -1,4 +1,4 @@
-"""Where the lake of a schedule lies, as a reader sees it: the way to its files is the reader's own, not Tidemark's."""
+"""The lake of a schedule as a reader sees it. It reads files in its own way, without Tidemark's storage."""
 
 from pathlib import Path
 from typing import Protocol
@@ -9,21 +9,21 @@ from tests.worlds.s3_world import BUCKET, CONNECTION, Prefix
 
 class Lake(Protocol):
     def sink(self) -> dict[str, str]:
-        """What the pipeline file says of the place."""
+        """The keys of the pipeline file that name the place."""
         ...
 
     def files(self, below: str = "") -> list[str]:
-        """Every file whose key begins so, sorted."""
+        """Every file whose key starts with ``below``, sorted."""
         ...
 
     def content(self, key: str) -> bytes: ...
 
     def state(self, key: str) -> object | None:
-        """Another value when the file is another one; None when there is none."""
+        """A value that changes with the file; None when there is no file."""
         ...
 
     def staged(self) -> list[str]:
-        """What is left of attempts, empty folders too."""
+        """The rest of attempts in staging, also empty folders."""
         ...
 
 
@@ -35,8 +35,8 @@ class FolderLake:
         return {"root": str(self.root)}
 
     def files(self, below: str = "") -> list[str]:
-        found = (path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file())
-        return sorted(key for key in found if key.startswith(below))
+        keys = (path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file())
+        return sorted(key for key in keys if key.startswith(below))
 
     def content(self, key: str) -> bytes:
         return (self.root / key).read_bytes()
@@ -49,11 +49,11 @@ class FolderLake:
         return key, status.st_ino, status.st_size, status.st_mtime_ns
 
     def staged(self) -> list[str]:
-        return [str(one.relative_to(self.root)) for one in self.root.glob("_staging/*/*")]
+        return [str(path.relative_to(self.root)) for path in self.root.glob("_staging/*/*")]
 
 
 class BucketLake(Prefix):
-    """A prefix of the emulator's bucket; whoever uses it sets ``AIRFLOW_CONN_LAKE_KEYS``."""
+    """A prefix of the emulator's bucket; the caller sets ``AIRFLOW_CONN_LAKE_KEYS``."""
 
     def __init__(self, s3: S3, prefix: str) -> None:
         super().__init__(s3.client(), prefix)

@@ -1,7 +1,7 @@
-"""A Kafka broker in memory that never forgets: what it serves now, and every record that ever was at an offset.
+"""A Kafka broker in memory that keeps everything: what it serves now, and every record that ever had an offset.
 
-It is a real ``Source``, so checks before reading and second reads are the code under test. What it models is
-what a ``read_committed`` client can see: log start, last stable offset, high watermark, topic ids, transactions.
+It is a real ``Source``, so the checks before reading are the code under test. It models what a ``read_committed``
+client can see: log start, last stable offset, high watermark, topic ids, transactions.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ Place = tuple[str, int]  # topic id, partition
 
 
 class Fate(StrEnum):
-    """What became of a transaction."""
+    """The state of a transaction."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -38,17 +38,17 @@ class Transaction:
 
 @dataclass(frozen=True)
 class Entry:
-    """What one offset holds: a record with its serial number, or (``serial`` None) the end mark of a transaction."""
+    """The content of an offset: a record with its serial number, or (``serial`` None) the end mark of a transaction."""
 
     serial: int | None
     stamp: datetime
     value: bytes
     transaction: Transaction | None = None
-    rewritten: bool = False  # it took the offset of a record that a truncation removed
+    rewritten: bool = False  # whether it has the offset of a record that a truncation removed
 
     @property
     def visible(self) -> bool:
-        """Whether ``read_committed`` returns it, once the last stable offset is past it."""
+        """Whether ``read_committed`` returns it, when the last stable offset is behind it."""
         return self.serial is not None and (self.transaction is None or self.transaction.fate is Fate.COMMITTED)
 
 
@@ -77,7 +77,7 @@ class Log:
         self.most_stable = max(self.most_stable, self.last_stable)
 
     def truncate(self, end: int) -> None:
-        """Remove ``[end, ..)``; not from the middle of a transaction, whose end mark would be missing."""
+        """Remove ``[end, ..)``, and any transaction that reaches into it: its end mark would be missing."""
         cut = {id(one.transaction) for one in self.entries[end:] if one.transaction}
         while end and id(self.entries[end - 1].transaction) in cut:
             end -= 1
@@ -86,8 +86,8 @@ class Log:
         self.start = min(self.start, end)
 
     def ever(self) -> dict[int, list[Entry]]:
-        """All that ever was at each offset, whatever retention or truncation did since; more than one entry only
-        where a truncation removed one."""
+        """All entries that each offset ever had, also those that retention or truncation removed. More than one
+        only where a truncation removed an entry."""
         found: dict[int, list[Entry]] = {}
         for at, one in [*self.removed, *enumerate(self.entries)]:
             found.setdefault(at, []).append(one)
@@ -101,7 +101,7 @@ class Topic:
 
 
 class ModelBroker(Source):
-    """Topics of one cluster; ``notice`` is called before every answer, with what is asked."""
+    """Topics of one cluster. ``notice`` is called with each question before the answer."""
 
     title = "Kafka"
     address = "model:9092"
@@ -116,24 +116,24 @@ class ModelBroker(Source):
     # what producers and administrators do
 
     def create(self, name: str, partitions: int) -> None:
-        """A topic with an id of its own; one of that name that was there before is gone."""
+        """Create a topic with a new id; it replaces a topic of the same name."""
         topic = Topic(f"{name}-{len(self.by_id) + 1}", [Log() for _ in range(partitions)])
         self.by_name[name] = self.by_id[topic.topic_id] = topic
 
     def produce(self, log: Log, stamp: datetime, *, transaction: Transaction | None = None, bad: bool = False) -> Entry:
-        """One record at the log's end; a ``bad`` one is no JSON and becomes a dead letter."""
+        """Append a record; a ``bad`` record is no JSON and becomes a dead letter."""
         self.serials += 1
         value = b"{bad %d" % self.serials if bad else b'{"n": %d, "name": "r%d"}' % (self.serials, self.serials)
         log.append(Entry(self.serials, stamp, value, transaction, rewritten=log.end < log.longest))
         return log.entries[-1]
 
     def finish(self, log: Log, stamp: datetime, transaction: Transaction, fate: Fate) -> None:
-        """End a transaction; its end mark takes an offset."""
+        """End a transaction. Its end mark takes an offset."""
         transaction.fate = fate
         log.append(Entry(None, stamp, b"", rewritten=log.end < log.longest))
 
     def log(self, at: TopicPartition) -> Log:
-        """The log of one life of a topic, whether it is still there or not."""
+        """The log of a topic by its id, also of a topic that was deleted."""
         return self.by_id[at.topic_id].logs[at.partition]
 
     # what clients ask
@@ -178,14 +178,14 @@ class ModelBroker(Source):
         return next(stamped, None)
 
     def _served(self, topic: str, partition: int) -> Log:
-        """By name, as brokers answer: whatever life of the topic it is."""
+        """The log by the topic's name, as brokers answer, whatever its id is now."""
         found = self.by_name.get(topic)
         if found is None or partition >= len(found.logs):
             raise Unavailable(f"no partition {partition} of topic {topic}", next_step="this is the model's broker")
         return found.logs[partition]
 
     def starting_offsets(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
-        """The two words; the drawn pipelines use no other starting point."""
+        """``earliest`` or ``latest``; random schedules use no other starting point."""
         latest = cast("KafkaSettings", self.settings).starting_offsets == "latest"
         return {place: held.last_stable if latest else held.log_start for place, held in bounds.items()}
 
@@ -206,7 +206,7 @@ class ModelBroker(Source):
         return [(at, one) for at, one in enumerate(log.entries[:stop]) if at >= covered.start and one.visible]
 
     def batch(self, covered: Range) -> pa.RecordBatch:
-        """A range as Spark's source reads it: by name, at ``read_committed``, failing when it is not all there."""
+        """A range as Spark's source reads it: by name, at ``read_committed``. ``WorkFailed`` when a part is missing."""
         self.notice("kafka batch")
         log = self._served(covered.at.topic, covered.at.partition)
         if log.start > covered.start or log.last_stable < covered.end:

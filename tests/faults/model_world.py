@@ -1,7 +1,7 @@
-"""One pipeline under fire: real PostgreSQL, real files, real verbs; a model broker and processes that can be stopped.
+"""The pipeline of a schedule: real PostgreSQL, real files, real verbs, a model broker, processes that can be stopped.
 
-A schedule is a sequence of calls here, written by hand or drawn by hypothesis. After each of them ``Oracle.check`` must
-hold; after ``settle``, which lets all faults end, ``Oracle.check_quiet``.
+A schedule is a sequence of calls of ``ModelWorld``, written by hand or drawn by hypothesis. ``Oracle.check`` must pass
+after each call, and ``Oracle.check_quiet`` after ``settle``, which ends all faults.
 """
 
 import contextlib
@@ -38,13 +38,16 @@ from tidemark.sinks.registry import open_sink
 
 EPOCH = datetime(2024, 3, 1, tzinfo=UTC)
 NAME = "demo"
-SCHEMAS = ("n BIGINT NOT NULL, name STRING", "n BIGINT NOT NULL")  # another code makes other rows of the same records
+SCHEMAS = (
+    "n BIGINT NOT NULL, name STRING",
+    "n BIGINT NOT NULL",
+)  # with another schema, the same records give other rows
 WHY = "the schedule says so"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What stays the same during one schedule."""
+class ScheduleSettings:
+    """ScheduleSettings that do not change during a schedule."""
 
     gaps: str = "transactions"
     on_data_loss: str = "fail"
@@ -55,22 +58,27 @@ class Settings:
 
 
 class ModelWorld:
-    """Everything one schedule works on; used as a context manager, since it has threads, a database and a folder."""
+    """The pipeline of one schedule. It has threads, a database and a folder, so the caller must ``close`` it."""
 
     def __init__(
-        self, postgres: Postgres, template: str, settings: Settings, reached: Counter[str], lake: Lake | None = None
+        self,
+        postgres: Postgres,
+        template: str,
+        settings: ScheduleSettings,
+        reached: Counter[str],
+        lake: Lake | None = None,
     ) -> None:
         self.postgres = postgres
         self.settings = settings
-        self.reached = reached  # what happened, by name: interesting combinations and faults
+        self.reached = reached  # counts of what happened, by name: faults and rare combinations
         self.clock = EPOCH
         self.topics = ["a"]
         self.schema = 0
         self.actors: list[Actor] = []
         self.open: dict[tuple[str, int], Transaction] = {}  # by topic id and partition
         self.runs = 0
-        self.copy: str | None = None  # a database as it was
-        self.surgery = False  # a person gave offsets up since the oracle last looked
+        self.copy: str | None = None  # the name of a copy of the database
+        self.surgery = False  # whether a person gave up offsets since the oracle's last check
         self.stack = contextlib.ExitStack()
         self.folder = Path(tempfile.mkdtemp(prefix="tidemark-schedule-"))
         self.stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
@@ -90,7 +98,7 @@ class ModelWorld:
             self.postgres.drop_database(self.copy)
 
     def _look(self) -> None:
-        """Connections of an onlooker, who is no process of the schedule."""
+        """Open the connections of an observer, which is no process of the schedule."""
         self.database = ManifestDatabase(self.dsn, "onlooker")
         self.sql = psycopg.connect(self.dsn, autocommit=True)
 
@@ -99,7 +107,7 @@ class ModelWorld:
         self.sql.close()
 
     def pipeline(self) -> Pipeline:
-        """The pipeline file as it is now."""
+        """The current pipeline file."""
         one = self.settings
         kafka = {
             "bootstrap_servers": ModelBroker.address,
@@ -119,7 +127,7 @@ class ModelWorld:
         return Pipeline.model_validate(raw, context=Surroundings(self.folder, self.folder))
 
     def onlooker(self) -> Context:
-        """The verbs as a person calls them who waits until they end."""
+        """A context for verbs that run to their end at once, as when a person calls them."""
         return self._context(self.database)
 
     def _context(self, database: ManifestDatabase) -> Context:
@@ -137,7 +145,7 @@ class ModelWorld:
     def produce(
         self, count: int = 1, *, topic: str = "a", partition: int = 0, minutes: int = 7, bad: bool = False
     ) -> None:
-        """Records ``minutes`` after one another; negative ones are late, and the clock does not go back."""
+        """Records with ``minutes`` between them. A negative number makes them late, without changing the clock."""
         log = self.log(topic, partition)
         transaction = self.open.get(self._key(topic, partition))
         for _ in range(count):
@@ -162,7 +170,7 @@ class ModelWorld:
             self.reached["a transaction was " + ("committed" if commit else "aborted")] += 1
 
     def delete_records(self, share: float, *, topic: str = "a", partition: int = 0) -> None:
-        """Retention takes the oldest share of what is left below the last stable offset."""
+        """Retention removes the oldest share of the records below the last stable offset."""
         log = self.log(topic, partition)
         log.start += round((log.last_stable - log.start) * share)
 
@@ -177,18 +185,18 @@ class ModelWorld:
         self.broker.by_name[topic].logs.append(Log())
 
     def add_topic(self) -> None:
-        """A second topic, and the pipeline file names it from now on."""
+        """Create a second topic and add it to the pipeline file."""
         self.broker.create("b", 1)
         self.topics = ["a", "b"]
 
     def change_code(self) -> None:
-        """Another schema: what is done from now on has other rows, so a replay has something to move."""
+        """Change the schema: later attempts write other rows, so a replay has objects to move."""
         self.schema = 1 - self.schema
 
     # processes
 
     def plan(self, run_key: str | None = None, *, until: int | None = None) -> Actor:
-        """A planner; ``until`` minutes before the newest record, else up to now. A key given again is a repetition."""
+        """A planner. ``until``: minutes before the newest record; None: up to now. The same key repeats a plan."""
         self.runs += 1
         cut = None if until is None else self.clock - timedelta(minutes=until)
         tick = Tick(run_key or f"run-{self.runs}", RunKind.MANUAL, cut)
@@ -236,7 +244,7 @@ class ModelWorld:
         return actor
 
     def stage(self, order: Order) -> Receipt:
-        """What Spark does, by the code of its tasks; a process may die between two of them."""
+        """What Spark does, with the code of its tasks. A process may die between two tasks."""
         failpoint("read.before")
         processor = BatchProcessor(order)
         reports = []
@@ -248,7 +256,7 @@ class ModelWorld:
     # what happens to processes
 
     def step(self, actor: Actor, *, operations: int | None = None) -> None:
-        """To the actor's next failpoint, or some operations further."""
+        """Let the actor go to its next failpoint, or for some operations."""
         self._advance(actor, lambda: actor.go(to_failpoint=operations is None, operations=operations))
 
     def finish(self, actor: Actor) -> None:
@@ -256,7 +264,7 @@ class ModelWorld:
             self._advance(actor, actor.go)
 
     def run_to(self, actor: Actor, name: str, passes: int = 1) -> None:
-        """To a failpoint by its name."""
+        """Let the actor go to a failpoint, the ``passes``-th time that it reaches it."""
         for _ in range(passes):
             self.step(actor)
             while actor.life.at != f"failpoint {name}":
@@ -268,12 +276,12 @@ class ModelWorld:
             self._advance(actor, actor.kill)
 
     def hit(self, actor: Actor, fault: Fault, operations: int) -> None:
-        """Go on to the end, and be hit at one operation on the way."""
+        """Let the actor go to its end, with a fault at one operation on the way."""
         actor.life.armed = (fault, operations)
         self._advance(actor, actor.go)
 
     def cut(self, actor: Actor) -> None:
-        """Its session is ended by the server while it stands; it does not know."""
+        """The server ends the session of a stopped actor, which does not notice."""
         if actor.database is not None:
             actor.life.hits.append((Fault.CUT, actor.life.at))
             self.sql.execute("SELECT pg_terminate_backend(%s)", [actor.database.pid])
@@ -314,7 +322,7 @@ class ModelWorld:
             self.reached[f"{verb} ended {ending}"] += 1
 
     def _wait_gone(self, actor: Actor) -> None:
-        """Until the server has noticed that the session is over; only then are its locks gone."""
+        """Wait until the server has ended the session: only then are its locks released."""
         if actor.database is None:
             return
         deadline = time.monotonic() + 30
@@ -327,13 +335,13 @@ class ModelWorld:
             self.kill(actor)
 
     def may_move(self, actor: Actor) -> bool:
-        """A planner would wait for another that stands inside its transaction."""
+        """False for a planner while another actor is inside a transaction: it would wait for that."""
         return not actor.plans or not any(other.holds_lock for other in self.actors if other is not actor)
 
     # the database, back to what it was
 
     def snapshot(self) -> None:
-        """Keep a copy; who still waits for a planner that has ended goes on to its end first."""
+        """Copy the database, after all actors have run to their end."""
         for actor in list(self.actors):
             self.finish(actor)
         with self._away():
@@ -343,7 +351,7 @@ class ModelWorld:
             self.postgres.create_database(self.copy, self._database_name())
 
     def restore(self) -> None:
-        """The copy takes the database's place; who was at work is dead."""
+        """Replace the database by its copy, after all actors were killed."""
         assert self.copy
         self._kill_all()
         with self._away():

@@ -1,7 +1,7 @@
-"""What must be true after every step of a schedule, whatever was killed, paused or repeated (docs/invariants.md).
+"""Checks the invariants after every step of a schedule, whatever was killed, paused or repeated (docs/invariants.md).
 
-The truth is the model broker: it knows every record that ever was at an offset. The oracle reads the real files that
-the exact reader is told of, and compares row by row.
+The model broker knows every record that ever had an offset. The oracle reads the real files that the exact reader gets,
+and compares them with the broker's records, row by row.
 """
 
 import json
@@ -36,23 +36,22 @@ class Violated(AssertionError):
 
 
 class Oracle:
-    """Looks at one world after each step, and remembers what may not change."""
+    """Checks one world after each step, and remembers what must not change."""
 
     def __init__(self, world: ModelWorld) -> None:
         self.world = world
-        self.behind = False  # the database was restored and has not adopted what the lake knows
+        self.behind = False  # the database was restored, and the lake's records are not adopted yet
         self.forget()
 
     def forget(self) -> None:
-        """The database is another one from here on."""
+        """Forget what was remembered of the database, because it was restored."""
         self.read: dict[tuple[int, int], list[object]] = {}
-        self.serials: dict[int, set[int]] = {}  # of the records that each manifest shows
+        self.serials: dict[int, set[int]] = {}  # the serial numbers of each manifest's records
         self.chains: dict[int, list[Piece]] = {}
         self.runs: dict[str, Any] = {}
         self.manifests: dict[int, Manifest] = {}
 
     def check(self) -> None:
-        """After every step."""
         self._check_chains()
         self._check_runs()
         manifests = self.world.database.manifests(NAME)
@@ -133,7 +132,7 @@ class Oracle:
                 self._fail("I8 done has evidence", f"{key} has digest {record['digest']}, not {one.digest}")
 
     def _check_whole(self, manifest: Manifest, objects: list[PublishedObject]) -> None:
-        """I10, I11, I13: exactly the records that were visible in its ranges, each once, each as it was."""
+        """I10, I11, I13: exactly the records that were visible in its ranges, each once and unchanged."""
         state = [self.world.lake.state(one.path) for one in objects]
         missing = [one.path for one, there in zip(objects, state, strict=True) if there is None]
         if missing:
@@ -153,7 +152,7 @@ class Oracle:
         self.read[key] = state
 
     def _check_once(self, manifest: Manifest, serials: set[int]) -> None:
-        """A record, by its serial number, is in one manifest only."""
+        """I10: only one manifest has a record, by its serial number."""
         self.serials[manifest.id] = serials
         for other, shown in self.serials.items():
             if other != manifest.id and (twice := shown & serials):
@@ -180,7 +179,7 @@ class Oracle:
             self._fail("I10 only what is visible", f"{where} holds record {found[0][0][3]}, Kafka had {ever}")
 
     def refusal_due(self) -> str | None:
-        """Why the next plan must be refused, if it must."""
+        """Why the next plan must be refused; None when it must not."""
         for chain in self.world.database.chains(NAME):
             if chain.at.topic not in self.world.topics:
                 continue
@@ -197,14 +196,14 @@ class Oracle:
         return None
 
     def refused(self) -> tuple[str, int, int | None] | None:
-        """Topic, partition, and where the log ended if it was truncated, of the first refusal that stands."""
+        """The first chain whose planning is refused: topic, partition, and the end of its log if it was truncated."""
         chains = self.world.database.chains(NAME)
         return next(((one.at.topic, one.at.partition, one.blocked_end) for one in chains if one.blocked), None)
 
     # in the end
 
     def check_quiet(self) -> None:
-        """When all faults have ended and everything was retried: the audit agrees and nothing is left over."""
+        """At the end, after all faults and retries: all is done, the audit finds no difference, staging is empty."""
         self.check()
         for one in self.manifests.values():
             if one.state is not ManifestState.DONE and not self._rightly_blocked(one):
@@ -219,7 +218,7 @@ class Oracle:
         self._check_everything()
 
     def _rightly_blocked(self, manifest: Manifest) -> bool:
-        """``gaps: none`` and an offset that holds no record a reader may see."""
+        """Whether ``gaps: none`` is set and an offset of the manifest has no visible record."""
         logs = [(one, self.world.broker.log(one.at).ever()) for one in manifest.ranges]
         gap = any(
             not all(entry.visible for entry in ever.get(offset, []))
@@ -229,7 +228,7 @@ class Oracle:
         return manifest.state is ManifestState.BLOCKED and self.world.settings.gaps == "none" and gap
 
     def _check_listing(self) -> None:
-        """Readers of folders and readers of records see what the exact reader sees."""
+        """I8, I11: readers of folders and of records see the same as the exact reader."""
         lake = self.world.lake
         published = {one.path for _, _, one in self.world.database.published_objects(NAME)}
         listed = {key for key in lake.files() if key.endswith(".parquet") and not _hidden(key)}
@@ -241,7 +240,7 @@ class Oracle:
             self._fail("I8 record readers", f"they see {sorted(records ^ said)} otherwise")
 
     def _check_everything(self) -> None:
-        """I10, I22: every record Kafka still shows is in a published range, or was given up and says so."""
+        """I10, I22: every record that Kafka still has is in a range that is read, or has a reason why not."""
         pieces = self._pieces()
         for topic in self.world.topics:
             for partition, log in enumerate(self.world.broker.by_name[topic].logs):
@@ -261,8 +260,8 @@ class Oracle:
         return found
 
     def _accounted(self, offset: int, entry: Entry, pieces: Iterable[Piece]) -> bool:
-        """In a range that is read, since Kafka still has it: a range that is lost is no excuse. Or before every anchor,
-        where ``starting_offsets`` said to begin; or rewritten before the truncation was noticed."""
+        """Whether an offset is in a range of kind data (a lost range does not count, since Kafka still has the record),
+        or before every anchor of ``latest``, or was written again before anybody noticed the truncation."""
         planned = any(start is not None and kind == "data" and start <= offset < end for start, end, kind, _ in pieces)
         anchors = [end for start, end, _, _ in pieces if start is None]
         begun_late = all(offset < one for one in anchors) and self.world.settings.starting_offsets == "latest"
@@ -271,7 +270,7 @@ class Oracle:
 
 
 def _given_up(piece: Piece, now: list[Piece]) -> bool:
-    """The piece is now data of the same manifest and lost ranges, which together are the same offsets."""
+    """Whether the same offsets are now ranges of kind lost, and of kind data of the same manifest."""
     start, end, kind, manifest = piece
     if start is None or kind != "data":
         return False

@@ -1,8 +1,7 @@
-"""A TCP proxy in front of PostgreSQL that loses one answer, or one question, at a moment of the test's choice.
+"""A TCP proxy in front of PostgreSQL. It loses one answer or one question, which the test chooses.
 
-It reads the client's side of the wire protocol: which SQL a transaction has run, and where its COMMIT is. A statement
-is a message that PostgreSQL executes: a simple query, or an Execute of a prepared one. Connections must not be
-encrypted (``dsn`` sees to that).
+It reads the client's messages: the SQL of a transaction, and its COMMIT. A statement is a message that PostgreSQL
+executes: a simple query, or the Execute of a prepared statement. Connections must not be encrypted; ``dsn`` sets that.
 """
 
 import select
@@ -17,21 +16,21 @@ from urllib.parse import urlsplit, urlunsplit
 
 from tests.faults import counts
 
-COPY_BEGINS = b"G"  # the server waits for rows now, and is ready for a query only after them
+COPY_BEGINS = b"G"  # the server now waits for rows, and takes the next query after them
 
 
 class Fault(StrEnum):
-    """What happens to the chosen statement."""
+    """The fault of the chosen statement."""
 
-    ANSWER_LOST = "answer lost"  # the server has done it, the client never hears of it
-    CUT_BEFORE = "cut before"  # the server never hears of it
+    ANSWER_LOST = "answer lost"  # the server has executed it, the client gets no answer
+    CUT_BEFORE = "cut before"  # the server does not get it
 
 
 @dataclass
 class Armed:
-    """One fault: at the ``at``-th COMMIT whose transaction ran a statement that contains ``having``.
+    """A fault at the ``at``-th COMMIT of a transaction with a statement that contains ``having``.
 
-    With ``every`` all statements count, not only COMMITs.
+    With ``every``, each statement counts, not only COMMIT.
     """
 
     fault: Fault
@@ -54,7 +53,7 @@ class Armed:
 
 @dataclass
 class _Conversation:
-    """The two sides of one connection, and what the client's side has said."""
+    """The two sides of a connection, and the state of the client's messages."""
 
     client: socket.socket
     server: socket.socket
@@ -65,7 +64,7 @@ class _Conversation:
     transaction: list[str] = field(default_factory=list)
 
     def hang_up(self) -> None:
-        """End both sides from another thread: whoever reads them wakes up with nothing, and closes them itself."""
+        """End both sides from another thread: the thread that reads them gets no data, and closes them."""
         for one in (self.client, self.server):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
@@ -76,7 +75,7 @@ class _Conversation:
         self.server.close()
 
     def messages(self, received: bytes) -> list[tuple[bytes, str]]:
-        """Whole messages of the client, each with the SQL it executes ("" when it executes none)."""
+        """The complete messages of the client, each with the SQL that it executes ("" when it executes none)."""
         self.buffer += received
         found: list[tuple[bytes, str]] = []
         while True:
@@ -107,7 +106,7 @@ class _Conversation:
 
 
 class Proxy:
-    """Listens on a free port of 127.0.0.1 and hands on to ``port``; use it with ``with``."""
+    """Listens on a free port of 127.0.0.1 and passes data on to ``port``; use it with ``with``."""
 
     def __init__(self, port: int) -> None:
         self.commits = 0
@@ -138,7 +137,7 @@ class Proxy:
         return urlunsplit(parts._replace(netloc=host, query="sslmode=disable"))
 
     def arm(self, armed: Armed) -> Armed:
-        """Let one fault happen, once; what was counted begins at 0 again."""
+        """Let a fault happen once; the counts start at 0 again."""
         self.commits = self.statements = 0
         self._armed = armed
         return armed
@@ -159,7 +158,7 @@ class Proxy:
                 return
             conversation = _Conversation(client, socket.create_connection(("127.0.0.1", self._target)))
             for side in (conversation.client, conversation.server):
-                side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each statement waits 40 ms
+                side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # without it each statement takes 40 ms more
             self._open.append(conversation)
             self._start(self._talk, conversation)
 
@@ -170,7 +169,7 @@ class Proxy:
         one.close()
 
     def _exchange(self, one: _Conversation) -> bool:
-        """Hand on what has come from either side; False when the connection is over."""
+        """Pass on data from either side; False when the connection has ended."""
         ready = select.select([one.client, one.server], [], [])[0]
         if one.server in ready:
             answer = one.server.recv(65536)
@@ -187,7 +186,7 @@ class Proxy:
         return True
 
     def _struck(self, one: _Conversation, sql: str, message: bytes) -> bool:
-        """Count a statement, and break the connection around it if a fault is armed for it."""
+        """Count a statement; true when its fault happens, and the connection must end."""
         self.statements += 1
         self.commits += sql == "COMMIT"
         strikes = self._armed is not None and self._armed.strikes(sql, one.transaction)
@@ -196,7 +195,7 @@ class Proxy:
         else:
             one.transaction.append(sql)
         if strikes and self._armed is not None and self._armed.fault is Fault.ANSWER_LOST:
-            sync = b"" if message[:1] == b"Q" else b"S\0\0\0\4"  # else the server waits with its answer for more
+            sync = b"" if message[:1] == b"Q" else b"S\0\0\0\4"  # else the server waits for more before it answers
             one.server.sendall(message + sync)
             while (answer := one.server.recv(65536)) and b"Z\0\0\0\5" not in answer and answer[:1] != COPY_BEGINS:
                 pass

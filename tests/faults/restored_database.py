@@ -1,4 +1,4 @@
-"""The manifest database is restored from an older copy: refused while the lake knows more, until it is adopted."""
+"""The manifest database is restored from an older copy: verbs are refused until the lake's records are adopted."""
 
 from tests.faults.actors import Actor, Fault
 from tests.faults.model_world import NAME, ModelWorld
@@ -8,9 +8,9 @@ from tidemark.paths import RecordName
 
 
 def restored(world: ModelWorld, oracle: Oracle, killed_at: int | None) -> bool:
-    """Restore the copy and read the lake back, at first with an ``adopt`` killed at one operation.
+    """Restore the copy and adopt the lake's records; the first ``adopt`` is killed at operation ``killed_at``.
 
-    False when ``adopt`` refuses: a person decided something after the copy, which no record tells.
+    False when ``adopt`` is refused, because of a person's decision after the copy: no record of the lake has it.
     """
     world.restore()
     oracle.forget()
@@ -42,7 +42,7 @@ def restored(world: ModelWorld, oracle: Oracle, killed_at: int | None) -> bool:
 
 
 def _behind(world: ModelWorld) -> tuple[list[int], list[int]]:
-    """Manifests of the lake's records that the database does not know, and those whose attempt it does not know."""
+    """Manifests that have a record in the lake and are not in the database, and those whose newest attempt is not."""
     known = {one.id: one.attempt for one in world.database.manifests(NAME)}
     names = [name for key in world.lake.files(f"_manifests/{NAME}/") if (name := RecordName.parse(key))]
     beyond = sorted({one.manifest for one in names if one.manifest not in known})

@@ -1,4 +1,4 @@
-"""One run after the other, each losing another answer of PostgreSQL, and what must be true after each."""
+"""Runs that each lose another answer of PostgreSQL, and what must be true after each."""
 
 import secrets
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from tests.worlds.world import World
 
 Fresh = Callable[[], AbstractContextManager[World]]
 FAULTS = pytest.mark.parametrize("fault", Fault)
-MOST = 400  # statements of one run: above what there are, so that a loop over them ends
+MOST = 400  # more statements than a run has, so that the loop ends
 
 
 def fails(world: World, *words: str) -> str:
-    """The command ends with 1 and says that the database failed; nothing half done is visible."""
+    """The command must end with 1 and report the database's error; readers see no half manifest."""
     done = world.here(*words)
     assert done.exit_code == 1, done.stderr
     assert "the manifest database failed" in done.stderr
@@ -31,9 +31,9 @@ def finish(world: World, run_key: str) -> None:
 
 
 def lose_each(fresh: Fresh, proxy: Proxy, fault: Fault, *, every: bool, step: int = 1) -> list[str]:
-    """One run per COMMIT (or statement) that a run has, each losing another one; what was struck, in order.
+    """Repeat a run, each time with a fault at the next COMMIT (or statement); returns those that were hit, in order.
 
-    With a ``step`` every so many of them, beginning at another one each time.
+    ``step``: only every such COMMIT or statement, from a random first.
     """
     met: list[str] = []
     for at in range(1 + secrets.randbelow(step), MOST, step):
@@ -46,7 +46,7 @@ def lose_each(fresh: Fresh, proxy: Proxy, fault: Fault, *, every: bool, step: in
 
 
 def lose(world: World, proxy: Proxy, armed: Armed) -> str:
-    """A run of two manifests with one fault, then without; what was struck, "" when the run had no more of them."""
+    """A run of two manifests with a fault, then a retry without. Returns the SQL that was hit; "" when none was."""
     world.produce(50)
     proxy.arm(armed)
     done = world.here("run", "demo", "--run-key", "one")

@@ -1,6 +1,6 @@
-"""An HTTP proxy before the S3 emulator: it loses answers, cuts questions, refuses as S3 would, or drops a header.
+"""An HTTP proxy in front of the S3 emulator: it loses answers or requests, refuses as S3 does, or drops a header.
 
-The emulator checks no signatures, so requests may be handed on as they are.
+The emulator does not check signatures, so the proxy can pass requests on unchanged.
 """
 
 import http.client
@@ -13,23 +13,23 @@ from typing import Any, Self
 
 from tests.faults import counts
 
-AT_EVERY_TRY = 3  # a request is tried three times before its client gives up
+AT_EVERY_TRY = 3  # the client gives up after three tries
 
 
 class Answer(StrEnum):
-    """What happens to a request that a rule is about."""
+    """What happens to a request that a rule matches."""
 
-    LOST = "answer lost"  # the store has done it, the client never hears of it
-    CUT_BEFORE = "cut before"  # the store never hears of it
-    REFUSED = "refused"  # with the status and the code of the rule
-    UNCONDITIONAL = "unconditional"  # done without the condition that stood in its header
+    LOST = "answer lost"  # the store has done it, the client gets no answer
+    CUT_BEFORE = "cut before"  # the store does not get it
+    REFUSED = "refused"  # with the rule's status and code
+    UNCONDITIONAL = "unconditional"  # done without the condition in its header
 
 
 @dataclass
 class Rule:
-    """The first ``times`` requests of a method whose path has ``having``, after ``skip`` others; -1: all of them.
+    """Matches ``times`` requests (-1: all) of a method whose path contains ``having``, after the first ``skip``.
 
-    ``copy`` says whether the request copies inside the store; None: either.
+    ``copy``: whether the request copies an object inside the store; None: either.
     """
 
     answer: Answer
@@ -50,13 +50,13 @@ class Rule:
         if self.skip:
             self.skip -= 1
             return False
-        counts.REACHED[counts.HIT] += not self.struck  # the tries of one request are one
+        counts.REACHED[counts.HIT] += not self.struck  # all tries of a request count as one
         self.struck += 1
         return True
 
 
 class S3Proxy:
-    """Listens on a free port of 127.0.0.1 and hands on to ``port``; use it with ``with``."""
+    """Listens on a free port of 127.0.0.1 and passes requests on to ``port``; use it with ``with``."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -106,24 +106,24 @@ def _handler(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
                 return
             if answer is not Answer.CUT_BEFORE:
                 dropped = {"host", "expect", "connection"} | ({"if-none-match"} if answer else set())
-                self.hand_on(body, dropped, lambda: answer is Answer.LOST)
+                self.pass_on(body, dropped, lambda: answer is Answer.LOST)
             self.close_connection = self.close_connection or answer is not None
 
-        def hand_on(self, body: bytes, dropped: set[str], is_lost: Callable[[], bool]) -> None:
+        def pass_on(self, body: bytes, dropped: set[str], is_lost: Callable[[], bool]) -> None:
             headers = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
             store = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=60)
             try:
                 store.request(self.command, self.path, body, headers)
-                found = store.getresponse()
-                content = found.read()
+                response = store.getresponse()
+                content = response.read()
             finally:
                 store.close()
             if not is_lost():
-                self.say(found.status, dict(found.getheaders()), content)
+                self.say(response.status, dict(response.getheaders()), content)
 
         def refuse(self, rule: Rule) -> None:
-            said = f"<Error><Code>{rule.code}</Code><Message>said by a proxy</Message></Error>".encode()
-            self.say(rule.status, {"Content-Type": "application/xml", "Content-Length": str(len(said))}, said)
+            body = f"<Error><Code>{rule.code}</Code><Message>said by a proxy</Message></Error>".encode()
+            self.say(rule.status, {"Content-Type": "application/xml", "Content-Length": str(len(body))}, body)
 
         def say(self, status: int, headers: dict[str, str], content: bytes) -> None:
             self.send_response_only(status)
@@ -139,6 +139,6 @@ def _handler(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
         do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = handle_any  # noqa: N815 - http.server's names
 
         def log_message(self, *_: object) -> None:
-            """Nothing: pytest shows what matters."""
+            """Print nothing."""
 
     return Handler

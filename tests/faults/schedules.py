@@ -1,4 +1,4 @@
-"""Schedules written by hand, each for one promise; the mutation checks break the promise and run them again."""
+"""Schedules written by hand, each for one promise. The mutation tests break the promise and run them again."""
 
 from pathlib import PurePath
 
@@ -26,7 +26,7 @@ def _overtaken_at(point: str) -> Schedule:
 
 
 def overtaken_by_one_that_has_put_nothing(checked: CheckedWorld) -> None:
-    """The older attempt wakes in the middle of putting; no reader sees either, and it must take its objects back."""
+    """The older attempt goes on in the middle of putting, and must remove its objects. Readers see neither attempt."""
     world = checked.world
     checked.planned()
     older, newer = world.process(1), world.process(1)
@@ -51,9 +51,9 @@ def killed_between_record_and_mark(checked: CheckedWorld) -> None:
 
 
 def recovered_while_another_discards(checked: CheckedWorld) -> None:
-    """The first died before its mark; the second is about to remove its output; the third finds only the mark missing.
+    """The first was killed before its mark, the second is about to remove its output, the third sees only no mark.
 
-    Whoever stored a receipt may wake and remove what lower attempts put, so the third must not publish that.
+    An attempt with a receipt may go on and remove objects of lower attempts, so the third must not publish them.
     """
     world = checked.world
     checked.planned()
@@ -69,7 +69,7 @@ def recovered_while_another_discards(checked: CheckedWorld) -> None:
 
 
 def killed_while_it_cleans_after_a_replay(checked: CheckedWorld) -> None:
-    """What the published attempt replaced is still there; the clean-up is finished by somebody else."""
+    """The objects that the replay replaced still exist; another process finishes the clean-up."""
     world = checked.world
     checked.planned()
     checked.well(world.process(1))
@@ -91,7 +91,7 @@ def killed_while_it_puts(checked: CheckedWorld) -> None:
 
 
 def planner_overtaken(checked: CheckedWorld) -> None:
-    """It asked Kafka, then another planned, and more records came in."""
+    """After it has asked Kafka, more records arrive and another planner plans them."""
     world = checked.world
     world.produce(5)
     older = world.plan()
@@ -129,7 +129,7 @@ def the_answer_to_its_mark_is_lost(checked: CheckedWorld) -> None:
 
 
 def its_session_ends_while_it_puts(checked: CheckedWorld) -> None:
-    """It lives on and does not know that it may not: another attempt has been through before it goes on."""
+    """It goes on without knowing that its session has ended; another attempt has published meanwhile."""
     world = checked.world
     checked.planned()
     attempt = world.process(1)
@@ -141,7 +141,7 @@ def its_session_ends_while_it_puts(checked: CheckedWorld) -> None:
 
 
 def swept_while_replays_go_on(checked: CheckedWorld) -> None:
-    """A sweeper that stands after it has looked, while a replay publishes and another is at work."""
+    """A sweeper stops after it has read the receipts, while one replay publishes and another is at work."""
     world = checked.world
     checked.planned()
     checked.well(world.process(1))
@@ -162,7 +162,7 @@ def swept_while_replays_go_on(checked: CheckedWorld) -> None:
 
 
 def repaired_while_a_replay_publishes(checked: CheckedWorld) -> None:
-    """A repair that has looked at manifests and files before a replay has published what lies there."""
+    """A repair reads manifests and files before a replay publishes, and goes on afterwards."""
     world = checked.world
     checked.planned()
     checked.well(world.process(1))

@@ -1,4 +1,4 @@
-"""Schedules about lives of a topic and of the database: retention, truncation, recreation, restored copies."""
+"""Schedules with retention, truncation, recreated topics and restored databases."""
 
 from tests.faults.checked_world import CheckedWorld, Schedule
 from tests.faults.restored_database import restored
@@ -8,7 +8,7 @@ from tidemark.manifest import ManifestState
 
 
 def recreated_while_it_is_read(checked: CheckedWorld) -> None:
-    """The new topic is long enough to be read at the old offsets, without any error."""
+    """The new topic has records at the old offsets, so that reading them gives no error."""
     world = checked.world
     checked.planned()
     attempt = world.process(1)
@@ -35,7 +35,7 @@ def retention_takes_what_was_not_read(checked: CheckedWorld) -> None:
 
 
 def retention_takes_what_only_lacks_its_mark(checked: CheckedWorld) -> None:
-    """Its output is there, so it is neither lost nor may be given up."""
+    """Its output exists, so it is not lost and may not be given up."""
     world = checked.world
     checked.planned()
     killed = world.process(1)
@@ -48,7 +48,7 @@ def retention_takes_what_only_lacks_its_mark(checked: CheckedWorld) -> None:
 
 
 def accepted_as_gone_and_back_again(checked: CheckedWorld) -> None:
-    """It was only out of sight: what is published of it is not read a second time."""
+    """The topic was only unavailable: its published records are not read again."""
     world = checked.world
     world.produce(5)
     checked.run()
@@ -76,7 +76,7 @@ def truncated_below_the_chain(checked: CheckedWorld) -> None:
 
 
 def truncated_while_an_older_slice_is_unread(checked: CheckedWorld) -> None:
-    """What lies below the truncation stays planned, and what newer slices published of it is not read again."""
+    """Offsets below the truncation stay planned, and those that newer slices published are not read again."""
     world = checked.world
     world.produce(14)
     checked.well(world.plan())
@@ -92,7 +92,7 @@ def truncated_while_an_older_slice_is_unread(checked: CheckedWorld) -> None:
 
 
 def restored_from_before_a_truncation_was_accepted(checked: CheckedWorld) -> None:
-    """The records tell of two lives of one partition, whose offsets overlap."""
+    """The lake has records of two incarnations of a partition, whose offsets overlap."""
     world = checked.world
     world.produce(5)
     checked.run()
@@ -123,7 +123,7 @@ def restored_from_an_older_copy(checked: CheckedWorld) -> None:
 
 
 def restored_and_an_attempt_without_a_record_is_forgotten(checked: CheckedWorld) -> None:
-    """Its manifest gets no number again, since a later one left a record; its offsets are planned anew."""
+    """Its manifest's id is not used again, since a later manifest left a record; its offsets are planned again."""
     world = checked.world
     checked.run()
     world.snapshot()
@@ -141,7 +141,7 @@ def restored_and_an_attempt_without_a_record_is_forgotten(checked: CheckedWorld)
 
 
 def processed_while_a_truncation_is_not_accepted(checked: CheckedWorld) -> None:
-    """Above where the log was cut it holds what the next life will read; with that it is as long as before."""
+    """New records above the cut belong to the next incarnation; with them the log is as long as before."""
     world = checked.world
     world.produce(5)
     checked.well(world.plan())
@@ -170,7 +170,7 @@ def replayed_while_a_truncation_is_not_accepted(checked: CheckedWorld) -> None:
 
 
 def _truncated_while_a_replay_stands_at(where: str) -> Schedule:
-    """Of what is done a person decides nothing, so nobody asked whether an attempt is at work on it."""
+    """A decision does not concern done manifests, so it does not check whether an attempt is at work on them."""
 
     def schedule(checked: CheckedWorld) -> None:
         world = checked.world
@@ -193,7 +193,7 @@ def _truncated_while_a_replay_stands_at(where: str) -> Schedule:
 
 
 def truncated_again_while_an_older_slice_is_unread(checked: CheckedWorld) -> None:
-    """It stayed planned below the first truncation; the second one, noticed and not accepted, reaches into it."""
+    """The slice stayed planned below the first truncation; the second, not accepted yet, reaches into it."""
     world = checked.world
     world.produce(14)
     checked.well(world.plan())
@@ -211,7 +211,7 @@ def truncated_again_while_an_older_slice_is_unread(checked: CheckedWorld) -> Non
 
 
 def truncated_twice_and_adopted_by_an_empty_database(checked: CheckedWorld) -> None:
-    """Of the first life a middle part was lost; what the second life published there is not read again."""
+    """The first incarnation lost a part in the middle; what the second published there is not read again."""
     world = checked.world
     world.snapshot()
     world.produce(14)
@@ -229,7 +229,7 @@ def truncated_twice_and_adopted_by_an_empty_database(checked: CheckedWorld) -> N
 
 
 def adopted_while_an_attempt_is_at_work(checked: CheckedWorld) -> None:
-    """The record is of an attempt that died; whoever works on its manifest may be about to remove its output."""
+    """The record is of a killed attempt; the attempt at work may be about to remove its output."""
     world = checked.world
     checked.planned()
     killed = world.process(1)
@@ -244,7 +244,7 @@ def adopted_while_an_attempt_is_at_work(checked: CheckedWorld) -> None:
 
 
 def restored_and_what_the_lake_has_is_not_lost(checked: CheckedWorld) -> None:
-    """Retention took what the restored copy calls unread, and the lake holds it."""
+    """Retention removed offsets that are unread in the restored copy; the lake has their records."""
     world = checked.world
     checked.planned()
     world.snapshot()

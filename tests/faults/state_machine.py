@@ -1,4 +1,4 @@
-"""The machine that draws schedules: who does what next, who is paused, who is killed and what happens to Kafka."""
+"""Draws random schedules: which process acts next, is stopped or killed, and what happens in Kafka."""
 
 from collections import Counter
 from enum import StrEnum
@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from sandbox.services.postgres import Postgres
 from tests.faults.actors import Actor, Fault
 from tests.faults.end_of_schedule import settle
-from tests.faults.model_world import ModelWorld, Settings
+from tests.faults.model_world import ModelWorld, ScheduleSettings
 from tests.faults.oracle import Oracle, Violated
 from tests.faults.restored_database import restored
 from tidemark.errors import IllegalTransition, LakeConflict
@@ -25,7 +25,7 @@ FAULTS = st.sampled_from(Fault)
 
 
 class Happening(StrEnum):
-    """What producers and administrators do while a pipeline is at work."""
+    """What producers and administrators do while the pipeline works."""
 
     RECORDS = "records"
     BAD = "undecodable records"
@@ -42,7 +42,7 @@ class Happening(StrEnum):
 
 
 class Verb(StrEnum):
-    """What somebody calls; the first are the most frequent."""
+    """What a person or a scheduler calls."""
 
     PROCESS = "process"
     REPLAY = "replay"
@@ -56,7 +56,7 @@ class Verb(StrEnum):
 
 
 class Move(StrEnum):
-    """What the next step of a schedule is."""
+    """The kind of the next step."""
 
     SOURCE = "source"
     CALL = "call"
@@ -72,14 +72,14 @@ def _often(words: type[StrEnum], **times: int) -> list[StrEnum]:
     return [word for word in words for _ in range(times.get(word.name, 1))]
 
 
-# One rule that draws its kind, since with many rules hypothesis leaves half of them out of each schedule.
+# One rule draws all kinds: of many rules, hypothesis would leave out half in each schedule.
 MOVES = st.sampled_from(_often(Move, SOURCE=6, CALL=8, STEP=12, FINISH=3, STRIKE=4, RUN=2))
 SOURCES = st.sampled_from(_often(Happening, RECORDS=8, BEGIN=3, COMMIT=2, CODE=2))
 VERBS = st.sampled_from(_often(Verb, PROCESS=4, REPLAY=3, RIVAL=4, OVERTAKE=2, PLAN=2))
 
 
 class Schedules(RuleBasedStateMachine):
-    """One schedule; ``postgres`` and ``template`` are set by the test that runs it."""
+    """One schedule. The test sets ``postgres``, ``template`` and ``reached``."""
 
     postgres: Postgres
     template: str
@@ -93,7 +93,7 @@ class Schedules(RuleBasedStateMachine):
         before=st.integers(0, 9),
     )
     def begin(self, gaps: str, loss: str, start: str, records: int, before: int) -> None:
-        chosen = Settings(gaps=gaps, on_data_loss=loss, starting_offsets=start, max_records=records)
+        chosen = ScheduleSettings(gaps=gaps, on_data_loss=loss, starting_offsets=start, max_records=records)
         self.world = ModelWorld(self.postgres, self.template, chosen, self.reached)
         self.oracle = Oracle(self.world)
         self.keys: list[str] = []
@@ -104,7 +104,7 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(data=st.data(), move=MOVES, pick=PICK)
     def go_on(self, data: st.DataObject, move: Move, pick: int) -> None:
-        """The move, or where there is nobody to move, somebody begins."""
+        """Make the move; when no actor can move, a new one begins."""
         movable = self._movable()
         if move in (Move.STEP, Move.FINISH, Move.STRIKE) and not movable:
             move = Move.CALL
@@ -153,7 +153,7 @@ class Schedules(RuleBasedStateMachine):
                 self.world.delete_records(size / 9, **where)
             case Happening.TRUNCATION:
                 self.world.truncate(size, **where)
-                self.world.produce(size if at else 0, **where)  # also to the length it had
+                self.world.produce(size if at else 0, **where)  # also to its old length
             case Happening.RECREATION:
                 self.world.recreate(topic=name, partitions=1 + size % 2)
                 self.world.produce(size * 3 if at else 0, topic=name)
@@ -177,7 +177,7 @@ class Schedules(RuleBasedStateMachine):
         return actor
 
     def _call(self, which: Verb, pick: int, until: int | None) -> None:
-        """A process begins; an attempt goes as far as its first failpoint, so that it has its number."""
+        """A process begins. An attempt goes to its first failpoint, where it has its number."""
         todo = [one.id for one in self.oracle.manifests.values() if one.state is not ManifestState.DONE]
         done = [one.id for one in self.oracle.manifests.values() if one.state is ManifestState.DONE]
         busy = sorted({one.at_work[0] for one in self.world.actors if one.at_work})
@@ -204,7 +204,7 @@ class Schedules(RuleBasedStateMachine):
                 self._plan(until)
 
     def _accept(self) -> None:
-        """What the refusal that stands asks for."""
+        """The decision that the current refusal asks for."""
         match self.oracle.refused():
             case None:
                 self.world.accept_loss()
@@ -214,7 +214,7 @@ class Schedules(RuleBasedStateMachine):
                 self.world.accept_truncation(topic, partition)
 
     def _run(self) -> None:
-        """A whole run as a scheduler does it; planning must be refused exactly when there is a reason."""
+        """A whole run, as a scheduler does it. Planning must be refused exactly when there is a reason."""
         due = self.oracle.refusal_due()
         planner = self._plan()
         self._finish(planner)
@@ -233,14 +233,14 @@ class Schedules(RuleBasedStateMachine):
         self._hear(actor)
 
     def _hear(self, actor: Actor) -> None:
-        """What no process may ever say here."""
+        """Fail at errors that no process may raise here."""
         if isinstance(actor.error, LakeConflict):
             raise Violated(f"I22 no false alarm: {actor.name} said {actor.error}")
         if isinstance(actor.error, IllegalTransition) and "refused a change" in str(actor.error):
             raise Violated(f"{actor.name} ran into a constraint: {actor.error}")
 
     def _step(self, actor: Actor, failpoints: int, operations: int) -> None:
-        """Some failpoints further, and then some operations."""
+        """Let the actor go on for some failpoints, and then for some operations."""
         for _ in range(failpoints):
             if not actor.ended:
                 self.world.step(actor)
@@ -249,7 +249,7 @@ class Schedules(RuleBasedStateMachine):
         self._hear(actor)
 
     def _strike(self, actor: Actor, fault: Fault, failpoints: int, operations: int) -> None:
-        """Some failpoints further, and then something hits it: where it stands, or at one of its next operations."""
+        """Let the actor go on for some failpoints; then a fault hits it there, or at one of its next operations."""
         self._step(actor, failpoints, 0)
         if actor.ended:
             return
@@ -264,7 +264,7 @@ class Schedules(RuleBasedStateMachine):
     # the database is lost
 
     def _lose_database(self, killed_at: int | None) -> None:
-        """The first time a copy is kept, and the second time it is restored; then nobody is at work."""
+        """The first time copy the database, the second time restore the copy; no actor is at work then."""
         if self.world.copy is None:
             for actor in list(self._movable()):
                 self._finish(actor)

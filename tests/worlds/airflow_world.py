@@ -1,4 +1,4 @@
-"""A world whose pipeline is a DAG of a real Airflow: its runs, and the processes that work on one manifest."""
+"""A world with its pipeline as a DAG of a real Airflow: its runs, and the processes of its attempts."""
 
 import os
 import signal
@@ -18,33 +18,33 @@ from sandbox.services.processes import wait_until
 from tests.worlds.world import World
 
 DAG = "demo"
-LAUNCHER = "org.apache.spark.launcher.Main"  # a JVM of its own that writes the command line of the real one
+LAUNCHER = "org.apache.spark.launcher.Main"  # a first JVM, which prints the command line of the real one
 
 
 @dataclass
 class AirflowWorld:
-    """``world`` with its pipeline file where Airflow looks; Airflow and the tests share one manifest database."""
+    """``world`` with its pipeline file in Airflow's folder; Airflow and the tests share one manifest database."""
 
     world: World
     airflow: Airflow
     pipelines: Path
 
     def deploy(self) -> None:
-        """Give Airflow the pipeline file as it is now, as a DAG without a past, off pause."""
+        """Give Airflow the current pipeline file as a new DAG, not paused."""
         self.update()
         self.airflow.delete_dag(DAG)
         self.airflow.wait_dag(DAG)
         self.airflow.unpause(DAG)
 
     def update(self) -> None:
-        """Change the pipeline file below Airflow; tasks that start from now on read it."""
+        """Replace Airflow's pipeline file by the current one; tasks that start later read it."""
         target = self.pipelines / "demo.yaml"
         new = target.with_suffix(".new")
         new.write_text((self.world.pipelines / "demo.yaml").read_text())
         new.rename(target)
 
     def remove(self) -> None:
-        """Take the DAG away: the next test has one of the same name."""
+        """Remove the pipeline file and kill its processes: the next test has a DAG of the same name."""
         (self.pipelines / "demo.yaml").unlink(missing_ok=True)
         for process in self.processes():
             process.send(signal.SIGCONT)
@@ -54,11 +54,11 @@ class AirflowWorld:
         return self.airflow.trigger(DAG, conf, logical_date)
 
     def succeed(self, run_id: str) -> None:
-        """Wait for the end of the run, which must be success; readers are asked all the while."""
+        """Wait for the end of the run, which must be success; check readers meanwhile."""
         assert self._wait(run_id) == "success", self.logs(run_id)
 
     def fail(self, run_id: str) -> str:
-        """Wait for the end of the run, which must be failed; the logs of its failed tasks."""
+        """Wait for the end of the run, which must be failed; returns the logs of its failed tasks."""
         assert self._wait(run_id) == "failed"
         return self.logs(run_id)
 
@@ -66,7 +66,7 @@ class AirflowWorld:
         return self.airflow.wait_run(DAG, run_id, lambda _: self.assert_whole(), timeout=240)
 
     def assert_whole(self) -> None:
-        """``World.assert_whole`` beside tasks that publish: only a sample during which nothing was published counts."""
+        """``World.assert_whole`` while tasks publish: repeated until nothing was published during the check."""
         while True:
             before, seen, after = self.world.published_spans(), self.world.exact(), self.world.published_spans()
             if before == after:
@@ -75,14 +75,16 @@ class AirflowWorld:
         assert seen == after
 
     def states(self, run_id: str) -> dict[tuple[str, int], str | None]:
-        return {(one["task_id"], one["map_index"]): one["state"] for one in self.airflow.task_instances(DAG, run_id)}
+        return {
+            (task["task_id"], task["map_index"]): task["state"] for task in self.airflow.task_instances(DAG, run_id)
+        }
 
     def instance(self, run_id: str, task_id: str, map_index: int = -1) -> TaskInstance:
-        found = self.airflow.task_instances(DAG, run_id)
-        return next(one for one in found if (one["task_id"], one["map_index"]) == (task_id, map_index))
+        tasks = self.airflow.task_instances(DAG, run_id)
+        return next(task for task in tasks if (task["task_id"], task["map_index"]) == (task_id, map_index))
 
     def logs(self, run_id: str, states: Sequence[str] = ("failed",)) -> str:
-        """The last words of each task instance in one of these states."""
+        """The end of the log of each task instance in one of these states."""
         found = [one for one in self.airflow.task_instances(DAG, run_id) if one["state"] in states]
         return "\n".join(
             f"--- {one['task_id']} {one['map_index']}\n{self.airflow.task_log(DAG, run_id, one)[-3000:]}"
@@ -106,7 +108,7 @@ class AirflowWorld:
         """
         self.airflow.kill_scheduler()
         dsn = self.airflow.env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].replace("+psycopg2", "")
-        time.sleep(1.5)  # nobody alive waits for a second in the middle of a transaction
+        time.sleep(1.5)  # a live process is never idle in a transaction for a second
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
@@ -114,13 +116,13 @@ class AirflowWorld:
             )
 
     def processes(self) -> list["Process"]:
-        """Every process that works on this lake: spark-submit and what it started."""
-        found = [Process(int(one.name)) for one in Path("/proc").iterdir() if one.name.isdecimal()]
+        """Every process of this lake: spark-submit and its children."""
+        processes = [Process(int(entry.name)) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
         lake = f"{self.world.lake}/"
-        return [one for one in found if any(lake in word for word in one.words)]
+        return [process for process in processes if any(lake in word for word in process.words)]
 
     def spark(self, attempt: int, manifest: int = 1, timeout: float = 120) -> "Process":
-        """The JVM that spark-submit has become for an attempt, as soon as it is there."""
+        """The JVM of spark-submit for an attempt, as soon as it runs."""
         found: list[Process] = []
 
         def started() -> bool:
@@ -139,9 +141,9 @@ class AirflowWorld:
         return self.world.lake / "_staging" / f"{manifest:010}" / f"{attempt:04}"
 
     def hold_spark(self, attempt: int, *, manifest: int = 1, staged: bool = False) -> list["Process"]:
-        """SIGSTOP Spark (its JVM and its Python) when it has started, or ``staged`` a file; these processes.
+        """SIGSTOP to Spark (its JVM and its Python) after it has started, or staged a file; returns these processes.
 
-        A Spark that takes long, so that whatever a test does next happens while it runs.
+        What the test does next happens while Spark runs.
         """
         self.spark(attempt, manifest)
         if staged:
@@ -153,29 +155,29 @@ class AirflowWorld:
         return held
 
     def wait_receipt(self, attempt: int) -> None:
-        """Until Spark has left its receipt, a second before Airflow's task learns that Spark has ended."""
+        """Wait until Spark has written its receipt, a second before Airflow's task notices that Spark has ended."""
         receipt = self._staging(attempt) / "receipt.json"
         wait_until(receipt.exists, "the receipt", timeout=120, interval=0.01)
 
     def wait_spark_gone(self, timeout: float = 30) -> None:
-        """Until no process works on this lake any more."""
+        """Wait until this lake has no process any more."""
         wait_until(lambda: not self.processes(), "Spark to be gone", timeout=timeout)
 
     def attempts(self, manifest: int = 1) -> list[tuple[int, str]]:
-        """(attempt, how it ended) in order."""
+        """(attempt, state) in order."""
         shown = self.world.json("show", str(manifest))
-        return [(one["attempt"], one["state"]) for one in shown["attempts"]]
+        return [(attempt["attempt"], attempt["state"]) for attempt in shown["attempts"]]
 
 
 @dataclass(frozen=True)
 class Process:
-    """One live process, by its id."""
+    """A process, by its id."""
 
     pid: int
 
     @property
     def words(self) -> list[str]:
-        """Its command line; empty once it is gone."""
+        """Its command line; empty when it has ended."""
         with suppress(OSError):
             return (Path("/proc") / str(self.pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
         return []
@@ -198,12 +200,12 @@ class Process:
         return False
 
     def send(self, number: signal.Signals) -> None:
-        """A signal to it alone; none when it is gone."""
+        """Send a signal to it alone; no error when it has ended."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
 
 def wake(processes: Iterable[Process]) -> None:
-    """SIGCONT to each that is still there."""
+    """SIGCONT to each; no error when it has ended."""
     for process in processes:
         process.send(signal.SIGCONT)

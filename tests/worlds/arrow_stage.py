@@ -1,6 +1,6 @@
-"""Stages an order without Spark: a second reader of Kafka hands Arrow batches to the same ``batch.py``.
+"""Stages an order without Spark: a second reader of Kafka passes Arrow batches to ``processing/processor.py``.
 
-It makes plan and publish tests take seconds. What it leaves out is Spark itself, which ``tests/spark`` covers.
+With it, tests of plan and publish take seconds. ``tests/spark`` tests Spark itself.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,23 +19,25 @@ from tidemark.sinks.writers import has_staged
 
 
 def arrow_stage(order: Order) -> Receipt:
-    """One task per range, as Spark does it."""
+    """Do an order, with one task per range."""
     failpoint("read.before")
     processor = BatchProcessor(order)
     with watching("stage.mid", lambda: any(has_staged(order, sink) for sink in order.sinks)):
-        reports = [processor.process(f"{task:05d}-0", [_read(order, one)]) for task, one in enumerate(order.ranges)]
+        reports = [
+            processor.process(f"{task:05d}-0", [_read(order, range_)]) for task, range_ in enumerate(order.ranges)
+        ]
     return receipt_of_tasks(order, reports)
 
 
-def _read(order: Order, one: Range) -> pa.RecordBatch:
+def _read(order: Order, range_: Range) -> pa.RecordBatch:
     kafka = order.source.options
     secured = named_connection(kafka["connection"], order.pipeline) if kafka["connection"] else None
     options = revealed(secured.config) if secured else {}
-    rows = [_row(message) for message in messages(kafka["bootstrap_servers"], one, options)]
+    rows = [_row(message) for message in messages(kafka["bootstrap_servers"], range_, options)]
     return pa.RecordBatch.from_pylist(rows, schema=INPUT)
 
 
-def messages(bootstrap_servers: str, one: Range, options: Mapping[str, str] | None = None) -> Iterator[Message]:
+def messages(bootstrap_servers: str, range_: Range, options: Mapping[str, str] | None = None) -> Iterator[Message]:
     """The committed records of a range."""
     consumer = Consumer(
         {
@@ -49,16 +51,16 @@ def messages(bootstrap_servers: str, one: Range, options: Mapping[str, str] | No
         }
     )
     try:
-        consumer.assign([TopicPartition(one.at.topic, one.at.partition, one.start)])
+        consumer.assign([TopicPartition(range_.at.topic, range_.at.partition, range_.start)])
         while True:
             message = consumer.poll(10)
-            assert message is not None, f"no answer while reading {one}"
+            assert message is not None, f"no answer while reading {range_}"
             offset = message.offset()
             assert offset is not None
-            if message.error() is not None or offset >= one.end:
+            if message.error() is not None or offset >= range_.end:
                 return
             yield message
-            if offset == one.end - 1:
+            if offset == range_.end - 1:
                 return
     finally:
         consumer.close()

@@ -1,4 +1,4 @@
-"""The command line with orders staged by ``arrow_stage``: all of ``tidemark`` but Spark."""
+"""The command line without Spark: ``arrow_stage`` stages the orders."""
 
 from collections.abc import Mapping
 

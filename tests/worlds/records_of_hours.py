@@ -1,4 +1,4 @@
-"""Records that lie in the last whole hours, for runs that cut by time."""
+"""Records of the last full hours, for runs that cut by time."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -7,12 +7,12 @@ from tests.worlds.world import EPOCH, World
 
 
 def last_hour() -> datetime:
-    """The newest full hour, at which an hourly schedule fires."""
+    """The start of the current hour, when an hourly schedule fires."""
     return datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 
 
 def produce_at(world: World, count: int, moment: datetime) -> None:
-    """Like ``World.produce``, stamped ``moment``."""
+    """As ``World.produce``, with the timestamp ``moment``."""
     producer = world.broker.producer()
     for number in range(world.produced, world.produced + count):
         at = EPOCH + timedelta(minutes=number * 7 % 300)
@@ -28,6 +28,6 @@ def produce_at(world: World, count: int, moment: datetime) -> None:
 
 
 def produce_hours(world: World, hour: datetime, hours: int, each: int = 20) -> None:
-    """``each`` records in the middle of each of the ``hours`` before ``hour``."""
+    """``each`` records in the middle of each of the last ``hours`` hours before ``hour``."""
     for back in range(hours, 0, -1):
         produce_at(world, each, hour - timedelta(hours=back) + timedelta(minutes=30))

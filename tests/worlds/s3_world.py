@@ -1,4 +1,4 @@
-"""A pipeline whose lake is a prefix of a bucket of the emulator; its readers look through a client of their own."""
+"""A pipeline with its lake in a bucket of the emulator. Its readers use their own S3 client."""
 
 import json
 from collections import Counter
@@ -19,34 +19,34 @@ CONNECTION = "lake_keys"
 
 
 class Prefix:
-    """What lies below a prefix of the bucket, by a client that is a reader's own; keys are relative to it."""
+    """The objects below a prefix of the bucket, read with a separate client; keys are relative to the prefix."""
 
     def __init__(self, client: Any, prefix: str) -> None:
         self._client = client
         self._prefix = prefix
 
     def keys(self, below: str = "") -> list[str]:
-        """Every key that begins so, sorted."""
+        """Every key that starts with ``below``, sorted."""
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=self._key(below))
-        found = (one["Key"] for page in pages for one in page.get("Contents", ()))
-        return sorted(key.removeprefix(f"{self._prefix}/") for key in found)
+        keys = (entry["Key"] for page in pages for entry in page.get("Contents", ()))
+        return sorted(key.removeprefix(f"{self._prefix}/") for key in keys)
 
     def content(self, key: str) -> bytes:
-        found: bytes = self._client.get_object(Bucket=BUCKET, Key=self._key(key))["Body"].read()
-        return found
+        content: bytes = self._client.get_object(Bucket=BUCKET, Key=self._key(key))["Body"].read()
+        return content
 
     def remove(self, key: str) -> None:
         self._client.delete_object(Bucket=BUCKET, Key=self._key(key))
 
     def state(self, key: str) -> object | None:
-        """Another value when the object is another one; None when there is none."""
+        """A value that changes with the object; None when there is no object."""
         try:
-            found = self._client.head_object(Bucket=BUCKET, Key=self._key(key))
+            head = self._client.head_object(Bucket=BUCKET, Key=self._key(key))
         except ClientError as error:
             if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
                 raise
             return None
-        return key, found["ETag"], found["LastModified"]
+        return key, head["ETag"], head["LastModified"]
 
     def _key(self, key: str) -> str:
         return f"{self._prefix}/{key}"
@@ -54,7 +54,7 @@ class Prefix:
 
 @dataclass
 class S3World(World):
-    """A world with a lake in the bucket; ``endpoint_url`` is a proxy before the emulator, if there is one."""
+    """A world with a lake in the bucket; ``endpoint_url`` may be a proxy in front of the emulator."""
 
     s3: S3 = field(kw_only=True)
     endpoint_url: str = ""
@@ -80,19 +80,19 @@ class S3World(World):
         return self._below.keys()
 
     def keys_of_receipt(self, attempt: int) -> list[str]:
-        """Where an attempt at manifest 1 puts its objects."""
+        """The keys of the objects of an attempt of manifest 1."""
         with ManifestDatabase(self.dsn, "reader") as database:
             receipt = database.receipt(1, attempt)
         assert receipt is not None
-        return [one.path for one in receipt.objects]
+        return [staged.path for staged in receipt.objects]
 
     def rows_as_text(self) -> list[str]:
         """Every row of the manifest database."""
         with psycopg.connect(self.dsn) as connection:
             tables = connection.execute("SELECT relname FROM pg_class WHERE relnamespace = 'tidemark'::regnamespace "
                                         "AND relkind = 'r'").fetchall()  # fmt: skip
-            found = [connection.execute(f"SELECT t::text FROM tidemark.{name} t").fetchall() for (name,) in tables]
-        return [text for rows in found for (text,) in rows]
+            rows = [connection.execute(f"SELECT t::text FROM tidemark.{name} t").fetchall() for (name,) in tables]
+        return [text for of_table in rows for (text,) in of_table]
 
     def content(self, key: str) -> bytes:
         return self._below.content(key)
@@ -101,26 +101,26 @@ class S3World(World):
         self._below.remove(key)
 
     def begin_upload(self, key: str) -> None:
-        """As a process that died while it put an object in parts leaves it."""
+        """Leave an unfinished upload, as a process does that dies while it uploads an object in parts."""
         self.client.create_multipart_upload(Bucket=BUCKET, Key=f"{self.prefix}/{key}")
 
     def uploads(self) -> list[str]:
-        """The keys of the uploads that were begun and not ended."""
-        found = self.client.list_multipart_uploads(Bucket=BUCKET, Prefix=f"{self.prefix}/").get("Uploads", ())
-        return sorted(one["Key"].removeprefix(f"{self.prefix}/") for one in found)
+        """The keys of unfinished uploads."""
+        uploads = self.client.list_multipart_uploads(Bucket=BUCKET, Prefix=f"{self.prefix}/").get("Uploads", ())
+        return sorted(upload["Key"].removeprefix(f"{self.prefix}/") for upload in uploads)
 
     def lies_in_files(self) -> bool:
         return True
 
     def staging(self) -> list[str]:
-        return [one for one in [*self.object_keys(), *self.uploads()] if one.startswith("_staging/")]
+        return [key for key in [*self.object_keys(), *self.uploads()] if key.startswith("_staging/")]
 
     def damage(self, manifest: dict[str, Any]) -> None:
         self.remove(manifest["objects"][0]["path"].removeprefix(f"{self.root}/"))
 
     def exact(self) -> Counter[Place]:
         with ManifestDatabase(self.dsn, "reader") as database:
-            return self.places([one.path for _, _, one in database.published_objects("demo")])
+            return self.places([published.path for _, _, published in database.published_objects("demo")])
 
     def listing(self) -> Counter[Place]:
         return self.places([key for key in self.object_keys() if key.startswith(("raw/", "_dead_letters/"))])
@@ -129,7 +129,7 @@ class S3World(World):
         names = [key for key in self.object_keys() if key.startswith("_manifests/demo/")]
         newest = {key.rpartition("/")[2].split(".")[0]: key for key in names}
         records = [json.loads(self.content(key)) for key in newest.values()]
-        return self.places([one["path"] for record in records for one in record["objects"]])
+        return self.places([entry["path"] for record in records for entry in record["objects"]])
 
     def places(self, keys: list[str]) -> Counter[Place]:
         seen: Counter[Place] = Counter()

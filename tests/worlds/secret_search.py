@@ -1,6 +1,6 @@
-"""Looks for secrets where they must not be: files, tables, command lines, whatever was printed.
+"""Searches for secrets where they must not be: files, tables, command lines, output.
 
-Every search is told what must be found as well: one that looks at nothing finds nothing.
+Tests also check what was searched: a search of nothing finds nothing.
 """
 
 import threading
@@ -17,28 +17,28 @@ from psycopg import sql
 
 @dataclass
 class Canaries:
-    """``secrets`` by what they are; each is sought by its part before anything that some format would escape."""
+    """``secrets``: name to secret. The search uses the first part of a secret, up to a character that needs escapes."""
 
     secrets: dict[str, str]
     found: list[str] = field(default_factory=list)
 
     def look(self, where: str, content: str | bytes) -> None:
-        """Remember where a secret stands."""
+        """Search a content, and store where a secret was."""
         data = content.encode() if isinstance(content, str) else content
         for name, secret in self.secrets.items():
             if _needle(secret) in data:
                 self.found.append(f"{name} in {where}")
 
     def look_at_files(self, folder: Path) -> list[Path]:
-        """Every file below a folder; those that were read."""
-        seen = [one for one in sorted(folder.rglob("*")) if one.is_file()]
-        for one in seen:
+        """Search every file below a folder; returns the files."""
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        for file in files:
             with suppress(FileNotFoundError):
-                self.look(str(one), one.read_bytes())
-        return seen
+                self.look(str(file), file.read_bytes())
+        return files
 
     def look_at_database(self, dsn: str) -> list[str]:
-        """Every row of every table; the tables."""
+        """Search every row of every table; returns the tables."""
         with psycopg.connect(dsn) as connection:
             tables = connection.execute(
                 "SELECT table_schema, table_name FROM information_schema.tables "
@@ -53,13 +53,13 @@ class Canaries:
 
 
 def _needle(secret: str) -> bytes:
-    end = next((at for at, one in enumerate(secret) if one in '"\\' or not 32 <= ord(one) < 127), len(secret))
-    assert end >= 20, "too short to be told from chance"
+    end = next((at for at, char in enumerate(secret) if char in '"\\' or not 32 <= ord(char) < 127), len(secret))
+    assert end >= 20, "a text this short may occur by chance"
     return secret[:end].encode()
 
 
 class Watch:
-    """While it is open, samples the command lines of all processes, and files that live for a moment only."""
+    """Collects, while its block runs, the command lines of all processes, and files that exist only for a moment."""
 
     def __init__(self, canaries: Canaries, folder: Path) -> None:
         self._canaries, self._folder = canaries, folder
@@ -75,19 +75,19 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        for one in (*self.commands, *self.orders):
-            self._canaries.look(f"while it ran: {one[:200]}", one)
+        for text in (*self.commands, *self.orders):
+            self._canaries.look(f"while it ran: {text[:200]}", text)
 
     def _run(self) -> None:
         while not self._stop.is_set():
             self.commands.update(_command_lines())
             for name in ("order.json", "receipt.json", "failure.json"):
-                with suppress(OSError):  # a folder may go while it is looked through; the next round sees the rest
-                    self.orders |= {one.read_text() for one in self._folder.rglob(name)}
+                with suppress(OSError):  # a folder may be removed meanwhile; the next round reads the rest
+                    self.orders |= {file.read_text() for file in self._folder.rglob(name)}
             time.sleep(0.05)
 
 
 def _command_lines() -> Iterator[str]:
-    for one in Path("/proc").glob("[0-9]*/cmdline"):
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
-            yield one.read_bytes().decode(errors="replace").replace("\0", " ")
+            yield file.read_bytes().decode(errors="replace").replace("\0", " ")

@@ -1,4 +1,4 @@
-"""A secured broker, and one connection to it for each way to be let in; every secret is a canary of its own."""
+"""A secured broker, and a connection to it for each way of authentication. Every secret is a different canary."""
 
 import json
 import os
@@ -22,13 +22,13 @@ WAYS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "mTLS", "OAUTHBEARER")
 
 
 def canary(what: str) -> str:
-    """A secret that cannot be anywhere by chance; with what has to be escaped, in Java's login and elsewhere."""
+    """A secret that cannot occur by chance, with characters that need escapes in Java's login and elsewhere."""
     return f'{what}-{uuid4().hex}"\\ é'
 
 
 @dataclass
 class Secured:
-    """``password`` is the user's, ``secret`` that of the client of OAUTHBEARER, ``key_password`` opens the key."""
+    """``password``: of the user. ``secret``: of the OAUTHBEARER client. ``key_password``: of the client's key."""
 
     broker: SecuredBroker
     endpoint: TokenEndpoint
@@ -38,43 +38,43 @@ class Secured:
 
     @classmethod
     def open(cls, state: Path, jars: Path, endpoint: TokenEndpoint, secret: str) -> "Secured":
-        """Nothing is started yet: ``broker`` and ``endpoint`` are for ``with``."""
+        """Starts nothing: the caller starts ``broker`` and ``endpoint`` with ``with``."""
         password = canary("password")
         broker = SecuredBroker(state, jars, {USER: password}, endpoint.jwks)
-        return cls(broker, endpoint, password, secret, f"key-{uuid4().hex}")  # Java takes ASCII only for keys
+        return cls(broker, endpoint, password, secret, f"key-{uuid4().hex}")  # for keys Java accepts only ASCII
 
     def extra(self, way: str, **changed: Any) -> dict[str, Any]:
-        """What stands in the extra of the connection; ``changed`` has _ for the dots, None takes an option out."""
+        """The extra of the connection. ``changed``: other options, with _ for dots; None removes an option."""
         trust = {"ssl.ca.location": str(self.broker.authority.certificate_file)}
         sasl = {"bootstrap.servers": self.broker.address("SASL"), "security.protocol": "SASL_SSL", **trust}
         if way == "mTLS":
             own = self.broker.authority.issue("client", "a-client", password=self.key_password)
-            found = {
+            options = {
                 "bootstrap.servers": self.broker.address("MTLS"), "security.protocol": "SSL", **trust,
                 "ssl.certificate.location": str(own.certificate_file), "ssl.key.location": str(own.key_file),
                 "ssl.key.password": self.key_password,
             }  # fmt: skip
         elif way == "OAUTHBEARER":
-            found = {
+            options = {
                 **sasl, "sasl.mechanism": way, "sasl.oauthbearer.client.id": USER,
                 "sasl.oauthbearer.client.secret": self.secret,
                 "sasl.oauthbearer.token.endpoint.url": self.endpoint.url, "sasl.oauthbearer.scope": "kafka",
             }  # fmt: skip
         else:
-            found = {**sasl, "sasl.mechanism": way, "sasl.username": USER, "sasl.password": self.password}
-        found |= {key.replace("_", "."): one for key, one in changed.items()}
-        return {key: one for key, one in found.items() if one is not None}
+            options = {**sasl, "sasl.mechanism": way, "sasl.username": USER, "sasl.password": self.password}
+        options |= {key.replace("_", "."): value for key, value in changed.items()}
+        return {key: value for key, value in options.items() if value is not None}
 
     def variable(self, way: str, **changed: Any) -> str:
-        """The whole connection as Airflow has it in an environment variable."""
+        """The connection as the value of an environment variable of Airflow."""
         return json.dumps({"conn_type": "kafka", "extra": self.extra(way, **changed)})
 
     def source(self, pipeline: Pipeline, way: str, **changed: Any) -> Source:
-        """The driver's face of the broker through a connection."""
+        """The source that uses this connection."""
         return open_source(pipeline.name, pipeline.source, lambda _: {"extra": self.extra(way, **changed)})
 
     def world(self, folder: Path, dsn: str, spark_jars: Path, way: str, **settings: Any) -> World:
-        """A pipeline that comes in by its connection; its own records are sent through the open listener."""
+        """A pipeline that reads through its connection; the world sends records through the open listener."""
         kafka = {"bootstrap_servers": None, "connection": CONNECTION, **settings.pop("kafka", {})}
         world = World(folder, dsn, self.broker, spark_jars, settings={"kafka": kafka, **settings})
         world.targets[CONNECTION] = self.variable(way)
@@ -82,5 +82,5 @@ class Secured:
 
 
 def environment(world: World) -> Any:
-    """The connection where Spark's driver looks for it, when that is this process."""
+    """Sets the variable of the connection in this process, for a Spark driver here."""
     return mock.patch.dict(os.environ, {VARIABLE: world.targets[CONNECTION]})

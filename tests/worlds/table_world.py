@@ -1,4 +1,4 @@
-"""A pipeline that writes a PostgreSQL table, alone or beside a lake; and what its readers must see.
+"""A pipeline that writes a PostgreSQL table, with or without a lake, and what its readers must see.
 
 The table has one row per ``k``: the one with the greatest ``n``, as the pipeline says ``order_by: n``.
 """
@@ -24,7 +24,7 @@ def table_sink(**options: Any) -> dict[str, Any]:
 
 @dataclass
 class TableWorld(World):
-    """A world whose sinks may be a table; ``lake`` and ``table`` say which there are."""
+    """A world with a table as its sink; ``has_lake`` adds a lake."""
 
     has_lake: bool = False
 
@@ -40,7 +40,7 @@ class TableWorld(World):
             return connection.execute(statement, values).fetchall()  # type: ignore[arg-type]
 
     def execute(self, statement: str, dsn: str = "") -> None:
-        """One statement in the warehouse, by its owner."""
+        """Run a statement in the warehouse, as its owner."""
         with psycopg.connect(dsn or self.targets["warehouse"], autocommit=True) as connection:
             connection.execute(statement)  # type: ignore[arg-type]
 
@@ -50,24 +50,24 @@ class TableWorld(World):
         return bool(there["there"]) and columns["count"] > 10
 
     def damage(self, manifest: dict[str, Any]) -> None:
-        """Lose rows of a manifest by hand, in the table and in the lake if there is one."""
+        """Delete rows of a manifest, in the table and in the lake if there is one."""
         if self.has_lake:
             super().damage(manifest)
         with psycopg.connect(self.targets["warehouse"]) as connection:
             connection.execute("DELETE FROM public.latest WHERE _manifest_id = %s", [manifest["id"]])
 
     def rows(self) -> dict[int, tuple[int, Place]]:
-        """What a reader in SQL sees: n and place by k; nothing before there is a table."""
+        """What a reader sees in the table, by k: n and place. Empty while there is no table."""
         [there] = self.query("SELECT to_regclass('public.latest') IS NOT NULL AS there")
-        found = self.query(ROWS) if there["there"] else []
-        return {row["k"]: (row["n"], (row["_topic"], row["_partition"], row["_offset"])) for row in found}
+        rows = self.query(ROWS) if there["there"] else []
+        return {row["k"]: (row["n"], (row["_topic"], row["_partition"], row["_offset"])) for row in rows}
 
     def assert_nothing_is_seen(self) -> None:
-        """Neither in the lake nor in the table."""
+        """Readers see nothing, in the lake and in the table."""
         assert (self.exact(), self.listing(), self.rows()) == ({}, {}, {})
 
     def latest(self, covered: Counter[Place]) -> dict[int, tuple[int, Place]]:
-        """What the table must hold when just these offsets were merged."""
+        """The content that the table must have when only these offsets were merged."""
         newest: dict[int, tuple[int, Place]] = {}
         for number in range(self.produced):
             place = (self.topic, number % self.partitions, number // self.partitions)
@@ -78,23 +78,23 @@ class TableWorld(World):
     def merged_spans(self) -> Counter[Place]:
         """Every offset of the manifests that have a marker beside the table."""
         [there] = self.query("SELECT to_regclass('tidemark_target.marker') IS NOT NULL AS there")
-        found = self.query("SELECT record FROM tidemark_target.marker") if there["there"] else []
+        markers = self.query("SELECT record FROM tidemark_target.marker") if there["there"] else []
         return Counter(
-            (one["at"]["topic"], one["at"]["partition"], offset)
-            for row in found
-            for one in row["record"]["ranges"]
-            for offset in range(one["start"], one["end"])
+            (part["at"]["topic"], part["at"]["partition"], offset)
+            for marker in markers
+            for part in marker["record"]["ranges"]
+            for offset in range(part["start"], part["end"])
         )
 
     def assert_whole(self) -> None:
-        """At any moment: the table is what the merged manifests make of it, whole, and no publication is ahead."""
+        """At any moment: the table has the rows of all merged manifests, and only merged manifests are published."""
         if self.has_lake:
             super().assert_whole()
         merged = self.merged_spans()
         assert self.rows() == self.latest(merged)
         assert self.published_spans("postgres") <= merged
         if self.targets["warehouse"] == self.dsn:
-            assert self.published_spans("postgres") == merged, "one transaction for rows and publication"
+            assert self.published_spans("postgres") == merged, "rows and publication are in one transaction"
 
     def assert_readers_complete(self) -> None:
         if self.has_lake:

@@ -1,4 +1,4 @@
-"""A token endpoint on this machine: gives a signed token to whoever knows the client's id and secret."""
+"""A token endpoint on this machine: it gives a signed token for the client's id and secret."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ LIFETIME_S = 600
 
 
 class TokenEndpoint:
-    """Start it with ``with``; ``jwks`` is the file by which a broker verifies its tokens."""
+    """Start it with ``with``. ``jwks``: the file with the key that verifies its tokens."""
 
     def __init__(self, folder: Path, client: str, secret: str) -> None:
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -49,7 +49,7 @@ class TokenEndpoint:
         now = int(time.time())
         claims = {"iss": ISSUER, "sub": self._client, "aud": "kafka", "iat": now, "exp": now + LIFETIME_S}
         parts = [{"alg": "RS256", "typ": "JWT", "kid": KEY_ID}, claims]
-        signed = ".".join(_text(json.dumps(one).encode()) for one in parts)
+        signed = ".".join(_text(json.dumps(part).encode()) for part in parts)
         return f"{signed}.{_text(self._key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
@@ -75,7 +75,7 @@ class TokenEndpoint:
                 self.wfile.write(content)
 
             def log_message(self, *words: object) -> None:
-                """Nothing: a test's output is for the test."""
+                """Print nothing."""
 
         return Handler
 

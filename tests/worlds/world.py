@@ -1,7 +1,7 @@
-"""A pipeline of its own for one test: topic, manifest database, lake; and what its readers see.
+"""The pipeline of one test, with its own topic, manifest database and lake, and what its readers see.
 
-As docs/invariants.md says: whatever happened, the exact reader returns each manifest whole or not at all, never a
-record twice, and in the end what a run without faults returns.
+Always (docs/invariants.md): the exact reader returns each manifest completely or not at all, never a record twice, and
+in the end the same as after a run without faults.
 """
 
 import json
@@ -36,13 +36,13 @@ from tidemark.pipeline.loader import find
 Files = dict[str, tuple[bytes, int]]
 Place = tuple[str, int, int]
 EPOCH = datetime(2024, 3, 1, tzinfo=UTC)
-KEYS = 9  # odd, so that records of one key lie in both of two partitions
+KEYS = 9  # odd, so that both of two partitions have records of each key
 SCHEMA = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING"
 
 
 @dataclass
 class World:
-    """Everything one pipeline needs; ``settings`` are merged over its pipeline file."""
+    """``settings`` replace keys of the pipeline file; ``kafka`` in them replaces keys of its source."""
 
     folder: Path
     dsn: str
@@ -95,7 +95,7 @@ class World:
         (self.pipelines / "demo.yaml").write_text(yaml.safe_dump(pipeline))
 
     def produce(self, count: int, *, bad_every: int = 0, partition: int | None = None) -> None:
-        """Numbered records, round robin over the partitions and over five event hours; some undecodable on demand."""
+        """Send numbered records to the partitions in turn, over five event hours; one of ``bad_every`` is no JSON."""
         producer = self.broker.producer()
         for number in range(self.produced, self.produced + count):
             when = EPOCH + timedelta(minutes=number * 7 % 300)
@@ -116,7 +116,7 @@ class World:
         key: bytes | None = None,
         headers: list[tuple[str, bytes | None]] | None = None,
     ) -> None:
-        """Records as they are given, stamped ``at``; ``everything`` does not know them."""
+        """Send these records, with the timestamp ``at``; ``everything`` does not count them."""
         producer = self.broker.producer()
         stamped = {} if at is None else {"timestamp": int(at.timestamp() * 1000)}
         for value in values:
@@ -124,7 +124,7 @@ class World:
         assert producer.flush(30) == 0
 
     def transact(self, *values: str, commit: bool, partition: int = 0) -> None:
-        """Records of one transaction; its end takes one more offset, whether they count or not."""
+        """Send records in a transaction; its end takes one more offset, also when it aborts."""
         producer = self.broker.producer(transactional_id=uuid4().hex)
         producer.init_transactions(30)
         producer.begin_transaction()
@@ -150,7 +150,7 @@ class World:
     def tidemark(
         self, *words: str, failpoint: str = "", spark: bool = False, **popen: Any
     ) -> subprocess.CompletedProcess[str]:
-        """The command line in a process (group) of its own; without ``spark`` orders are staged by ``arrow_stage``."""
+        """The command line in a new process (and group); without ``spark``, ``arrow_stage`` stages the orders."""
         process = self.start(*words, failpoint=failpoint, spark=spark, **popen)
         out, err = process.communicate(timeout=180)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
@@ -173,18 +173,20 @@ class World:
         return process
 
     def stop(self) -> None:
-        """End what is still running of this test's processes, and remove its topic."""
+        """Kill the processes of this test that still run, and delete its topic."""
         for process in self.started:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
         for database in self.opened:
             database.close()
-        counts.REACHED[counts.HIT] += len(list(self.folder.glob("**/_failpoints/*")))  # what has acted
+        counts.REACHED[counts.HIT] += len(
+            list(self.folder.glob("**/_failpoints/*"))
+        )  # one file for each failpoint that acted
         self.broker.delete_topic(self.topic)
 
     def here(self, *words: str) -> Result:
-        """The command line in this process, orders staged by ``arrow_stage``: for all that need not die."""
+        """The command line in this process, with ``arrow_stage``: faster, but a failpoint must not kill it."""
         with mock.patch.object(main, "in_this_process", return_value=arrow_stage):
             return CliRunner().invoke(main.main, words, env=self.environment(), catch_exceptions=False)
 
@@ -197,7 +199,7 @@ class World:
         return json.loads(self.ok(*words, "--json"))
 
     def context(self) -> Context:
-        """In this process, acting as the test; closed when the test ends."""
+        """A context in this process, closed when the test ends."""
         pipeline = find(self.pipelines, "demo")
         self.opened.append(ManifestDatabase(self.dsn, "test"))
         with mock.patch.dict(os.environ, self.environment()):
@@ -205,13 +207,13 @@ class World:
         return open_context(pipeline, self.opened[-1], connections.get)
 
     def administer(self, call: str, *arguments: Any) -> None:
-        """One call of Kafka's admin client, waited for: ``world.administer("create_partitions", [..])``."""
+        """Call Kafka's admin client and wait: ``world.administer("create_partitions", [..])``."""
         admin = self.broker.admin()
         for answer in getattr(admin, call)(*arguments).values():
             answer.result(timeout=30)
 
     def damage(self, manifest: dict[str, Any]) -> None:
-        """Lose one published object of a manifest (as ``tidemark manifests --json`` says it)."""
+        """Delete one published object of a manifest, given as in ``tidemark manifests --json``."""
         Path(manifest["objects"][0]["path"]).unlink()
 
     def object_keys(self) -> list[str]:
@@ -224,40 +226,39 @@ class World:
     def exact(self) -> Counter[Place]:
         """What the exact reader returns: data and dead letters that ``tidemark objects`` names.
 
-        A replay may take a path away while it is read: then the reader must ask again, as docs/guarantees.md says.
+        A replay may remove a file while it is read. Then the reader must ask again, as docs/guarantees.md says.
         """
         before: list[Path] | None = None
         while (paths := self._published()) != before:
             with suppress(FileNotFoundError):
                 return places(paths)
             before = paths
-        raise FileNotFoundError(f"published, and not there: {[str(one) for one in paths if not one.exists()]}")
+        raise FileNotFoundError(f"published, but missing: {[str(path) for path in paths if not path.exists()]}")
 
     def _published(self) -> list[Path]:
         with ManifestDatabase(self.dsn, "reader") as database:
-            return [Path(root, one.path) for _, root, one in database.published_objects("demo")]
+            return [Path(root, published.path) for _, root, published in database.published_objects("demo")]
 
     def data_paths(self, *words: str) -> list[Path]:
-        """What ``tidemark objects`` prints."""
+        """The paths that ``tidemark objects`` prints."""
         return [Path(line) for line in self.ok("objects", "demo", *words).splitlines()]
 
     def files(self) -> Files:
-        """Every file of the lake with its bytes and the moment it was written."""
+        """Every file of the lake with its bytes and its time of writing."""
         found = [path for path in self.lake.rglob("*") if path.is_file()]
         return {str(path.relative_to(self.lake)): (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
 
     def listing(self) -> Counter[Place]:
-        """What a reader that lists folders sees, dead letters included."""
-        found = [path for path in self.lake.rglob("*.parquet") if not _hidden(path.relative_to(self.lake))]
-        return places(found)
+        """What a reader that lists folders sees, with dead letters."""
+        return places([path for path in self.lake.rglob("*.parquet") if not _hidden(path.relative_to(self.lake))])
 
     def recorded(self) -> Counter[Place]:
-        """What a reader without a database sees: the highest record of each manifest."""
+        """What a reader of records sees: the objects of the highest record of each manifest."""
         newest: dict[str, Path] = {}
         for path in sorted(self.lake.glob("_manifests/demo/*.json")):
             newest[path.name.split(".")[0]] = path
         records = [json.loads(path.read_text()) for path in newest.values()]
-        return places([self.lake / one["path"] for record in records for one in record["objects"]])
+        return places([self.lake / entry["path"] for record in records for entry in record["objects"]])
 
     def chain(self) -> list[tuple[int, str, int | None, int]]:
         """(partition, kind, start, end) of every range of the topic, in order."""
@@ -269,23 +270,23 @@ class World:
             ).fetchall()
 
     def published_spans(self, sink: str = "files") -> Counter[Place]:
-        """Every offset of the manifests that are published in a sink."""
+        """Every offset of manifests that are published in a sink."""
         with ManifestDatabase(self.dsn, "reader") as database:
-            published = [one for one in database.manifests("demo") if one.published(sink)]
+            published = [manifest for manifest in database.manifests("demo") if manifest.published(sink)]
         return Counter(
-            (one.at.topic, one.at.partition, offset)
+            (range_.at.topic, range_.at.partition, offset)
             for manifest in published
-            for one in manifest.ranges
-            for offset in range(one.start, one.end)
+            for range_ in manifest.ranges
+            for offset in range(range_.start, range_.end)
         )
 
     def everything(self) -> Counter[Place]:
-        """Every offset the test produced; right for topics without transactions."""
+        """Every offset that ``produce`` sent; only for topics without transactions."""
         per_partition = Counter(number % self.partitions for number in range(self.produced))
         return Counter((self.topic, at, offset) for at, count in per_partition.items() for offset in range(count))
 
     def assert_whole(self) -> None:
-        """At any moment: exact readers see each published manifest whole, and nothing twice."""
+        """At any moment: exact readers see each published manifest completely, and nothing twice."""
         seen = self.exact()
         assert max(seen.values(), default=1) == 1
         assert seen == self.published_spans()
@@ -298,17 +299,17 @@ class World:
         assert self.recorded() == everything
 
     def assert_complete(self) -> None:
-        """In the end: every reader sees every record once, the audit agrees, and nothing is left over."""
+        """In the end: every reader sees every record once, the audit finds no difference, and staging is empty."""
         self.assert_readers_complete()
         assert self.ok("audit", "demo", "--deep") == ""
         assert self.staging() == []
 
     def staging(self) -> list[str]:
-        """What lies in staging, the empty folder too."""
+        """The content of staging, also an empty folder."""
         return [str(path) for path in self.lake.glob("_staging")]
 
     def lies_in_files(self) -> bool:
-        """Whether listing readers have something to look at."""
+        """Whether there is a lake, for readers that list folders."""
         return self.lake.exists()
 
 
@@ -325,7 +326,7 @@ def _hidden(path: Path) -> bool:
 
 
 def wait_stopped(process: subprocess.Popen[str], timeout: float = 60) -> None:
-    """Until the process has stopped itself (SIGSTOP); fails when it ends instead."""
+    """Wait until the process has stopped itself (SIGSTOP); fails when it ends instead."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         assert process.poll() is None, f"ended instead of stopping: {process.communicate()}"
@@ -336,12 +337,12 @@ def wait_stopped(process: subprocess.Popen[str], timeout: float = 60) -> None:
 
 
 def wake(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-    """SIGCONT, and wait for its end."""
+    """SIGCONT, then ``wait_ended``."""
     os.killpg(process.pid, signal.SIGCONT)
     return wait_ended(process)
 
 
 def wait_ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-    """What it said and its exit status."""
+    """Wait for the end of a process; its output and exit status."""
     out, err = ("", "") if process.returncode is not None else process.communicate(timeout=120)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
