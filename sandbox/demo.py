@@ -110,7 +110,7 @@ class Demo:
     def conclude(self) -> None:
         """Print manifests, lag and totals; ``WrongResult`` when anything differs from what it must be."""
         with self.stack.clock.step("counting and auditing"):
-            manifests = json.loads(self._tidemark("manifests", PIPELINE, "--json"))
+            manifests = json.loads(self._tidemark("manifests", PIPELINE, "--json"))[::-1]  # oldest first
             lag = sum(one["lag"] for one in json.loads(self._tidemark("lag", PIPELINE, "--json")))
             self._tidemark("audit", PIPELINE)
             self.report.manifests(manifests)

@@ -6,6 +6,7 @@ from tests.arrow_stage import arrow_stage
 from tidemark.cli import main
 from tidemark.lifecycle.attempt import Stage
 from tidemark.settings import Settings
+from tidemark.spark import in_process
 
 
 def without_spark(settings: Settings, master: str, conf: Mapping[str, str]) -> Stage:
@@ -13,5 +14,5 @@ def without_spark(settings: Settings, master: str, conf: Mapping[str, str]) -> S
 
 
 if __name__ == "__main__":
-    main.in_this_process = without_spark
+    in_process.stage_in = without_spark
     main.main()

@@ -143,7 +143,7 @@ def test_R13_a_topic_recreated_while_it_is_read_publishes_nothing(world: World, 
     assert f"topic {world.topic} was recreated: planned on id" in ended.stderr
     assert (world.exact(), world.listing(), world.recorded()) == ({}, {}, {})
     assert not (world.lake / "_staging").exists()
-    assert world.json("manifests", "demo")[0]["state"] == "failed"
+    assert world.manifests()[0]["state"] == "failed"
 
 
 @pytest.mark.exhaustive
@@ -161,7 +161,7 @@ def test_R13_a_topic_recreated_while_spark_reads_it_publishes_nothing(make_both:
     assert "Traceback" not in ended.stderr
     world.assert_nothing_is_seen()
     assert world.recorded() == {}
-    assert world.json("manifests", "demo")[0]["state"] == "failed"
+    assert world.manifests()[0]["state"] == "failed"
 
 
 def test_P10_a_log_that_really_lost_its_tail_is_refused_until_a_person_accepts_it(

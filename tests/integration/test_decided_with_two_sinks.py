@@ -109,7 +109,7 @@ def test_an_empty_database_adopts_a_lake_of_one_manifest_and_goes_on(
 
 def test_adopting_what_one_sink_published_forgets_nothing_of_the_other(world: TableWorld) -> None:
     world.ok("run", "demo")
-    world.damage(world.json("manifests", "demo")[0])
+    world.damage(world.manifests()[0])
     killed(world, "replay", "demo", "--manifest", "1", failpoint="publish.before_mark:kill9")
     world.ok("adopt", "demo", "--why", "the lake knows more")
     published = {one["sink"]: one["attempt"] for one in world.json("show", "1")["publications"]}

@@ -120,7 +120,7 @@ def test_a_recreated_topic_is_refused_until_accepted_and_then_read_from_its_begi
     assert world.exact() == old + new
     assert_decided(world, ("accept-topic", "migrated"))
     assert world.ok("audit", "demo", "--deep") == ""
-    first = world.json("manifests", "demo")[0]["id"]
+    first = world.manifests()[0]["id"]
     replay = world.here("replay", "demo", "--manifest", str(first))
     assert replay.exit_code == 1
     assert "planned on a chain that has ended, since its topic was made anew or its log was cut" in replay.stderr
@@ -190,7 +190,7 @@ def test_what_a_forgotten_attempt_staged_is_swept_by_the_restored_database_and_b
 def test_an_empty_database_adopts_a_whole_lake_and_reads_the_holes_anew(world: World, postgres: Postgres) -> None:
     world.produce(120)
     world.ok("run", "demo")
-    manifests = world.json("manifests", "demo")
+    manifests = world.manifests()
     middle = manifests[1]
     for one in [*middle["objects"], *middle["dead_letter_objects"]]:
         Path(one["path"]).unlink()
@@ -310,7 +310,7 @@ def test_several_holes_of_one_partition_are_adopted_as_manifests_of_their_own(
     world = make_world(partitions=1)
     world.produce(200)
     world.ok("run", "demo")
-    for one in world.json("manifests", "demo")[1::2]:
+    for one in world.manifests()[1::2]:
         for each in one["objects"]:
             Path(each["path"]).unlink()
         (world.lake / f"_manifests/demo/{one['id']:010d}.0001.json").unlink()
@@ -329,7 +329,7 @@ def test_what_waits_for_a_retry_is_not_repaired_away(world: World) -> None:
     world.ok("repair", "demo", "--why", "tidy")
     assert world.listing() == world.everything()
     world.ok("retry", "demo")
-    assert world.json("manifests", "demo")[0]["published_attempt"] == 1, "found, not done again"
+    assert world.manifests()[0]["published_attempt"] == 1, "found, not done again"
     world.assert_complete()
 
 

@@ -59,7 +59,7 @@ def test_a_part_of_the_older_region_that_left_no_record_is_planned_anew(make_wor
     world.ok("run", "demo")
     with postgres.temporary_database("older", copy_of(world)) as older:
         world.ok("extend-back", "demo", "--why", "the whole history")
-        first, _, last = [one["id"] for one in world.json("manifests", "demo") if one["state"] == "planned"]
+        first, _, last = [one["id"] for one in world.manifests() if one["state"] == "planned"]
         world.ok("retry", "demo", "--manifest", str(first))
         world.ok("retry", "demo", "--manifest", str(last))
         world.dsn = older
@@ -166,9 +166,9 @@ def test_a_copy_that_knows_a_manifest_as_blocked_adopts_it(make_world: Make, pos
         world.write_pipeline()
         world.ok("retry", "demo", "--manifest", "1")
         world.dsn = older
-        assert world.json("manifests", "demo")[0]["state"] == "blocked"
+        assert world.manifests()[0]["state"] == "blocked"
         world.ok("adopt", "demo", "--why", "restored")
-        assert world.json("manifests", "demo")[0]["state"] == "done"
+        assert world.manifests()[0]["state"] == "done"
         assert sum(world.exact().values()) == 1
 
 

@@ -28,7 +28,7 @@ def record(number: int) -> str:
 def planned(world: World, *words: str) -> list[tuple[int, int, int]]:
     """(partition, start, end) of every range a plan made."""
     ids = world.json("plan", "demo", *words)["manifests"]
-    found = [one for one in world.json("manifests", "demo") if one["id"] in ids]
+    found = [one for one in world.manifests() if one["id"] in ids]
     return [(each["partition"], each["start"], each["end"]) for one in found for each in one["ranges"]]
 
 
@@ -192,11 +192,11 @@ def test_a_cut_in_covered_time_plans_nothing_and_names_who_covers_it(make_world:
 def test_a_second_run_with_nothing_new_processes_nothing(world: World) -> None:
     world.produce(30)
     world.ok("run", "demo")
-    manifests = world.json("manifests", "demo")
+    manifests = world.manifests()
     done = world.here("run", "demo")
     assert done.exit_code == 0
     assert "nothing new since the last run" in done.stderr
-    assert world.json("manifests", "demo") == manifests
+    assert world.manifests() == manifests
     world.assert_complete()
 
 
@@ -361,7 +361,7 @@ def test_gaps_none_blocks_with_the_gaps_and_transactions_lets_the_same_manifest_
     [place], _ = cluster.partitions([world.topic])
     gaps = [(1, 4), (5, 6)]
     assert (cluster.first_record_in(place, gaps), cluster.first_record_in(place, [*gaps, (3, 6)])) == (None, 4)
-    assert world.json("manifests", "demo")[0]["state"] == "blocked"
+    assert world.manifests()[0]["state"] == "blocked"
     world.ok(*retry)
     [manifest] = world.json("manifests", "demo")
     assert (manifest["state"], manifest["counts"]["read"], manifest["counts"]["invisible"]) == ("done", 2, 4)

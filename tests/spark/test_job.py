@@ -292,5 +292,5 @@ def test_a_run_of_several_slices_uses_one_session_and_leaves_no_process(make_wor
     assert done.returncode == 0, done.stderr
     assert os.getpid() not in processes_of(world)
     wait_until(lambda: not processes_of(world), "no process of it is left", timeout=30)
-    assert [one["state"] for one in world.json("manifests", "demo")] == ["done"] * 3
+    assert [one["state"] for one in world.manifests()] == ["done"] * 3
     world.assert_complete()

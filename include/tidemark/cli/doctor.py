@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tidemark.cli import output
-from tidemark.cli.options import json_option, master_option, pipeline_names
+from tidemark.cli.options import common_options, master_option, pipeline_argument
 from tidemark.connections import Lookup, from_environment
 from tidemark.doctor import database, machine, source, targets
 from tidemark.doctor.checks import TIMEOUT_S, Check, examine
@@ -22,21 +22,24 @@ from tidemark.sources.registry import open_source
 STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.FAILED: "red"}
 
 
-@click.command("doctor")
-@click.argument("pipeline", required=False, shell_complete=pipeline_names)
+commands = click.Group()
+
+
+@commands.command()
+@pipeline_argument(required=False)
 @master_option
 @click.option(
     "--airflow", "with_airflow", is_flag=True, help="Ask Airflow for connections too; needs its configuration."
 )
-@json_option
+@common_options
 @click.pass_context
-def doctor(command: click.Context, pipeline: str | None, master: str, with_airflow: bool, as_json: bool) -> None:
+def doctor(command: click.Context, pipeline_name: str | None, master: str, with_airflow: bool, as_json: bool) -> None:
     """Check all that pipelines need; exit 1 when a check fails.
 
     Without PIPELINE: all of the folder. Nothing is planned, and what is tried is taken back.
     """
     settings: Settings = command.obj
-    pipelines, wrong = _pipelines(settings, pipeline)
+    pipelines, wrong = _pipelines(settings, pipeline_name)
     found = [*wrong]
     for one in found:
         _show(one, as_json)
@@ -50,11 +53,11 @@ def doctor(command: click.Context, pipeline: str | None, master: str, with_airfl
     command.exit(1 if counts[Severity.FAILED] else 0)
 
 
-def _pipelines(settings: Settings, name: str | None) -> tuple[list[Pipeline], list[Finding]]:
+def _pipelines(settings: Settings, pipeline_name: str | None) -> tuple[list[Pipeline], list[Finding]]:
     """The pipelines to look at, and what is to be said of their files."""
     try:
-        if name is not None:
-            return [find(settings.pipelines, name)], []
+        if pipeline_name is not None:
+            return [find(settings.pipelines, pipeline_name)], []
         each = load_each(settings.pipelines)
     except TidemarkError as error:
         return [], [failed("pipelines", error.what, error.next_step)]

@@ -64,7 +64,7 @@ class ManifestDatabase:
             self._why = ""
 
     def _rows(self, name: str, **values: object) -> list[Row]:
-        with translated():
+        with translated(pipeline=values.get("pipeline"), manifest=values.get("manifest")):
             cursor = self._connection.execute(QUERIES[name], values)
             return cursor.fetchall() if cursor.description else []
 
@@ -299,6 +299,22 @@ class ManifestDatabase:
         chosen = None if states is None else [one.value for one in states]
         rows = self._rows("manifests", pipeline=pipeline, states=chosen, ids=None if ids is None else list(ids))
         return [_manifest(row) for row in rows]
+
+    def page_of_manifests(
+        self, pipeline: str | None, state: ManifestState | None, *, limit: int | None = None, after: int | None = None
+    ) -> list[Manifest]:
+        """At most ``limit`` manifests, newest first; ``after`` is the last id of the page before."""
+        values = {"pipeline": pipeline, "state": state and state.value, "limit": limit, "after": after}
+        return [_manifest(row) for row in self._rows("page_of_manifests", **values)]
+
+    def count_manifests(self, pipeline: str | None, state: ManifestState | None, after: int) -> tuple[int, int]:
+        """How many manifests there are of a pipeline in a state, and how many of them follow after an id."""
+        row = self._rows("count_manifests", pipeline=pipeline, state=state and state.value, after=after)[0]
+        return row["matching"], row["older"]
+
+    def pipelines(self) -> list[str]:
+        """The pipelines that were ever planned."""
+        return [row["name"] for row in self._rows("pipelines")]
 
     def manifest(self, manifest: int) -> Manifest:
         found = self.manifests(ids=[manifest])

@@ -69,7 +69,7 @@ def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkErro
         )
     if state == "TM003":
         return IllegalTransition(
-            error.diag.message_primary or "", next_step="look at it with: tidemark show ID", **context
+            error.diag.message_primary or "", next_step=f"look at it with: {_look(context)}", **context
         )
     if state in ("3F000", "42P01"):
         return ConfigurationError(
@@ -78,7 +78,7 @@ def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkErro
     if state.startswith(("22", "23", "TM")):
         return IllegalTransition(
             f"the manifest database refused a change: {error.diag.message_primary}",
-            next_step="nothing was stored; the history (tidemark show ID) says what was before",
+            next_step=f"nothing was stored; look at what was before with: {_look(context)}",
             **context,
         )
     if state == "42501":
@@ -98,3 +98,7 @@ def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkErro
         next_step="try again; if a COMMIT was under way its outcome is looked up then",
         **context,
     )
+
+
+def _look(context: dict[str, object]) -> str:
+    return "tidemark show {manifest}" if context.get("manifest") else "tidemark manifests {pipeline}"

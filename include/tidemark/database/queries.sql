@@ -171,6 +171,25 @@ WHERE (%(pipeline)s::text IS NULL OR pipeline = %(pipeline)s)
   AND (%(ids)s::bigint[] IS NULL OR id = ANY (%(ids)s))
 ORDER BY id;
 
+-- name: page_of_manifests
+-- Newest first. The ids come from an index, (pipeline, id) or the primary key, so a page costs the same at any depth.
+SELECT v.* FROM (
+    SELECT id FROM manifest
+    WHERE (%(pipeline)s::text IS NULL OR pipeline = %(pipeline)s)
+      AND (%(state)s::text IS NULL OR state = %(state)s::manifest_state)
+      AND (%(after)s::bigint IS NULL OR id < %(after)s)
+    ORDER BY id DESC LIMIT %(limit)s) page
+JOIN manifest_view v ON v.id = page.id
+ORDER BY v.id DESC;
+
+-- name: count_manifests
+SELECT count(*) AS matching, count(*) FILTER (WHERE id < %(after)s) AS older FROM manifest
+WHERE (%(pipeline)s::text IS NULL OR pipeline = %(pipeline)s)
+  AND (%(state)s::text IS NULL OR state = %(state)s::manifest_state);
+
+-- name: pipelines
+SELECT name FROM pipeline ORDER BY name;
+
 -- name: lock_attempt
 SELECT pg_advisory_lock(attempt_lock(%(manifest)s, %(attempt)s));
 

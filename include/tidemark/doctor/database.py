@@ -49,7 +49,7 @@ def _durability(found: Health) -> Iterator[Finding]:
         yield warning(
             NAME,
             f"it runs with {', '.join(unsafe)}: a crash of its machine may lose what it has confirmed",
-            "turn it on for this database; a lake that knows more than its database is refused until tidemark adopt",
+            "turn it on for this database; a lake that knows more than its database is refused until it is adopted",
         )
     else:
         yield ok(NAME, "what it has confirmed survives a crash (fsync, synchronous_commit)")

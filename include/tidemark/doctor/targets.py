@@ -7,7 +7,7 @@ from functools import partial
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.doctor.checks import TIMEOUT_S, Check
-from tidemark.errors import TidemarkError
+from tidemark.errors import TidemarkError, about
 from tidemark.findings import Finding, ok, warning
 from tidemark.lifecycle.preflight import refuse_moved, refuse_vanished
 from tidemark.pipeline.settings import Pipeline
@@ -25,6 +25,13 @@ def checks(settings: Settings, pipeline: Pipeline, lookup: Lookup) -> list[Check
 
 
 def target(
+    name: str, settings: Settings, pipeline: Pipeline, config: SinkSettings, lookup: Lookup
+) -> Iterator[Finding]:
+    with about(pipeline=pipeline.name):
+        yield from _target(name, settings, pipeline, config, lookup)
+
+
+def _target(
     name: str, settings: Settings, pipeline: Pipeline, config: SinkSettings, lookup: Lookup
 ) -> Iterator[Finding]:
     sink = open_sink(pipeline.name, config, lookup)

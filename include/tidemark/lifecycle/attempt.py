@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from tidemark.errors import Blocked, DataLost, Fenced, IllegalTransition, TidemarkError, TopicChanged, Unavailable
+from tidemark.errors import (
+    Blocked,
+    DataLost,
+    Fenced,
+    IllegalTransition,
+    TidemarkError,
+    TopicChanged,
+    Unavailable,
+    about,
+)
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.counting import check_equations
@@ -125,8 +134,9 @@ class _Attempt:
         self._able(self.context.sinks)
         self.number = start(self.context, self.manifest)
         try:
-            self.manifest = database.manifest(self.manifest.id)  # as it is now that no lower attempt can change it
-            return self._work()
+            with about(pipeline=self.context.name, manifest=self.manifest.id):
+                self.manifest = database.manifest(self.manifest.id)  # as it is now that no lower attempt can change it
+                return self._work()
         except BaseException as error:
             return self._ended(error)
         finally:

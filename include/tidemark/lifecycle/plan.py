@@ -32,6 +32,14 @@ class Tick:
         """A tick with a logical date: its cut in UTC is its key."""
         return cls(cut_at.astimezone(UTC).isoformat(), kind, cut_at.astimezone(UTC))
 
+    @classmethod
+    def by_hand(cls, cut_at: datetime | None, run_key: str | None) -> "Tick":
+        """What a person asks for; a cut without a zone is UTC, and without a key it is the key as well."""
+        cut = cut_at and (cut_at if cut_at.tzinfo else cut_at.replace(tzinfo=UTC)).astimezone(UTC)
+        if cut is not None and run_key is None:
+            return cls.at(cut, RunKind.MANUAL)
+        return cls(run_key or f"manual__{datetime.now(UTC).isoformat()}", RunKind.MANUAL, cut)
+
 
 @dataclass(frozen=True)
 class PlannedRun:

@@ -39,6 +39,7 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
                 yield from _record(context, sink, manifest)
             yield from sink.audit(context.database, manifests, deep=deep)
         except OF_ONE_SINK as error:
+            error.within(pipeline=name)
             yield Difference(None, f"sink {sink.name} cannot be compared: {error.what}", error.next_step)
 
 

@@ -86,7 +86,7 @@ def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
             _refuse_at_work(planned)
             raise NotFound(
                 f"nothing is lost: {context.source.title} still holds every offset that is not published",
-                next_step="look at the chains with: tidemark lag",
+                next_step=f"look at the chains with: tidemark lag {pipeline}",
                 pipeline=pipeline,
             )
         changed: list[int] = []
@@ -170,7 +170,10 @@ def accept_truncation(
         refused = [one for one in _refused(context, topic) if one.at.partition == partition]
         chains = [one for one in refused if one.blocked_end is not None]
         if not chains:
-            raise NotFound(f"no truncation of {topic}-{partition} was refused", next_step="see tidemark lag")
+            raise NotFound(
+                f"no truncation of {topic}-{partition} was refused",
+                next_step=f"look at the chains with: tidemark lag {context.name}",
+            )
         [chain] = chains
         ended = chain.blocked_end or 0
         begin = ended if start is None else start
@@ -297,7 +300,7 @@ def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: 
         if not older:
             raise PlanRefused(
                 f"nothing older than the chains' anchors is left in {context.source.title}",
-                next_step="see where the log starts with: tidemark lag",
+                next_step=f"see where the log starts with: tidemark lag {pipeline}",
                 pipeline=pipeline,
             )
         slices = sliced(older, limits(context))

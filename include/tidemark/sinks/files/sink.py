@@ -161,7 +161,7 @@ class FilesSink(Sink):
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
     ) -> Located:
         del manifest
-        return locate(self.store, published, receipt, at, offset)
+        return locate(self.store, self.pipeline, published, receipt, at, offset)
 
     def leftovers(self, database: ManifestDatabase) -> list[tuple[str, int | None]]:
         return leftovers(database, self, self.store)

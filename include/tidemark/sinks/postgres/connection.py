@@ -68,7 +68,7 @@ def connect(secret: Secret, conn_id: str, **context: object) -> Connection:
         raise Unavailable(
             f"the database of connection {conn_id} cannot be reached: {str(refused).splitlines()[0]}",
             next_step="check that it runs, and host, port, user, password and database of the connection; "
-            f"what other sinks publish meanwhile stays. Then: {_retry(context)}",
+            "what other sinks publish meanwhile stays. Then: tidemark retry {pipeline}",
             database=describe(secret),
             **context,
         ) from refused
@@ -91,13 +91,13 @@ def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkErro
     if state == "42501":
         return AccessDenied(
             f"PostgreSQL says: {message}",
-            next_step=f"grant the connection's user the right, then: {_retry(context)}",
+            next_step="grant the connection's user the right, then: tidemark retry {pipeline}",
             **context,
         )
     if state == "55P03":
         return Locked(
             f"waited in vain for a lock that another session holds (lock_timeout, {LOCK_TIMEOUT_S} s at most)",
-            next_step=f"nothing was applied; find it in pg_stat_activity and pg_locks, then: {_retry(context)}",
+            next_step="nothing was applied; find it in pg_stat_activity and pg_locks, then: tidemark retry {pipeline}",
             **context,
         )
     if state.startswith(("21", "22", "23", "3D", "3F", "42", "54", "0A", "P0")) or state in ("25006", "55000"):
@@ -105,17 +105,13 @@ def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkErro
         where = {"constraint": error.diag.constraint_name, "column": error.diag.column_name}
         return SinkRefused(
             f"the table does not take the rows: {message}" + (f" ({detail})" if detail else ""),
-            next_step=f"nothing was applied; change the table or the pipeline file, then: {_retry(context)}",
+            next_step="nothing was applied; change the table or the pipeline file, then: tidemark retry {pipeline}",
             **context,
             **where,
         )
     return Unavailable(
         f"PostgreSQL failed: {message} (SQLSTATE {state or 'none'})",
         next_step="nothing was applied, unless a COMMIT was under way: its outcome is looked up. "
-        f"Then: {_retry(context)}",
+        "Then: tidemark retry {pipeline}",
         **context,
     )
-
-
-def _retry(context: Mapping[str, object]) -> str:
-    return f"tidemark retry {context.get('pipeline', 'PIPELINE')}"
