@@ -46,7 +46,6 @@ def test_the_command_line_prints_what_the_functions_return(here: World) -> None:
     again = here.json("plan", "demo", "--run-key", "first")
     assert (again["manifests"], again["repeated"]) == ([1, 2, 3], True)
     assert as_json(tidemark.plan("demo", run_key="first")) == again
-    here.ok("run", "demo")
     here.ok("retry", "demo")
     assert as_json(tidemark.manifests("demo")) == here.json("manifests", "demo")
     assert as_json(tidemark.manifests(state="done", limit=2)) == here.json(
