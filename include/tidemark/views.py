@@ -144,6 +144,10 @@ class DifferenceView:
     what: str
     next_step: str
 
+    def __str__(self) -> str:
+        where = "" if self.manifest_id is None else f"manifest {self.manifest_id}: "
+        return f"{where}{self.what}; next: {self.next_step}"
+
 
 @dataclass(frozen=True)
 class LagView:

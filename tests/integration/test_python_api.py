@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -128,6 +130,16 @@ def test_an_unknown_pipeline_is_an_error_that_names_the_known_ones(here: World, 
     done = here.here(command, "demmo", "--json")
     assert (done.exit_code, done.stdout) == (2, "")
     assert caught.value.what in done.stderr
+
+
+def test_the_examples_of_the_page_work(here: World) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    here.produce(30)
+    examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(examples) == 4
+    for example in examples:
+        own = example.replace('"flights"', '"demo"').replace("manifest_id=12", "manifest_id=1")
+        exec(own.replace("carrier,", "name,"), {})
 
 
 def test_importing_tidemark_imports_the_standard_library_only() -> None:

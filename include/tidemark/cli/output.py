@@ -286,8 +286,7 @@ def audited(differences: Sequence[DifferenceView], manifests: Sequence[Manifest]
         _print_views(differences)
         return
     for difference in differences:
-        where = "" if difference.manifest_id is None else f"manifest {difference.manifest_id}: "
-        click.echo(f"{where}{difference.what}; next: {difference.next_step}")
+        click.echo(str(difference))
     done = [manifest for manifest in manifests if manifest.state is ManifestState.DONE]
     rows = sum(manifest.publications[0].counts.written for manifest in done if manifest.publications)
     note(f"{len(done)} of {len(manifests)} manifests done, {rows:,} rows; {len(differences)} differences")
