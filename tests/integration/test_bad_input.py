@@ -200,8 +200,11 @@ def test_names_that_do_not_exist(world: World, words: tuple[str, ...], said: str
         (("plan", "demo", "--untill", "2024-01-01"), "--until"),
         (("plan", "demo", "--until", "yesterday"), "'yesterday' does not match the formats"),
         (("manifests", "--state", "don"), "'done'"),
-        (("replay", "demo"), "name either --manifest ID or --run-key KEY"),
-        (("replay", "demo", "--manifest", "1", "--run-key", "x"), "name either --manifest ID or --run-key KEY"),
+        (("replay", "demo"), "name either a manifest (--manifest) or a run (--run-key)"),
+        (
+            ("replay", "demo", "--manifest", "1", "--run-key", "x"),
+            "name either a manifest (--manifest) or a run (--run-key)",
+        ),
     ],
 )
 def test_wrong_use_of_the_command_line(world: World, words: tuple[str, ...], said: str) -> None:

@@ -110,7 +110,7 @@ def test_a_file_that_is_gone_or_damaged_is_missing_and_the_audit_is_advised(worl
     [found] = where(world, 3)
     assert found["standing"] == "missing"
     assert "cannot be read" in found["said"]
-    assert "tidemark audit --deep" in found["said"]
+    assert "tidemark audit demo --deep" in found["said"]
     path.unlink()
     assert where(world, 3)[0]["standing"] == "missing"
 
