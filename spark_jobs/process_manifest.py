@@ -1,4 +1,4 @@
-"""What spark-submit is given: does one order. See tidemark/spark/submitted.py."""
+"""Does one order, for whoever calls spark-submit by hand; Airflow is given tidemark/spark/application.py."""
 
 import sys
 

@@ -7,13 +7,15 @@ they are first used: executors import this package too, and have only the standa
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from tidemark.version import VERSION
+
 if TYPE_CHECKING:
     from tidemark.api import audit, manifests, objects, plan, replay
     from tidemark.errors import TidemarkError
     from tidemark.manifest import Counts, ManifestState
     from tidemark.views import DifferenceView, ManifestView, ObjectView, PublicationView, RangeView, RunView
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = [
     "Counts",
     "DifferenceView",
@@ -24,6 +26,7 @@ __all__ = [
     "RangeView",
     "RunView",
     "TidemarkError",
+    "__version__",
     "audit",
     "manifests",
     "objects",

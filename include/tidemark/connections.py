@@ -57,7 +57,7 @@ Lookup = Callable[[str], Mapping[str, Any] | None]
 
 def revealed(config: Mapping[str, "str | Secret"]) -> dict[str, str]:
     """Options with their secrets, for the client object alone: never for a log, an order or an argument."""
-    return {name: option.reveal() if isinstance(option, Secret) else option for name, option in config.items()}
+    return {key: value.reveal() if isinstance(value, Secret) else value for key, value in config.items()}
 
 
 def masked(text: str, config: Mapping[str, "str | Secret"]) -> str:

@@ -57,6 +57,7 @@ class Order:
     event_time: dict[str, Any]
     on_error: str
     sinks: tuple[SinkOrder, ...]
+    record_bytes: float | None = None  # of key and value, as measured on earlier manifests; None before the first
     nul_allowed: bool = True  # whether text may hold the character NUL: every sink must be able to store it
 
     @property

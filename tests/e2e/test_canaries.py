@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka.admin import AclOperation
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.airflow_world import DAG, AirflowWorld
-from tests.canaries import Canaries, Watch
-from tests.secured_world import CONNECTION, Secured
-from tests.world import World
+from tests.worlds.airflow_world import DAG, AirflowWorld
+from tests.worlds.secret_search import Canaries, Watch
+from tests.worlds.secured_world import CONNECTION, Secured
+from tests.worlds.world import World
 from tidemark.connections import Secret
 from tidemark.kafka.java import java_security
 from tidemark.lifecycle.attempt import order_of
@@ -160,7 +160,7 @@ def test_secrets_are_nowhere_after_runs_in_airflow(
             world.produce(20)
             failed = demo.trigger()
             demo.fail(failed)
-        assert any("process_manifest.py" in one for one in watch.commands)
+        assert any("tidemark/spark/application.py" in one for one in watch.commands)
         assert any('"connection": "secured"' in one for one in watch.orders)
         for run in (run_id, failed):
             canaries.look("Airflow's task instances", json.dumps(airflow.task_instances(DAG, run), default=str))

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 import yaml
 
-from sandbox.postgres import Postgres
-from sandbox.processes import free_port
-from tests.world import World
+from sandbox.services.postgres import Postgres
+from sandbox.services.processes import free_port
+from tests.worlds.world import World
 
 MakeWorld = Callable[..., World]
 PASSWORD = "sesame-open"
@@ -94,7 +94,7 @@ def test_a_kafka_connection_that_cannot_be_used_is_refused_without_its_password(
 def test_a_topic_that_is_not_there(world: World) -> None:
     world.write_pipeline(topics=[world.topic[:-1]])
     done = within(PROMPTLY, world, "run", "demo")
-    told(done, 2, f"topic {world.topic[:-1]} does not exist; did you mean {world.topic}?", "source.kafka.topics")
+    told(done, 2, f'topic {world.topic[:-1]} does not exist; did you mean "{world.topic}"?', "source.kafka.topics")
     untouched(world)
 
 

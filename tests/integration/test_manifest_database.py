@@ -13,8 +13,8 @@ import psycopg
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from sandbox.postgres import Postgres
-from tests.world import World, wait_stopped
+from sandbox.services.postgres import Postgres
+from tests.worlds.world import World, wait_stopped
 from tidemark.database.client import QUERIES, ManifestDatabase
 from tidemark.database.migrate import migrate
 from tidemark.errors import ConfigurationError, IllegalTransition, PlanRefused
@@ -216,7 +216,7 @@ def together(world: World, keys: list[str], produce: bool) -> list[tuple[int, ..
     """One planner per key, each with connections of its own, started at one moment, while records come in or not."""
     gate = threading.Barrier(len(keys))
 
-    def plan(key: str) -> tuple[int, ...] | Exception:
+    def plan_up_to(key: str) -> tuple[int, ...] | Exception:
         context = world.context()
         gate.wait(30)
         try:
@@ -225,7 +225,7 @@ def together(world: World, keys: list[str], produce: bool) -> list[tuple[int, ..
             return refused
 
     with ThreadPoolExecutor(len(keys)) as pool:
-        planning = [pool.submit(plan, key) for key in keys]
+        planning = [pool.submit(plan_up_to, key) for key in keys]
         while produce and not all(one.done() for one in planning):
             world.produce(20)
         return [one.result() for one in planning]
@@ -258,7 +258,7 @@ def test_a_planner_that_asked_kafka_before_another_went_on_does_not_take_its_ans
     lock = "SELECT {}(1414089812, hashtext('demo'))"
     fast.database._connection.execute(lock.format("pg_advisory_lock"))
     with ThreadPoolExecutor(1) as pool, ManifestDatabase(world.dsn, "reader") as reader:
-        planning = pool.submit(slow.plan, Tick("slow", RunKind.MANUAL, None))
+        planning = pool.submit(plan, slow, Tick("slow", RunKind.MANUAL, None))
         while not reader._connection.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall():
             assert not planning.done()
             time.sleep(0.01)
@@ -303,6 +303,36 @@ def test_tables_of_another_version_are_refused(database: str) -> None:
         connection.execute("UPDATE tidemark.database SET version = 99")
     with pytest.raises(ConfigurationError, match="of version 99, this Tidemark needs 1"):
         migrate(database)
+
+
+EVERY_COMMAND_WITH_THE_DATABASE = [
+    ("plan", "demo"), ("plan", "demo", "--dry-run"), ("run", "demo"), ("retry", "demo"),
+    ("replay", "demo", "--manifest", "1"),
+    ("manifests",), ("show", "1"), ("objects", "demo"), ("lag", "demo"), ("audit", "demo"), ("where", "t", "0", "1"),
+    ("history", "demo"), ("migrate",),
+    *((*words, "--why", "a test") for words in [
+        ("accept-loss", "demo"), ("accept-topic", "demo", "--topic", "t"),
+        ("accept-truncation", "demo", "--topic", "t", "--partition", "0"), ("extend-back", "demo"),
+        ("adopt", "demo"), ("repair", "demo"),
+    ]),
+]  # fmt: skip
+
+
+def test_every_command_refuses_tables_of_another_version_and_changes_nothing(world: World) -> None:
+    world.produce(3)
+    with psycopg.connect(world.dsn, autocommit=True) as connection:
+        connection.execute("UPDATE tidemark.database SET version = 99")
+        for words in EVERY_COMMAND_WITH_THE_DATABASE:
+            done = world.here(*words)
+            assert done.exit_code == 2, (words, done.stderr)
+            assert "the tables are of version 99, this Tidemark needs 1" in done.stderr, (words, done.stderr)
+            assert "use the Tidemark that made them" in done.stderr, words
+        connection.execute("DELETE FROM tidemark.database")
+        assert "of version unknown, this Tidemark needs 1" in world.here("manifests").stderr
+        sessions = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'tidemark'"
+        assert connection.execute(sessions).fetchall() == [], "whoever is refused leaves no session behind"
+        assert connection.execute("SELECT 1 FROM tidemark.run").fetchall() == []
+    assert not world.lake.exists()
 
 
 def test_an_attempt_is_alive_while_its_session_is(database: str, chain: int) -> None:

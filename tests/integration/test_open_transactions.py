@@ -13,8 +13,8 @@ from uuid import uuid4
 import psycopg
 from confluent_kafka import Producer, TopicPartition
 
-from sandbox.processes import wait_until
-from tests.world import World
+from sandbox.services.processes import wait_until
+from tests.worlds.world import World
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.partitions import Bounds, OpenTransaction
 
@@ -43,7 +43,7 @@ def transaction(world: World, *partitions: int, since: datetime) -> Iterator[Pro
 def observed(world: World) -> list[OpenTransaction]:
     cluster = KafkaCluster(world.broker.bootstrap_servers, {})
     places, _ = cluster.partitions([world.topic])
-    return [one for _, one in sorted(cluster.open_transactions(cluster.watermarks(places)).items())]
+    return [one for _, one in sorted(cluster.open_transactions(cluster.bounds(places)).items())]
 
 
 def settled(world: World) -> bool:
@@ -75,6 +75,18 @@ def test_a_plan_says_which_transaction_holds_it_back_and_since_when_and_stores_i
     assert world.json("plan", "demo")["notes"] == []
     world.ok("retry", "demo")
     assert sorted(world.exact()) == [(world.topic, 0, offset) for offset in (0, 1, 3, 4)] + [(world.topic, 1, 0)]
+
+
+def test_the_doctor_says_an_open_transaction_as_a_plan_does(make_world: MakeWorld) -> None:
+    world = make_world(settings=GAPS)
+    with transaction(world, 0, since=datetime.now(UTC) - LONG_AGO):
+        done = world.here("doctor", "demo", "--json")
+        [warned] = [one for one in json.loads(done.stdout) if "transaction" in one["said"]]
+    assert warned["severity"] == "warning"
+    assert warned["said"].startswith(
+        f"{world.topic}-0: an open transaction holds back 1 offset from offset 0 on, for 14 min, "
+        "by the timestamp of its first record ("
+    )
 
 
 def test_a_cut_before_the_open_transaction_is_not_held_back_by_it(make_world: MakeWorld) -> None:

@@ -7,7 +7,7 @@ import shlex
 import psycopg
 import pytest
 
-from tests.world import World
+from tests.worlds.world import World
 from tidemark.database.client import QUERIES
 
 MANY = 420  # of demo; every seventh failed, and as many of another pipeline between them

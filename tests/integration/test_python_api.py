@@ -15,8 +15,8 @@ from unittest import mock
 import pytest
 
 import tidemark
-from tests.arrow_stage import arrow_stage
-from tests.world import World
+from tests.worlds.arrow_stage import arrow_stage
+from tests.worlds.world import World
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.spark import in_process
 

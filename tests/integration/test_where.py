@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow.parquet as pq
 from confluent_kafka import TopicPartition
 
-from sandbox.broker import Broker
-from tests.table_world import TableWorld
-from tests.world import World
+from sandbox.services.broker import Broker
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import World
 from tidemark.database.client import QUERIES
 
 MakeWorld = Callable[..., World]

@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from sandbox.broker import Broker
-from sandbox.postgres import Postgres
-from sandbox.processes import free_port
-from sandbox.spark_cluster import SparkCluster
-from tests.airflow_world import AirflowWorld
-from tests.table_world import TableWorld
-from tests.world import wait_stopped
+from sandbox.services.broker import Broker
+from sandbox.services.postgres import Postgres
+from sandbox.services.processes import free_port
+from sandbox.services.spark_cluster import SparkCluster
+from tests.worlds.airflow_world import AirflowWorld
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import wait_stopped
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1200)]
 CONF = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
@@ -129,7 +129,7 @@ def test_the_doctor_asks_every_executor(make_world: Callable[..., TableWorld], c
     out, said = end(process)
     assert process.returncode == 0, out + said
     found = json.loads(out)
-    assert {one["verdict"] for one in found if one["check"].startswith("executor")} == {"ok"}
+    assert {one["severity"] for one in found if one["check"].startswith("executor")} == {"ok"}
     assert "2 of 2 answered" in " ".join(one["said"] for one in found if one["check"] == "executors")
     assert list(world.lake.iterdir()) == []
     assert_not_told(world, cluster)

@@ -6,11 +6,18 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
-from sandbox.authority import Authority
-from tidemark.kafka import certificates
-from tidemark.kafka.certificates import WrongCertificate
+from sandbox.services.authority import Authority
+from tidemark.kafka.certificates import WrongCertificate, certificates
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -72,18 +79,53 @@ def test_every_authority_of_this_machine_can_be_read() -> None:
 
 def test_a_key_must_belong_to_its_certificate(authority: Authority) -> None:
     one, another = authority.issue("one", "localhost"), authority.issue("another", "localhost")
-    certificates.check_pair(one.certificate, one.key, None)
-    said = refused(lambda: certificates.check_pair(one.certificate, another.key, None))
+    certificates.check_pair("o", one.certificate, one.key, None)
+    said = refused(lambda: certificates.check_pair("o", one.certificate, another.key, None))
     assert said == "the private key does not belong to the certificate"
 
 
 def test_an_encrypted_key_opens_with_its_password_only(authority: Authority) -> None:
     issued = authority.issue("locked", "localhost", password="right")
     assert certificates.private_key("ssl.key.pem", issued.key)[1]
-    certificates.check_pair(issued.certificate, issued.key, "right")
-    said = refused(lambda: certificates.check_pair(issued.certificate, issued.key, "hunter2"))
+    certificates.check_pair("o", issued.certificate, issued.key, "right")
+    said = refused(lambda: certificates.check_pair("o", issued.certificate, issued.key, "hunter2"))
     assert said == "the private key cannot be opened with ssl.key.password"
-    assert "cannot be opened" in refused(lambda: certificates.check_pair(issued.certificate, issued.key, None))
+    assert "cannot be opened" in refused(lambda: certificates.check_pair("o", issued.certificate, issued.key, None))
+
+
+def test_a_password_that_a_key_does_not_need_counts_for_nothing(authority: Authority) -> None:
+    issued = authority.issue("open", "localhost")
+    certificates.check_pair("o", issued.certificate, issued.key, "hunter2")
+
+
+def test_of_a_chain_every_certificate_must_be_readable(authority: Authority) -> None:
+    issued = authority.issue("chained", "localhost")
+    certificates.check_pair("o", issued.certificate + authority.certificate, issued.key, None)
+    said = refused(
+        lambda: certificates.check_pair(
+            "o", issued.certificate + authority.certificate.replace("M", "A"), issued.key, None
+        )
+    )
+    assert said == "o holds a certificate that cannot be read"
+
+
+@pytest.mark.parametrize("kind", ["rsa", "ed25519"])
+def test_keys_of_other_kinds_are_matched_too(authority: Authority, kind: str) -> None:
+    key = rsa.generate_private_key(65537, 2048) if kind == "rsa" else ed25519.Ed25519PrivateKey.generate()
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"right")).decode()
+    own = self_signed(key)
+    certificates.check_pair("o", own, text, "right")
+    assert load_pem_private_key(certificates.without_password(text, "right").encode(), None) is not None
+    said = refused(lambda: certificates.check_pair("o", authority.issue("ec", "localhost").certificate, text, "right"))
+    assert said == "the private key does not belong to the certificate"
+
+
+def self_signed(key: rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey) -> str:
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "reader")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 7, NOW - DAY, NOW + DAY)
+    return (
+        builder.sign(key, SHA256() if isinstance(key, rsa.RSAPrivateKey) else None).public_bytes(Encoding.PEM).decode()
+    )
 
 
 def test_a_key_in_another_form_than_pkcs8_is_refused_with_the_command_that_converts_it(

@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives import serialization
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.authority import Authority
+from sandbox.services.authority import Authority
 from tests.unit.test_connections import pipeline
-from tidemark.connections import Lookup, Secret, from_environment, masked
+from tidemark.connections import Lookup, Secret, from_environment, masked, revealed
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.connection import KafkaConnection, java_options
 from tidemark.kafka.java import jaas
@@ -58,7 +58,7 @@ def connected(folder: Path, extra: dict[str, Any], **fields: Any) -> KafkaConnec
 def for_java(extra: dict[str, Any], **fields: Any) -> dict[str, str]:
     lookup = lambda _: {"host": "a", "port": 9092, "extra": extra, **fields}  # noqa: E731
     found = java_options("kafka_default", {"fetch.max.bytes": "9"}, "p", lookup)
-    return {key: one.reveal() if isinstance(one, Secret) else one for key, one in found.items()}
+    return revealed(found)
 
 
 def refused(folder: Path, extra: dict[str, Any], **fields: Any) -> ConfigurationError:
@@ -78,7 +78,7 @@ def refused(folder: Path, extra: dict[str, Any], **fields: Any) -> Configuration
 def test_a_user_and_a_password_become_an_entry_of_javas_login(tmp_path: Path, mechanism: str) -> None:
     module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
     extra = {**SCRAM, "sasl.mechanism": mechanism}
-    assert connected(tmp_path, extra).client_config() == extra
+    assert revealed(connected(tmp_path, extra).config) == extra
     assert for_java(extra) == {
         "fetch.max.bytes": "9",
         "security.protocol": "SASL_SSL",
@@ -90,7 +90,7 @@ def test_a_user_and_a_password_become_an_entry_of_javas_login(tmp_path: Path, me
 def test_login_and_password_of_the_connection_are_the_user_of_sasl(tmp_path: Path) -> None:
     extra = {"security.protocol": "sasl_ssl", "sasl.mechanisms": "scram-sha-512"}
     found = connected(tmp_path, extra, login="reader", password="hunter2")
-    assert found.client_config() == SCRAM
+    assert revealed(found.config) == SCRAM
     assert for_java(extra, login="reader", password="hunter2") == for_java(SCRAM)
     oidc = {key: one for key, one in OIDC.items() if not key.startswith("sasl.oauthbearer.client")}
     assert for_java(oidc, login="reader", password="hunter2") == for_java(OIDC)
@@ -98,7 +98,7 @@ def test_login_and_password_of_the_connection_are_the_user_of_sasl(tmp_path: Pat
 
 def test_a_client_secret_becomes_an_entry_of_javas_login_with_its_token_endpoint(tmp_path: Path) -> None:
     extra = {**OIDC, "sasl.oauthbearer.scope": "kafka", "sasl.oauthbearer.extensions": "pool=one, cluster=two"}
-    assert connected(tmp_path, extra).client_config() == {**extra, "sasl.oauthbearer.method": "oidc"}
+    assert revealed(connected(tmp_path, extra).config) == {**extra, "sasl.oauthbearer.method": "oidc"}
     java = for_java(extra)
     assert java["sasl.jaas.config"] == (
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
@@ -124,7 +124,7 @@ def test_certificates_travel_to_java_as_text_whether_they_are_files_or_text(
             "ssl.certificate.location": str(own.certificate_file),
             "ssl.key.location": str(own.key_file),
         }
-    assert connected(tmp_path, extra).client_config() == extra
+    assert revealed(connected(tmp_path, extra).config) == extra
     java = for_java(extra)
     opened: Any = serialization.load_pem_private_key(java.pop("ssl.keystore.key").encode(), None)
     assert opened.private_numbers() == locked.private_numbers(), "Java 17 cannot open it itself"
@@ -150,7 +150,7 @@ def test_host_names_are_verified_unless_the_connection_says_otherwise(tmp_path: 
     assert for_java({"security.protocol": "SSL", name: "https"})[name] == "https"
     unverified = {"security.protocol": "SSL", name: "none"}
     assert for_java(unverified)[name] == ""
-    assert connected(tmp_path, unverified).client_config()[name] == "none"
+    assert revealed(connected(tmp_path, unverified).config)[name] == "none"
     assert "not verified" in connected(tmp_path, unverified).warnings()[0]
 
 

@@ -61,13 +61,46 @@ def test_variables_come_from_the_environment_or_their_default(write: Write) -> N
     assert pipeline.sinks[0].layout == "raw/{stream}/%Y"
 
 
-SIZES = [("1", 1), ("512MiB", 512 * 2**20), ("2 GB", 2 * 10**9), ("10kB", 10_000), ("1_000", 1000)]
+SIZES = [
+    *(("1", 1), ("512MiB", 512 * 2**20), ("2 GB", 2 * 10**9), ("10kB", 10_000), ("1_000", 1000), ("1_024KiB", 2**20)),
+    *(
+        ("1125899906842kB", 1_125_899_906_842_000),
+        ("1048575GiB", 2**50 - 2**30),
+        ("1_0_2_4GiB", 2**40),
+        ("07MB", 7 * 10**6),
+    ),
+]
 
 
 @pytest.mark.parametrize(("text", "expected"), SIZES)
 def test_a_size_is_in_bytes(write: Write, text: str, expected: int) -> None:
     pipeline = load(write(changed(("max_records: 1000", f"max_bytes: {text}"))), {})
     assert pipeline.source.slice.max_bytes == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(text for text, _ in SIZES if "B" in text),
+        *("1_MB", "1__0MB", "_1MB", "1.5GiB", "1 gig", "512", "512mib", "5 kbit", "1  MB", " 1MB", "MB", "", "1e3kB"),
+        "\u0663MB",
+    ],
+)
+def test_editors_know_how_a_size_may_be_written(write: Write, text: str) -> None:
+    pipeline = yaml.safe_load(GOOD)
+    pipeline["source"]["kafka"]["slice"] = {"max_bytes": text}
+    valid = text in dict(SIZES)
+    assert jsonschema.Draft202012Validator(json_schema()).is_valid(pipeline) is valid
+    found = problems(write(json.dumps(pipeline))) if not valid else load(write(json.dumps(pipeline)), {}) and []
+    assert [one.split("max_bytes: ")[1][:4] for one in found] == ([] if valid else ["must"])
+
+
+@pytest.mark.parametrize("size", [0, 2**50 + 1, True, 1.5])
+def test_editors_know_how_large_a_size_may_be(write: Write, size: object) -> None:
+    pipeline = yaml.safe_load(GOOD)
+    pipeline["source"]["kafka"]["slice"] = {"max_bytes": size}
+    assert not jsonschema.Draft202012Validator(json_schema()).is_valid(pipeline)
+    assert len(problems(write(json.dumps(pipeline)))) == 1
 
 
 DURATIONS = [("90s", 90), ("15m", 900), ("1h", 3600), ("2d", 172_800), ("PT1H30M", 5400), ("P1DT1S", 86_401), ("0s", 0)]
@@ -87,14 +120,23 @@ def test_a_duration_of_no_fixed_length_is_refused(write: Write, text: str) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["@daily", "*/15 * * * *", "0 6 * * mon-fri", "0 0 29 feb *", "5,35 1-3 1 */2 7", "0 0 31 2 1"]
+    "text",
+    [
+        *("@daily", "@quarterly", "@midnight", "*/15 * * * *", "0 6 * * mon-fri", "0 0 29 feb *", "5,35 1-3 1 */2 7"),
+        *("0 0 31 2 1", "0 0 L * *", "0 0 * * 5#3", "0 22-2 * * *", "0 0 ? * *", "0 0 15w * *", "0 0 * * sat-sun"),
+        *("* * * * * 30", "0 0 29 2 * 0 2024"),
+    ],
 )
 def test_a_schedule_that_can_be_due_loads(write: Write, text: str) -> None:
     assert load(write(changed(("pipeline: flights", f"pipeline: flights\nschedule: '{text}'"))), {}).schedule == text
 
 
 @pytest.mark.parametrize(
-    "text", ["* * * *", "* * * * * *", "*/0 * * * *", "5-1 * * * *", "a * * * *", "0 0 30 2 *", "1, * * * *"]
+    "text",
+    [
+        *("* * * *", "*/0 * * * *", "a * * * *", "0 0 30 2 *", "1, * * * *", "0 0 29 2 * 0 2023", "H * * * *", "@once"),
+        *("* * * * * * * *", "* * * * * 60", "@", "@continuous", "@Quarterly", "0 0 * * 5#6", "? * * * *"),
+    ],
 )
 def test_a_schedule_that_cannot_be_due_is_refused(write: Write, text: str) -> None:
     found = problems(write(changed(("pipeline: flights", f"pipeline: flights\nschedule: '{text}'"))))

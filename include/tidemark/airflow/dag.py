@@ -10,11 +10,12 @@ from datetime import time as time_of_day
 from typing import Any
 
 from airflow.sdk import DAG, Asset, Param, get_current_context, task
-from croniter import croniter  # type: ignore[import-untyped]  # Airflow itself requires it
+from croniter import croniter  # type: ignore[import-untyped]
 
 from tidemark.airflow.lookup import opened, spark_master
 from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.verdict import airflow_verdict
+from tidemark.config.values import cron
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.lifecycle.close import close as close_planned
 from tidemark.lifecycle.close import require_done
@@ -115,7 +116,7 @@ def interval_start(pipeline: Pipeline, task_context: Any, tick: Tick) -> datetim
         return begin
     if pipeline.schedule is None or tick.cut_at is None:
         return None
-    before: datetime = croniter(pipeline.schedule, tick.cut_at).get_prev(datetime)
+    before: datetime = croniter(cron(pipeline.schedule), tick.cut_at).get_prev(datetime)
     return before
 
 

@@ -27,7 +27,7 @@ def checks(pipelines: Sequence[Pipeline]) -> list[Check]:
 
 
 def stored(conn_id: str) -> Mapping[str, Any] | None:
-    """A connection from Airflow's environment, secrets backend or database, in the shape of ``named_connections``."""
+    """A connection from Airflow's environment, secrets backend or database, in the shape of ``connections``."""
     found = _connection(conn_id)
     return None if found is None else as_mapping(found)
 

@@ -3,6 +3,7 @@
 import os
 import sys
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tidemark.spark.submitted import read_receipt, remove_order, write_order
 
 # Spark says 450 lines of INFO for one manifest, in which nobody finds the one that matters.
 QUIET = {"spark.log.level": "WARN"}
-APPLICATION = Path(__file__).resolve().parents[3] / "spark_jobs" / "process_manifest.py"
+APPLICATION = Path(str(files("tidemark.spark"))) / "application.py"
 
 
 class ProcessManifestOperator(SparkSubmitOperator):

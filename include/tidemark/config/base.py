@@ -54,7 +54,10 @@ Size = Annotated[
     BeforeValidator(values.size),
     WithJsonSchema(
         {
-            "anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": values.SIZE_PATTERN}],
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": values.LARGEST},
+                {"type": "string", "pattern": values.SIZE_PATTERN},
+            ],
             "examples": [1_048_576, "512MiB", "1GiB"],
         }
     ),

@@ -9,6 +9,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
+from croniter import CroniterBadCronError, CroniterBadDateError, croniter  # type: ignore[import-untyped]
+from pydantic import ByteSize, TypeAdapter
 from pydantic_core import PydanticCustomError
 
 from tidemark.storage.base import is_address
@@ -17,21 +19,30 @@ from tidemark.suggestion import nearest
 NAME_PATTERN: Final = "^[a-z][a-z0-9_-]{0,62}$"
 DURATION_PATTERN: Final = r"^(\d{1,9}[smhd]|P(?=.)(\d{1,9}D)?(T(?=.)(\d{1,9}H)?(\d{1,9}M)?(\d{1,9}S)?)?)$"
 PARTITION_PATTERN: Final = "^(0|[1-9][0-9]{0,8})$"
-SIZE_PATTERN: Final = r"^\d[\d_]{0,17} ?(kB|MB|GB|KiB|MiB|GiB)$"
+SIZE_PATTERN: Final = r"^[0-9](_?[0-9]){0,17} ?(kB|MB|GB|KiB|MiB|GiB)$"
 
-PRESETS: Final = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
+PRESETS: Final = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@quarterly": "0 0 1 */3 *",
+    "@yearly": "0 0 1 1 *",
+}
 LONGEST: Final = timedelta(days=3650)
 LARGEST: Final = 2**50
-_SIZES: Final = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_BYTES: Final = TypeAdapter(ByteSize)
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _CRON_FIELDS: Final = (
-    ("minute", 0, 59, ()),
-    ("hour", 0, 23, ()),
-    ("day of month", 1, 31, ()),
-    ("month", 1, 12, ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")),
-    ("day of week", 0, 7, ("sun", "mon", "tue", "wed", "thu", "fri", "sat")),
+    ("minute", 0, 59),
+    ("hour", 0, 23),
+    ("day of month", 1, 31),
+    ("month", 1, 12),
+    ("day of week", 0, 7),
 )
-_DAYS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_MOST_CRON_FIELDS: Final = 7  # seconds and years may follow
+_FIRST_DAY: Final = datetime(1969, 12, 31, tzinfo=UTC)
+_YEARS: Final = 130  # croniter knows the years 1970 to 2099
 _LAYOUT_PARTS: Final = re.compile(r"%.?|\{[^{}]*\}|[^%{}]+|[{}]")
 _TIMES: Final = ("%Y", "%m", "%d", "%H")
 _PLACES: Final = ("{stream}", "{pipeline}")
@@ -97,8 +108,8 @@ def duration(value: object) -> timedelta:
 def size(value: object) -> int:
     """Bytes: a whole number, or one with a unit; MiB is 1024 * 1024, MB is 1,000,000."""
     if isinstance(value, str) and re.fullmatch(SIZE_PATTERN[1:-1], value):
-        digits, unit = re.match(r"([\d_]+) ?(\w+)", value).groups()  # type: ignore[union-attr]
-        value = int(digits) * _SIZES[unit]
+        # By way of a float, which is exact up to the largest size allowed.
+        value = int(_BYTES.validate_python(value.replace("_", "")))
     if not isinstance(value, int) or isinstance(value, bool):
         raise wrong("must be a number of bytes, or one with a unit: kB, MB, GB, KiB, MiB or GiB, such as 512MiB")
     if not 1 <= value <= LARGEST:
@@ -154,45 +165,37 @@ def timezone(value: str) -> str:
 
 
 def schedule(value: str) -> str:
-    """One of Airflow's presets, or a cron expression of five fields that can ever be due."""
-    if value.startswith("@"):
-        if value not in PRESETS:
-            raise wrong(
-                f"is not a preset; {nearest(value, PRESETS)} allowed: {', '.join(PRESETS)}, or a cron expression"
-            )
-        return value
-    fields = value.split()
-    if len(fields) != len(_CRON_FIELDS):
-        raise wrong(f"must be a preset ({', '.join(PRESETS)}) or five cron fields: minute hour day month weekday")
-    allowed = [_cron_field(text, *field) for text, field in zip(fields, _CRON_FIELDS, strict=True)]
-    _, _, days, months, _ = allowed
-    if fields[4] == "*" and min(days) > max(_DAYS[month - 1] for month in months):
-        raise wrong("is never due: no month it names has such a day")
+    """One of Airflow's presets, or a cron expression that Airflow takes and that can ever be due."""
+    try:
+        croniter(cron(value), _FIRST_DAY, max_years_between_matches=_YEARS).get_next()
+    except CroniterBadDateError:
+        raise wrong("is never due: no month it names has such a day") from None
+    except CroniterBadCronError:
+        raise wrong(_wrong_preset(value) if value.startswith("@") else _wrong_cron(value)) from None
     return value
 
 
-def _cron_field(text: str, what: str, low: int, high: int, names: tuple[str, ...]) -> set[int]:
-    numbers = {word: low + index for index, word in enumerate(names)}
-    found: set[int] = set()
-    for part in text.lower().split(","):
-        match = re.fullmatch(r"(?:\*|(\w+)(?:-(\w+))?)(?:/(\d{1,4}))?", part, re.ASCII)
-        ends = (
-            [
-                numbers.get(word, int(word) if word.isdigit() and len(word) < 5 else -1)
-                for word in match.groups()[:2]
-                if word
-            ]
-            if match
-            else []
-        )
-        if match is None or any(not low <= end <= high for end in ends) or (match[3] and int(match[3]) == 0):
-            raise wrong(f'has a {what} "{part}" that is not allowed: {low} to {high}, *, a-b, a,b and */n are')
-        start = ends[0] if ends else low
-        stop = ends[1] if len(ends) == 2 else start if ends and not match[3] else high
-        if stop < start:
-            raise wrong(f'has a {what} "{part}" that runs backwards')
-        found.update(range(start, stop + 1, int(match[3] or 1)))
-    return found
+def cron(schedule: str) -> str:
+    """The schedule as croniter reads it, which does not know all of Airflow's presets."""
+    return PRESETS.get(schedule, schedule)
+
+
+def _wrong_preset(value: str) -> str:
+    return f"is not a preset; {nearest(value, PRESETS)} allowed: {', '.join(PRESETS)}, or a cron expression"
+
+
+def _wrong_cron(value: str) -> str:
+    """The first part that is wrong by itself, where there is one."""
+    fields = value.split()
+    if not len(_CRON_FIELDS) <= len(fields) <= _MOST_CRON_FIELDS:
+        return f"must be a preset ({', '.join(PRESETS)}) or five cron fields: minute hour day month weekday"
+    for index, (what, low, high) in enumerate(_CRON_FIELDS):
+        for part in fields[index].split(","):
+            alone = ["*"] * len(_CRON_FIELDS)
+            alone[index] = part
+            if not croniter.is_valid(" ".join(alone)):
+                return f'has a {what} "{part}" that is not allowed: {low} to {high}, *, a-b, a,b and */n are'
+    return "is not a cron expression that Airflow takes"
 
 
 def root(value: str) -> str:

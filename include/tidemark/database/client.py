@@ -7,7 +7,8 @@ from typing import Any, Self
 
 from psycopg.types.json import Jsonb
 
-from tidemark.database.connection import Connection, connect, translated
+from tidemark.database.connection import Connection, translated
+from tidemark.database.migrate import connect_to_tables
 from tidemark.database.named_sql import named_queries
 from tidemark.errors import NotFound
 from tidemark.manifest import AttemptState, Counts, Decision, Manifest, ManifestState, Publication, RangeKind, RunKind
@@ -24,6 +25,7 @@ QUERIES = named_queries("tidemark.database", "queries.sql")
 class ManifestDatabase:
     """One connection to the manifest database, acting as ``actor`` (a user, an Airflow task, the command line).
 
+    Opening refuses a database without Tidemark's tables, and tables of another version, with ``ConfigurationError``.
     An attempt that was started here holds its session lock until ``close``: that is how others see it is alive.
     """
 
@@ -31,7 +33,7 @@ class ManifestDatabase:
         self.actor = actor
         self._dsn = dsn
         self._why = ""
-        self._connection: Connection = connect(dsn)
+        self._connection: Connection = connect_to_tables(dsn)
 
     def anew(self) -> "ManifestDatabase":
         """The same database over another connection, which holds none of this one's locks."""

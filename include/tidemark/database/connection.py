@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final, assert_never
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
-from tidemark.database.said import said
+from tidemark.database import postgres_errors
+from tidemark.database.postgres_errors import Cause, PostgresError, message_of
 from tidemark.errors import AccessDenied, ConfigurationError, IllegalTransition, PlanRefused, TidemarkError, Unavailable
 
 Connection = psycopg.Connection[dict[str, Any]]
@@ -20,6 +21,8 @@ DEAD_CLIENTS = (
     "-c tcp_keepalives_idle=60 -c tcp_keepalives_interval=15 -c tcp_keepalives_count=4 "
     "-c idle_in_transaction_session_timeout=5min"
 )
+
+_OF_ANOTHER_PLANNER: Final = ("range_", "run_pipeline_run_key", "chain_pipeline_topic")  # constraints of schema.sql
 
 
 def connect(dsn: str) -> Connection:
@@ -37,7 +40,7 @@ def connect(dsn: str) -> Connection:
         ) from wrong
     except psycopg.OperationalError as refused:
         raise Unavailable(
-            f"the manifest database cannot be reached: {said(refused)}",
+            f"the manifest database cannot be reached: {message_of(refused)}",
             next_step="check host, port, user, password and database of TIDEMARK_DB; nothing was changed",
             database=describe(dsn),
         ) from refused
@@ -51,53 +54,52 @@ def describe(dsn: str) -> str:
 
 @contextmanager
 def translated(**context: object) -> Iterator[None]:
-    """Turn what PostgreSQL refuses into our errors, by SQLSTATE and constraint name."""
-    try:
+    """Turn what PostgreSQL refuses into our errors."""
+    with postgres_errors.translated(lambda error: _translate(error, context)):
         yield
-    except psycopg.Error as error:
-        raise _translate(error, context) from error
 
 
-def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkError:
-    name = error.diag.constraint_name or ""
-    state = error.sqlstate or ""
-    if name.startswith(("range_", "run_pipeline_run_key", "chain_pipeline_topic")):
+def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkError:
+    if (error.constraint or "").startswith(_OF_ANOTHER_PLANNER):
         return PlanRefused(
-            f"another planner was faster: the database refused a range ({name})",
+            f"another planner was faster: the database refused a range ({error.constraint})",
             next_step="plan again; the chain is whole and nothing of this plan was stored",
             **context,
         )
-    if state == "TM003":
-        return IllegalTransition(
-            error.diag.message_primary or "", next_step=f"look at it with: {_look(context)}", **context
-        )
-    if state in ("3F000", "42P01"):
-        return ConfigurationError(
-            "this database has no Tidemark tables", next_step="create them with: tidemark migrate", **context
-        )
-    if state.startswith(("22", "23", "TM")):
-        return IllegalTransition(
-            f"the manifest database refused a change: {error.diag.message_primary}",
-            next_step=f"nothing was stored; look at what was before with: {_look(context)}",
-            **context,
-        )
-    if state == "42501":
-        return AccessDenied(
-            f"the manifest database says: {error.diag.message_primary}",
-            next_step="grant the user of TIDEMARK_DB the right, or use another user",
-            **context,
-        )
-    if state == "55P03":
-        return Unavailable(
-            "waited 60 s for a lock in the manifest database",
-            next_step="another planner or a session that hangs holds it; look into pg_stat_activity, then try again",
-            **context,
-        )
-    return Unavailable(
-        f"the manifest database failed: {said(error)} (SQLSTATE {state or 'none'})",
-        next_step="try again; if a COMMIT was under way its outcome is looked up then",
-        **context,
-    )
+    if error.state == "TM003":
+        return IllegalTransition(error.message, next_step=f"look at it with: {_look(context)}", **context)
+    match error.cause:
+        case Cause.TABLE_MISSING:
+            return ConfigurationError(
+                "this database has no Tidemark tables", next_step="create them with: tidemark migrate", **context
+            )
+        case Cause.VALUE | Cause.OURS:
+            return IllegalTransition(
+                f"the manifest database refused a change: {error.message}",
+                next_step=f"nothing was stored; look at what was before with: {_look(context)}",
+                **context,
+            )
+        case Cause.DENIED:
+            return AccessDenied(
+                f"the manifest database says: {error.message}",
+                next_step="grant the user of TIDEMARK_DB the right, or use another user",
+                **context,
+            )
+        case Cause.LOCKED:
+            return Unavailable(
+                "waited 60 s for a lock in the manifest database",
+                next_step="another planner or a session that hangs holds it; look into pg_stat_activity, "
+                "then try again",
+                **context,
+            )
+        case Cause.STATEMENT | Cause.FAILED:
+            return Unavailable(
+                f"the manifest database failed: {error.message} (SQLSTATE {error.state or 'none'})",
+                next_step="try again; if a COMMIT was under way its outcome is looked up then",
+                **context,
+            )
+        case other:
+            assert_never(other)
 
 
 def _look(context: dict[str, object]) -> str:

@@ -1,8 +1,8 @@
-"""Creates the tables, once, in a database that is not Airflow's own."""
+"""Creates the tables, once, in a database that is not Airflow's own; refuses those of another version."""
 
 from importlib.resources import files
 
-from tidemark.database.connection import connect, describe, translated
+from tidemark.database.connection import Connection, connect, describe, translated
 from tidemark.errors import ConfigurationError
 
 VERSION = 1
@@ -23,17 +23,30 @@ def migrate(dsn: str) -> bool:
                 database=describe(dsn),
             )
         if row["ours"]:
-            _check_version(connection.execute("SELECT version FROM tidemark.database").fetchone(), dsn)
+            _check_version(connection, dsn)
             return False
         connection.execute(files("tidemark.database").joinpath("schema.sql").read_bytes())
         connection.execute("INSERT INTO tidemark.database (version) VALUES (%s)", [VERSION])
         return True
 
 
-def _check_version(row: dict[str, int] | None, dsn: str) -> None:
+def connect_to_tables(dsn: str) -> Connection:
+    """As ``connect``; a database without Tidemark's tables or with those of another version is refused."""
+    connection = connect(dsn)
+    try:
+        with translated(database=describe(dsn)):
+            _check_version(connection, dsn)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_version(connection: Connection, dsn: str) -> None:
+    row = connection.execute("SELECT version FROM tidemark.database").fetchone()
     if row is None or row["version"] != VERSION:
         raise ConfigurationError(
-            f"the tables are of version {row and row['version']}, this Tidemark needs {VERSION}",
+            f"the tables are of version {row['version'] if row else 'unknown'}, this Tidemark needs {VERSION}",
             next_step="use the Tidemark that made them, or a database of its own",
             database=describe(dsn),
         )

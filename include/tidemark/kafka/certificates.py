@@ -1,17 +1,29 @@
 """PEM certificates and keys, read and checked before a client does: a client's own words for these are hard to mend by.
 
-Only the standard library. A message names a file or an option, and never quotes what it holds.
+A message names a file or an option, and never quotes what it holds.
 """
 
 import os
 import re
 import ssl
-from datetime import UTC, datetime
+import warnings
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.utils import CryptographyDeprecationWarning
+from cryptography.x509 import Certificate, load_pem_x509_certificate
+
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\s.*?-----END \1-----", re.DOTALL)
-_UTC_TIME, _GENERALIZED_TIME, _VERSION = 0x17, 0x18, 0xA0
 _LARGEST: Final = 2**20  # bytes; a bundle of every public authority takes 220 kB
 
 
@@ -94,20 +106,34 @@ def private_key(option: str, text: str) -> tuple[str, bool]:
     )
 
 
-def check_pair(certificate: str, key: str, password: str | None) -> None:
-    """The key must open with the password and belong to the certificate."""
+def check_pair(option: str, text: str, key: str, password: str | None) -> None:
+    """The key must open with the password and belong to the first certificate of the option's text.
+
+    A password that the key does not need counts for nothing, as in librdkafka.
+    """
+    own = [_parsed(option, block) for block in certificates(option, text)][0]
     try:
-        load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate, key, password)
-    except ssl.SSLError as problem:
-        if problem.reason in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"):
-            raise WrongCertificate(
-                "the private key does not belong to the certificate",
-                "give the key with which the certificate was requested",
-            ) from None
+        private = _private(key, password)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         raise WrongCertificate(
             "the private key cannot be opened" + (" with ssl.key.password" if password else ""),
             "check ssl.key.password: openssl pkey -noout -in KEYFILE asks for it",
         ) from None
+    try:
+        certified = own.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        raise _unreadable(option) from None
+    form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+    if private.public_key().public_bytes(*form) != certified.public_bytes(*form):
+        raise WrongCertificate(
+            "the private key does not belong to the certificate",
+            "give the key with which the certificate was requested",
+        )
+
+
+def without_password(key: str, password: str) -> str:
+    """The same key in PKCS#8, not encrypted; ``check_pair`` has shown that it opens."""
+    return _private(key, password).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
 def load_pair(context: ssl.SSLContext, certificate: str, key: str, password: str | None) -> None:
@@ -124,36 +150,25 @@ def load_pair(context: ssl.SSLContext, certificate: str, key: str, password: str
 
 
 def _validity(option: str, block: str) -> tuple[datetime, datetime]:
-    """[from, to) of one certificate: RFC 5280 has it as the fifth field of the first field."""
+    """[from, to) of one certificate, in UTC."""
+    certificate = _parsed(option, block)
+    return certificate.not_valid_before_utc, certificate.not_valid_after_utc
+
+
+def _parsed(option: str, block: str) -> Certificate:
     try:
-        der = ssl.PEM_cert_to_DER_cert(block)
-        _, certificate, _ = _element(der, 0)
-        _, signed, _ = _element(certificate, 0)
-        tag, _, at = _element(signed, 0)
-        for _ in range(4 if tag == _VERSION else 3):
-            _, field, at = _element(signed, at)
-        first, start, after = _element(field, 0)
-        last, end, _ = _element(field, after)
-        return _moment(first, start), _moment(last, end)
-    except (ValueError, IndexError):
-        raise WrongCertificate(f"{option} holds a certificate that cannot be read", "get the file again") from None
+        with warnings.catch_warnings():
+            # Debian's bundle has authorities with the serial number 0; both clients take them.
+            warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+            return load_pem_x509_certificate(block.encode())
+    except ValueError:
+        raise _unreadable(option) from None
 
 
-def _element(data: bytes, at: int) -> tuple[int, bytes, int]:
-    """(tag, content, where the next one starts) of a DER element."""
-    tag, length, start = data[at], data[at + 1], at + 2
-    if length & 0x80:
-        start += length & 0x7F
-        length = int.from_bytes(data[at + 2 : start], "big")
-    if start + length > len(data):
-        raise ValueError
-    return tag, data[start : start + length], start + length
+def _unreadable(option: str) -> WrongCertificate:
+    return WrongCertificate(f"{option} holds a certificate that cannot be read", "get the file again")
 
 
-def _moment(tag: int, content: bytes) -> datetime:
-    if tag not in (_UTC_TIME, _GENERALIZED_TIME):
-        raise ValueError
-    text = content.decode("ascii")
-    if tag == _UTC_TIME:  # two digits of the year, 50 and later mean the last century
-        text = ("19" if text >= "50" else "20") + text
-    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+def _private(key: str, password: str | None) -> PrivateKeyTypes:
+    _, encrypted = private_key("", key)
+    return load_pem_private_key(key.encode(), password.encode() if encrypted and password else None)

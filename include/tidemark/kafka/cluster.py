@@ -22,7 +22,7 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from tidemark.connections import Secret, masked
+from tidemark.connections import Secret, masked, revealed
 from tidemark.errors import (
     ConfigurationError,
     TidemarkError,
@@ -71,7 +71,7 @@ class KafkaCluster:
     def __init__(self, bootstrap_servers: str, config: Mapping[str, str | Secret]) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._given = config
-        self._config = {key: one.reveal() if isinstance(one, Secret) else one for key, one in config.items()}
+        self._config = revealed(config)
         self._last_error = ""
         self._refusal: tuple[KafkaError, float] | None = None
         settings: dict[str, Any] = {

@@ -36,10 +36,6 @@ class KafkaConnection:
     config: Mapping[str, str | Secret]
     conn_id: str | None = None
 
-    def client_config(self) -> dict[str, str]:
-        """The options with their secrets, for the client object alone: never for a log, an order or an argument."""
-        return {key: one.reveal() if isinstance(one, Secret) else one for key, one in self.config.items()}
-
     def tuning(self) -> dict[str, str]:
         """The options that an order may hold: none of them is about security."""
         return {key: one for key, one in self.config.items() if isinstance(one, str) and not is_security(key)}

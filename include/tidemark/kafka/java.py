@@ -6,8 +6,8 @@ Certificates and keys travel as PEM text inside the options, so that machines of
 from collections.abc import Mapping
 from typing import Final, assert_never
 
-from tidemark.connections import Secret
-from tidemark.kafka.certificates import certificates, private_key
+from tidemark.connections import Secret, revealed
+from tidemark.kafka.certificates import certificates, private_key, without_password
 from tidemark.kafka.security import Config, Mechanism, pem
 
 _SECURITY: Final = "org.apache.kafka.common.security"
@@ -19,7 +19,7 @@ def java_security(config: Mapping[str, str | Secret]) -> Config:
 
     Reads the PEM files again: ``WrongCertificate`` when one has gone meanwhile.
     """
-    plain = {key: one.reveal() if isinstance(one, Secret) else one for key, one in config.items()}
+    plain = revealed(config)
     made: Config = {"security.protocol": plain["security.protocol"]}
     if "sasl.mechanism" in plain:
         made |= _sasl(Mechanism(plain["sasl.mechanism"]), plain)
@@ -86,20 +86,11 @@ def _identity(plain: Mapping[str, str]) -> Config:
     if certificate is None or key is None:
         return {}
     block, encrypted = private_key(*key)
+    if encrypted:
+        # Java 17 cannot open what openssl encrypts today (PBES2); both would travel together in the options anyway.
+        block = without_password(block, plain["ssl.key.password"])
     return {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.certificate.chain": "\n".join(certificates(*certificate)),
-        "ssl.keystore.key": Secret(_opened(block, plain.get("ssl.key.password", "")) if encrypted else block),
+        "ssl.keystore.key": Secret(block),
     }
-
-
-def _opened(block: str, password: str) -> str:
-    """The key without its password: Java 17 cannot open what openssl encrypts today (PBES2), and needs no secret less.
-
-    Both would travel together in the options anyway.
-    """
-    from cryptography.hazmat.primitives import serialization  # late: only an encrypted key needs it
-
-    key = serialization.load_pem_private_key(block.encode(), password.encode())
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return key.private_bytes(encoding, form, serialization.NoEncryption()).decode()

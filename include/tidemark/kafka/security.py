@@ -1,7 +1,7 @@
 """Which security a Kafka connection may ask for: librdkafka's names, checked before any client starts.
 
 Tidemark plans with librdkafka and Spark reads with Java's client, and half a connection would fail in the middle of a
-run: so what the two cannot do alike is refused here, with the word to write instead. ``java_kafka.py`` translates the
+run: so what the two cannot do alike is refused here, with the word to write instead. ``kafka/java.py`` translates the
 rest.
 """
 
@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from tidemark.connections import Secret
 from tidemark.kafka.certificates import (
     WrongCertificate,
-    certificates,
     check_authorities,
     check_own,
     check_pair,
@@ -138,12 +137,15 @@ def warnings(config: Mapping[str, str | Secret]) -> list[str]:
     return found
 
 
-def pem(config: Mapping[str, str | Secret], name: str) -> tuple[str, str] | None:
-    """(option, text) of ``ssl.ca``, ``ssl.certificate`` or ``ssl.key``: what stands in the option, or in its file."""
+def pem(config: Mapping[str, str], name: str) -> tuple[str, str] | None:
+    """(option, text) of ``ssl.ca``, ``ssl.certificate`` or ``ssl.key``: what stands in the option, or in its file.
+
+    ``config`` has its secrets revealed.
+    """
     inline, path = config.get(f"{name}.pem"), config.get(f"{name}.location")
     if inline is not None:
-        return f"{name}.pem", inline.reveal() if isinstance(inline, Secret) else inline
-    return None if path is None else (f"{name}.location", read_pem(f"{name}.location", str(path)))
+        return f"{name}.pem", inline
+    return None if path is None else (f"{name}.location", read_pem(f"{name}.location", path))
 
 
 def _values(extra: Mapping[str, Any]) -> dict[str, str]:
@@ -250,9 +252,8 @@ def _check_material(given: dict[str, str], now: datetime) -> None:
     if certificate is None or key is None:
         _refuse(given, "ssl.key.password", "there is no ssl.key", "remove it, or add certificate and key")
         return
-    certificates(*certificate)
     check_own(*certificate, now)
     block, encrypted = private_key(*key)
     if encrypted and "ssl.key.password" not in given:
         raise WrongSecurity(f"{key[0]} is encrypted, and ssl.key.password is missing", "set ssl.key.password")
-    check_pair("\n".join(certificates(*certificate)), block, given.get("ssl.key.password"))
+    check_pair(*certificate, block, given.get("ssl.key.password"))

@@ -84,6 +84,7 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
             for settings in pipeline.sinks
             if settings.name in chosen
         ),
+        record_bytes=context.database.record_bytes(context.name),
         nul_allowed=all(settings.stores_nul for settings in pipeline.sinks),
     )
 
@@ -107,6 +108,19 @@ def _refuse_done_before(manifest: Manifest) -> None:
         raise TopicChanged(
             "the manifest was planned on a chain that has ended, since its topic was recreated or its log was cut",
             next_step="what is published of it stays; it cannot be done again",
+            pipeline=manifest.pipeline,
+            manifest=manifest.id,
+        )
+
+
+def refuse_shrunk(manifest: Manifest, receipt: Receipt) -> None:
+    """Raise ``Blocked`` when a replay read fewer records than are published."""
+    before = published_counts(manifest).read
+    now = sum(count.read for count in receipt.partitions)
+    if manifest.publications and now < before:
+        raise Blocked(
+            f"the replay read {now:,} records where {before:,} are published: compaction or retention took some",
+            next_step="what is published stays as it is; restore the topic to replay this manifest",
             pipeline=manifest.pipeline,
             manifest=manifest.id,
         )
@@ -175,7 +189,7 @@ class _Attempt:
         receipt = self._staged(order_of(context, manifest, self.number, sinks))
         failpoint("stage.done")
         check_equations(context.pipeline, context.source, manifest, receipt, context.sink_names(sinks))
-        self._refuse_shrunk(receipt)
+        refuse_shrunk(manifest, receipt)
         context.source.check(manifest.id, manifest.ranges, before_reading=False)
         return self.publisher.publish(manifest, receipt, sinks, failed)
 
@@ -217,17 +231,6 @@ class _Attempt:
             return False
         receipt = recoverable(self.context, sink, lower)
         return receipt is not None and self.publisher.recover(self.manifest, self.number, sink, receipt)
-
-    def _refuse_shrunk(self, receipt: Receipt) -> None:
-        before = published_counts(self.manifest).read
-        now = sum(count.read for count in receipt.partitions)
-        if self.manifest.publications and now < before:
-            raise Blocked(
-                f"the replay read {now:,} records where {before:,} are published: compaction or retention took some",
-                next_step="what is published stays as it is; restore the topic to replay this manifest",
-                pipeline=self.context.name,
-                manifest=self.manifest.id,
-            )
 
     def _ended(self, error: BaseException) -> Outcome:
         """An attempt that did not get through: fenced whatever error it met, if a newer one has taken over."""

@@ -70,6 +70,7 @@ class Spark(Section):
         "spark.app.*": "the application is named after its manifest",
         "spark.redaction.*": "it keeps secrets out of plans, pages and logs",
         "spark.sql.session.timezone": "everything here is UTC",
+        "spark.sql.execution.arrow.max*": "the size of a batch follows from the measured size of a record",
         "spark.executorenv.airflow_conn*": "properties are seen in process lists; executors look connections up in "
         "their own environment",
         "spark.master": "the Spark connection, or --master, says where it runs",

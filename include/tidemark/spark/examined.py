@@ -15,7 +15,6 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-import tidemark
 from tidemark.doctor.checks import Check
 from tidemark.findings import Finding, clock, failed, ok, warning
 from tidemark.pipeline.settings import Pipeline
@@ -25,6 +24,7 @@ from tidemark.spark.job import reason_of
 from tidemark.spark.probe import REST_S, Questions, look
 from tidemark.spark.session import check_master, open_session
 from tidemark.spark.shipped import is_local
+from tidemark.version import VERSION
 
 NAME = "spark"
 EXECUTORS_S = 30.0  # a worker starts an executor in 3 s when it has a core for it
@@ -145,10 +145,8 @@ def compared(one: dict[str, Any]) -> Iterator[Finding]:
             yield failed(where, f"its Python has no {name}", f"install {name}=={wanted}, or set PYSPARK_PYTHON")
         elif has != wanted:
             yield warning(where, f"{name} {has}, the driver has {wanted}", f"install {name}=={wanted} there")
-    if not one["tidemark"].startswith(f"{tidemark.__version__} "):
-        yield failed(
-            where, f"tidemark {one['tidemark']}, here {tidemark.__version__}", "remove the one installed there"
-        )
+    if not one["tidemark"].startswith(f"{VERSION} "):
+        yield failed(where, f"tidemark {one['tidemark']}, here {VERSION}", "remove the one installed there")
     if one["unreachable"] or one["missing"]:
         yield from _connections(where, one)
     for nonce in one["unseen"]:

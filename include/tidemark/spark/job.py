@@ -25,13 +25,15 @@ from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.writers import has_staged
 from tidemark.sources.spark import SparkReader, open_reader
 from tidemark.spark import executors
-from tidemark.spark.session import keeping_interrupts
+from tidemark.spark.session import arrow_batches, keeping_interrupts
 
 
 def stage(session: SparkSession, order: Order) -> Receipt:
     """Do an order; raises ``UndecodableRecord`` when the pipeline says fail, ``WorkFailed`` when Spark does."""
     failpoint("read.before")
     reader = open_reader(order)
+    for name, value in arrow_batches(order.record_bytes).items():
+        session.conf.set(name, value)
     try:
         with (
             keeping_interrupts(),

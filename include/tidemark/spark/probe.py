@@ -60,9 +60,9 @@ def _version(package: str) -> str | None:
 
 
 def _tidemark() -> str:
-    import tidemark
+    from tidemark.version import PACKAGE, VERSION
 
-    return f"{tidemark.__version__} from {tidemark.__file__}"
+    return f"{VERSION} from {PACKAGE}"
 
 
 def _has(conn_id: str) -> bool:

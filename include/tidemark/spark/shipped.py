@@ -12,9 +12,8 @@ from io import BytesIO
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-import tidemark
+from tidemark.version import PACKAGE, VERSION
 
-PACKAGE = Path(tidemark.__file__).parent
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first date a zip can hold
 
 
@@ -30,7 +29,7 @@ def package_zip(home: Path) -> Path:
     Data files (SQL, JSON) are in it. Those of older versions stay: an application may still be handing them out.
     """
     content = _zipped(PACKAGE)
-    name = f"tidemark-{tidemark.__version__}-{sha256(content).hexdigest()[:16]}.zip"
+    name = f"tidemark-{VERSION}-{sha256(content).hexdigest()[:16]}.zip"
     try:
         return _written(home.absolute() / "_packages" / name, content)
     except OSError:

@@ -61,7 +61,7 @@ def remove_order(file: Path) -> None:
 def main(arguments: list[str]) -> int:
     """Do one order; exit status 1 with a failure file when it cannot be done, 2 on wrong use."""
     if len(arguments) != 1:
-        print("usage: process_manifest.py ORDER.json", file=sys.stderr)
+        print("usage: spark-submit application.py ORDER.json", file=sys.stderr)
         return 2
     file = Path(arguments[0])
     order = Order.from_json(file.read_text())

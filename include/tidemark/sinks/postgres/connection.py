@@ -5,14 +5,15 @@ Executors come in here too, so this imports the standard library and psycopg, no
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, assert_never
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
 from tidemark.connections import Lookup, Secret, variable_of
-from tidemark.database.said import said
+from tidemark.database import postgres_errors
+from tidemark.database.postgres_errors import Cause, PostgresError, message_of
 from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
 
 Connection = psycopg.Connection[dict[str, Any]]
@@ -66,7 +67,7 @@ def connect(secret: Secret, conn_id: str, **context: object) -> Connection:
         )
     except psycopg.OperationalError as refused:
         raise Unavailable(
-            f"the database of connection {conn_id} cannot be reached: {str(refused).splitlines()[0]}",
+            f"the database of connection {conn_id} cannot be reached: {message_of(refused)}",
             next_step="check that it runs, and host, port, user, password and database of the connection; "
             "what other sinks publish meanwhile stays. Then: tidemark retry {pipeline}",
             database=describe(secret),
@@ -79,39 +80,39 @@ def connect(secret: Secret, conn_id: str, **context: object) -> Connection:
 
 @contextmanager
 def translated(**context: object) -> Iterator[None]:
-    """Turn what PostgreSQL refuses into our errors, by SQLSTATE."""
-    try:
+    """Turn what PostgreSQL refuses into our errors."""
+    with postgres_errors.translated(lambda error: _translate(error, context)):
         yield
-    except psycopg.Error as error:
-        raise _translate(error, context) from error
 
 
-def _translate(error: psycopg.Error, context: dict[str, object]) -> TidemarkError:
-    state, message = error.sqlstate or "", said(error)
-    if state == "42501":
-        return AccessDenied(
-            f"PostgreSQL says: {message}",
-            next_step="grant the connection's user the right, then: tidemark retry {pipeline}",
-            **context,
-        )
-    if state == "55P03":
-        return Locked(
-            f"waited in vain for a lock that another session holds (lock_timeout, {LOCK_TIMEOUT_S} s at most)",
-            next_step="nothing was applied; find it in pg_stat_activity and pg_locks, then: tidemark retry {pipeline}",
-            **context,
-        )
-    if state.startswith(("21", "22", "23", "3D", "3F", "42", "54", "0A", "P0")) or state in ("25006", "55000"):
-        detail = error.diag.message_detail
-        where = {"constraint": error.diag.constraint_name, "column": error.diag.column_name}
-        return SinkRefused(
-            f"the table does not take the rows: {message}" + (f" ({detail})" if detail else ""),
-            next_step="nothing was applied; change the table or the pipeline file, then: tidemark retry {pipeline}",
-            **context,
-            **where,
-        )
-    return Unavailable(
-        f"PostgreSQL failed: {message} (SQLSTATE {state or 'none'})",
-        next_step="nothing was applied, unless a COMMIT was under way: its outcome is looked up. "
-        "Then: tidemark retry {pipeline}",
-        **context,
-    )
+def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkError:
+    match error.cause:
+        case Cause.DENIED:
+            return AccessDenied(
+                f"PostgreSQL says: {error.message}",
+                next_step="grant the connection's user the right, then: tidemark retry {pipeline}",
+                **context,
+            )
+        case Cause.LOCKED:
+            return Locked(
+                f"waited in vain for a lock that another session holds (lock_timeout, {LOCK_TIMEOUT_S} s at most)",
+                next_step="nothing was applied; find it in pg_stat_activity, then: tidemark retry {pipeline}",
+                **context,
+            )
+        case Cause.VALUE | Cause.TABLE_MISSING | Cause.STATEMENT:
+            return SinkRefused(
+                f"the table does not take the rows: {error.message}" + (f" ({error.detail})" if error.detail else ""),
+                next_step="nothing was applied; change the table or the pipeline file, then: tidemark retry {pipeline}",
+                **context,
+                constraint=error.constraint,
+                column=error.column,
+            )
+        case Cause.OURS | Cause.FAILED:
+            return Unavailable(
+                f"PostgreSQL failed: {error.message} (SQLSTATE {error.state or 'none'})",
+                next_step="nothing was applied, unless a COMMIT was under way: its outcome is looked up. "
+                "Then: tidemark retry {pipeline}",
+                **context,
+            )
+        case other:
+            assert_never(other)

@@ -1,0 +1,67 @@
+"""What an error of PostgreSQL means, told by its SQLSTATE; whoever asks says it in words for the person who must act.
+
+Executors use this too, so it imports the standard library, psycopg and our errors, nothing else.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import psycopg
+
+from tidemark.errors import TidemarkError
+
+
+class Cause(Enum):
+    """Whether repeating helps: it does for ``LOCKED`` and ``FAILED`` only."""
+
+    DENIED = auto()  # the user has not the right
+    LOCKED = auto()  # lock_timeout has passed
+    TABLE_MISSING = auto()  # or the whole schema
+    VALUE = auto()  # a value or a constraint: SQLSTATE 22 and 23
+    OURS = auto()  # raised by the functions of schema.sql: TM
+    STATEMENT = auto()  # the statement does not fit the tables, or the server does not do it
+    FAILED = auto()  # anything else: a server that stops, a connection that breaks, a deadlock
+
+
+_STATES = {"42501": Cause.DENIED, "55P03": Cause.LOCKED, "3F000": Cause.TABLE_MISSING, "42P01": Cause.TABLE_MISSING,
+           "25006": Cause.STATEMENT, "55000": Cause.STATEMENT}  # fmt: skip
+_CLASSES = {"22": Cause.VALUE, "23": Cause.VALUE, "TM": Cause.OURS} | dict.fromkeys(
+    ("0A", "21", "3D", "3F", "42", "54", "P0"), Cause.STATEMENT
+)
+
+
+@dataclass(frozen=True)
+class PostgresError:
+    """``state`` is the SQLSTATE, empty when the server did not answer; ``message`` is one line and never holds the
+    connection string, ``detail`` may hold values of a row."""
+
+    cause: Cause
+    state: str
+    message: str
+    detail: str | None
+    constraint: str | None
+    column: str | None
+
+
+@contextmanager
+def translated(translate: Callable[[PostgresError], TidemarkError]) -> Iterator[None]:
+    """Raise, in place of psycopg's error, the one of ours that ``translate`` makes of it."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(_classified(error)) from error
+
+
+def message_of(error: psycopg.Error) -> str:
+    """The server's primary message, or the first line of what the client says; below it are guesses at the cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return error.diag.message_primary or (lines[0] if lines else type(error).__name__)
+
+
+def _classified(error: psycopg.Error) -> PostgresError:
+    state = error.sqlstate or ""
+    cause = _STATES.get(state) or _CLASSES.get(state[:2], Cause.FAILED)
+    diag = error.diag
+    return PostgresError(cause, state, message_of(error), diag.message_detail, diag.constraint_name, diag.column_name)

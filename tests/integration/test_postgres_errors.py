@@ -1,0 +1,101 @@
+"""What a real server refuses is classified once; the manifest database and a target say it in their own words."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import psycopg
+import pytest
+
+from tidemark.database import connection as manifest
+from tidemark.database.postgres_errors import Cause, PostgresError, translated
+from tidemark.errors import (
+    AccessDenied,
+    ConfigurationError,
+    IllegalTransition,
+    PlanRefused,
+    SinkRefused,
+    TidemarkError,
+    Unavailable,
+)
+from tidemark.sinks.postgres import connection as target
+
+RAISED = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{}'; END $$"
+CASES = [
+    ("SET ROLE pg_monitor; CREATE TABLE public.t ()", "42501", Cause.DENIED, AccessDenied, AccessDenied),
+    ("SELECT * FROM nowhere", "42P01", Cause.TABLE_MISSING, ConfigurationError, SinkRefused),
+    ("CREATE TABLE nowhere.t ()", "3F000", Cause.TABLE_MISSING, ConfigurationError, SinkRefused),
+    ("SELECT 1/0", "22012", Cause.VALUE, IllegalTransition, SinkRefused),
+    ("INSERT INTO small VALUES (9)", "23514", Cause.VALUE, IllegalTransition, SinkRefused),
+    (RAISED.format("TM002"), "TM002", Cause.OURS, IllegalTransition, Unavailable),
+    ("SELECT missing FROM small", "42703", Cause.STATEMENT, Unavailable, SinkRefused),
+    ("SET transaction_read_only = on; CREATE TABLE u ()", "25006", Cause.STATEMENT, Unavailable, SinkRefused),
+    ("SELECT pg_terminate_backend(pg_backend_pid())", "57P01", Cause.FAILED, Unavailable, Unavailable),
+    ("SET lock_timeout = 10; LOCK small", "55P03", Cause.LOCKED, Unavailable, target.Locked),
+]
+
+
+@pytest.fixture
+def run(database: str) -> Callable[[str, Callable[[], AbstractContextManager[None]]], None]:
+    """Run a statement in a session of its own, below a translator, while another session has a lock on ``small``."""
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute("CREATE TABLE public.small (n int CONSTRAINT range_of_somebody_else CHECK (n < 5))")
+
+    def run(statement: str, below: Callable[[], AbstractContextManager[None]]) -> None:
+        with (
+            psycopg.connect(database) as holder,
+            psycopg.connect(database, autocommit=True, options="-c search_path=public") as session,
+        ):
+            if "LOCK" in statement:
+                holder.execute("LOCK public.small")
+            with below():
+                session.execute(statement)
+
+    return run
+
+
+@pytest.mark.parametrize(("statement", "state", "cause", "of_manifests", "of_target"), CASES)
+def test_an_error_has_one_cause_and_two_wordings(
+    run: Callable[..., None],
+    database: str,
+    statement: str,
+    state: str,
+    cause: Cause,
+    of_manifests: type[TidemarkError],
+    of_target: type[TidemarkError],
+) -> None:
+    seen: list[PostgresError] = []
+
+    def see(error: PostgresError) -> TidemarkError:
+        seen.append(error)
+        return TidemarkError(error.message, next_step="none")
+
+    with pytest.raises(TidemarkError):
+        run(statement, lambda: translated(see))
+    assert [(error.state, error.cause) for error in seen] == [(state, cause)]
+    assert "\n" not in seen[0].message
+    assert database not in seen[0].message
+    with pytest.raises(TidemarkError) as of_the_target:
+        run(statement, lambda: target.translated(pipeline="demo"))
+    assert type(of_the_target.value) is of_target
+    assert of_the_target.value.next_step.endswith("tidemark retry demo")
+    if state == "23514":
+        return  # its constraint has the name of one of ours, which only the manifest database may take for its own
+    with pytest.raises(TidemarkError) as of_the_manifests:
+        run(statement, lambda: manifest.translated(pipeline="demo"))
+    assert type(of_the_manifests.value) is of_manifests
+
+
+def test_a_constraint_of_the_chains_is_another_planner_in_the_manifest_database_only(run: Callable[..., None]) -> None:
+    statement = "INSERT INTO small VALUES (9)"
+    with pytest.raises(PlanRefused, match=r"another planner was faster.*range_of_somebody_else"):
+        run(statement, manifest.translated)
+    with pytest.raises(SinkRefused, match="the table does not take the rows") as refused:
+        run(statement, lambda: target.translated(pipeline="demo"))
+    assert refused.value.context["constraint"] == "range_of_somebody_else"
+
+
+def test_a_connection_that_breaks_has_no_state_and_still_a_message(run: Callable[..., None], database: str) -> None:
+    closed = psycopg.connect(database)
+    closed.close()
+    with pytest.raises(Unavailable, match="the connection is closed \\(SQLSTATE none\\)"), manifest.translated():
+        closed.execute("SELECT 1")

@@ -1,0 +1,76 @@
+"""Stages an order without Spark: a second reader of Kafka hands Arrow batches to the same ``batch.py``.
+
+It makes plan and publish tests take seconds. What it leaves out is Spark itself, which ``tests/spark`` covers.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from tidemark.connections import revealed
+from tidemark.failpoints import failpoint, watching
+from tidemark.kafka.connection import named_connection
+from tidemark.offsets import Range
+from tidemark.order import Order
+from tidemark.processing.processor import INPUT, BatchProcessor
+from tidemark.receipt import Receipt, receipt_of_tasks
+from tidemark.sinks.writers import has_staged
+
+
+def arrow_stage(order: Order) -> Receipt:
+    """One task per range, as Spark does it."""
+    failpoint("read.before")
+    processor = BatchProcessor(order)
+    with watching("stage.mid", lambda: any(has_staged(order, sink) for sink in order.sinks)):
+        reports = [processor.process(f"{task:05d}-0", [_read(order, one)]) for task, one in enumerate(order.ranges)]
+    return receipt_of_tasks(order, reports)
+
+
+def _read(order: Order, one: Range) -> pa.RecordBatch:
+    kafka = order.source.options
+    secured = named_connection(kafka["connection"], order.pipeline) if kafka["connection"] else None
+    options = revealed(secured.config) if secured else {}
+    rows = [_row(message) for message in messages(kafka["bootstrap_servers"], one, options)]
+    return pa.RecordBatch.from_pylist(rows, schema=INPUT)
+
+
+def messages(bootstrap_servers: str, one: Range, options: Mapping[str, str] | None = None) -> Iterator[Message]:
+    """The committed records of a range."""
+    consumer = Consumer(
+        {
+            **(options or {}),
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "tests",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(one.at.topic, one.at.partition, one.start)])
+        while True:
+            message = consumer.poll(10)
+            assert message is not None, f"no answer while reading {one}"
+            offset = message.offset()
+            assert offset is not None
+            if message.error() is not None or offset >= one.end:
+                return
+            yield message
+            if offset == one.end - 1:
+                return
+    finally:
+        consumer.close()
+
+
+def _row(message: Message) -> dict[str, object]:
+    return {
+        "key": message.key(),
+        "value": message.value(),
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp": message.timestamp()[1] * 1000,
+        "headers": [{"key": key, "value": value} for key, value in message.headers() or []] or None,
+    }
