@@ -18,6 +18,8 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
      '5: source.kafka.cutt: unknown key; did you mean "cut"? allowed: bootstrap_servers, connection, cut, gaps, on_data_loss, options, slice, starting_offsets, topics'),
     ("a typo at the top", "pipeline: flights", "pipeline: flights\nshedule: '@daily'",
      '2: shedule: unknown key; did you mean "schedule"? allowed: catchup, decode, description, event_time, max_active_runs, on_error, pipeline, retries, retry_delay, schedule, sinks, source, spark, start_date'),
+    ("a transform, for which there is no key yet", "pipeline: flights", "pipeline: flights\ntransform: [{sql: x}]",
+     "2: transform: unknown key; allowed: catchup, decode, description, event_time, max_active_runs, on_error, pipeline, retries, retry_delay, schedule, sinks, source, spark, start_date"),
     ("a typo in a sink", "      root: lake", "      rooot: lake",
      '14: sinks[0].files.root: is missing: Folder of the lake, or s3://bucket/prefix; a relative folder lies below TIDEMARK_HOME.\n15: sinks[0].files.rooot: unknown key; did you mean "root"? allowed: compression, connection, format, layout, max_objects, name, root, s3'),
     ("a kind of sink that does not exist", "  - files:", "  - filess:",
