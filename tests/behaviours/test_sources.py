@@ -239,6 +239,13 @@ def test_an_order_is_json_and_holds_no_secret(example: Example, source: Source) 
         assert SECRET not in f"{one.address} {one.title} {one.warnings()} {one!r} {vars(one)}"
 
 
+def test_executors_are_told_which_servers_they_must_reach(source: Source) -> None:
+    for endpoint in source.endpoints():
+        host, _, port = endpoint.rpartition(":")
+        assert host
+        assert port.isdecimal()
+
+
 def test_a_plain_topic_is_not_compacted(source: Source, topic: str) -> None:
     assert source.compacted([topic]) == []
     assert source.compacted([]) == []
