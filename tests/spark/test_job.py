@@ -20,11 +20,11 @@ from sandbox.services.processes import wait_until
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World, wait_stopped, wake
-from tidemark.errors import UndecodableRecord, WorkFailed
+from tidemark.errors import DataLost, UndecodableRecord, WorkFailed
 from tidemark.lifecycle.attempt import order_of, process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Ending
-from tidemark.manifest import RunKind
+from tidemark.manifest import ManifestState, RunKind
 from tidemark.order import Order
 from tidemark.receipt import PublishedObject, Receipt
 from tidemark.spark import job
@@ -159,6 +159,29 @@ def test_offsets_that_are_gone_fail_the_job_at_once_and_are_named(session: Spark
     assert world.topic in failed.value.what
     assert "out of range" in failed.value.what
     assert "\n" not in failed.value.what
+
+
+def test_offsets_that_go_while_spark_starts_are_named_as_a_plan_names_them(
+    session: SparkSession, make_world: MakeWorld
+) -> None:
+    world = make_world(partitions=2)
+    world.produce(20)
+    context = world.context()
+    [manifest] = plan(context, Tick("one", RunKind.MANUAL, None)).manifests
+
+    def too_late(order: Order) -> Receipt:
+        world.administer("delete_records", [TopicPartition(world.topic, 1, 4)])
+        return job.stage(session, order)
+
+    with pytest.raises(DataLost) as lost:
+        process(context, manifest, too_late)
+    assert lost.value.what == f"retention took offsets [0, 4) of {world.topic}-1 before they were read"
+    assert "tidemark accept-loss demo --why TEXT" in lost.value.next_step
+    assert isinstance(lost.value.__cause__, WorkFailed)
+    after = context.database.manifest(manifest)
+    assert (after.state, after.reason) == (ManifestState.FAILED, str(lost.value))
+    world.ok("accept-loss", "demo", "--why", "a test")
+    assert process(context, manifest, partial(job.stage, session)).counts.read == 16
 
 
 def test_a_range_that_ends_in_aborted_records_is_read_promptly(session: SparkSession, make_world: MakeWorld) -> None:

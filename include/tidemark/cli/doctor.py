@@ -99,10 +99,10 @@ def _brokers(pipelines: list[Pipeline], lookup: Lookup) -> list[str]:
     found: set[str] = set()
     for pipeline in pipelines:
         try:
-            found |= set(open_source(pipeline.name, pipeline.source, lookup).address.split(","))
+            found |= set(open_source(pipeline.name, pipeline.source, lookup).endpoints())
         except TidemarkError:
             continue
-    return sorted(one.strip() for one in found)
+    return sorted(found)
 
 
 def _announce(check: Check) -> None:

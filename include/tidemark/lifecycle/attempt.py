@@ -194,7 +194,8 @@ class _Attempt:
         return self.publisher.publish(manifest, receipt, sinks, failed)
 
     def _staged(self, order: Order) -> Receipt:
-        """Spark's receipt. When reading failed and retention took offsets meanwhile, that is what a person is told."""
+        """Spark's receipt. When reading failed since retention took offsets, or the topic was recreated, a person is
+        told that: the reader knows only that an offset is not there."""
         if not self.manifest.ranges:
             return receipt_of_tasks(order, [])
         try:
@@ -203,9 +204,9 @@ class _Attempt:
             raise
         except TidemarkError as failed:
             try:
-                self.context.source.refuse_lost(self.manifest.id, self.manifest.ranges)
-            except DataLost as lost:
-                raise lost from failed
+                self.context.source.check(self.manifest.id, self.manifest.ranges, before_reading=True)
+            except (DataLost, TopicChanged) as cause:
+                raise cause from failed
             except TidemarkError:
                 pass
             raise

@@ -1,4 +1,4 @@
-"""The one pass of a Spark task: count, decode, place, hand to the sinks, and tell what was done.
+"""The one pass of a Spark task: count, decode, transform, place, hand to the sinks, and tell what was done.
 
 It is plain Arrow, so it runs as well in a test as on an executor, with the standard library and pyarrow.
 A task ends with one report, a mapping that JSON can hold:
@@ -14,12 +14,12 @@ A task ends with one report, a mapping that JSON can hold:
 above every earlier one of the partition in this task: a record that comes twice or out of order makes it smaller than
 ``read``, and the driver must block. ``gaps`` are the half-open holes between offsets read here, at most ``GAP_LIMIT``
 of them; ``gap_count`` counts all. ``decoded`` counts what the decoder could read; a record that it read but that has no
-valid event time is also ``dead_lettered``. Hours are of the event time, in UTC; ``late`` ones came into Kafka after the
-allowed lateness.
+valid event time is also ``dead_lettered``. ``filtered`` and ``deduplicated`` count the rows that transforms say they
+took away. Hours are of the event time, in UTC; ``late`` ones came into Kafka after the allowed lateness.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -34,6 +34,7 @@ from tidemark.order import OnError, Order
 from tidemark.processing.nul import with_nul
 from tidemark.sinks.writer import SinkWriter
 from tidemark.sinks.writers import open_writer
+from tidemark.transforms.registry import open_transform
 
 GAP_LIMIT = 10_000
 INPUT = pa.schema(  # what a source gives; further columns are not looked at
@@ -144,8 +145,12 @@ class _Pass:
         self._task = task
         self._on_error = OnError(order.on_error)
         self._decoder = open_decoder(order.decode)
+        self._transforms = [open_transform(transform) for transform in order.transforms]
+        schema = self._decoder.schema
+        for transform in self._transforms:
+            schema = transform.schema(schema)
         self._event_time = EventTime.of(order.event_time)
-        self._event_time.check(self._decoder.schema)
+        self._event_time.check(schema)
         self._nul_allowed = order.nul_allowed
         self._counts: dict[tuple[str, int], _Count] = {}
         self._hours: dict[str, list[int]] = {}
@@ -168,13 +173,25 @@ class _Pass:
         if not self._nul_allowed:
             decoded = with_nul(decoded)
         self._refuse(batch, decoded.errors, fail=self._on_error is OnError.FAIL)
-        metadata = self._metadata(batch).take(decoded.good)
+        readable = self._metadata(batch).take(decoded.good)
+        metadata, decoded = self._transformed(readable, decoded)
         placed = self._place(decoded, metadata.column("_timestamp"))
         misplaced = tuple((decoded.good[at].as_py(), reason) for at, reason in placed.invalid)
         self._refuse(batch, misplaced, fail=self._event_time.on_invalid is OnError.FAIL)
         self._write(metadata, decoded, placed)
         self._bury(batch, sorted((*decoded.errors, *misplaced)))
-        self._count("decoded", metadata)
+        self._count("decoded", readable)
+
+    def _transformed(self, metadata: pa.RecordBatch, decoded: Decoded) -> tuple[pa.RecordBatch, Decoded]:
+        """What the transforms leave of the decoded rows, with its metadata; what each takes away is counted."""
+        for transform in self._transforms:
+            made = transform.apply(_rows(metadata, decoded))
+            self._count("filtered", metadata.take(made.filtered))
+            self._count("deduplicated", metadata.take(made.deduplicated))
+            deleted = None if decoded.deleted is None else decoded.deleted.take(made.kept)
+            metadata = metadata.take(made.kept)
+            decoded = replace(decoded, rows=made.rows, good=decoded.good.take(made.kept), deleted=deleted)
+        return metadata, decoded
 
     def _place(self, decoded: Decoded, timestamps: pa.Array) -> Placed:
         """When each row happened; a tombstone has no event time of its own, so Kafka's counts."""
@@ -191,10 +208,7 @@ class _Pass:
         return pa.RecordBatch.from_arrays(cast, schema=METADATA)
 
     def _write(self, metadata: pa.RecordBatch, decoded: Decoded, placed: Placed) -> None:
-        marks = [] if decoded.deleted is None else [(DELETED, decoded.deleted)]
-        columns = [*metadata.columns, *(column for _, column in marks), *decoded.rows.columns]
-        schema = pa.schema([*METADATA, *(mark for mark, _ in marks), *self._decoder.schema])
-        rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+        rows = _rows(metadata, decoded)
         when = placed.when
         if placed.invalid:
             valid = pc.is_valid(when)
@@ -247,6 +261,14 @@ class _Pass:
             partition=batch.column("partition")[index].as_py(),
             offset=batch.column("offset")[index].as_py(),
         )
+
+
+def _rows(metadata: pa.RecordBatch, decoded: Decoded) -> pa.RecordBatch:
+    """Rows as sinks get them: metadata, the mark of tombstones where the decoder knows them, data columns."""
+    marks = [] if decoded.deleted is None else [(DELETED, decoded.deleted)]
+    columns = [*metadata.columns, *(column for _, column in marks), *decoded.rows.columns]
+    schema = pa.schema([*METADATA, *(mark for mark, _ in marks), *decoded.rows.schema])
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _partitions(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:

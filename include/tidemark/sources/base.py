@@ -65,6 +65,10 @@ class Source(ABC):
     def order(self) -> dict[str, Any]:
         """What the Spark face must know beside the ranges, ready for JSON. No secret."""
 
+    def endpoints(self) -> list[str]:
+        """``host:port`` of every server that executors connect to; none of a source without servers."""
+        return []
+
     def compacted(self, topics: Sequence[str]) -> list[str]:
         """Those of the topics from whose middle records vanish; none in a source without compaction."""
         del topics
