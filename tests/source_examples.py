@@ -14,9 +14,9 @@ from uuid import uuid4
 
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
-from sandbox.broker import Broker
-from sandbox.processes import wait_until
 
+from sandbox.services.broker import Broker
+from sandbox.services.processes import wait_until
 from tests.faults.model_broker import Fate, Log, ModelBroker, Transaction
 from tests.toys.toy_source.log import ABORTED, COMMITTED, OPEN, PartitionLog, create_topic
 from tests.toys.toy_source.settings import Settings as ToySettings

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sandbox.broker import Broker
 
+from sandbox.services.broker import Broker
 from tests.source_examples import SECRET, Example, KafkaExample, ModelExample, ToyExample
 from tidemark.errors import DataLost, NotFound, TopicChanged, Unavailable
 from tidemark.offsets import Range, TopicPartition

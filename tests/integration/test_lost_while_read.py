@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 from confluent_kafka import TopicPartition
-from tests.arrow_stage import arrow_stage
-from tests.world import World
 
+from tests.worlds.arrow_stage import arrow_stage
+from tests.worlds.world import World
 from tidemark.errors import DataLost, TidemarkError, TopicChanged, UndecodableRecord, WorkFailed
 from tidemark.lifecycle.attempt import Stage, process
 from tidemark.order import Order

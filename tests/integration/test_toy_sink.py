@@ -10,9 +10,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from sandbox.postgres import Postgres
-from tests.world import Place, World
 
+from sandbox.services.postgres import Postgres
+from tests.worlds.world import Place, World
 from tidemark.sinks.kinds import SINKS
 
 MakeWorld = Callable[..., World]

@@ -8,11 +8,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.world import World
 
 from tests.toys.toy_source.log import ABORTED, OPEN
 from tests.toys.toy_source.stage import records_stage
 from tests.toys.toy_source.topic import NOON, ToyTopic
+from tests.worlds.world import World
 from tidemark.sources.kinds import SOURCES
 
 MakeWorld = Callable[..., World]

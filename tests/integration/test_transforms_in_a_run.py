@@ -11,10 +11,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from tests.arrow_stage import arrow_stage
-from tests.world import World
 
 from tests.toys.toy_transform.transform import ToyTransform
+from tests.worlds.arrow_stage import arrow_stage
+from tests.worlds.world import World
 from tidemark.errors import Blocked, ConfigurationError
 from tidemark.lifecycle.attempt import Stage, process
 from tidemark.lifecycle.publish import Outcome

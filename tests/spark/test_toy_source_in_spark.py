@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.world import World
 
 from tests.toys.toy_source.log import ABORTED
 from tests.toys.toy_source.stage import records_stage
 from tests.toys.toy_source.topic import ToyTopic
+from tests.worlds.world import World
 from tidemark.errors import DataLost
 from tidemark.lifecycle.attempt import order_of, process
 from tidemark.lifecycle.plan import Tick, plan
