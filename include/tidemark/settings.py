@@ -10,9 +10,10 @@ from tidemark.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Settings:
-    """Where things are: ``pipelines`` the folder of YAML files, ``home`` where relative lake roots start,
-    ``spark_jars`` the folder with the Kafka connector (None: the cluster has it), ``spark_master`` where the command
-    line has Spark work; in Airflow the Spark connection says that."""
+    """``pipelines`` is the folder of YAML files, ``home`` the folder where relative lake roots start, ``spark_jars`` the
+    folder with the Kafka connector (None: the cluster has it), ``spark_master`` the master that the command line uses;
+    in Airflow the Spark connection names it.
+    """
 
     dsn: str | None
     pipelines: Path
@@ -32,7 +33,7 @@ class Settings:
         )
 
     def database(self) -> str:
-        """The DSN of the manifest database, or the error that says how to name one."""
+        """The DSN of the manifest database; ``ConfigurationError`` when TIDEMARK_DB is not set."""
         if not self.dsn:
             raise ConfigurationError(
                 "TIDEMARK_DB is not set",
