@@ -19,7 +19,7 @@ FROM packages AS jars
 WORKDIR /tmp/build
 COPY --chown=airflow:root jars jars
 COPY --chown=airflow:root sandbox sandbox
-RUN python -c "from pathlib import Path; from sandbox.jars import ensure; ensure(Path('/tmp/fetched'))"
+RUN python -c "from pathlib import Path; from sandbox.bootstrap.jars import ensure; ensure(Path('/tmp/fetched'))"
 
 FROM packages
 WORKDIR /opt/tidemark

@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up down test test-faults bench lint lock clean python
+.PHONY: help setup run up down unit test test-faults bench lint lock clean python
 
 help:
 	@sed -n 's/^## \{0,1\}//p' Makefile
@@ -19,7 +19,8 @@ help:
 ##
 ## Work on it
 ##   make setup   the virtual environment and the jars, nothing more (name another Python with PYTHON=..)
-##   make test    the tests, on real services, about 17 minutes on 2 cores
+##   make unit    the tests that need no service, less than a minute
+##   make test    all the tests, on real services, about 17 minutes on 2 cores
 ##   make lint    ruff and mypy, as CI does
 ##   make lock    resolve Python packages and jars anew (after a change of requirements/*.in or jars/ivy.xml)
 ##
@@ -39,17 +40,17 @@ python:
 	  exit 2; }
 
 setup: python
-	@"$(PYTHON)" -m sandbox.preflight
-	@"$(PYTHON)" -m sandbox.set_up
+	@"$(PYTHON)" -m sandbox.bootstrap.check_machine
+	@"$(PYTHON)" -m sandbox.bootstrap.install
 
 run: python
-	@"$(PYTHON)" -m sandbox.preflight run
-	@"$(PYTHON)" -m sandbox.set_up
+	@"$(PYTHON)" -m sandbox.bootstrap.check_machine run
+	@"$(PYTHON)" -m sandbox.bootstrap.install
 	@$(BIN)/python -m sandbox run
 
 up: python
-	@"$(PYTHON)" -m sandbox.preflight run
-	@"$(PYTHON)" -m sandbox.set_up
+	@"$(PYTHON)" -m sandbox.bootstrap.check_machine run
+	@"$(PYTHON)" -m sandbox.bootstrap.install
 	@$(BIN)/python -m sandbox up
 
 down:
@@ -57,6 +58,9 @@ down:
 
 # Two at once (tests/conftest.py says which): most tests wait for a process to start, to stop or to be noticed as dead.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+
+unit: setup
+	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit
 
 test: setup
 	@$(PYTEST)

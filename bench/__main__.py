@@ -22,9 +22,9 @@ import yaml
 from bench import planning, report
 from bench.records import ALLOWED_LATENESS_S, PARTITIONS, SCHEMA, messages
 from bench.timed import Timing, timed
-from sandbox.broker import Broker
-from sandbox.postgres import Postgres, remove_home
-from sandbox.preflight import CHECKOUT, STATE
+from sandbox.bootstrap.checkout import CHECKOUT, STATE
+from sandbox.services.broker import Broker
+from sandbox.services.postgres import Postgres, remove_home
 from tidemark.database.migrate import migrate
 from tidemark.errors import TidemarkError
 

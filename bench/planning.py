@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from sandbox.postgres import Postgres
+from sandbox.services.postgres import Postgres
 from tidemark.connections import from_environment
 from tidemark.database.client import QUERIES, ManifestDatabase
 from tidemark.database.migrate import migrate

@@ -5,15 +5,15 @@ import platform
 import statistics
 import subprocess
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pyarrow as pa
-import pyspark
 
 from bench.timed import MIB, Timing
-from sandbox.jars import java
+from sandbox.bootstrap.jars import java
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 NAMES = {
@@ -27,15 +27,15 @@ LONGEST_PLAN_S = 3.0
 
 def machine() -> dict[str, Any]:
     """What the figures were measured on."""
-    version = subprocess.run([java(), "-version"], capture_output=True, text=True).stderr.splitlines()
+    java_version = subprocess.run([java(), "-version"], capture_output=True, text=True).stderr.splitlines()
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / (1 << 30)),
         "load_before": round(os.getloadavg()[0], 1),
         "python": platform.python_version(),
-        "java": version[0] if version else "unknown",
-        "spark": pyspark.__version__,
+        "java": java_version[0] if java_version else "unknown",
+        "spark": version("pyspark"),
         "pyarrow": pa.__version__,
     }
 

@@ -4,38 +4,38 @@ import signal
 import sys
 from types import FrameType
 
-from sandbox.preflight import STATE
+from sandbox.bootstrap.checkout import STATE
 from tidemark.errors import TidemarkError
 
 
 def main(command: str) -> None:
     """Run one command; each is imported only when asked for."""
     if command == "jars":
-        from sandbox import jars
+        from sandbox.bootstrap import jars
 
         jars.ensure(STATE)
     elif command == "lock-jars":
-        from sandbox import jars
+        from sandbox.bootstrap import jars
 
         jars.relock(STATE)
     elif command == "run":
-        from sandbox.demo import run
+        from sandbox.demo.run import run
 
         run()
     elif command == "up":
-        from sandbox.background import up
+        from sandbox.demo.background import up
 
         up()
     elif command == "serve":
-        from sandbox.background import serve
+        from sandbox.demo.background import serve
 
         serve()
     elif command == "down":
-        from sandbox.background import down
+        from sandbox.demo.background import down
 
         down()
     elif command == "clean":
-        from sandbox.postgres import remove_home
+        from sandbox.services.postgres import remove_home
 
         remove_home(STATE)
     else:

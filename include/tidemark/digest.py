@@ -200,7 +200,8 @@ def _halves(content: bytes) -> tuple[int, int]:
 
 
 def _canonical(value: Any) -> bytes:
-    """A value as bytes; different values give different bytes: a letter for the type, the length if any, the content."""
+    """A value as bytes: a letter for its type, its length where it has one, its content. Different values give
+    different bytes."""
     if value is None:
         return b"n"
     if isinstance(value, bool):

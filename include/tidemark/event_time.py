@@ -65,7 +65,7 @@ def localised(naive: pa.Array, zone: str) -> pa.Array:
 
 
 def _cast_or_null(text: pa.Array, to: pa.DataType) -> pa.Array:
-    """Cast, with null for texts that fail (a 30th of February); halving finds k failures in n texts by k log n casts."""
+    """Cast, with null for texts that fail (a 30th of February); halving finds k failures of n in k log n casts."""
     try:
         return text.cast(to)
     except pa.ArrowInvalid:

@@ -10,9 +10,10 @@ from tidemark.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Settings:
-    """``pipelines`` is the folder of YAML files, ``home`` the folder where relative lake roots start, ``spark_jars`` the
-    folder with the Kafka connector (None: the cluster has it), ``spark_master`` the master that the command line uses;
-    in Airflow the Spark connection names it.
+    """``pipelines`` is the folder of YAML files, and relative lake roots start at ``home``.
+
+    ``spark_jars`` is the folder with the Kafka connector (None: the cluster has it). The command line uses
+    ``spark_master``; in Airflow the Spark connection names the master.
     """
 
     dsn: str | None

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.postgres import Postgres
-from tests.sink_examples import (
+from sandbox.services.postgres import Postgres
+from tests.behaviours.sink_examples import (
     CONNECTION,
     RANGES,
     Example,

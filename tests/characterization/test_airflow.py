@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.airflow import Airflow
-from sandbox.airflow_api import TaskInstance
-from sandbox.postgres import Postgres
-from sandbox.processes import wait_until
-from tests.airflow_world import Process
+from sandbox.services.airflow import Airflow
+from sandbox.services.airflow_api import TaskInstance
+from sandbox.services.postgres import Postgres
+from sandbox.services.processes import wait_until
+from tests.worlds.airflow_world import Process
 
 pytestmark = pytest.mark.exhaustive
 

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from sandbox.broker import Broker
-from sandbox.processes import wait_until
+from sandbox.services.broker import Broker
+from sandbox.services.processes import wait_until
 
 MakeTopic = Callable[..., str]
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED

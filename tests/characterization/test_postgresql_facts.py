@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from sandbox.postgres import Postgres
-from sandbox.processes import wait_until
+from sandbox.services.postgres import Postgres
+from sandbox.services.processes import wait_until
 
 Connection = psycopg.Connection[tuple[object, ...]]
 LOCK, HELD = "SELECT pg_advisory_lock(1, 2)", "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"

@@ -16,8 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.functions import count, lit
 
-from sandbox.broker import Broker
-from tests.world import World
+from sandbox.services.broker import Broker
+from tests.worlds.world import World
 from tidemark.lifecycle.attempt import order_of
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import RunKind

@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka.admin import AclOperation
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.airflow_world import DAG, AirflowWorld
-from tests.canaries import Canaries, Watch
-from tests.secured_world import CONNECTION, Secured
-from tests.world import World
+from tests.worlds.airflow_world import DAG, AirflowWorld
+from tests.worlds.secret_search import Canaries, Watch
+from tests.worlds.secured_world import CONNECTION, Secured
+from tests.worlds.world import World
 from tidemark.connections import Secret
 from tidemark.kafka.java import java_security
 from tidemark.lifecycle.attempt import order_of

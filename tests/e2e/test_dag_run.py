@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from sandbox.errors import SandboxFailed
-from tests.airflow_world import DAG, AirflowWorld
-from tests.hours import last_hour, produce_hours
+from tests.worlds.airflow_world import DAG, AirflowWorld
+from tests.worlds.records_of_hours import last_hour, produce_hours
 
 HOUR = timedelta(hours=1)
 pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.airflow_world import DAG, AirflowWorld
-from tests.s3_world import CONNECTION, S3World
-from tests.table_world import TableWorld
-from tests.world import World
+from tests.worlds.airflow_world import DAG, AirflowWorld
+from tests.worlds.s3_world import CONNECTION, S3World
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import World
 
 pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine
 

@@ -7,16 +7,21 @@ from uuid import uuid4
 
 import pytest
 
-from sandbox.postgres import Postgres
-from sandbox.s3 import S3
-from tests.faults.figures import REACHED
+from sandbox.services.postgres import Postgres
+from sandbox.services.s3 import S3
+from tests.faults.checked_world import CheckedWorld
+from tests.faults.counts import REACHED
 from tests.faults.lakes import BucketLake
 from tests.faults.model_world import ModelWorld, Settings
-from tests.faults.play import Play
-from tests.s3_world import CONNECTION
+from tests.fixtures import plugin
+from tests.worlds.s3_world import CONNECTION
 from tidemark.connections import variable_of
 
 MakeModelWorld = Callable[[], ModelWorld]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    plugin.load(config)
 
 
 @pytest.fixture(scope="session")
@@ -32,10 +37,10 @@ def make_model_world(postgres: Postgres, template: str, reached: Counter[str]) -
 
 
 @pytest.fixture
-def play(make_model_world: MakeModelWorld) -> Iterator[Play]:
+def checked(make_model_world: MakeModelWorld) -> Iterator[CheckedWorld]:
     """A world for one schedule that must be well."""
     with closing(make_model_world()) as world:
-        yield Play(world)
+        yield CheckedWorld(world)
 
 
 @pytest.fixture
@@ -48,7 +53,7 @@ def make_bucket_world(
 
 
 @pytest.fixture
-def broken_play(postgres: Postgres, template: str) -> Iterator[Play]:
+def unsafe(postgres: Postgres, template: str) -> Iterator[CheckedWorld]:
     """A world for one schedule that breaks a promise on purpose, so its figures do not count."""
     with closing(ModelWorld(postgres, template, Settings(), Counter())) as world:
-        yield Play(world)
+        yield CheckedWorld(world)

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Protocol
 
-from sandbox.s3 import S3
-from tests.s3_world import BUCKET, CONNECTION, Prefix
+from sandbox.services.s3 import S3
+from tests.worlds.s3_world import BUCKET, CONNECTION, Prefix
 
 
 class Lake(Protocol):

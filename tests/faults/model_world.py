@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psycopg
 
-from sandbox.postgres import Postgres
+from sandbox.services.postgres import Postgres
 from tests.faults.actors import Actor, Fault, MortalDatabase, MortalStore, actors_stop_at_failpoints, notice
 from tests.faults.lakes import FolderLake, Lake
 from tests.faults.model_broker import Fate, Log, ModelBroker, Transaction

@@ -1,4 +1,4 @@
-"""What must be true after every step of a schedule, whatever was killed, paused or repeated (invariants.md).
+"""What must be true after every step of a schedule, whatever was killed, paused or repeated (docs/invariants.md).
 
 The truth is the model broker: it knows every record that ever was at an offset. The oracle reads the real files that
 the exact reader is told of, and compares row by row.

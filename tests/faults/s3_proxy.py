@@ -11,7 +11,7 @@ from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from tests.faults import figures
+from tests.faults import counts
 
 AT_EVERY_TRY = 3  # a request is tried three times before its client gives up
 
@@ -50,7 +50,7 @@ class Rule:
         if self.skip:
             self.skip -= 1
             return False
-        figures.REACHED[figures.HIT] += not self.struck  # the tries of one request are one
+        counts.REACHED[counts.HIT] += not self.struck  # the tries of one request are one
         self.struck += 1
         return True
 

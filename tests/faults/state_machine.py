@@ -7,12 +7,12 @@ from typing import assert_never
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from sandbox.postgres import Postgres
+from sandbox.services.postgres import Postgres
 from tests.faults.actors import Actor, Fault
+from tests.faults.end_of_schedule import settle
 from tests.faults.model_world import ModelWorld, Settings
 from tests.faults.oracle import Oracle, Violated
-from tests.faults.restoring import restored
-from tests.faults.settling import settle
+from tests.faults.restored_database import restored
 from tidemark.errors import IllegalTransition, LakeConflict
 from tidemark.manifest import ManifestState
 

@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 
-from sandbox.processes import wait_until
-from tests.airflow_world import DAG, AirflowWorld, wake
-from tests.hours import last_hour, produce_hours
+from sandbox.services.processes import wait_until
+from tests.worlds.airflow_world import DAG, AirflowWorld, wake
+from tests.worlds.records_of_hours import last_hour, produce_hours
 
 HOUR = timedelta(hours=1)
 pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from sandbox.processes import wait_until
-from tests.airflow_world import DAG, AirflowWorld, Process, wake
-from tests.world import wait_stopped
-from tests.world import wake as wake_command
+from sandbox.services.processes import wait_until
+from tests.worlds.airflow_world import DAG, AirflowWorld, Process, wake
+from tests.worlds.world import wait_stopped
+from tests.worlds.world import wake as wake_command
 
 pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine
 

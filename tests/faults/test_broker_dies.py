@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from sandbox.broker import Broker
-from sandbox.preflight import STATE
-from tests.table_world import TableWorld
-from tests.world import World, wait_stopped, wake
+from sandbox.bootstrap.checkout import STATE
+from sandbox.services.broker import Broker
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import World, wait_stopped, wake
 
 Make = Callable[..., World]
 MakeBoth = Callable[..., TableWorld]

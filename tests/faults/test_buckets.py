@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sandbox.postgres import Postgres
-from sandbox.s3 import S3
+from sandbox.services.postgres import Postgres
+from sandbox.services.s3 import S3
 from tests.faults.s3_proxy import Answer, Rule, S3Proxy
-from tests.s3_world import S3World
-from tests.world import wait_stopped, wake
+from tests.worlds.s3_world import S3World
+from tests.worlds.world import wait_stopped, wake
 
 Make = Callable[..., S3World]
 KEY = ("--run-key", "one")

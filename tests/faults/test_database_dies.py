@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from sandbox.postgres import Postgres, remove_home
-from tests.world import World, wait_stopped, wake
+from sandbox.services.postgres import Postgres, remove_home
+from tests.worlds.world import World, wait_stopped, wake
 from tidemark.database.migrate import migrate
 from tidemark.failpoints import FAILPOINTS
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.world import World
+from tests.worlds.world import World
 
 PAGE = 4096  # a tmpfs gives out whole pages, at least one to each file
 SIZE = 4 * 1024 * 1024

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.s3_world import S3World
-from tests.world import World
+from tests.worlds.s3_world import S3World
+from tests.worlds.world import World
 from tidemark.failpoints import FAILPOINTS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "guarantees.md"

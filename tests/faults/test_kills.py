@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.s3_world import S3World
-from tests.table_world import TableWorld
-from tests.world import World, wait_ended, wait_stopped, wake
+from tests.worlds.s3_world import S3World
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import World, wait_ended, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 
 BEFORE_RECORD = FAILPOINTS[: FAILPOINTS.index("publish.before_mark")]

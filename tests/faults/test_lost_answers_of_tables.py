@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.broker import Broker
-from sandbox.postgres import Postgres
-from tests.faults.losing import FAULTS, Fresh, finish, lose_each
-from tests.faults.proxy import Armed, Fault, Proxy
-from tests.table_world import TableWorld
-from tests.world import World
+from sandbox.services.broker import Broker
+from sandbox.services.postgres import Postgres
+from tests.faults.postgres_proxy import Armed, Fault, Proxy
+from tests.faults.runs_with_lost_answers import FAULTS, Fresh, finish, lose_each
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import World
 
 
 @pytest.fixture

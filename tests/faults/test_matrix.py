@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.world import World, wait_ended, wait_stopped, wake
+from tests.worlds.world import World, wait_ended, wait_stopped, wake
 from tidemark.lifecycle.publish import Ending
 
 Make = Callable[..., World]

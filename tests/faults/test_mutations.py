@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.faults.checked_world import CheckedWorld
 from tests.faults.model_broker import ModelBroker
 from tests.faults.model_world import ModelWorld
 from tests.faults.oracle import Violated
-from tests.faults.play import Play
 from tests.faults.schedules import SCHEDULES
 from tidemark import planner
 from tidemark.database.client import QUERIES
@@ -85,11 +85,11 @@ BROKEN: list[tuple[Break, str, str]] = [
     ("broken", "name", "notice"), BROKEN, ids=[f"{one.__name__}-{name}" for one, name, _ in BROKEN]
 )
 def test_a_schedule_that_is_well_fails_when_a_promise_is_broken(
-    broken_play: Play, monkeypatch: pytest.MonkeyPatch, broken: Break, name: str, notice: str
+    unsafe: CheckedWorld, monkeypatch: pytest.MonkeyPatch, broken: Break, name: str, notice: str
 ) -> None:
-    broken(monkeypatch, broken_play.world)
+    broken(monkeypatch, unsafe.world)
     with pytest.raises(Violated, match=notice):
-        SCHEDULES[name](broken_play)
+        SCHEDULES[name](unsafe)
 
 
 def drop_last(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -103,18 +103,18 @@ def repeat_last(batch: pa.RecordBatch) -> pa.RecordBatch:
 @pytest.mark.parametrize(("lie", "notice"), [(drop_last, "nothing missing"), (repeat_last, "nothing twice")])
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "not counted"])
 def test_a_reader_that_lies_is_blocked_by_the_counting_and_noticed_without_it(
-    broken_play: Play, monkeypatch: pytest.MonkeyPatch, lie: Callable[[pa.RecordBatch], pa.RecordBatch], notice: str,
+    unsafe: CheckedWorld, monkeypatch: pytest.MonkeyPatch, lie: Callable[[pa.RecordBatch], pa.RecordBatch], notice: str,
     counted: bool,
 ) -> None:  # fmt: skip
-    broken_play.planned()
+    unsafe.planned()
     honest = ModelBroker.batch
     monkeypatch.setattr(ModelBroker, "batch", lambda self, covered: lie(honest(self, covered)))
     if counted:
-        broken_play.refused(broken_play.world.process(1), Blocked)
+        unsafe.refused(unsafe.world.process(1), Blocked)
         return
     monkeypatch.setattr(attempt, "check_equations", nothing)
     with pytest.raises(Violated, match=notice):
-        broken_play.end(broken_play.world.process(1))
+        unsafe.end(unsafe.world.process(1))
 
 
 CONSTRAINTS = ("range_no_gap", "range_no_fork", "range_one_end")
@@ -123,10 +123,10 @@ CONSTRAINTS = ("range_no_gap", "range_no_fork", "range_one_end")
 @pytest.mark.parametrize(("shift", "notice"), [(1, "I2 contiguous"), (-1, "I1 disjoint")], ids=["gap", "overlap"])
 @pytest.mark.parametrize("kept", [True, False], ids=["constrained", "not constrained"])
 def test_a_planner_that_lies_is_refused_by_the_chain_and_noticed_without_it(
-    broken_play: Play, monkeypatch: pytest.MonkeyPatch, shift: int, notice: str, kept: bool
+    unsafe: CheckedWorld, monkeypatch: pytest.MonkeyPatch, shift: int, notice: str, kept: bool
 ) -> None:
-    broken_play.planned()
-    broken_play.world.produce(5)
+    unsafe.planned()
+    unsafe.world.produce(5)
     honest = planner.plan
 
     def lying(*arguments: Any, **named: Any) -> Plan:
@@ -137,10 +137,10 @@ def test_a_planner_that_lies_is_refused_by_the_chain_and_noticed_without_it(
 
     monkeypatch.setattr(planner, "plan", lying)
     if kept:
-        planner_that_lies = broken_play.end(broken_play.world.plan())
+        planner_that_lies = unsafe.end(unsafe.world.plan())
         assert "the database refused a range (range_no_gap)" in str(planner_that_lies.error)
         return
     for name in CONSTRAINTS:
-        broken_play.world.sql.execute(f"ALTER TABLE tidemark.manifest_range DROP CONSTRAINT {name}")
+        unsafe.world.sql.execute(f"ALTER TABLE tidemark.manifest_range DROP CONSTRAINT {name}")
     with pytest.raises(Violated, match=notice):
-        broken_play.end(broken_play.world.plan())
+        unsafe.end(unsafe.world.plan())

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.world import Place, World, places, wait_stopped, wake
+from tests.worlds.world import Place, World, places, wait_stopped, wake
 from tidemark.database.client import ManifestDatabase
 from tidemark.failpoints import FAILPOINTS
 

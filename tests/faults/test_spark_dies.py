@@ -15,9 +15,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from sandbox.processes import wait_until
-from tests.table_world import TableWorld
-from tests.world import World, wait_stopped
+from sandbox.services.processes import wait_until
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import World, wait_stopped
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1200)]
 
@@ -146,7 +146,7 @@ def test_R16_a_batch_that_unpacks_to_a_thousand_times_its_size_is_read(make_worl
 
 def test_R10_tasks_that_speculation_runs_twice_count_once(world: TableWorld, spark_home: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.speculating", "run", "demo", "--master", CLUSTER],
+        [sys.executable, "-m", "tests.faults.command_with_speculation", "run", "demo", "--master", CLUSTER],
         env=world.environment(SPARK_HOME=str(spark_home), TIDEMARK_FAILPOINT="stage.mid:stop"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from sandbox.postgres import Postgres
+from sandbox.services.postgres import Postgres
 from tests.faults.state_machine import Schedules
 
 MOST_SEEDS = 10

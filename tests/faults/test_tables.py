@@ -13,9 +13,9 @@ import psycopg
 import pytest
 from psycopg import IsolationLevel
 
-from sandbox.processes import wait_until
-from tests.table_world import ROWS, TableWorld
-from tests.world import Place, wait_ended
+from sandbox.services.processes import wait_until
+from tests.worlds.table_world import ROWS, TableWorld
+from tests.worlds.world import Place, wait_ended
 from tidemark.failpoints import FAILPOINTS
 
 PUBLISHED = "SELECT manifest_id FROM tidemark.publication WHERE sink = 'postgres'"

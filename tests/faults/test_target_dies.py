@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.broker import Broker
-from sandbox.postgres import Postgres, remove_home
-from tests.table_world import TableWorld
-from tests.world import wait_stopped, wake
+from sandbox.services.broker import Broker
+from sandbox.services.postgres import Postgres, remove_home
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import wait_stopped, wake
 from tidemark.database.migrate import migrate
 
 POINTS = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.world import World, wait_stopped, wake
+from tests.worlds.world import World, wait_stopped, wake
 from tidemark.errors import IllegalTransition
 from tidemark.lifecycle.select import refuse_at_work, replayable
 

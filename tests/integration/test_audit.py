@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.world import World
+from tests.worlds.world import World
 from tidemark.digest import row_digest
 from tidemark.operations.audit import audit
 from tidemark.receipt import Receipt

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from psycopg.types.json import Jsonb
 
-from tests.table_world import TableWorld
-from tests.world import World
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import World
 from tidemark.digest import row_digest
 from tidemark.manifest import Counts
 from tidemark.paths import ObjectName

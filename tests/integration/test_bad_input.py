@@ -11,9 +11,9 @@ import psycopg
 import pytest
 import yaml
 
-from sandbox.postgres import Postgres
-from sandbox.processes import free_port
-from tests.world import World
+from sandbox.services.postgres import Postgres
+from sandbox.services.processes import free_port
+from tests.worlds.world import World
 
 MakeWorld = Callable[..., World]
 PASSWORD = "sesame-open"

@@ -6,8 +6,8 @@ import pytest
 
 from bench import planning
 from bench.__main__ import Bench
-from sandbox.broker import Broker
-from sandbox.postgres import Postgres
+from sandbox.services.broker import Broker
+from sandbox.services.postgres import Postgres
 
 
 def test_a_plan_is_measured_with_a_history(postgres: Postgres) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from datetime import timedelta
 
-from tests.hours import last_hour, produce_hours
-from tests.world import World
+from tests.worlds.records_of_hours import last_hour, produce_hours
+from tests.worlds.world import World
 from tidemark.lifecycle.plan import manifests_between
 
 HOUR = timedelta(hours=1)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.s3 import S3
+from sandbox.services.s3 import S3
+from tests.behaviours.sink_examples import CONNECTION, RANGES, S3Example, agree, plan_two_manifests
 from tests.faults.s3_proxy import Answer, Rule, S3Proxy
-from tests.sink_examples import CONNECTION, RANGES, S3Example, agree, plan_two_manifests
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable

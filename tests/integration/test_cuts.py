@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 
-from sandbox.postgres import Postgres
-from tests.world import World
+from sandbox.services.postgres import Postgres
+from tests.worlds.world import World
 from tidemark.errors import ForeignLake
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import RunKind

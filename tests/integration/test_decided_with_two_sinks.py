@@ -7,9 +7,9 @@ import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 
-from sandbox.postgres import Postgres
-from tests.table_world import TableWorld
-from tests.world import World, wait_stopped, wake
+from sandbox.services.postgres import Postgres
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import World, wait_stopped, wake
 
 MakeTableWorld = Callable[..., TableWorld]
 ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}

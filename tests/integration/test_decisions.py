@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 
-from sandbox.broker import Broker
-from sandbox.postgres import Postgres
-from tests.world import World, wait_stopped, wake
+from sandbox.services.broker import Broker
+from sandbox.services.postgres import Postgres
+from tests.worlds.world import World, wait_stopped, wake
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
 from tidemark.errors import PlanRefused
@@ -126,7 +126,7 @@ def test_a_recreated_topic_is_refused_until_accepted_and_then_read_from_its_begi
     first = world.json("manifests", "demo")[0]["id"]
     replay = world.here("replay", "demo", "--manifest", str(first))
     assert replay.exit_code == 1
-    assert "planned on a chain that has ended, since its topic was made anew or its log was cut" in replay.stderr
+    assert "planned on a chain that has ended, since its topic was recreated or its log was cut" in replay.stderr
 
 
 def test_extending_back_reads_what_lies_before_the_anchor_beside_new_runs(make_world: Callable[..., World]) -> None:

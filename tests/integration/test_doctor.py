@@ -11,10 +11,10 @@ import psycopg
 import pytest
 import yaml
 
-from sandbox.postgres import Postgres
-from sandbox.processes import free_port
-from tests.table_world import TableWorld
-from tests.world import World
+from sandbox.services.postgres import Postgres
+from sandbox.services.processes import free_port
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import World
 
 MakeTableWorld = Callable[..., TableWorld]
 

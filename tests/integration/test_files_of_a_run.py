@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 
-from tests.world import World
+from tests.worlds.world import World
 
 MakeWorld = Callable[..., World]
 

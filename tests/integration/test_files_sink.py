@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.sink_examples import RANGES, FilesExample, Overtaken, agree, plan_two_manifests
+from tests.behaviours.sink_examples import RANGES, FilesExample, Overtaken, agree, plan_two_manifests
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced
 from tidemark.receipt import Receipt

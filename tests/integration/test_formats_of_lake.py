@@ -10,7 +10,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from tests.world import Place, World
+from tests.worlds.world import Place, World
 
 MakeWorld = Callable[..., World]
 NESTED = (

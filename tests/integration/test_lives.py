@@ -10,10 +10,10 @@ import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 
-from sandbox.broker import Broker
-from sandbox.postgres import Postgres
-from tests.table_world import TableWorld, table_sink
-from tests.world import World
+from sandbox.services.broker import Broker
+from sandbox.services.postgres import Postgres
+from tests.worlds.table_world import TableWorld, table_sink
+from tests.worlds.world import World
 from tidemark.database.migrate import migrate
 
 Make = Callable[..., World]

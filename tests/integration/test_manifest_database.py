@@ -13,8 +13,8 @@ import psycopg
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from sandbox.postgres import Postgres
-from tests.world import World, wait_stopped
+from sandbox.services.postgres import Postgres
+from tests.worlds.world import World, wait_stopped
 from tidemark.database.client import QUERIES, ManifestDatabase
 from tidemark.database.migrate import migrate
 from tidemark.errors import ConfigurationError, IllegalTransition, PlanRefused
@@ -216,7 +216,7 @@ def together(world: World, keys: list[str], produce: bool) -> list[tuple[int, ..
     """One planner per key, each with connections of its own, started at one moment, while records come in or not."""
     gate = threading.Barrier(len(keys))
 
-    def plan(key: str) -> tuple[int, ...] | Exception:
+    def plan_up_to(key: str) -> tuple[int, ...] | Exception:
         context = world.context()
         gate.wait(30)
         try:
@@ -225,7 +225,7 @@ def together(world: World, keys: list[str], produce: bool) -> list[tuple[int, ..
             return refused
 
     with ThreadPoolExecutor(len(keys)) as pool:
-        planning = [pool.submit(plan, key) for key in keys]
+        planning = [pool.submit(plan_up_to, key) for key in keys]
         while produce and not all(one.done() for one in planning):
             world.produce(20)
         return [one.result() for one in planning]
@@ -258,7 +258,7 @@ def test_a_planner_that_asked_kafka_before_another_went_on_does_not_take_its_ans
     lock = "SELECT {}(1414089812, hashtext('demo'))"
     fast.database._connection.execute(lock.format("pg_advisory_lock"))
     with ThreadPoolExecutor(1) as pool, ManifestDatabase(world.dsn, "reader") as reader:
-        planning = pool.submit(slow.plan, Tick("slow", RunKind.MANUAL, None))
+        planning = pool.submit(plan, slow, Tick("slow", RunKind.MANUAL, None))
         while not reader._connection.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall():
             assert not planning.done()
             time.sleep(0.01)
@@ -395,7 +395,7 @@ def test_the_ends_of_chains_are_found_by_index_probes_whatever_their_history(sql
     )
     sql.execute("ANALYZE manifest_range")
     explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + QUERIES["chains"]
-    found = sql.execute(explain, {"pipeline": "demo"}).fetchall()[0][0]  # type: ignore[arg-type]
+    found = sql.execute(explain, {"pipeline_name": "demo"}).fetchall()[0][0]  # type: ignore[arg-type]
     nodes = [one for one in flattened(found[0]["Plan"]) if one.get("Relation Name") == "manifest_range"]  # type: ignore[index]
     assert [
         (one["Node Type"].removesuffix("Only Scan").removesuffix("Scan").strip(), one["Actual Rows"]) for one in nodes

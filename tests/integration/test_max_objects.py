@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sink_examples import RANGES, FilesExample, agree, plan_two_manifests
+from tests.behaviours.sink_examples import RANGES, FilesExample, agree, plan_two_manifests
 from tidemark.config.base import Surroundings
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import SinkRefused

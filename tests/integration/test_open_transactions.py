@@ -13,8 +13,8 @@ from uuid import uuid4
 import psycopg
 from confluent_kafka import Producer, TopicPartition
 
-from sandbox.processes import wait_until
-from tests.world import World
+from sandbox.services.processes import wait_until
+from tests.worlds.world import World
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.partitions import Bounds, OpenTransaction
 
@@ -43,7 +43,7 @@ def transaction(world: World, *partitions: int, since: datetime) -> Iterator[Pro
 def observed(world: World) -> list[OpenTransaction]:
     cluster = KafkaCluster(world.broker.bootstrap_servers, {})
     places, _ = cluster.partitions([world.topic])
-    return [one for _, one in sorted(cluster.open_transactions(cluster.watermarks(places)).items())]
+    return [one for _, one in sorted(cluster.open_transactions(cluster.bounds(places)).items())]
 
 
 def settled(world: World) -> bool:

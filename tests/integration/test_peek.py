@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import yaml
 
-from tests.table_world import table_sink
-from tests.world import World
+from tests.worlds.table_world import table_sink
+from tests.worlds.world import World
 
 MakeWorld = Callable[..., World]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from tests.table_world import TABLE_SCHEMA, TableWorld
+from tests.worlds.table_world import TABLE_SCHEMA, TableWorld
 from tidemark.database.migrate import migrate
 
 MakeTableWorld = Callable[..., TableWorld]

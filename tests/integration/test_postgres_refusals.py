@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.table_world import TABLE_SCHEMA, TableWorld, table_sink
+from tests.worlds.table_world import TABLE_SCHEMA, TableWorld, table_sink
 from tidemark.database.migrate import migrate
 from tidemark.lifecycle.attempt import order_of
 from tidemark.sinks.postgres import connection

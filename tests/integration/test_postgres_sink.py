@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.table_world import TABLE_SCHEMA, TableWorld, table_sink
+from tests.worlds.table_world import TABLE_SCHEMA, TableWorld, table_sink
 
 MakeTableWorld = Callable[..., TableWorld]
 

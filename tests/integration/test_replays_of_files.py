@@ -6,9 +6,10 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from sandbox.postgres import Postgres
-from tests.world import World
+from sandbox.services.postgres import Postgres
+from tests.worlds.world import World
 from tidemark.errors import Blocked
+from tidemark.lifecycle.attempt import refuse_shrunk
 
 MakeWorld = Callable[..., World]
 
@@ -65,7 +66,7 @@ def test_a_replay_that_finds_fewer_records_is_refused_and_what_is_published_stay
     [count] = receipt.partitions
     fewer = replace(receipt, attempt=2, partitions=(replace(count, read=19, distinct=19, decoded=19),))
     with pytest.raises(Blocked, match="the replay read 19 records where 20 are published"):
-        context._refuse_shrunk(manifest, fewer)
+        refuse_shrunk(manifest, fewer)
     assert world.files() == before
 
 

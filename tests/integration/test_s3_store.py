@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sandbox.processes import free_port
-from sandbox.s3 import S3
-from tests.s3_world import BUCKET
+from sandbox.services.processes import free_port
+from sandbox.services.s3 import S3
+from tests.worlds.s3_world import BUCKET
 from tidemark.connections import from_environment
 from tidemark.errors import AccessDenied, ConfigurationError, Fenced, TidemarkError, Unavailable, WorkFailed
 from tidemark.storage.base import Move

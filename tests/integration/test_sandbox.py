@@ -11,14 +11,15 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from sandbox import flights
-from sandbox.broker import Broker
+from sandbox.bootstrap.check_machine import holder
+from sandbox.bootstrap.checkout import CHECKOUT, STATE
+from sandbox.bootstrap.jars import ensure, locked
+from sandbox.demo import flights
 from sandbox.errors import SandboxBusy, SandboxFailed
-from sandbox.jars import CHECKOUT, ensure, locked
-from sandbox.postgres import Postgres, remove_home
-from sandbox.preflight import STATE, holder
-from sandbox.processes import Child, port_answers, wait_until
-from sandbox.stack import LockFile
+from sandbox.services.broker import Broker
+from sandbox.services.postgres import Postgres, remove_home
+from sandbox.services.processes import Child, port_answers, wait_until
+from sandbox.services.stack import LockFile
 
 
 def alive(pid: int) -> bool:
@@ -204,7 +205,7 @@ def test_stop_finds_what_lost_its_parent(tmp_path: Path) -> None:
 def test_nothing_is_left_when_we_are_killed_ourselves(tmp_path: Path) -> None:
     pids_file = tmp_path / "pids"
     program = (
-        "import sys, time; from pathlib import Path; from sandbox.processes import Child;"
+        "import sys, time; from pathlib import Path; from sandbox.services.processes import Child;"
         "Child('stubborn', [sys.executable, '-c', *sys.argv[1:3]], Path(sys.argv[3]), grace=0.3); time.sleep(600)"
     )
     command = [sys.executable, "-c", program, STUBBORN, str(pids_file), str(tmp_path / "log")]
@@ -251,38 +252,38 @@ def test_jars_that_are_not_the_locked_ones_are_removed_or_refused(
     tampered = tmp_path / "jars.lock"
     smallest = min(some, key=lambda jar: (folder / jar.file_name).stat().st_size)
     tampered.write_text(str(smallest).replace(smallest.sha256, "0" * 64) + "\n")
-    monkeypatch.setattr("sandbox.jars.LOCK", tampered)
+    monkeypatch.setattr("sandbox.bootstrap.jars.LOCK", tampered)
     with pytest.raises(SandboxFailed, match="is not the locked file"):
         ensure(tmp_path / "state")
 
 
-def preflight(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sandbox.preflight"]
+def check_machine(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sandbox.bootstrap.check_machine"]
     return subprocess.run(command, cwd=CHECKOUT, env=env, text=True, capture_output=True)
 
 
-def test_preflight_names_what_is_missing_on_a_machine_without_java(tmp_path: Path) -> None:
+def test_the_check_of_the_machine_names_what_is_missing_on_a_machine_without_java(tmp_path: Path) -> None:
     env = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
-    done = preflight(env)
+    done = check_machine(env)
     assert done.returncode == 2
     assert done.stderr.startswith("no Java was found by the PATH\n  install a JDK 17 or 21")
 
 
-def test_preflight_refuses_a_java_that_spark_cannot_run_on(tmp_path: Path) -> None:
+def test_the_check_of_the_machine_refuses_a_java_that_spark_cannot_run_on(tmp_path: Path) -> None:
     fake = tmp_path / "bin" / "java"
     fake.parent.mkdir()
     fake.write_text("#!/bin/sh\necho '    java.specification.version = 11' >&2\n")
     fake.chmod(0o755)
     env = {**os.environ, "JAVA_HOME": str(tmp_path)}
-    done = preflight(env)
+    done = check_machine(env)
     assert done.returncode == 2
     assert f"Spark 4.0 runs on Java 17 or 21, {fake} is Java 11" in done.stderr
 
 
-def test_preflight_sees_a_lock_that_is_held_and_forgets_one_that_is_not(
+def test_the_check_of_the_machine_sees_a_lock_that_is_held_and_forgets_one_that_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandbox.preflight.STATE", tmp_path)
+    monkeypatch.setattr("sandbox.bootstrap.check_machine.STATE", tmp_path)
     assert holder("run.lock") is None
     lock = LockFile(tmp_path / "run.lock")
     lock.acquire()

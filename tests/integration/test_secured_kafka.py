@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AclOperation
 
-from sandbox.authority import Authority
-from tests.secured_world import CONNECTION, USER, VARIABLE, WAYS, Secured
-from tests.world import World
+from sandbox.services.authority import Authority
+from tests.worlds.secured_world import CONNECTION, USER, VARIABLE, WAYS, Secured
+from tests.worlds.world import World
 from tidemark.errors import AccessDenied, ConfigurationError, TidemarkError
 from tidemark.pipeline.loader import find
 

@@ -14,7 +14,7 @@ import yaml
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
-from tests.world import Place, World
+from tests.worlds.world import Place, World
 
 MakeWorld = Callable[..., World]
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)

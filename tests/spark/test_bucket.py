@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.s3_world import S3World
+from tests.worlds.s3_world import S3World
 
 
 @pytest.mark.exhaustive

@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.postgres import Postgres
-from sandbox.set_up import TOOLS
-from tests.world import World
+from sandbox.bootstrap.install import TOOLS
+from sandbox.services.postgres import Postgres
+from tests.worlds.world import World
+from tidemark.order import Order
+from tidemark.receipt import Receipt
+from tidemark.spark.session import spark_configuration
+from tidemark.spark.submitted import read_receipt, write_order
 
 CHECKOUT = Path(__file__).parents[2]
 PACKAGE = CHECKOUT / "include" / "tidemark"
@@ -91,6 +95,27 @@ def test_an_installed_wheel_copies_a_topic_from_an_empty_folder(
         run(installed / "tidemark", "migrate", env=env, cwd=folder)
         run(installed / "tidemark", "run", "demo", "--master", "local[2]", env=env, cwd=folder)
         world.assert_complete()
+
+
+def test_spark_submit_does_an_order_with_the_application_of_the_wheel(
+    make_world: Callable[..., World], installed: Path, tmp_path: Path
+) -> None:
+    world = make_world()
+    world.produce(20, bad_every=9)
+    [manifest] = world.json("plan", "demo")["manifests"]
+    [application] = installed.parent.glob("lib/python*/site-packages/tidemark/spark/application.py")
+
+    def stage(order: Order) -> Receipt:
+        file = write_order(order, world.folder)
+        settings = {**spark_configuration(world.spark_jars), "spark.pyspark.driver.python": str(installed / "python")}
+        words = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+        env = {**environment(world, tmp_path), "PYSPARK_PYTHON": str(installed / "python")}
+        submit = Path(sys.executable).with_name("spark-submit")
+        run(submit, "--master", "local[2]", *words, application, file, env=env, cwd=tmp_path)
+        return read_receipt(file, order)
+
+    world.lifecycle().process(manifest, stage)
+    world.assert_readers_complete()
 
 
 def test_airflow_submits_the_application_of_the_wheel(installed: Path, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from sandbox.processes import wait_until
-from tests.world import World, wait_stopped
+from sandbox.services.processes import wait_until
+from tests.worlds.world import World, wait_stopped
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -16,10 +16,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 
-from sandbox.processes import wait_until
-from tests.arrow_stage import arrow_stage
-from tests.table_world import TableWorld
-from tests.world import World, wait_stopped, wake
+from sandbox.services.processes import wait_until
+from tests.worlds.arrow_stage import arrow_stage
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import World, wait_stopped, wake
 from tidemark.errors import UndecodableRecord, WorkFailed
 from tidemark.lifecycle.attempt import order_of, process
 from tidemark.lifecycle.plan import Tick, plan

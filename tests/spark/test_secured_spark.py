@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka.admin import AclOperation
 from pyspark.sql import SparkSession
 
-from tests.secured_world import CONNECTION, USER, Secured, environment
-from tests.world import World
+from tests.worlds.secured_world import CONNECTION, USER, Secured, environment
+from tests.worlds.world import World
 from tidemark.errors import AccessDenied, ConfigurationError
 from tidemark.lifecycle.attempt import order_of, process
 from tidemark.lifecycle.plan import Tick, plan

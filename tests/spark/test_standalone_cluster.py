@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from sandbox.broker import Broker
-from sandbox.postgres import Postgres
-from sandbox.processes import free_port
-from sandbox.spark_cluster import SparkCluster
-from tests.airflow_world import AirflowWorld
-from tests.table_world import TableWorld
-from tests.world import wait_stopped
+from sandbox.services.broker import Broker
+from sandbox.services.postgres import Postgres
+from sandbox.services.processes import free_port
+from sandbox.services.spark_cluster import SparkCluster
+from tests.worlds.airflow_world import AirflowWorld
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import wait_stopped
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1200)]
 CONF = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.table_world import TableWorld
+from tests.worlds.table_world import TableWorld
 
 MakeTableWorld = Callable[..., TableWorld]
 

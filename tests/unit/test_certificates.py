@@ -16,9 +16,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from sandbox.authority import Authority
-from tidemark.kafka import certificates
-from tidemark.kafka.certificates import WrongCertificate
+from sandbox.services.authority import Authority
+from tidemark.kafka.certificates import WrongCertificate, certificates
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

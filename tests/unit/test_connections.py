@@ -67,21 +67,6 @@ def test_both_forms_of_a_connection_are_read(
     assert (found.bootstrap_servers, revealed(found.config)) == (servers, config)
 
 
-def test_a_connection_means_here_what_it_means_in_airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))  # importing Airflow writes a configuration there
-    connections = pytest.importorskip("airflow.models.connection")
-    for text, _, _ in FORMS:
-        of_airflow = connections.Connection
-        theirs = of_airflow.from_json(text) if text[0] == "{" else of_airflow(uri=text)
-        monkeypatch.setenv(VARIABLE, text)
-        ours = from_environment("kafka_default") or {}
-        assert (ours.get("host") or None) == (theirs.host or None), text
-        assert int(ours.get("port") or 0) == (theirs.port or 0), text
-        assert {key: str(one) for key, one in ours["extra"].items()} == {
-            key: str(one) for key, one in theirs.extra_dejson.items()
-        }, text
-
-
 def test_addresses_of_the_pipeline_file_need_no_connection(tmp_path: Path) -> None:
     def never(_: str) -> None:
         raise AssertionError("a connection was looked up")

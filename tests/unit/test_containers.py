@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from sandbox import jars as sandbox_jars
-from sandbox import postgres, preflight
+from sandbox.bootstrap import check_machine
+from sandbox.bootstrap import jars as sandbox_jars
+from sandbox.services import postgres
 from tests.unit.test_docs import jar, locked, text
 from tidemark.cli import main
 
@@ -52,7 +53,7 @@ def test_the_services_have_the_versions_of_the_locks(compose: Any) -> None:
     assert re.fullmatch(r"[a-z/]+:\d+\.\d+\.\d+", services["s3"]["image"]), "a version, not whatever is newest"
     assert f"FROM apache/airflow:{locked('apache-airflow')}-python3.11 AS " in DOCKERFILE
     (java,) = re.findall(r"openjdk-(\d+)-", DOCKERFILE)
-    assert java in preflight.JAVA_VERSIONS
+    assert java in check_machine.JAVA_VERSIONS
 
 
 def test_the_image_is_made_of_what_there_is() -> None:
@@ -67,7 +68,7 @@ def test_the_image_is_made_of_what_there_is() -> None:
 
 
 def test_the_jars_of_the_image_are_fetched_and_found_where_the_code_says() -> None:
-    assert "from sandbox.jars import ensure" in DOCKERFILE
+    assert "from sandbox.bootstrap.jars import ensure" in DOCKERFILE
     assert callable(sandbox_jars.ensure)
     [(source, target)] = re.findall(r"--from=jars \S+ (\S+) (\S+)$", DOCKERFILE, re.MULTILINE)
     assert source == "/tmp/fetched/jars/spark"

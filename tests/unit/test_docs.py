@@ -148,7 +148,7 @@ def test_the_five_steps_of_publish_are_those_of_the_code() -> None:
 
 
 def test_every_message_that_operations_quotes_is_said_by_the_code() -> None:
-    sources = [*(REPOSITORY / "include").rglob("*.py"), *(REPOSITORY / "sandbox").glob("*.py")]
+    sources = [*(REPOSITORY / "include").rglob("*.py"), *(REPOSITORY / "sandbox").rglob("*.py")]
     said = "\n".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text()) for path in sources)
     symptoms = re.findall(r"^\| ([^|]+) \|", text("docs/operations.md"), re.MULTILINE)
     quoted = [message for symptom in symptoms for message in re.findall(r'(?<!`\{)"([^"]+)"(?!:)', symptom)]

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.authority import Authority
+from sandbox.services.authority import Authority
 from tests.unit.test_connections import pipeline
 from tidemark.connections import Lookup, Secret, from_environment, masked, revealed
 from tidemark.errors import ConfigurationError

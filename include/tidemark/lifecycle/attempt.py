@@ -104,6 +104,19 @@ def _refuse_done_before(manifest: Manifest) -> None:
         )
 
 
+def refuse_shrunk(manifest: Manifest, receipt: Receipt) -> None:
+    """Raise ``Blocked`` when a replay read fewer records than are published."""
+    before = published_counts(manifest).read
+    now = sum(count.read for count in receipt.partitions)
+    if manifest.publications and now < before:
+        raise Blocked(
+            f"the replay read {now:,} records where {before:,} are published: compaction or retention took some",
+            next_step="what is published stays as it is; restore the topic to replay this manifest",
+            pipeline=manifest.pipeline_name,
+            manifest=manifest.id,
+        )
+
+
 @dataclass
 class _Attempt:
     """One try at one manifest; ``failed`` has the error of each sink that cannot be worked for now."""
@@ -166,7 +179,7 @@ class _Attempt:
         receipt = self._staged(order_of(context, manifest, self.number, sinks))
         failpoint("stage.done")
         check_equations(context.pipeline, context.source, manifest, receipt, context.sink_names(sinks))
-        self._refuse_shrunk(receipt)
+        refuse_shrunk(manifest, receipt)
         context.source.check(manifest.id, manifest.ranges, before_reading=False)
         return self.publisher.publish(manifest, receipt, sinks, failed)
 
@@ -208,17 +221,6 @@ class _Attempt:
             return False
         receipt = recoverable(self.context, sink, lower)
         return receipt is not None and self.publisher.recover(self.manifest, self.number, sink, receipt)
-
-    def _refuse_shrunk(self, receipt: Receipt) -> None:
-        before = published_counts(self.manifest).read
-        now = sum(count.read for count in receipt.partitions)
-        if self.manifest.publications and now < before:
-            raise Blocked(
-                f"the replay read {now:,} records where {before:,} are published: compaction or retention took some",
-                next_step="what is published stays as it is; restore the topic to replay this manifest",
-                pipeline=self.context.pipeline_name,
-                manifest=self.manifest.id,
-            )
 
     def _ended(self, error: BaseException) -> Outcome:
         """An attempt that did not get through: fenced whatever error it met, if a newer one has taken over."""

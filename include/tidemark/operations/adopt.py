@@ -129,10 +129,10 @@ def _is_known(context: Context, record: _Record, manifest: Manifest | None) -> b
         return False
     if manifest.pipeline_name != context.pipeline_name:
         raise LakeConflict(
-            f"manifest {record.manifest_id} is in this database one of pipeline {manifest.pipeline_name}, which was planned "
-            "after a restore and before this pipeline was adopted: its id was given out twice",
-            next_step=f"restore the copy again, move what manifest {record.manifest_id} of {manifest.pipeline_name} has "
-            "written since, and its record, out of its target, and adopt every pipeline before any is planned",
+            f"manifest {record.manifest_id} belongs to pipeline {manifest.pipeline_name} in this database: it was "
+            "planned after a restore and before this pipeline was adopted, so its id was given out twice",
+            next_step=f"restore the copy again, move the output and the record of manifest {record.manifest_id} of "
+            f"{manifest.pipeline_name} out of its target, and adopt every pipeline before you plan any of them",
             pipeline=context.pipeline_name,
             manifest=record.manifest_id,
         )

@@ -106,9 +106,9 @@ def _unpublished(context: Context, planned: list[_Planned]) -> list[_Planned]:
     for one in {each.manifest.id: each.manifest for each in planned}.values():
         if lacks_only_the_mark(context, one):
             raise IllegalTransition(
-                "nothing of it is lost: the output of an attempt that died is there, and only its mark is missing",
-                next_step=f"end it with tidemark retry {one.pipeline_name} (by the pipeline file that it was made with), "
-                "which reads nothing for it; then decide again",
+                "nothing of it is lost: an attempt wrote its output and died before the publication",
+                next_step=f"finish it with tidemark retry {one.pipeline_name}, which reads nothing again (the pipeline "
+                "file must be the same as then); then decide again",
                 pipeline=one.pipeline_name,
                 manifest=one.id,
             )

@@ -1,0 +1,1 @@
+"""What runs before the packages are installed, and what installs them."""

@@ -1,0 +1,178 @@
+"""Jars that PySpark does not bring: the Kafka broker's and the Kafka connector's, below `<state>/jars/<set>/`.
+
+They are fetched by the Apache Ivy that PySpark ships, so no Maven is needed. `jars/jars.lock` names every file with its
+SHA-256: fetching exactly these, without walking dependencies, in four processes, takes 4 s instead of 53. A file that
+differs from the lock is an error. `jars/ivy.xml` says what is wanted; `relock` turns it into the lock.
+"""
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+from xml.sax.saxutils import quoteattr
+
+from sandbox.bootstrap.checkout import CHECKOUT
+from sandbox.errors import SandboxFailed
+
+LOCK = CHECKOUT / "jars" / "jars.lock"
+SETS = ("kafka", "spark")
+# Four halve the time of two and equal that of eight on 2 cores: by then the JVMs' own start is what costs.
+PROCESSES = 4
+
+
+@dataclass(frozen=True, order=True)
+class Jar:
+    """One locked file: ``SET ORGANISATION NAME REVISION SHA256`` on a line of the lock."""
+
+    set: str
+    organisation: str
+    name: str
+    revision: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """The name below ``<state>/jars/<set>/``."""
+        return f"{self.name}-{self.revision}.jar"
+
+    @classmethod
+    def parse(cls, line: str) -> Self:
+        """Read one line of the lock; ``SandboxFailed`` when it has not five words."""
+        words = line.split()
+        if len(words) != 5:
+            raise SandboxFailed(f"{LOCK.name} holds a line that is no jar: {line}", next_step="make lock")
+        return cls(*words)
+
+    def __str__(self) -> str:
+        return f"{self.set} {self.organisation} {self.name} {self.revision} {self.sha256}"
+
+
+def locked() -> list[Jar]:
+    """Every jar of the lock."""
+    return [Jar.parse(line) for line in LOCK.read_text().splitlines() if line and not line.startswith("#")]
+
+
+def ensure(state: Path) -> None:
+    """Have every locked jar below ``<state>/jars``, and nothing else; quick when they are there already."""
+    jars = locked()
+    missing = [jar for jar in jars if not (state / "jars" / jar.set / jar.file_name).exists()]
+    if missing:
+        _fetch(missing, state)
+    for name in SETS:
+        wanted = {jar.file_name for jar in jars if jar.set == name}
+        for path in (state / "jars" / name).glob("*"):
+            if path.name not in wanted:
+                path.unlink()
+
+
+def relock(state: Path) -> None:
+    """Write `jars.lock` anew from `ivy.xml`: walks all dependencies, one minute with an empty cache."""
+    header = [line for line in LOCK.read_text().splitlines() if line.startswith("#")] if LOCK.exists() else []
+    shipped = {path.name for path in _pyspark_jars().glob("*.jar")}
+    found: list[Jar] = []
+    with tempfile.TemporaryDirectory(dir=_made(state)) as scratch:
+        pattern = f"{scratch}/[conf]/[organisation]__[artifact]__[revision].[ext]"
+        module = shutil.copy(CHECKOUT / "jars" / "ivy.xml", _made(Path(scratch, "resolved")))
+        _run_ivy(_command(Path(module), pattern, poms=True))
+        for path in Path(scratch).glob("*/*.jar"):
+            organisation, name, revision = path.stem.split("__")
+            jar = Jar(path.parent.name, organisation, name, revision, _sha256(path))
+            # Spark has its own copy of these on its class path, and two versions of one class fight.
+            if jar.set != "spark" or jar.file_name not in shipped:
+                found.append(jar)
+    LOCK.write_text("\n".join([*header, *map(str, sorted(found))]) + "\n")
+
+
+def _fetch(jars: list[Jar], state: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=_made(state)) as scratch:
+        running = []
+        for number in range(min(PROCESSES, len(jars))):
+            module = _made(Path(scratch, f"part{number}")) / "ivy.xml"
+            module.write_text(_module(jars[number::PROCESSES]))
+            command = _command(module, f"{scratch}/[organisation]__[artifact]__[revision].[ext]", poms=False)
+            running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        for process, output in [(process, process.communicate()[0]) for process in running]:
+            _check(process.returncode, output)
+        for jar in jars:
+            path = Path(scratch, f"{jar.organisation}__{jar.name}__{jar.revision}.jar")
+            actual = _sha256(path)
+            if actual != jar.sha256:
+                raise SandboxFailed(
+                    f"{jar.file_name} is not the locked file: its SHA-256 is {actual}, not {jar.sha256}",
+                    next_step=f"rm -r {_cache(poms=False) / jar.organisation / jar.name} and try again",
+                )
+            home = _made(state / "jars" / jar.set) / jar.file_name
+            shutil.copyfile(path, home.with_suffix(".part"))
+            home.with_suffix(".part").rename(home)
+
+
+def _module(jars: Iterable[Jar]) -> str:
+    lines = [
+        f"<dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.name)} rev={quoteattr(jar.revision)}"
+        ' transitive="false" conf="default->*"/>'
+        for jar in jars
+    ]
+    head = '<ivy-module version="2.0"><info organisation="tidemark" module="locked"/>'
+    configurations = '<configurations><conf name="default"/></configurations>'
+    return "\n".join([head, configurations, "<dependencies>", *lines, "</dependencies></ivy-module>"])
+
+
+def _command(module: Path, pattern: str, *, poms: bool) -> list[str]:
+    ivy = next(_pyspark_jars().glob("ivy-*.jar"))
+    properties = {
+        "ivy.cache.dir": _cache(poms=poms),
+        "tidemark.usepoms": str(poms).lower(),
+        "tidemark.scratch": module.parent,
+    }
+    return [
+        *(java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+        *(f"-D{name}={value}" for name, value in properties.items()),
+        *("-jar", str(ivy), "-settings", str(CHECKOUT / "jars" / "settings.xml"), "-ivy", str(module)),
+        *("-retrieve", pattern, "-types", "jar", "bundle", "-warn"),
+    ]
+
+
+def java() -> str:
+    """The `java` to run: of JAVA_HOME, else of the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else "java"
+
+
+def _run_ivy(command: list[str]) -> None:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    _check(done.returncode, done.stdout)
+
+
+def _check(code: int, output: str) -> None:
+    if code != 0 or "UNRESOLVED DEPENDENCIES" in output:
+        what = f"jars could not be fetched:\n{output[-2000:]}"
+        raise SandboxFailed(what, next_step="check the network (a proxy?) and run the same command again")
+
+
+def _cache(*, poms: bool) -> Path:
+    # Two caches: what was fetched without its pom must not look like a module without dependencies to the other.
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return home / "tidemark" / ("jars-with-poms" if poms else "jars")
+
+
+def _pyspark_jars() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise SandboxFailed("PySpark is not installed", next_step="make setup")
+    return Path(spec.origin).parent / "jars"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

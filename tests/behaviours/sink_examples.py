@@ -1,0 +1,237 @@
+"""One sink of every kind, ready to stage and put: what the behaviour suite over sinks needs of each."""
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import boto3
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+from psycopg.rows import dict_row
+
+from tests.worlds.s3_world import BUCKET, Prefix
+from tidemark.config.base import Surroundings
+from tidemark.connections import from_environment
+from tidemark.database.client import ManifestDatabase
+from tidemark.decoders.base import HEADERS
+from tidemark.errors import Fenced
+from tidemark.manifest import RangeKind, RunKind
+from tidemark.offsets import Range, TopicPartition
+from tidemark.order import Order, SinkOrder, SourceOrder
+from tidemark.processing.processor import BatchProcessor
+from tidemark.receipt import Receipt, receipt_of_tasks
+from tidemark.sinks.base import Sink
+from tidemark.sinks.files.settings import Settings as FilesSettings
+from tidemark.sinks.postgres.settings import Settings as PostgresSettings
+from tidemark.sinks.registry import open_sink
+from tidemark.sinks.settings import SinkSettings
+
+AT = TopicPartition("orders", "topic-id", 0)
+RANGES = (Range(AT, 10, 40),)
+CONNECTION = "warehouse"
+
+
+@dataclass
+class Example(ABC):
+    """A sink with a manifest database in which manifests 1 and 2 are planned.
+
+    ``warehouse`` is its connection as ``AIRFLOW_CONN_..`` has it.
+    """
+
+    folder: Path
+    database: ManifestDatabase
+    warehouse: str
+
+    def __post_init__(self) -> None:
+        self.config = self.settings()
+        self.sink = self.open()
+
+    @abstractmethod
+    def settings(self) -> SinkSettings: ...
+
+    @abstractmethod
+    def seen(self) -> dict[int, tuple[int, str | None]]:
+        """What a reader of this kind sees: manifest and ``also`` of each offset."""
+
+    @abstractmethod
+    def dead(self) -> set[int]:
+        """The offsets of the dead letters that are kept."""
+
+    @abstractmethod
+    def lose_a_row(self) -> None:
+        """Somebody removes published output by hand."""
+
+    def open(self) -> Sink:
+        """The sink as another process would open it."""
+        sink = open_sink("demo", self.config, from_environment)
+        sink.claim(self.database.id())
+        return sink
+
+    def stage(self, attempt: int, *, manifest: int = 1, also: str = "") -> Receipt:
+        """Thirty records over three hours, every tenth undecodable, by the code that runs in Spark tasks."""
+        options = {**self.config.order(), **self.sink.order(manifest, attempt)}
+        order = Order(
+            pipeline="demo", manifest_id=manifest, attempt=attempt, ranges=RANGES, source=SourceOrder("kafka", {}),
+            decode={"format": "json", "schema": "n BIGINT NOT NULL, also STRING"},
+            event_time={"on_invalid": "fail"}, on_error="dead_letter",
+            sinks=(SinkOrder(self.config.name, self.config.kind, options),),
+        )  # fmt: skip
+        self.sink.prepare(manifest, attempt, order.decode, self.database)
+        return receipt_of_tasks(order, [BatchProcessor(order).process("00000-0", [records(also)])])
+
+
+class LakeExample(Example):
+    """Files, wherever they lie: ``keys`` and ``content`` are a reader's own way to them."""
+
+    @abstractmethod
+    def keys(self, below: str) -> list[str]:
+        """Every key that begins so, relative to the root, sorted."""
+
+    @abstractmethod
+    def content(self, key: str) -> bytes: ...
+
+    @abstractmethod
+    def remove(self, key: str) -> None: ...
+
+    def seen(self) -> dict[int, tuple[int, str | None]]:
+        rows = self._recorded("data")
+        assert len({row["_offset"] for row in rows}) == len(rows), "nothing twice"
+        return {row["_offset"]: (row["_manifest_id"], row["also"]) for row in rows}
+
+    def dead(self) -> set[int]:
+        return {row["_offset"] for row in self._recorded("dead_letter")}
+
+    def _recorded(self, kind: str) -> list[dict[str, Any]]:
+        """Rows as a reader without a database finds them: by the highest record of each manifest."""
+        newest = {key.rpartition("/")[2].split(".")[0]: key for key in self.keys("_manifests/demo/")}
+        objects = [one for key in newest.values() for one in json.loads(self.content(key))["objects"]]
+        found = [pq.read_table(BytesIO(self.content(one["path"]))) for one in objects if one["kind"] == kind]
+        return [row for table in found for row in table.to_pylist()]
+
+    def lose_a_row(self) -> None:
+        self.remove(self.keys("raw/")[0])
+
+
+class FilesExample(LakeExample):
+    def settings(self) -> SinkSettings:
+        return FilesSettings.model_validate({"root": "lake"}, context=Surroundings(self.folder, self.folder))
+
+    def keys(self, below: str) -> list[str]:
+        found = (str(path.relative_to(self.lake)) for path in self.lake.rglob("*") if path.is_file())
+        return sorted(key for key in found if key.startswith(below))
+
+    def content(self, key: str) -> bytes:
+        return (self.lake / key).read_bytes()
+
+    def remove(self, key: str) -> None:
+        (self.lake / key).unlink()
+
+    @property
+    def lake(self) -> Path:
+        return self.folder / "lake"
+
+
+class S3Example(LakeExample):
+    """A lake in the bucket, which ``warehouse`` is the connection to."""
+
+    def settings(self) -> SinkSettings:
+        self.prefix = f"{self.folder.name}/lake"
+        return FilesSettings.model_validate({"root": f"s3://{BUCKET}/{self.prefix}", "connection": CONNECTION})
+
+    def keys(self, below: str) -> list[str]:
+        return self._below.keys(below)
+
+    def content(self, key: str) -> bytes:
+        return self._below.content(key)
+
+    def remove(self, key: str) -> None:
+        self._below.remove(key)
+
+    @cached_property
+    def _below(self) -> Prefix:
+        keys = json.loads(self.warehouse)
+        endpoint = keys["extra"]["endpoint_url"]
+        client = boto3.client(
+            "s3", endpoint_url=endpoint, aws_access_key_id=keys["login"], aws_secret_access_key=keys["password"]
+        )
+        return Prefix(client, self.prefix)
+
+
+class PostgresExample(Example):
+    """A table with a row per offset, so that nothing replaces anything but a replay."""
+
+    def settings(self) -> SinkSettings:
+        return PostgresSettings.model_validate(
+            {"connection": CONNECTION, "table": "orders", "key": ["_topic", "_partition", "_offset"],
+             "auto_create": True}
+        )  # fmt: skip
+
+    def seen(self) -> dict[int, tuple[int, str | None]]:
+        rows = self._query("SELECT _offset, _manifest_id, also FROM public.orders WHERE NOT _deleted")
+        return {row["_offset"]: (row["_manifest_id"], row["also"]) for row in rows}
+
+    def dead(self) -> set[int]:
+        rows = self._query("SELECT _offset FROM tidemark_target.dead_letter WHERE target = 'public.orders'")
+        return {row["_offset"] for row in rows}
+
+    def lose_a_row(self) -> None:
+        self._query("DELETE FROM public.orders WHERE _offset = 11 RETURNING _offset")
+
+    def _query(self, statement: str) -> list[dict[str, Any]]:
+        with psycopg.connect(self.warehouse, row_factory=dict_row) as connection:
+            return connection.execute(statement).fetchall()  # type: ignore[arg-type]
+
+
+def agree() -> None:
+    """The fence of an attempt that nobody has overtaken."""
+
+
+class Overtaken:
+    """A fence that says no from its ``after``-th question on."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Fenced("a newer attempt is at work")
+
+
+def plan_two_manifests(database: ManifestDatabase) -> None:
+    """Manifests 1 and 2 of pipeline demo, on one partition of one topic."""
+    with database.transaction():
+        database.remember_pipeline("demo", {})
+        [chain] = database.insert_chains("demo", [AT]).values()
+        run = database.insert_run("demo", "one", RunKind.MANUAL, cut_at=None, reached=True, covered_by=[], notes=[])
+        first, second = database.insert_manifests(run, "demo", 2)
+        assert (first, second) == (1, 2)
+        database.insert_ranges(RangeKind.ANCHOR, [(chain, None, 10, None)])
+        database.insert_ranges(RangeKind.DATA, [(chain, 10, 40, first), (chain, 40, 70, second)])
+
+
+def records(also: str) -> pa.RecordBatch:
+    """What Spark's Kafka source would hand over for the offsets of ``RANGES``."""
+    offsets = range(RANGES[0].start, RANGES[0].end)
+    noon = datetime(2024, 3, 1, 12, tzinfo=UTC)
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([b"k"] * len(offsets)),
+            "value": pa.array([value(at, also) for at in offsets], pa.binary()),
+            "topic": pa.array([AT.topic] * len(offsets)),
+            "partition": pa.array([0] * len(offsets), pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            "timestamp": pa.array([noon + timedelta(minutes=4 * at) for at in offsets], pa.timestamp("us", "UTC")),
+            "headers": pa.array([None] * len(offsets), HEADERS),
+        }
+    )
+
+
+def value(offset: int, also: str) -> bytes:
+    return b"{" if offset % 10 == 0 else b'{"n": %d, "also": "%s"}' % (offset, also.encode())

@@ -1,0 +1,57 @@
+"""One run after the other, each losing another answer of PostgreSQL, and what must be true after each."""
+
+import secrets
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+
+from tests.faults.postgres_proxy import Armed, Fault, Proxy
+from tests.worlds.world import World
+
+Fresh = Callable[[], AbstractContextManager[World]]
+FAULTS = pytest.mark.parametrize("fault", Fault)
+MOST = 400  # statements of one run: above what there are, so that a loop over them ends
+
+
+def fails(world: World, *words: str) -> str:
+    """The command ends with 1 and says that the database failed; nothing half done is visible."""
+    done = world.here(*words)
+    assert done.exit_code == 1, done.stderr
+    assert "the manifest database failed" in done.stderr
+    assert "its outcome is looked up" in done.stderr
+    world.assert_whole()
+    return done.stderr
+
+
+def finish(world: World, run_key: str) -> None:
+    world.ok("retry", "demo")
+    world.ok("run", "demo", "--run-key", run_key)
+    world.assert_complete()
+
+
+def lose_each(fresh: Fresh, proxy: Proxy, fault: Fault, *, every: bool, step: int = 1) -> list[str]:
+    """One run per COMMIT (or statement) that a run has, each losing another one; what was struck, in order.
+
+    With a ``step`` every so many of them, beginning at another one each time.
+    """
+    met: list[str] = []
+    for at in range(1 + secrets.randbelow(step), MOST, step):
+        with fresh() as world:
+            struck = lose(world, proxy, Armed(fault, at, every=every))
+        if not struck:
+            return met
+        met.append(struck)
+    raise AssertionError(f"a run has more than {MOST} statements: is it the same every time?")
+
+
+def lose(world: World, proxy: Proxy, armed: Armed) -> str:
+    """A run of two manifests with one fault, then without; what was struck, "" when the run had no more of them."""
+    world.produce(50)
+    proxy.arm(armed)
+    done = world.here("run", "demo", "--run-key", "one")
+    proxy.disarm()
+    assert done.exit_code in ((0, 1) if armed.struck else (0,)), done.stderr
+    world.assert_whole()
+    finish(world, "one")
+    return armed.struck

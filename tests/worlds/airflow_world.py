@@ -1,0 +1,209 @@
+"""A world whose pipeline is a DAG of a real Airflow: its runs, and the processes that work on one manifest."""
+
+import os
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from sandbox.services.airflow import Airflow
+from sandbox.services.airflow_api import TaskInstance
+from sandbox.services.processes import wait_until
+from tests.worlds.world import World
+
+DAG = "demo"
+LAUNCHER = "org.apache.spark.launcher.Main"  # a JVM of its own that writes the command line of the real one
+
+
+@dataclass
+class AirflowWorld:
+    """``world`` with its pipeline file where Airflow looks; Airflow and the tests share one manifest database."""
+
+    world: World
+    airflow: Airflow
+    pipelines: Path
+
+    def deploy(self) -> None:
+        """Give Airflow the pipeline file as it is now, as a DAG without a past, off pause."""
+        self.update()
+        self.airflow.delete_dag(DAG)
+        self.airflow.wait_dag(DAG)
+        self.airflow.unpause(DAG)
+
+    def update(self) -> None:
+        """Change the pipeline file below Airflow; tasks that start from now on read it."""
+        target = self.pipelines / "demo.yaml"
+        new = target.with_suffix(".new")
+        new.write_text((self.world.pipelines / "demo.yaml").read_text())
+        new.rename(target)
+
+    def remove(self) -> None:
+        """Take the DAG away: the next test has one of the same name."""
+        (self.pipelines / "demo.yaml").unlink(missing_ok=True)
+        for process in self.processes():
+            process.send(signal.SIGCONT)
+            process.send(signal.SIGKILL)
+
+    def trigger(self, conf: dict[str, Any] | None = None, logical_date: datetime | None = None) -> str:
+        return self.airflow.trigger(DAG, conf, logical_date)
+
+    def succeed(self, run_id: str) -> None:
+        """Wait for the end of the run, which must be success; readers are asked all the while."""
+        assert self._wait(run_id) == "success", self.logs(run_id)
+
+    def fail(self, run_id: str) -> str:
+        """Wait for the end of the run, which must be failed; the logs of its failed tasks."""
+        assert self._wait(run_id) == "failed"
+        return self.logs(run_id)
+
+    def _wait(self, run_id: str) -> str:
+        return self.airflow.wait_run(DAG, run_id, lambda _: self.assert_whole(), timeout=240)
+
+    def assert_whole(self) -> None:
+        """``World.assert_whole`` beside tasks that publish: only a sample during which nothing was published counts."""
+        while True:
+            before, seen, after = self.world.published_spans(), self.world.exact(), self.world.published_spans()
+            if before == after:
+                break
+        assert max(seen.values(), default=1) == 1
+        assert seen == after
+
+    def states(self, run_id: str) -> dict[tuple[str, int], str | None]:
+        return {(one["task_id"], one["map_index"]): one["state"] for one in self.airflow.task_instances(DAG, run_id)}
+
+    def instance(self, run_id: str, task_id: str, map_index: int = -1) -> TaskInstance:
+        found = self.airflow.task_instances(DAG, run_id)
+        return next(one for one in found if (one["task_id"], one["map_index"]) == (task_id, map_index))
+
+    def logs(self, run_id: str, states: Sequence[str] = ("failed",)) -> str:
+        """The last words of each task instance in one of these states."""
+        found = [one for one in self.airflow.task_instances(DAG, run_id) if one["state"] in states]
+        return "\n".join(
+            f"--- {one['task_id']} {one['map_index']}\n{self.airflow.task_log(DAG, run_id, one)[-3000:]}"
+            for one in found
+        )
+
+    def wait_tries(self, run_id: str, task: tuple[str, int], tries: int, timeout: float = 120) -> None:
+        """Until Airflow is at the given try of a task instance, and it runs."""
+
+        def reached() -> bool:
+            found = self.instance(run_id, *task)
+            return bool(found["try_number"] >= tries and found["state"] == "running")
+
+        wait_until(reached, f"try {tries} of {task}", timeout=timeout, interval=0.3)
+
+    def kill_scheduler(self) -> None:
+        """SIGKILL to Airflow's scheduler alone, and an end to the transaction it was in, as if its machine had died.
+
+        Its workers have inherited its connection: while they live PostgreSQL keeps its lock on the run, which the next
+        scheduler therefore skips without a word.
+        """
+        self.airflow.kill_scheduler()
+        dsn = self.airflow.env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].replace("+psycopg2", "")
+        time.sleep(1.5)  # nobody alive waits for a second in the middle of a transaction
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+                "AND state = 'idle in transaction' AND state_change < now() - interval '1 second'"
+            )
+
+    def processes(self) -> list["Process"]:
+        """Every process that works on this lake: spark-submit and what it started."""
+        found = [Process(int(one.name)) for one in Path("/proc").iterdir() if one.name.isdecimal()]
+        lake = f"{self.world.lake}/"
+        return [one for one in found if any(lake in word for word in one.words)]
+
+    def spark(self, attempt: int, manifest: int = 1, timeout: float = 120) -> "Process":
+        """The JVM that spark-submit has become for an attempt, as soon as it is there."""
+        found: list[Process] = []
+
+        def started() -> bool:
+            jvms = [one for one in self._at_work(attempt, manifest) if one.words[:1] and "java" in one.words[0]]
+            found[:] = [one for one in jvms if LAUNCHER not in one.words]
+            return bool(found)
+
+        wait_until(started, f"Spark of manifest {manifest} attempt {attempt}", timeout=timeout, interval=0.02)
+        return found[0]
+
+    def _at_work(self, attempt: int, manifest: int = 1) -> list["Process"]:
+        order = str(self._staging(attempt, manifest) / "order.json")
+        return [one for one in self.processes() if order in one.words]
+
+    def _staging(self, attempt: int, manifest: int = 1) -> Path:
+        return self.world.lake / "_staging" / f"{manifest:010}" / f"{attempt:04}"
+
+    def hold_spark(self, attempt: int, *, manifest: int = 1, staged: bool = False) -> list["Process"]:
+        """SIGSTOP Spark (its JVM and its Python) when it has started, or ``staged`` a file; these processes.
+
+        A Spark that takes long, so that whatever a test does next happens while it runs.
+        """
+        self.spark(attempt, manifest)
+        if staged:
+            files = self._staging(attempt, manifest) / "files"
+            wait_until(lambda: any(files.glob("*.parquet")), "something staged", timeout=240, interval=0.01)
+        held = self._at_work(attempt, manifest)
+        for process in held:
+            process.send(signal.SIGSTOP)
+        return held
+
+    def wait_receipt(self, attempt: int) -> None:
+        """Until Spark has left its receipt, a second before Airflow's task learns that Spark has ended."""
+        receipt = self._staging(attempt) / "receipt.json"
+        wait_until(receipt.exists, "the receipt", timeout=120, interval=0.01)
+
+    def wait_spark_gone(self, timeout: float = 30) -> None:
+        """Until no process works on this lake any more."""
+        wait_until(lambda: not self.processes(), "Spark to be gone", timeout=timeout)
+
+    def attempts(self, manifest: int = 1) -> list[tuple[int, str]]:
+        """(attempt, how it ended) in order."""
+        shown = self.world.json("show", str(manifest))
+        return [(one["attempt"], one["state"]) for one in shown["attempts"]]
+
+
+@dataclass(frozen=True)
+class Process:
+    """One live process, by its id."""
+
+    pid: int
+
+    @property
+    def words(self) -> list[str]:
+        """Its command line; empty once it is gone."""
+        with suppress(OSError):
+            return (Path("/proc") / str(self.pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        return []
+
+    @property
+    def parent(self) -> "Process":
+        stat = Path(f"/proc/{self.pid}/stat").read_text()
+        return Process(int(stat.rpartition(")")[2].split()[1]))
+
+    @property
+    def leader(self) -> "Process":
+        """The leader of its process group: for Spark, the process that runs Airflow's task."""
+        return Process(os.getpgid(self.pid))
+
+    @property
+    def alive(self) -> bool:
+        """Whether it exists and is no zombie."""
+        with suppress(OSError):
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return False
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal to it alone; none when it is gone."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+
+def wake(processes: Iterable[Process]) -> None:
+    """SIGCONT to each that is still there."""
+    for process in processes:
+        process.send(signal.SIGCONT)

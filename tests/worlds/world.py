@@ -1,0 +1,347 @@
+"""A pipeline of its own for one test: topic, manifest database, lake; and what its readers see.
+
+As docs/invariants.md says: whatever happened, the exact reader returns each manifest whole or not at all, never a
+record twice, and in the end what a run without faults returns.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from uuid import uuid4
+
+import psycopg
+import pyarrow.parquet as pq
+import yaml
+from click.testing import CliRunner, Result
+
+from sandbox.services.broker import Broker
+from tests.faults import counts
+from tests.worlds.arrow_stage import arrow_stage
+from tidemark.cli import main
+from tidemark.connections import from_environment
+from tidemark.database.client import ManifestDatabase
+from tidemark.lifecycle.context import Context, open_context
+from tidemark.pipeline.loader import find
+
+Files = dict[str, tuple[bytes, int]]
+Place = tuple[str, int, int]
+EPOCH = datetime(2024, 3, 1, tzinfo=UTC)
+KEYS = 9  # odd, so that records of one key lie in both of two partitions
+SCHEMA = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING"
+
+
+@dataclass
+class World:
+    """Everything one pipeline needs; ``settings`` are merged over its pipeline file."""
+
+    folder: Path
+    dsn: str
+    broker: Broker
+    spark_jars: Path
+    settings: dict[str, Any] = field(default_factory=dict)
+    partitions: int = 2
+    topic: str = ""
+    topic_config: dict[str, str] = field(default_factory=dict)
+    targets: dict[str, str] = field(default_factory=dict)  # connection id -> DSN, for sinks that are tables
+    produced: int = 0
+    bad: set[int] = field(default_factory=set)  # the numbers of records that cannot be decoded
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+    opened: list[ManifestDatabase] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.topic = self.topic or f"t{uuid4().hex[:12]}"
+        self.pipelines.mkdir(parents=True, exist_ok=True)
+        self.create_topic()
+        self.write_pipeline()
+
+    def create_topic(self) -> None:
+        self.broker.create_topic(self.topic, self.partitions, {"retention.ms": "-1", **self.topic_config})
+
+    @property
+    def pipelines(self) -> Path:
+        return self.folder / "pipelines"
+
+    @property
+    def lake(self) -> Path:
+        return self.folder / "lake"
+
+    def write_pipeline(self, **kafka: Any) -> None:
+        source = {
+            "bootstrap_servers": self.broker.bootstrap_servers,
+            "topics": [self.topic],
+            "slice": {"max_records": 40},
+            **self.settings.get("kafka", {}),
+            **kafka,
+        }
+        pipeline = {
+            "pipeline": "demo",
+            "source": {"kafka": source},
+            "decode": {"format": "json", "schema": SCHEMA},
+            "event_time": {"field": "at"},
+            "on_error": "dead_letter",
+            "sinks": [{"files": {"root": str(self.lake), "layout": "raw/{stream}/%Y/%m/%d/%H"}}],
+            **{key: value for key, value in self.settings.items() if key != "kafka"},
+        }
+        (self.pipelines / "demo.yaml").write_text(yaml.safe_dump(pipeline))
+
+    def produce(self, count: int, *, bad_every: int = 0, partition: int | None = None) -> None:
+        """Numbered records, round robin over the partitions and over five event hours; some undecodable on demand."""
+        producer = self.broker.producer()
+        for number in range(self.produced, self.produced + count):
+            when = EPOCH + timedelta(minutes=number * 7 % 300)
+            value = {"n": number, "at": when.isoformat(), "name": f"r{number}", "k": number % KEYS}
+            bad = bool(bad_every) and number % bad_every == 0
+            self.bad |= {number} if bad else set()
+            text = "{not json" if bad else json.dumps(value)
+            to = number % self.partitions if partition is None else partition
+            producer.produce(self.topic, text, key=str(number), partition=to)
+        assert producer.flush(30) == 0
+        self.produced += count
+
+    def send(
+        self,
+        *values: str | bytes | None,
+        at: datetime | None = None,
+        partition: int = 0,
+        key: bytes | None = None,
+        headers: list[tuple[str, bytes | None]] | None = None,
+    ) -> None:
+        """Records as they are given, stamped ``at``; ``everything`` does not know them."""
+        producer = self.broker.producer()
+        stamped = {} if at is None else {"timestamp": int(at.timestamp() * 1000)}
+        for value in values:
+            producer.produce(self.topic, value, key=key, partition=partition, headers=headers, **stamped)
+        assert producer.flush(30) == 0
+
+    def transact(self, *values: str, commit: bool, partition: int = 0) -> None:
+        """Records of one transaction; its end takes one more offset, whether they count or not."""
+        producer = self.broker.producer(transactional_id=uuid4().hex)
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(self.topic, value, partition=partition)
+        assert producer.flush(30) == 0
+        if commit:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("TIDEMARK_")}
+        own = {
+            "TIDEMARK_DB": self.dsn,
+            "TIDEMARK_PIPELINES": str(self.pipelines),
+            "TIDEMARK_HOME": str(self.folder),
+            "TIDEMARK_SPARK_JARS": str(self.spark_jars),
+        }
+        connections = {f"AIRFLOW_CONN_{name.upper()}": dsn for name, dsn in self.targets.items()}
+        return {**inherited, **own, **connections, **more}
+
+    def tidemark(
+        self, *words: str, failpoint: str = "", spark: bool = False, **popen: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """The command line in a process (group) of its own; without ``spark`` orders are staged by ``arrow_stage``."""
+        process = self.start(*words, failpoint=failpoint, spark=spark, **popen)
+        out, err = process.communicate(timeout=180)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def start(
+        self, *words: str, failpoint: str = "", spark: bool = False, env: dict[str, str] | None = None, **popen: Any
+    ) -> subprocess.Popen[str]:
+        armed = {"TIDEMARK_FAILPOINT": failpoint} if failpoint else {}
+        module = "tidemark.cli" if spark else "tests.worlds.command_without_spark"
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *words],
+            env=self.environment(**armed, **(env or {})),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            **popen,
+        )
+        self.started.append(process)
+        return process
+
+    def stop(self) -> None:
+        """End what is still running of this test's processes, and remove its topic."""
+        for process in self.started:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        for database in self.opened:
+            database.close()
+        counts.REACHED[counts.HIT] += len(list(self.folder.glob("**/_failpoints/*")))  # what has acted
+        self.broker.delete_topic(self.topic)
+
+    def here(self, *words: str) -> Result:
+        """The command line in this process, orders staged by ``arrow_stage``: for all that need not die."""
+        with mock.patch.object(main, "in_this_process", return_value=arrow_stage):
+            return CliRunner().invoke(main.main, words, env=self.environment(), catch_exceptions=False)
+
+    def ok(self, *words: str) -> str:
+        done = self.here(*words)
+        assert done.exit_code == 0, f"{words}: exit {done.exit_code}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.ok(*words, "--json"))
+
+    def context(self) -> Context:
+        """In this process, acting as the test; closed when the test ends."""
+        pipeline = find(self.pipelines, "demo")
+        self.opened.append(ManifestDatabase(self.dsn, "test"))
+        with mock.patch.dict(os.environ, self.environment()):
+            connections = {name: from_environment(name) for name in pipeline.connections()}
+        return open_context(pipeline, self.opened[-1], connections.get)
+
+    def administer(self, call: str, *arguments: Any) -> None:
+        """One call of Kafka's admin client, waited for: ``world.administer("create_partitions", [..])``."""
+        admin = self.broker.admin()
+        for answer in getattr(admin, call)(*arguments).values():
+            answer.result(timeout=30)
+
+    def damage(self, manifest: dict[str, Any]) -> None:
+        """Lose one published object of a manifest (as ``tidemark manifests --json`` says it)."""
+        Path(manifest["objects"][0]["path"]).unlink()
+
+    def object_keys(self) -> list[str]:
+        """Every object of the lake, relative to its root, sorted."""
+        found = [path for path in self.lake.rglob("*") if path.is_file() and not path.name.startswith(".")]
+        return sorted(path.relative_to(self.lake).as_posix() for path in found)
+
+    # readers
+
+    def exact(self) -> Counter[Place]:
+        """What the exact reader returns: data and dead letters that ``tidemark objects`` names.
+
+        A replay may take a path away while it is read: then the reader must ask again, as docs/guarantees.md says.
+        """
+        before: list[Path] | None = None
+        while (paths := self._published()) != before:
+            with suppress(FileNotFoundError):
+                return places(paths)
+            before = paths
+        raise FileNotFoundError(f"published, and not there: {[str(one) for one in paths if not one.exists()]}")
+
+    def _published(self) -> list[Path]:
+        with ManifestDatabase(self.dsn, "reader") as database:
+            return [Path(root, one.path) for _, root, one in database.published_objects("demo")]
+
+    def data_paths(self, *words: str) -> list[Path]:
+        """What ``tidemark objects`` prints."""
+        return [Path(line) for line in self.ok("objects", "demo", *words).splitlines()]
+
+    def files(self) -> Files:
+        """Every file of the lake with its bytes and the moment it was written."""
+        found = [path for path in self.lake.rglob("*") if path.is_file()]
+        return {str(path.relative_to(self.lake)): (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
+
+    def listing(self) -> Counter[Place]:
+        """What a reader that lists folders sees, dead letters included."""
+        found = [path for path in self.lake.rglob("*.parquet") if not _hidden(path.relative_to(self.lake))]
+        return places(found)
+
+    def recorded(self) -> Counter[Place]:
+        """What a reader without a database sees: the highest record of each manifest."""
+        newest: dict[str, Path] = {}
+        for path in sorted(self.lake.glob("_manifests/demo/*.json")):
+            newest[path.name.split(".")[0]] = path
+        records = [json.loads(path.read_text()) for path in newest.values()]
+        return places([self.lake / one["path"] for record in records for one in record["objects"]])
+
+    def chain(self) -> list[tuple[int, str, int | None, int]]:
+        """(partition, kind, start, end) of every range of the topic, in order."""
+        with psycopg.connect(self.dsn) as connection:
+            return connection.execute(
+                "SELECT partition, r.kind::text, start_offset, end_offset FROM tidemark.manifest_range r "
+                "JOIN tidemark.chain c ON c.id = r.chain_id WHERE topic = %s ORDER BY c.id, end_offset",
+                [self.topic],
+            ).fetchall()
+
+    def published_spans(self, sink: str = "files") -> Counter[Place]:
+        """Every offset of the manifests that are published in a sink."""
+        with ManifestDatabase(self.dsn, "reader") as database:
+            published = [one for one in database.manifests("demo") if one.published(sink)]
+        return Counter(
+            (one.at.topic, one.at.partition, offset)
+            for manifest in published
+            for one in manifest.ranges
+            for offset in range(one.start, one.end)
+        )
+
+    def everything(self) -> Counter[Place]:
+        """Every offset the test produced; right for topics without transactions."""
+        per_partition = Counter(number % self.partitions for number in range(self.produced))
+        return Counter((self.topic, at, offset) for at, count in per_partition.items() for offset in range(count))
+
+    def assert_whole(self) -> None:
+        """At any moment: exact readers see each published manifest whole, and nothing twice."""
+        seen = self.exact()
+        assert max(seen.values(), default=1) == 1
+        assert seen == self.published_spans()
+
+    def assert_readers_complete(self) -> None:
+        """Every reader sees every record once."""
+        everything = self.everything()
+        assert self.exact() == everything
+        assert self.listing() == everything
+        assert self.recorded() == everything
+
+    def assert_complete(self) -> None:
+        """In the end: every reader sees every record once, the audit agrees, and nothing is left over."""
+        self.assert_readers_complete()
+        assert self.ok("audit", "demo", "--deep") == ""
+        assert self.staging() == []
+
+    def staging(self) -> list[str]:
+        """What lies in staging, the empty folder too."""
+        return [str(path) for path in self.lake.glob("_staging")]
+
+    def lies_in_files(self) -> bool:
+        """Whether listing readers have something to look at."""
+        return self.lake.exists()
+
+
+def places(paths: list[Path]) -> Counter[Place]:
+    seen: Counter[Place] = Counter()
+    for path in paths:
+        table = pq.read_table(path, columns=["_topic", "_partition", "_offset"], partitioning=None)
+        seen.update(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
+    return seen
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith((".", "_")) and part != "_dead_letters" for part in path.parts)
+
+
+def wait_stopped(process: subprocess.Popen[str], timeout: float = 60) -> None:
+    """Until the process has stopped itself (SIGSTOP); fails when it ends instead."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"ended instead of stopping: {process.communicate()}"
+        if Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
+            return
+        time.sleep(0.02)
+    raise AssertionError("did not stop")
+
+
+def wake(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    """SIGCONT, and wait for its end."""
+    os.killpg(process.pid, signal.SIGCONT)
+    return wait_ended(process)
+
+
+def wait_ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    """What it said and its exit status."""
+    out, err = ("", "") if process.returncode is not None else process.communicate(timeout=120)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
