@@ -71,8 +71,8 @@ def test_a_cut_that_has_not_come_is_refused_and_its_key_stays_free(world: World)
     world.produce(20)
     refused = world.here("plan", "demo", *until(datetime.now(UTC) + HOUR))
     assert refused.exit_code == 1
-    assert "the run is to read up to" in refused.stderr
-    assert "nothing was planned; give a moment that has passed, or none to read all there is" in refused.stderr
+    assert "the run reads up to" in refused.stderr
+    assert "nothing was planned; give a time in the past, or none to read all there is" in refused.stderr
     assert world.chain() == []
     world.ok("plan", "demo", *until(datetime.now(UTC)))
     assert ends(world) == {0: 10, 1: 10}

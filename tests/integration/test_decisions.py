@@ -126,7 +126,7 @@ def test_a_recreated_topic_is_refused_until_accepted_and_then_read_from_its_begi
     first = world.json("manifests", "demo")[0]["id"]
     replay = world.here("replay", "demo", "--manifest", str(first))
     assert replay.exit_code == 1
-    assert "planned on a chain that has ended, since its topic was recreated or its log was cut" in replay.stderr
+    assert "planned on a chain that has ended: its topic was recreated, or its log was truncated" in replay.stderr
 
 
 def test_extending_back_reads_what_lies_before_the_anchor_beside_new_runs(make_world: Callable[..., World]) -> None:

@@ -250,7 +250,7 @@ def test_what_lies_below_a_truncation_and_one_sink_lacks_is_still_read(make_tabl
     world.assert_complete()
     replayed = world.here("replay", "demo", "--manifest", "1")
     assert replayed.exit_code == 1
-    assert "it cannot be done again" in replayed.stderr
+    assert "it cannot be replayed" in replayed.stderr
     told = [(one["decision"], one["why"], one["actor"].split()[0]) for one in world.json("history", "demo")]
     assert told == [("accept-truncation", "the disk was restored", "cli")] * 2
 

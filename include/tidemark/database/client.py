@@ -35,8 +35,8 @@ class ManifestDatabase:
         self._why = ""
         self._connection: Connection = connect_to_tables(dsn)
 
-    def anew(self) -> "ManifestDatabase":
-        """The same database over another connection, which holds none of this one's locks."""
+    def reopened(self) -> "ManifestDatabase":
+        """The same database over a new connection, which holds none of this one's locks."""
         return ManifestDatabase(self._dsn, self.actor)
 
     def __enter__(self) -> Self:

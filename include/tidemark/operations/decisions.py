@@ -12,7 +12,7 @@ from tidemark.errors import IllegalTransition, NotFound, PlanRefused
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import limits
 from tidemark.lifecycle.preflight import check_for_plan
-from tidemark.lifecycle.recover import lacks_only_the_mark
+from tidemark.lifecycle.recover import lacks_only_publication
 from tidemark.manifest import UNDONE, Decision, Manifest, RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds
@@ -104,7 +104,7 @@ def _below(covered: Range, end: int) -> Range:
 def _unpublished(context: Context, planned: list[_Planned]) -> list[_Planned]:
     """What no sink has: only that can be given up. Output that lacks nothing but its mark is an error."""
     for one in {each.manifest.id: each.manifest for each in planned}.values():
-        if lacks_only_the_mark(context, one):
+        if lacks_only_publication(context, one):
             raise IllegalTransition(
                 "nothing of it is lost: an attempt wrote its output and died before the publication",
                 next_step=f"finish it with tidemark retry {one.pipeline_name}, which reads nothing again (the pipeline "
