@@ -295,7 +295,7 @@ def test_a_recorded_attempt_is_not_taken_for_ranges_that_lost_some_of_their_offs
     drop_before(world, 0, 5)
     refused = world.here("accept-loss", "demo", "--why", "retention")
     assert refused.exit_code == 1
-    assert "only its mark is missing" in refused.stderr
+    assert "only its publication is missing" in refused.stderr
     world.settings["decode"] = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP"}  # other code
     world.write_pipeline()
     world.ok("accept-loss", "demo", "--why", "retention")
