@@ -1,4 +1,4 @@
-"""What a check of ``tidemark doctor`` says. No secret stands in it."""
+"""The result of a check of ``tidemark doctor``. It holds no secret."""
 
 import shutil
 from collections.abc import Iterator
@@ -40,14 +40,14 @@ def failed(check: str, said: str, next_step: str) -> Finding:
     return Finding(check, Severity.FAILED, said, next_step)
 
 
-def clock(check: str, whose: str, ahead: float) -> Finding:
+def clock(check: str, machine: str, ahead: float) -> Finding:
     """Compare a clock with this machine's; ``ahead`` in seconds, negative when it is behind."""
     if abs(ahead) <= CLOCK_S:
-        return ok(check, f"the clock of {whose} and ours agree within {abs(ahead):.1f} s")
+        return ok(check, f"the clock of {machine} and ours agree within {abs(ahead):.1f} s")
     way = "ahead of" if ahead > 0 else "behind"
     return warning(
         check,
-        f"the clock of {whose} is {abs(ahead):,.0f} s {way} this machine's",
+        f"the clock of {machine} is {abs(ahead):,.0f} s {way} this machine's",
         "synchronise both machines by NTP: a cut is a time, and it decides when an hour is complete",
     )
 

@@ -139,7 +139,7 @@ def plan(
         if chain is None:
             covered = state.start_offset if first_plan else min(ended.get(state.at, 0), state.log_end)
             if state.at in ended:
-                notes.append(f"{_place(state.at)}: the topic is back with its old id, reading goes on at offset "
+                notes.append(f"{state.at.name}: the topic is back with its old id, reading goes on at offset "
                              f"{covered}; offsets that were given up stay lost")  # fmt: skip
             anchors.append((state.at, covered))
             if first_plan:
@@ -151,7 +151,7 @@ def plan(
             if on_data_loss is OnDataLoss.FAIL and (chain is not None or first_plan or state.at in ended):
                 raise _loss(pipeline_name, state, covered, chain=chain, first_plan=first_plan)
             lost.append(Range(state.at, covered, state.log_start))
-            notes.append(f"{_place(state.at)}: offsets [{covered}, {state.log_start}) are lost, retention took them")
+            notes.append(f"{state.at.name}: offsets [{covered}, {state.log_start}) are lost, retention took them")
             covered = state.log_start
         end, note = _end(state, now)
         ends.append((state.at, end))
@@ -176,7 +176,7 @@ def _end(state: PartitionState, now: datetime) -> tuple[int, str | None]:
     offset, timestamp = state.cut
     if timestamp > now + CLOCK_TOLERANCE:
         return state.last_stable, (
-            f"{_place(state.at)}: offset {offset} has the timestamp {timestamp.isoformat()}, more than an hour ahead "
+            f"{state.at.name}: offset {offset} has the timestamp {timestamp.isoformat()}, more than an hour ahead "
             f"of this clock; so the run reads up to the last stable offset {state.last_stable}"
         )
     return min(offset, state.last_stable), None
@@ -219,7 +219,7 @@ def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionSta
 def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -> None:
     if state.log_end >= chain.end:
         return
-    what = f"{_place(state.at)} was truncated: it ends at {state.log_end}, the chain at {chain.end}"
+    what = f"{state.at.name} was truncated: it ends at {state.log_end}, the chain at {chain.end}"
     cause = TopicChanged(
         what,
         next_step="nothing was planned; find out what changed the log (an unclean leader election, a restored disk), "
@@ -251,7 +251,7 @@ def _refuse_unreached_start(pipeline_name: str, state: PartitionState) -> None:
             "the topic was restored or created again since, or this is another topic's offset: correct starting_offsets"
         )
     raise PlanRefused(
-        f"starting_offsets points to offset {state.start_offset} of {_place(state.at)}, past the last stable offset "
+        f"starting_offsets points to offset {state.start_offset} of {state.at.name}, past the last stable offset "
         f"{state.last_stable} (it ends at {state.log_end})",
         next_step=f"nothing was planned; {why}",
         pipeline=pipeline_name,
@@ -269,7 +269,7 @@ def _loss(
     else:
         remedy = f"tidemark accept-loss {pipeline_name} --why TEXT, or on_data_loss: record in the pipeline file"
     return DataLost(
-        f"retention took offsets [{covered}, {state.log_start}) of {_place(state.at)} before they were read",
+        f"retention took offsets [{covered}, {state.log_start}) of {state.at.name} before they were read",
         next_step=f"nothing was planned; to continue without them: {remedy}; and give the topic a longer retention",
         pipeline=pipeline_name,
         topic=state.at.topic,
@@ -277,7 +277,3 @@ def _loss(
         lost_start=covered,
         lost_end=state.log_start,
     )
-
-
-def _place(at: TopicPartition) -> str:
-    return f"{at.topic}-{at.partition}"

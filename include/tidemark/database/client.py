@@ -23,7 +23,7 @@ QUERIES = named_queries("tidemark.database", "queries.sql")
 
 
 class ManifestDatabase:
-    """One connection to the manifest database; ``actor`` stands in the history (a user, an Airflow task).
+    """One connection to the manifest database; the history names the ``actor`` (a user, an Airflow task).
 
     Raises ``ConfigurationError`` for a database without Tidemark's tables or with tables of another version, and
     ``Unavailable`` when it does not answer. An attempt that is started here holds its session lock until ``close``: by

@@ -219,10 +219,10 @@ def limits(context: Context) -> Limits:
 def _store(context: Context, tick: Tick, planned: Plan, chains: Sequence[Chain]) -> PlannedRun:
     """Insert the run, the new chains with their anchors, lost ranges, manifests and their ranges."""
     pipeline, database, sinks = context.pipeline, context.database, context.sinks
-    name = pipeline.name
-    database.remember_pipeline(name, {sink.name: sink.target for sink in sinks})
+    pipeline_name = pipeline.name
+    database.remember_pipeline(pipeline_name, {sink.name: sink.target for sink in sinks})
     ids = {chain.at: chain.id for chain in chains}
-    ids |= database.insert_chains(name, [place for place, _ in planned.anchors])
+    ids |= database.insert_chains(pipeline_name, [place for place, _ in planned.anchors])
     database.insert_ranges(RangeKind.ANCHOR, [(ids[place], None, offset, None) for place, offset in planned.anchors])
     lost = [(ids[range_.at], range_.start, range_.end, None) for range_ in planned.lost]
     database.insert_ranges(RangeKind.LOST, lost)
@@ -230,14 +230,14 @@ def _store(context: Context, tick: Tick, planned: Plan, chains: Sequence[Chain])
     if tick.kind is RunKind.BACKFILL and not planned.slices and not covered_by:
         _refuse_before_anchors(pipeline, planned, chains)
     run_id = database.insert_run(
-        name, tick.run_key, tick.kind, cut_at=tick.cut_at, reached=planned.reached,
+        pipeline_name, tick.run_key, tick.kind, cut_at=tick.cut_at, reached=planned.reached,
         covered_by=list(covered_by), notes=list(planned.notes),
     )  # fmt: skip
-    manifests = database.insert_manifests(run_id, name, len(planned.slices))
+    manifest_ids = database.insert_manifests(run_id, pipeline_name, len(planned.slices))
     rows: list[tuple[int, int | None, int, int | None]] = []
-    for manifest_id, ranges in zip(manifests, planned.slices, strict=True):
+    for manifest_id, ranges in zip(manifest_ids, planned.slices, strict=True):
         rows += [(ids[range_.at], range_.start, range_.end, manifest_id) for range_ in ranges]
     database.insert_ranges(RangeKind.DATA, rows)
     return PlannedRun(
-        tick.run_key, tuple(manifests), tuple(covered_by), planned.reached, planned.notes, slices=planned.slices
+        tick.run_key, tuple(manifest_ids), tuple(covered_by), planned.reached, planned.notes, slices=planned.slices
     )

@@ -29,14 +29,14 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
 
     Raises ``LakeConflict``, and the first target's error when none of them answers.
     """
-    pipeline, database, sinks = context.pipeline_name, context.database, context.sinks
-    refuse_moved(pipeline, database, sinks)
+    pipeline_name, database, sinks = context.pipeline_name, context.database, context.sinks
+    refuse_moved(pipeline_name, database, sinks)
     recent = max(0, database.highest_manifest() - RECENT)
     answered: list[tuple[Sink, list[RecordName]]] = []
     silent: list[tuple[Sink, TidemarkError]] = []
     for sink in sinks:  # before the database is asked: it may get new manifests meanwhile
         try:
-            refuse_vanished(pipeline, database, sink)
+            refuse_vanished(pipeline_name, database, sink)
             if not dry_run:
                 sink.claim(database.id())
             answered.append((sink, sink.records(own=False, above=recent)))
@@ -44,9 +44,9 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
             silent.append((sink, error))
     if not answered:
         raise silent[0][1]
-    last, last_own = database.highest_manifest(), database.highest_manifest(pipeline)
+    last, last_own = database.highest_manifest(), database.highest_manifest(pipeline_name)
     for sink, names in answered:
-        own = newest(one for one in names if one.pipeline_name == pipeline)
+        own = newest(name for name in names if name.pipeline_name == pipeline_name)
         sink.refuse_records_beyond(last, names)
         sink.refuse_records_beyond(last_own, own.values())
         attempts = {manifest_id: name.attempt for manifest_id, name in own.items()}

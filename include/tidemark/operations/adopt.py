@@ -82,10 +82,7 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         holes = _insert_ranges(context, run_id, new, first_slice=len(unknown))
         for record in unknown:
             _publish(context, record)
-        lines += [
-            f"{hole.at.topic}-{hole.at.partition}: offsets [{hole.start}, {hole.end}) are planned again"
-            for hole in holes
-        ]
+        lines += [f"{hole.at.name}: offsets [{hole.start}, {hole.end}) are planned again" for hole in holes]
         lines += give_up_outlived(context)
         decision = Decision(tuple(lines), adopted)
         database.note_decision(pipeline_name, "adopt", decision)
@@ -229,8 +226,7 @@ def _holes(context: Context, chain: Chain | None, ranges: Sequence[Range]) -> li
     for range_ in sorted(covered):
         if range_.start < end:
             raise LakeConflict(
-                f"the records of {range_.at.topic}-{range_.at.partition} cover "
-                f"[{range_.start}, {min(end, range_.end)}) twice",
+                f"the records of {range_.at.name} cover [{range_.start}, {min(end, range_.end)}) twice",
                 next_step="this database planned manifests after it was restored; restore the copy again, then adopt",
                 pipeline=context.pipeline_name,
             )

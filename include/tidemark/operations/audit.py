@@ -67,9 +67,11 @@ def _record(context: Context, sink: Sink, manifest: Manifest) -> Iterator[Differ
     if publication is None:
         return
     receipt = context.database.receipt(manifest.id, publication.attempt)
-    mend = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}"
+    next_step = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}"
     if receipt is None or receipt.digest(sink.name) != publication.digest:
-        yield Difference(manifest.id, f"the receipt of attempt {publication.attempt} is not what was published", mend)
+        yield Difference(
+            manifest.id, f"the receipt of attempt {publication.attempt} is not what was published", next_step
+        )
     elif not sink.has_record(receipt):
         yield from _other_record(sink, manifest.id, publication.attempt)
 

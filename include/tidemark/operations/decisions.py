@@ -94,7 +94,7 @@ def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
         lines: list[str] = []
         for chain_id, covered in lost:
             changed += [] if dry_run else database.accept_loss(chain_id, covered.start, covered.end)
-            lines.append(f"{_place(covered.at)}: offsets [{covered.start}, {covered.end}) are given up")
+            lines.append(f"{covered.at.name}: offsets [{covered.start}, {covered.end}) are given up")
         lines += _stay(context, dead)
         return _noted(context, "accept-loss", Decision(tuple(lines), tuple(sorted(set(changed))), dry_run))
 
@@ -161,7 +161,7 @@ def accept_topic(context: Context, topic: str, why: str, *, dry_run: bool) -> De
             return _noted(context, "accept-topic", _retire(context, chains, dry_run=dry_run))
         if not dry_run:
             context.database.unblock_chains([chain.id for chain in back])
-        lines = tuple(f"{_place(chain.at)}: the same topic is back, its chain goes on at {chain.end}" for chain in back)
+        lines = tuple(f"{chain.at.name}: the same topic is back, its chain goes on at {chain.end}" for chain in back)
         return _noted(context, "accept-topic", Decision(lines, (), dry_run))
 
 
@@ -205,7 +205,7 @@ def _read_again(context: Context, at: TopicPartition, begin: int, end: int) -> I
     ]
     if published:
         yield (
-            f"{_place(at)}: offsets [{begin}, {end}) are read again, though manifests {', '.join(published)} have "
+            f"{at.name}: offsets [{begin}, {end}) are read again, though manifests {', '.join(published)} have "
             "published some of them: records that were not written again will be there twice"
         )
 
@@ -220,7 +220,7 @@ def _refuse_past_the_end(context: Context, topic: str, partition: int, start: in
     for at, log in bounds.items():
         if start > log.log_end:
             raise PlanRefused(
-                f"{_place(at)} ends at {log.log_end}: nothing can be read from offset {start} on",
+                f"{at.name} ends at {log.log_end}: nothing can be read from offset {start} on",
                 next_step=f"nothing was decided; give --from an offset from {log.log_start} to {log.log_end}",
                 pipeline=context.pipeline_name,
                 topic=topic,
@@ -272,7 +272,7 @@ def _retire(
         where = "0 of the new topic" if anchor is None else str(anchor)
         if anchor is not None and skipped:
             where += f", and its offsets [{anchor}, {anchor + skipped}) are lost"
-        lines.append(f"{_place(chain.at)}: incarnation {chain.incarnation} ends at {chain.end}, "
+        lines.append(f"{chain.at.name}: incarnation {chain.incarnation} ends at {chain.end}, "
                      f"the next starts at {where}")  # fmt: skip
     return Decision((*lines, *_stay(context, planned)), tuple(sorted(set(changed))), dry_run)
 
@@ -294,7 +294,7 @@ def give_up_outlived(context: Context) -> list[str]:
 
 
 def _is_lost(covered: Range) -> str:
-    return f"{_place(covered.at)}: planned and unread offsets [{covered.start}, {covered.end}) are lost"
+    return f"{covered.at.name}: planned and unread offsets [{covered.start}, {covered.end}) are lost"
 
 
 def _refuse_at_work(planned: list[_Planned]) -> None:
@@ -331,11 +331,11 @@ def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: 
                 pipeline=pipeline_name,
             )
         slices = sliced(older, limits(context))
-        manifests = [] if dry_run else _store_older(context, chains, older, slices)
+        manifest_ids = [] if dry_run else _store_older(context, chains, older, slices)
         lines = tuple(
-            f"{_place(range_.at)}: offsets [{range_.start}, {range_.end}) in {len(slices)} slices" for range_ in older
+            f"{range_.at.name}: offsets [{range_.start}, {range_.end}) in {len(slices)} slices" for range_ in older
         )
-        return _noted(context, "extend-back", Decision(lines, tuple(manifests), dry_run))
+        return _noted(context, "extend-back", Decision(lines, tuple(manifest_ids), dry_run))
 
 
 def _first(log: Bounds, answer: tuple[int, datetime] | None) -> int:
@@ -354,17 +354,13 @@ def _store_older(
     database, pipeline_name = context.database, context.pipeline_name
     for range_ in older:
         database.extend_back(chains[range_.at].id, range_.start)
-    run = database.insert_run(
+    run_id = database.insert_run(
         pipeline_name, f"extend-back__{datetime.now(UTC).isoformat()}", RunKind.MANUAL,
         cut_at=None, reached=True, covered_by=[], notes=[],
     )  # fmt: skip
-    manifests = database.insert_manifests(run, pipeline_name, len(slices))
+    manifest_ids = database.insert_manifests(run_id, pipeline_name, len(slices))
     rows: list[tuple[int, int | None, int, int | None]] = []
-    for manifest_id, ranges in zip(manifests, slices, strict=True):
+    for manifest_id, ranges in zip(manifest_ids, slices, strict=True):
         rows += [(chains[range_.at].id, range_.start, range_.end, manifest_id) for range_ in ranges]
     database.insert_ranges(RangeKind.DATA, rows)
-    return manifests
-
-
-def _place(at: TopicPartition) -> str:
-    return f"{at.topic}-{at.partition}"
+    return manifest_ids

@@ -40,11 +40,12 @@ def _repair_sink(context: Context, sink: Sink, why: str, *, dry_run: bool) -> tu
     """The lines about one sink, and the manifests that change."""
     missing = _missing_records(context, sink)
     leftovers = [
-        (key, manifest) for key, manifest in sink.leftovers(context.database) if manifest not in missing.higher
+        (key, manifest_id) for key, manifest_id in sink.leftovers(context.database) if manifest_id not in missing.higher
     ]
     lines = [f"{'would remove' if dry_run else 'removed'} {key}" for key, _ in leftovers]
     lines += [f"{'would write' if dry_run else 'wrote'} {name}" for name in missing.writable]
-    changed = {manifest for _, manifest in leftovers if manifest} | {name.manifest_id for name in missing.writable}
+    changed = {name.manifest_id for name in missing.writable}
+    changed |= {manifest_id for _, manifest_id in leftovers if manifest_id}
     if not dry_run and lines:
         _note(context, why, lines, changed)
         sink.remove([key for key, _ in leftovers])
