@@ -49,7 +49,7 @@ def test_a_pipeline_that_can_work_passes_and_the_doctor_leaves_nothing(make_tabl
     assert "2 partitions, 20 offsets to read" in said(found, "demo: kafka")
     assert f"records can be read ({world.topic})" in said(found, "demo: kafka")
     assert "rolled back" in said(found, "demo: sink postgres")
-    assert "the first plan makes it" in said(found, "demo: sink files")
+    assert "the first plan creates it" in said(found, "demo: sink files")
     assert "fsync=off" in said(found, "manifest database"), "the sandbox is not durable, and it is said"
     world.ok("run", "demo")
     before = names(world.folder)
