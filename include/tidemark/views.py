@@ -199,7 +199,7 @@ def manifest_views(database: ManifestDatabase, manifests: Sequence[Manifest]) ->
     return [
         ManifestView(
             id=manifest.id,
-            pipeline=manifest.pipeline,
+            pipeline=manifest.pipeline_name,
             run_key=manifest.run_key,
             slice=manifest.slice,
             state=manifest.state,

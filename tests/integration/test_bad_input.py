@@ -124,8 +124,8 @@ def test_a_database_that_is_not_there(world: World, words: tuple[str, ...]) -> N
     ("dsn", "said"),
     [
         ("", "TIDEMARK_DB is not set"),
-        (f"postgresql:/tidemark:{PASSWORD}@127.0.0.1", "is no PostgreSQL connection string"),
-        (f"host=127.0.0.1 pasword={PASSWORD}", "is no PostgreSQL connection string"),
+        (f"postgresql:/tidemark:{PASSWORD}@127.0.0.1", "is not a PostgreSQL connection string"),
+        (f"host=127.0.0.1 pasword={PASSWORD}", "is not a PostgreSQL connection string"),
     ],
     ids=["unset", "not a DSN", "an unknown key"],
 )

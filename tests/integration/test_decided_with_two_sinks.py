@@ -39,7 +39,7 @@ def test_what_only_lacks_the_mark_of_the_second_sink_is_not_lost(world: TableWor
     drop_records(world)
     refused = world.here("accept-loss", "demo", "--why", "retention")
     assert refused.exit_code == 1
-    assert "only its mark is missing" in refused.stderr
+    assert "only its publication is missing" in refused.stderr
     world.ok("retry", "demo")
     world.assert_complete()
 
@@ -50,7 +50,7 @@ def test_what_only_lacks_the_mark_of_the_second_sink_outlives_its_topic(world: T
     world.create_topic()
     assert "was recreated" in world.here("plan", "demo").stderr
     refused = world.here("accept-topic", "demo", "--topic", world.topic, "--why", "made anew")
-    assert "only its mark is missing" in refused.stderr
+    assert "only its publication is missing" in refused.stderr
     world.ok("retry", "demo")
     world.assert_complete()
     world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "made anew")
@@ -87,7 +87,7 @@ def test_rows_that_are_merged_are_found_after_an_attempt_of_other_code(make_tabl
     world.write_pipeline()
     killed(world, "retry", "demo", failpoint="publish.receipt:kill9")
     drop_records(world)
-    assert "only its mark is missing" in world.here("accept-loss", "demo", "--why", "retention").stderr
+    assert "only its publication is missing" in world.here("accept-loss", "demo", "--why", "retention").stderr
     world.settings = before
     world.write_pipeline()
     world.ok("retry", "demo")

@@ -35,8 +35,11 @@ def assert_decided(world: World, *decided: tuple[str, str]) -> None:
 
 
 def lost(world: World) -> list[tuple[int, int, int]]:
-    with ManifestDatabase(world.dsn, "test") as database:
-        return [(one.at.partition, one.start, one.end) for one in database.lost_ranges("demo")]
+    with psycopg.connect(world.dsn) as connection:
+        return connection.execute(
+            "SELECT c.partition, r.start_offset, r.end_offset FROM tidemark.manifest_range r "
+            "JOIN tidemark.chain c ON c.id = r.chain_id WHERE r.kind = 'lost' ORDER BY c.partition, r.start_offset"
+        ).fetchall()
 
 
 def test_offsets_that_retention_took_are_given_up_by_a_person_and_stay_visible_as_lost(world: World) -> None:
@@ -123,7 +126,7 @@ def test_a_recreated_topic_is_refused_until_accepted_and_then_read_from_its_begi
     first = world.manifests()[0]["id"]
     replay = world.here("replay", "demo", "--manifest", str(first))
     assert replay.exit_code == 1
-    assert "planned on a chain that has ended, since its topic was recreated or its log was cut" in replay.stderr
+    assert "planned on a chain that has ended: its topic was recreated, or its log was truncated" in replay.stderr
 
 
 def test_extending_back_reads_what_lies_before_the_anchor_beside_new_runs(make_world: Callable[..., World]) -> None:
@@ -292,7 +295,7 @@ def test_a_recorded_attempt_is_not_taken_for_ranges_that_lost_some_of_their_offs
     drop_before(world, 0, 5)
     refused = world.here("accept-loss", "demo", "--why", "retention")
     assert refused.exit_code == 1
-    assert "only its mark is missing" in refused.stderr
+    assert "only its publication is missing" in refused.stderr
     world.settings["decode"] = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP"}  # other code
     world.write_pipeline()
     world.ok("accept-loss", "demo", "--why", "retention")

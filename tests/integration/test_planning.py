@@ -109,7 +109,7 @@ def test_a_record_from_the_far_future_is_no_cut(make_world: MakeWorld) -> None:
     world.send(record(3), at=NOON)
     done = world.json("plan", "demo", "--until", datetime.now(UTC).isoformat(timespec="seconds"))
     assert world.chain()[-1] == (0, "data", 0, 4)
-    assert "offset 2 is stamped" in done["notes"][0]
+    assert "offset 2 has the timestamp" in done["notes"][0]
     assert "more than an hour ahead" in done["notes"][0]
 
 
@@ -295,7 +295,7 @@ def test_a_recreated_topic_is_refused_and_the_refusal_stands(make_world: MakeWor
     world.create_topic()
     world.produce(40)
     message = refused(world, "run", "demo")
-    assert "a refusal stands" in message
+    assert "planning was refused before" in message
     assert f"topic {world.topic} no longer exists" in message
     assert world.chain() == before
     assert len(world.json("manifests", "demo")) == 1

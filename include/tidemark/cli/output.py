@@ -94,7 +94,7 @@ class Notes(Progress):
 
 
 def left_out(manifest: Manifest) -> str:
-    fence = f"tidemark replay {manifest.pipeline} --manifest {manifest.id} --take-over"
+    fence = f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id} --take-over"
     return f"manifest {manifest.id} is left out: attempt {manifest.attempt} is at work; to fence it: {fence}"
 
 

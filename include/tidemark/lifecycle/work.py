@@ -65,17 +65,19 @@ def work_through(
 def _several(context: Context, errors: list[TidemarkError], of: int) -> TidemarkError:
     return TidemarkError(
         f"{len(errors)} of {of} manifests failed",
-        next_step=f"mend what the messages above say, then: tidemark retry {context.name}",
-        pipeline=context.name,
+        next_step=f"mend what the messages above say, then: tidemark retry {context.pipeline_name}",
+        pipeline=context.pipeline_name,
     )
 
 
 def refuse_left_out(context: Context, left_out: Sequence[Manifest]) -> None:
     """Raise when a replay has left something out."""
     if left_out:
-        commands = [f"tidemark replay {context.name} --manifest {manifest.id} --take-over" for manifest in left_out]
+        commands = [
+            f"tidemark replay {context.pipeline_name} --manifest {manifest.id} --take-over" for manifest in left_out
+        ]
         raise TidemarkError(
             f"not everything was replayed: {len(left_out)} left out, where an attempt is at work",
             next_step=f"wait for it, or fence it: {'; '.join(commands)}",
-            pipeline=context.name,
+            pipeline=context.pipeline_name,
         )
