@@ -4,16 +4,16 @@
     +-- ConfigurationError        a person: a file or a setting is wrong; nothing was done
     +-- NotFound                  a person: the pipeline or manifest named does not exist
     +-- Unavailable               retry: a broker, database or store does not answer now
-    +-- AccessDenied              a person: an outside system answered "no"
-    +-- PlanRefused               a person: planning would be a lie, nothing was planned
+    +-- AccessDenied              a person: an outside system refused access
+    +-- PlanRefused               a person: a plan would be wrong, nothing was planned
     |   +-- DataLost              retention took offsets before they were read
     |   +-- TopicChanged          a topic was recreated, vanished or truncated
     |   +-- CutConflict           the run key is planned already, with another cut
     +-- LakeConflict              a person: the lake disagrees with this database
     |   +-- ForeignLake           the root belongs to another database
     |   +-- DatabaseBehindLake    the database was restored from an older copy
-    +-- SinkRefused               a person: a sink's target does not take the rows as it is
-    +-- WorkFailed                retry: this attempt did not reach its end
+    +-- SinkRefused               a person: the target of a sink does not accept the rows
+    +-- WorkFailed                retry: this attempt failed
     |   +-- UndecodableRecord     a person: a record cannot be decoded and on_error is fail
     |   +-- Fenced                nobody: a newer attempt has taken over
     +-- Blocked                   a person: the numbers do not agree, nothing was published
@@ -24,9 +24,9 @@ Every message says what happened, to which pipeline, manifest, topic, partition 
 
 
 class TidemarkError(Exception):
-    """Something a person can read: what happened, where, and the next step.
+    """An error for people: what happened, where, and the next step.
 
-    ``next_step`` is printed on its own line; ``context`` holds the words an incident is searched by.
+    ``next_step`` is printed on its own line; ``context`` holds the names and numbers to search logs for.
     """
 
     exit_code = 1
@@ -62,11 +62,11 @@ class Unavailable(TidemarkError):
 
 
 class AccessDenied(TidemarkError):
-    """An outside system answered, and refused."""
+    """An outside system answered and refused access."""
 
 
 class PlanRefused(TidemarkError):
-    """Planning would be a lie; nothing was planned."""
+    """A plan would be wrong; nothing was planned."""
 
 
 class DataLost(PlanRefused):
@@ -74,7 +74,7 @@ class DataLost(PlanRefused):
 
 
 class TopicChanged(PlanRefused):
-    """The topic is not the one the chain was started on, or is shorter than the chain."""
+    """The topic has another id than the chain was started with, or is shorter than the chain."""
 
 
 class CutConflict(PlanRefused):
@@ -82,7 +82,7 @@ class CutConflict(PlanRefused):
 
 
 class LakeConflict(TidemarkError):
-    """What the lake holds and what this database says cannot both be true."""
+    """The lake and this database contradict each other."""
 
 
 class ForeignLake(LakeConflict):
@@ -90,23 +90,23 @@ class ForeignLake(LakeConflict):
 
 
 class DatabaseBehindLake(LakeConflict):
-    """The lake holds records of manifests that this database has never seen."""
+    """The lake holds records of manifests or attempts that this database does not know."""
 
 
 class SinkRefused(TidemarkError):
-    """A sink's target is not made for these rows: a column, a key or a right is missing, or a constraint says no."""
+    """The target of a sink does not accept the rows: a column, a key or a right is missing, or a constraint fails."""
 
 
 class WorkFailed(TidemarkError):
-    """The attempt did not reach its end; a retry may."""
+    """The attempt failed; a retry may succeed."""
 
 
 class UndecodableRecord(WorkFailed):
-    """A record cannot be decoded or placed, and the pipeline says ``fail``."""
+    """A record cannot be decoded or has no valid event time, and the pipeline says ``fail``."""
 
 
 class Fenced(WorkFailed):
-    """A newer attempt has taken the manifest over; this one must change nothing more.
+    """A newer attempt has taken over the manifest; this attempt must change nothing more.
 
     ``superseded`` is true when a newer attempt has already published, so there is nothing left to do.
     """
@@ -117,7 +117,7 @@ class Fenced(WorkFailed):
 
 
 class Blocked(TidemarkError):
-    """The measured numbers do not agree with the range; nothing was published and a person must look."""
+    """The measured counts do not match the range; nothing was published and a person must look."""
 
 
 class IllegalTransition(TidemarkError):

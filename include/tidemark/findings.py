@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 GIB = 1 << 30
-CLOCK_S = 5.0  # a clock that differs by more is worth a word: cuts are times
+CLOCK_S = 5.0  # a clock that differs by more gets a warning: cuts are times
 
 
 class Severity(StrEnum):
@@ -20,7 +20,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at; ``next_step`` is empty when there is nothing to do."""
+    """The result of one check; ``next_step`` is empty when there is nothing to do."""
 
     check: str
     severity: Severity
@@ -41,28 +41,28 @@ def failed(check: str, said: str, next_step: str) -> Finding:
 
 
 def clock(check: str, whose: str, ahead: float) -> Finding:
-    """How far a clock is ahead of this machine's, in seconds; negative: behind."""
+    """Compare a clock with this machine's; ``ahead`` in seconds, negative when it is behind."""
     if abs(ahead) <= CLOCK_S:
         return ok(check, f"the clock of {whose} and ours agree within {abs(ahead):.1f} s")
     way = "ahead of" if ahead > 0 else "behind"
     return warning(
         check,
         f"the clock of {whose} is {abs(ahead):,.0f} s {way} this machine's",
-        "let both machines keep time by NTP: a cut is a time, and completeness of an hour is judged by it",
+        "synchronise both machines by NTP: a cut is a time, and it decides when an hour is complete",
     )
 
 
 def room(check: str, folder: Path) -> Iterator[Finding]:
     """Free space on the disk of a folder, which need not exist yet."""
-    there = existing(folder)
-    free = shutil.disk_usage(there).free
-    said = f"{free / GIB:.1f} GiB free at {there}"
+    nearest = existing(folder)
+    free = shutil.disk_usage(nearest).free
+    said = f"{free / GIB:.1f} GiB free at {nearest}"
     if free < GIB:
-        yield warning(check, said, "make room: staging holds the output of every attempt at work")
+        yield warning(check, said, "free some space: staging holds the output of every running attempt")
     else:
         yield ok(check, said)
 
 
 def existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that is there."""
-    return next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+    """The folder, or the nearest folder above it that exists."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())

@@ -90,7 +90,7 @@ class Manifest:
     """A manifest as the database knows it; ``attempt`` is the newest number given out (0 = never started)."""
 
     id: int
-    pipeline: str
+    pipeline_name: str
     run_key: str
     slice: int
     state: ManifestState

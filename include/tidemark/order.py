@@ -10,7 +10,7 @@ from tidemark.paths import staging_folder
 
 
 class OnError(StrEnum):
-    """What becomes of a record that cannot be decoded, or not be placed in time."""
+    """What happens to a record that cannot be decoded, or has no valid event time."""
 
     FAIL = "fail"
     DEAD_LETTER = "dead_letter"

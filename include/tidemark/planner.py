@@ -110,7 +110,7 @@ class Refused(PlanRefused):
 
 
 def plan(
-    pipeline: str,
+    pipeline_name: str,
     partitions: Sequence[PartitionState],
     chains: Sequence[Chain],
     limits: Limits,
@@ -127,7 +127,7 @@ def plan(
     where chains that a person has ended stopped: a topic that comes back with its old id goes on there.
     """
     by_place = {chain.at: chain for chain in chains}
-    _refuse_changed_topics(pipeline, partitions, chains)
+    _refuse_changed_topics(pipeline_name, partitions, chains)
     anchors: list[tuple[TopicPartition, int]] = []
     lost: list[Range] = []
     open_ranges: list[Range] = []
@@ -142,13 +142,13 @@ def plan(
                              "was given up stays lost")  # fmt: skip
             anchors.append((state.at, covered))
             if first_plan:
-                _refuse_unreached_start(pipeline, state)
+                _refuse_unreached_start(pipeline_name, state)
         else:
             covered = chain.end
-            _refuse_truncated(pipeline, state, chain)
+            _refuse_truncated(pipeline_name, state, chain)
         if state.log_start > covered:
             if on_data_loss is OnDataLoss.FAIL and (chain is not None or first_plan or state.at in ended):
-                raise _loss(pipeline, state, covered, chain=chain, first_plan=first_plan)
+                raise _loss(pipeline_name, state, covered, chain=chain, first_plan=first_plan)
             lost.append(Range(state.at, covered, state.log_start))
             notes.append(f"{_place(state.at)}: offsets [{covered}, {state.log_start}) are lost, retention took them")
             covered = state.log_start
@@ -181,13 +181,13 @@ def _end(state: PartitionState, now: datetime) -> tuple[int, str | None]:
     return min(offset, state.last_stable), None
 
 
-def _refuse_changed_topics(pipeline: str, partitions: Sequence[PartitionState], chains: Sequence[Chain]) -> None:
+def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionState], chains: Sequence[Chain]) -> None:
     blocked = [chain for chain in chains if chain.blocked]
     if blocked:
         raise TopicChanged(
             f"a refusal stands: {blocked[0].blocked}",
-            next_step=_acceptance(pipeline, blocked[0]),
-            pipeline=pipeline,
+            next_step=_acceptance(pipeline_name, blocked[0]),
+            pipeline=pipeline_name,
             topic=blocked[0].at.topic,
             partition=blocked[0].at.partition,
         )
@@ -205,9 +205,9 @@ def _refuse_changed_topics(pipeline: str, partitions: Sequence[PartitionState], 
             what = f"partition {chain.at.partition} of topic {chain.at.topic} no longer exists"
         cause = TopicChanged(
             what,
-            next_step=f"nothing was planned; when that was meant: tidemark accept-topic {pipeline} --topic "
+            next_step=f"nothing was planned; when that was meant: tidemark accept-topic {pipeline_name} --topic "
             f"{chain.at.topic} --why TEXT",
-            pipeline=pipeline,
+            pipeline=pipeline_name,
             topic=chain.at.topic,
             partition=chain.at.partition,
             end=chain.end,
@@ -215,15 +215,15 @@ def _refuse_changed_topics(pipeline: str, partitions: Sequence[PartitionState], 
         raise Refused(cause, [Refusal(one.id, what) for one in chains if one.at.topic == chain.at.topic])
 
 
-def _refuse_truncated(pipeline: str, state: PartitionState, chain: Chain) -> None:
+def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -> None:
     if state.log_end >= chain.end:
         return
     what = f"{_place(state.at)} was truncated: it ends at {state.log_end}, the chain at {chain.end}"
     cause = TopicChanged(
         what,
         next_step="nothing was planned; find out what rewrote the log (an unclean leader election, a restored disk), "
-        + _acceptance(pipeline, chain),
-        pipeline=pipeline,
+        + _acceptance(pipeline_name, chain),
+        pipeline=pipeline_name,
         topic=state.at.topic,
         partition=state.at.partition,
         log_end=state.log_end,
@@ -232,14 +232,14 @@ def _refuse_truncated(pipeline: str, state: PartitionState, chain: Chain) -> Non
     raise Refused(cause, [Refusal(chain.id, what, state.log_end)])
 
 
-def _acceptance(pipeline: str, chain: Chain) -> str:
-    where = f"{pipeline} --topic {chain.at.topic}"
+def _acceptance(pipeline_name: str, chain: Chain) -> str:
+    where = f"{pipeline_name} --topic {chain.at.topic}"
     if chain.blocked is not None and chain.blocked_end is None:
         return f"when the new topic is meant to be read from its beginning: tidemark accept-topic {where} --why TEXT"
     return f"then: tidemark accept-truncation {where} --partition {chain.at.partition} --why TEXT"
 
 
-def _refuse_unreached_start(pipeline: str, state: PartitionState) -> None:
+def _refuse_unreached_start(pipeline_name: str, state: PartitionState) -> None:
     """A chain from past the last stable offset would leave out what comes up to there."""
     if state.start_offset <= state.last_stable:
         return
@@ -251,22 +251,24 @@ def _refuse_unreached_start(pipeline: str, state: PartitionState) -> None:
         f"starting_offsets points to offset {state.start_offset} of {_place(state.at)}, past the last stable offset "
         f"{state.last_stable} (it ends at {state.log_end})",
         next_step=f"nothing was planned; {why}",
-        pipeline=pipeline,
+        pipeline=pipeline_name,
         topic=state.at.topic,
         partition=state.at.partition,
     )
 
 
-def _loss(pipeline: str, state: PartitionState, covered: int, *, chain: Chain | None, first_plan: bool) -> DataLost:
+def _loss(
+    pipeline_name: str, state: PartitionState, covered: int, *, chain: Chain | None, first_plan: bool
+) -> DataLost:
     if chain is None:  # there is none yet on which a person could accept it
         remedy = "on_data_loss: record in the pipeline file, for this plan at least"
         remedy += ", or another starting_offsets" if first_plan else ""
     else:
-        remedy = f"tidemark accept-loss {pipeline} --why TEXT, or on_data_loss: record in the pipeline file"
+        remedy = f"tidemark accept-loss {pipeline_name} --why TEXT, or on_data_loss: record in the pipeline file"
     return DataLost(
         f"retention took offsets [{covered}, {state.log_start}) of {_place(state.at)} before they were read",
         next_step=f"nothing was planned; to go on without them: {remedy}; and give the topic a longer retention",
-        pipeline=pipeline,
+        pipeline=pipeline_name,
         topic=state.at.topic,
         partition=state.at.partition,
         lost_start=covered,

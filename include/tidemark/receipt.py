@@ -133,7 +133,7 @@ class Receipt:
 
 
 def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receipt:
-    """Join what the Spark tasks reported (see ``processing/processor.py``) into one receipt with final keys.
+    """Join the reports of the Spark tasks (format: ``processing/processor.py``) into one receipt with final keys.
 
     Parts are numbered in the order of folder, partition and first offset, so the same files get the same keys.
     """

@@ -10,9 +10,11 @@ from tidemark.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Settings:
-    """Where things are: ``pipelines`` the folder of YAML files, ``home`` where relative lake roots start,
-    ``spark_jars`` the folder with the Kafka connector (None: the cluster has it), ``spark_master`` where the command
-    line has Spark work; in Airflow the Spark connection says that."""
+    """``pipelines`` is the folder of YAML files, and relative lake roots start at ``home``.
+
+    ``spark_jars`` is the folder with the Kafka connector (None: the cluster has it). The command line uses
+    ``spark_master``; in Airflow the Spark connection names the master.
+    """
 
     dsn: str | None
     pipelines: Path
@@ -32,7 +34,7 @@ class Settings:
         )
 
     def database(self) -> str:
-        """The DSN of the manifest database, or the error that says how to name one."""
+        """The DSN of the manifest database; ``ConfigurationError`` when TIDEMARK_DB is not set."""
         if not self.dsn:
             raise ConfigurationError(
                 "TIDEMARK_DB is not set",

@@ -1,4 +1,4 @@
-"""What a person may have meant by a word that is not known."""
+"""Which known name a person may have meant by an unknown word."""
 
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
@@ -6,9 +6,9 @@ from difflib import get_close_matches
 
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """``did you mean "cut"?``, or nothing when no allowed word is close."""
-    words = {known.lower(): known for known in allowed}
-    close = get_close_matches(word.lower(), list(words), n=1)
-    return f'did you mean "{words[close[0]]}"?' if close else ""
+    spelling = {name.lower(): name for name in allowed}
+    close = get_close_matches(word.lower(), list(spelling), n=1)
+    return f'did you mean "{spelling[close[0]]}"?' if close else ""
 
 
 def with_nearest(message: str, word: str, allowed: Collection[str], *, listed: bool = False) -> str:

@@ -45,8 +45,8 @@ def _behind(world: ModelWorld) -> tuple[list[int], list[int]]:
     """Manifests of the lake's records that the database does not know, and those whose attempt it does not know."""
     known = {one.id: one.attempt for one in world.database.manifests(NAME)}
     names = [name for key in world.lake.files(f"_manifests/{NAME}/") if (name := RecordName.parse(key))]
-    beyond = sorted({one.manifest for one in names if one.manifest not in known})
-    return beyond, sorted({one.manifest for one in names if one.attempt > known.get(one.manifest, one.attempt)})
+    beyond = sorted({one.manifest_id for one in names if one.manifest_id not in known})
+    return beyond, sorted({one.manifest_id for one in names if one.attempt > known.get(one.manifest_id, one.attempt)})
 
 
 def _must_refuse(world: ModelWorld, actor: Actor) -> None:

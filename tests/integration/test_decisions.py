@@ -35,8 +35,11 @@ def assert_decided(world: World, *decided: tuple[str, str]) -> None:
 
 
 def lost(world: World) -> list[tuple[int, int, int]]:
-    with ManifestDatabase(world.dsn, "test") as database:
-        return [(one.at.partition, one.start, one.end) for one in database.lost_ranges("demo")]
+    with psycopg.connect(world.dsn) as connection:
+        return connection.execute(
+            "SELECT c.partition, r.start_offset, r.end_offset FROM tidemark.manifest_range r "
+            "JOIN tidemark.chain c ON c.id = r.chain_id WHERE r.kind = 'lost' ORDER BY c.partition, r.start_offset"
+        ).fetchall()
 
 
 def test_offsets_that_retention_took_are_given_up_by_a_person_and_stay_visible_as_lost(world: World) -> None:

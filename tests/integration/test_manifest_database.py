@@ -395,7 +395,7 @@ def test_the_ends_of_chains_are_found_by_index_probes_whatever_their_history(sql
     )
     sql.execute("ANALYZE manifest_range")
     explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + QUERIES["chains"]
-    found = sql.execute(explain, {"pipeline": "demo"}).fetchall()[0][0]  # type: ignore[arg-type]
+    found = sql.execute(explain, {"pipeline_name": "demo"}).fetchall()[0][0]  # type: ignore[arg-type]
     nodes = [one for one in flattened(found[0]["Plan"]) if one.get("Relation Name") == "manifest_range"]  # type: ignore[index]
     assert [
         (one["Node Type"].removesuffix("Only Scan").removesuffix("Scan").strip(), one["Actual Rows"]) for one in nodes

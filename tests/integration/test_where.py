@@ -168,7 +168,7 @@ def test_a_chain_of_many_ranges_is_asked_by_its_index(world: World) -> None:
             "SELECT c.id, n, n + 1, 'lost' FROM tidemark.chain c, generate_series(1, 5000) n"
         )
         connection.execute("ANALYZE tidemark.manifest_range")
-        values = {"topic": world.topic, "partition": 0, "offset": 4000, "pipeline": None}
+        values = {"topic": world.topic, "partition": 0, "offset": 4000, "pipeline_name": None}
         plan = connection.execute("EXPLAIN " + QUERIES["ranges_at"], values).fetchall()  # type: ignore[arg-type]
         text = "\n".join(str(row) for row in plan)
         assert "Seq Scan on manifest_range" not in text

@@ -151,7 +151,7 @@ def test_a_variable_that_is_no_connection_is_named_without_its_text(
     monkeypatch.setenv(VARIABLE, text)
     with pytest.raises(ConfigurationError) as caught:
         kafka_connection(pipeline(tmp_path))
-    assert caught.value.what.startswith(f"{VARIABLE} is no Airflow connection: ")
+    assert caught.value.what.startswith(f"{VARIABLE} is not an Airflow connection: ")
     assert "hunter2" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None

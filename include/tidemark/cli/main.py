@@ -173,7 +173,7 @@ def _print_closing(context: Context, planned: PlannedRun, as_json: bool) -> None
 
 
 def _views(context: Context, ids: list[int]) -> list[dict[str, Any]]:
-    return output.manifest_views(context.database, context.name, ids=ids)
+    return output.manifest_views(context.database, context.pipeline_name, ids=ids)
 
 
 def _process(
@@ -217,8 +217,8 @@ def _process(
 def _several(context: Context, errors: list[TidemarkError], of: int) -> TidemarkError:
     return TidemarkError(
         f"{len(errors)} of {of} manifests failed",
-        next_step=f"mend what the messages above say, then: tidemark retry {context.name}",
-        pipeline=context.name,
+        next_step=f"mend what the messages above say, then: tidemark retry {context.pipeline_name}",
+        pipeline=context.pipeline_name,
     )
 
 

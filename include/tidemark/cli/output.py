@@ -114,7 +114,7 @@ def manifest_views(
     return [
         {
             "id": one.id,
-            "pipeline": one.pipeline,
+            "pipeline": one.pipeline_name,
             "run_key": one.run_key,
             "slice": one.slice,
             "state": one.state.value,

@@ -86,46 +86,46 @@ class ManifestDatabase:
 
     # planning
 
-    def lock_planning(self, pipeline: str) -> None:
-        self._rows("lock_planning", pipeline=pipeline)
+    def lock_planning(self, pipeline_name: str) -> None:
+        self._rows("lock_planning", pipeline_name=pipeline_name)
 
-    def find_run(self, pipeline: str, run_key: str) -> Row | None:
-        rows = self._rows("find_run", pipeline=pipeline, run_key=run_key)
+    def find_run(self, pipeline_name: str, run_key: str) -> Row | None:
+        rows = self._rows("find_run", pipeline_name=pipeline_name, run_key=run_key)
         return rows[0] if rows else None
 
-    def remember_pipeline(self, pipeline: str, targets: Mapping[str, str]) -> None:
+    def remember_pipeline(self, pipeline_name: str, targets: Mapping[str, str]) -> None:
         """Note where the output of each sink goes; what is noted already stays."""
-        self._rows("remember_pipeline", pipeline=pipeline, targets=Jsonb(dict(targets)))
+        self._rows("remember_pipeline", pipeline_name=pipeline_name, targets=Jsonb(dict(targets)))
 
-    def targets(self, pipeline: str) -> dict[str, str] | None:
+    def targets(self, pipeline_name: str) -> dict[str, str] | None:
         """Sink name to target; None before the pipeline is first planned."""
-        rows = self._rows("targets", pipeline=pipeline)
+        rows = self._rows("targets", pipeline_name=pipeline_name)
         return rows[0]["targets"] if rows else None
 
-    def has_published(self, pipeline: str, sink: str) -> bool:
+    def has_published(self, pipeline_name: str, sink: str) -> bool:
         """Whether readers see anything of a pipeline in one sink."""
-        return bool(self._rows("has_published", pipeline=pipeline, sink=sink))
+        return bool(self._rows("has_published", pipeline_name=pipeline_name, sink=sink))
 
-    def chains(self, pipeline: str) -> list[Chain]:
+    def chains(self, pipeline_name: str) -> list[Chain]:
         """The chains that go on; retired ones are history."""
         return [
             Chain(
                 row["id"], _place(row), row["incarnation"], row["anchor"], row["end_offset"], row["blocked"],
                 row["blocked_end"],
             )
-            for row in self._rows("chains", pipeline=pipeline)
+            for row in self._rows("chains", pipeline_name=pipeline_name)
         ]  # fmt: skip
 
-    def ended_chains(self, pipeline: str) -> dict[TopicPartition, int]:
+    def ended_chains(self, pipeline_name: str) -> dict[TopicPartition, int]:
         """Where the last chain of each partition stopped that a person has ended."""
-        return {_place(row): row["end_offset"] for row in self._rows("ended_chains", pipeline=pipeline)}
+        return {_place(row): row["end_offset"] for row in self._rows("ended_chains", pipeline_name=pipeline_name)}
 
-    def record_bytes(self, pipeline: str) -> float | None:
-        value = self._rows("record_bytes", pipeline=pipeline)[0]["record_bytes"]
+    def record_bytes(self, pipeline_name: str) -> float | None:
+        value = self._rows("record_bytes", pipeline_name=pipeline_name)[0]["record_bytes"]
         return None if value is None else float(value)
 
-    def insert_chains(self, pipeline: str, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        rows = self._rows("insert_chains", pipeline=pipeline, **_arrays(places))
+    def insert_chains(self, pipeline_name: str, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        rows = self._rows("insert_chains", pipeline_name=pipeline_name, **_arrays(places))
         return {_place(row): row["id"] for row in rows}
 
     def insert_ranges(self, kind: RangeKind, ranges: Sequence[tuple[int, int | None, int, int | None]]) -> None:
@@ -144,13 +144,15 @@ class ManifestDatabase:
         chains, starts, ends = ([one[at] for one in parts] for at in range(3))
         return [row["id"] for row in self._rows("manifests_between", chains=chains, starts=starts, ends=ends)]
 
-    def insert_run(self, pipeline: str, run_key: str, kind: RunKind, **values: object) -> int:
-        row = self._rows("insert_run", pipeline=pipeline, run_key=run_key, kind=kind.value, **values)[0]
+    def insert_run(self, pipeline_name: str, run_key: str, kind: RunKind, **values: object) -> int:
+        row = self._rows("insert_run", pipeline_name=pipeline_name, run_key=run_key, kind=kind.value, **values)[0]
         return int(row["id"])
 
-    def insert_manifests(self, run_id: int, pipeline: str, slices: int, *, first: int = 0) -> list[int]:
+    def insert_manifests(self, run_id: int, pipeline_name: str, slices: int, *, first: int = 0) -> list[int]:
         """New manifests of a run, numbered from ``first``; the run's list names them."""
-        rows = self._rows("insert_manifests", run_id=run_id, pipeline=pipeline, first=first, last=first + slices - 1)
+        rows = self._rows(
+            "insert_manifests", run_id=run_id, pipeline_name=pipeline_name, first=first, last=first + slices - 1
+        )
         ids = [row["id"] for row in sorted(rows, key=lambda row: row["slice"])]
         self._rows("list_manifests_of_run", run_id=run_id, manifests=ids)
         return ids
@@ -165,35 +167,37 @@ class ManifestDatabase:
     def unblock_chains(self, chains: Sequence[int]) -> None:
         self._changed("unblock_chains", chains=list(chains))
 
-    def accept_loss(self, chain: int, start: int, end: int) -> list[int]:
+    def accept_loss(self, chain_id: int, start: int, end: int) -> list[int]:
         """Give offsets up, behind the chain's end or in unpublished ranges; the manifests that lost some."""
-        return [row["id"] for row in self._rows("accept_loss", chain=chain, start=start, end=end)]
+        return [row["id"] for row in self._rows("accept_loss", chain_id=chain_id, start=start, end=end)]
 
-    def lock_undone(self, pipeline: str, also: Sequence[int] = ()) -> None:
+    def lock_undone(self, pipeline_name: str, also: Sequence[int] = ()) -> None:
         """Until the transaction ends, no attempt begins at a manifest that is not done, nor at those of ``also``."""
-        self._rows("lock_undone", pipeline=pipeline, also=list(also))
+        self._rows("lock_undone", pipeline_name=pipeline_name, also=list(also))
 
-    def undone_ranges(self, pipeline: str) -> list[tuple[int, Range, int, int | None]]:
+    def undone_ranges(self, pipeline_name: str) -> list[tuple[int, Range, int, int | None]]:
         """(chain id, range, manifest id, where the chain's life ended if it is retired) of what is not done."""
-        rows = self._rows("undone_ranges", pipeline=pipeline)
+        rows = self._rows("undone_ranges", pipeline_name=pipeline_name)
         return [(row["chain_id"], range_from(row["covered"]), row["manifest_id"], row["life_end"]) for row in rows]
 
-    def outlived(self, manifest: int) -> list[Row]:
+    def outlived(self, manifest_id: int) -> list[Row]:
         """Its ranges that reach above where their life of the partition is known to have ended."""
-        return self._rows("outlived", manifest=manifest)
+        return self._rows("outlived", manifest_id=manifest_id)
 
-    def note_decision(self, pipeline: str, verb: str, decision: Decision) -> None:
+    def note_decision(self, pipeline_name: str, verb: str, decision: Decision) -> None:
         """The history entry of a decision; in the transaction of ``because``, which knows who and why."""
         lines, manifests = list(decision.lines), list(decision.manifests)
-        self._rows("note_decision", pipeline=pipeline, verb=verb, lines=Jsonb(lines), manifests=Jsonb(manifests))
+        self._rows(
+            "note_decision", pipeline_name=pipeline_name, verb=verb, lines=Jsonb(lines), manifests=Jsonb(manifests)
+        )
 
-    def decisions(self, pipeline: str) -> list[Row]:
+    def decisions(self, pipeline_name: str) -> list[Row]:
         """What people decided: at, actor, decision, why, lines, manifests; oldest first."""
-        return self._rows("decisions", pipeline=pipeline)
+        return self._rows("decisions", pipeline_name=pipeline_name)
 
-    def extend_back(self, chain: int, anchor: int) -> None:
+    def extend_back(self, chain_id: int, anchor: int) -> None:
         """Move an anchor back; the hole must be filled in the same transaction."""
-        self._rows("extend_back", chain=chain, anchor=anchor)
+        self._rows("extend_back", chain_id=chain_id, anchor=anchor)
 
     # adopting
 
@@ -201,16 +205,16 @@ class ManifestDatabase:
         """Become the database a lake belongs to; False when this one has manifests of its own."""
         return self._changed("take_identity", id=database) is not None
 
-    def adopt_manifest(self, run_id: int, pipeline: str, manifest: int, number: int) -> None:
-        self._rows("adopt_manifest", run_id=run_id, pipeline=pipeline, manifest=manifest, slice=number)
+    def adopt_manifest(self, run_id: int, pipeline_name: str, manifest_id: int, number: int) -> None:
+        self._rows("adopt_manifest", run_id=run_id, pipeline_name=pipeline_name, manifest_id=manifest_id, slice=number)
 
     def adopt_chains(
-        self, pipeline: str, lives: Sequence[tuple[TopicPartition, int]]
+        self, pipeline_name: str, lives: Sequence[tuple[TopicPartition, int]]
     ) -> dict[tuple[TopicPartition, int], int]:
         """New chains by (place, incarnation); a chain that has a newer life of its partition beside it is retired."""
         values = _arrays([at for at, _ in lives]) | {"incarnations": [incarnation for _, incarnation in lives]}
-        rows = self._rows("adopt_chains", pipeline=pipeline, **values)
-        self._rows("retire_outlived", pipeline=pipeline)
+        rows = self._rows("adopt_chains", pipeline_name=pipeline_name, **values)
+        self._rows("retire_outlived", pipeline_name=pipeline_name)
         return {(_place(row), row["incarnation"]): row["id"] for row in rows}
 
     def keep_manifest_ids_above(self, highest: int) -> None:
@@ -218,108 +222,110 @@ class ManifestDatabase:
 
     def adopt_attempt(self, receipt: Receipt, raw: Row) -> None:
         """An attempt that the lake knows to be published, with its receipt; the manifest is its running one."""
-        values = {"manifest": receipt.manifest_id, "attempt": receipt.attempt}
+        values = {"manifest_id": receipt.manifest_id, "attempt": receipt.attempt}
         self._rows("adopt_attempt", **values, actor=self.actor, receipt=Jsonb(raw))
         self._rows("adopt_number", **values)
 
     # attempts
 
-    def start(self, manifest: int, fingerprint: str) -> int | None:
+    def start(self, manifest_id: int, fingerprint: str) -> int | None:
         """The new attempt's number, or None when the manifest's state forbids it; its lock is held from here on."""
         with self.transaction():
-            rows = self._rows("start", manifest=manifest, fingerprint=fingerprint, actor=self.actor)
+            rows = self._rows("start", manifest_id=manifest_id, fingerprint=fingerprint, actor=self.actor)
             if not rows:
                 return None
             attempt = int(rows[0]["attempt"])
-            self._rows("fence_lower_attempts", manifest=manifest, attempt=attempt)
-            self._rows("lock_attempt", manifest=manifest, attempt=attempt)
+            self._rows("fence_lower_attempts", manifest_id=manifest_id, attempt=attempt)
+            self._rows("lock_attempt", manifest_id=manifest_id, attempt=attempt)
             return attempt
 
-    def newest_attempt(self, manifest: int) -> int:
-        rows = self._rows("newest_attempt", manifest=manifest)
+    def newest_attempt(self, manifest_id: int) -> int:
+        rows = self._rows("newest_attempt", manifest_id=manifest_id)
         if not rows:
             raise NotFound(
-                "there is no such manifest", next_step="list them with: tidemark manifests", manifest=manifest
+                "there is no such manifest", next_step="list them with: tidemark manifests", manifest=manifest_id
             )
         return int(rows[0]["attempt"])
 
     def store_receipt(self, receipt: Receipt, raw: Row) -> bool:
         """False: a newer attempt has taken over, or other records are at its offsets now (``outlived``)."""
-        values = {"manifest": receipt.manifest_id, "attempt": receipt.attempt, "receipt": Jsonb(raw)}
+        values = {"manifest_id": receipt.manifest_id, "attempt": receipt.attempt, "receipt": Jsonb(raw)}
         return self._changed("store_receipt", **values) is not None
 
-    def receipts_below(self, manifest: int, attempt: int) -> list[tuple[Receipt, str]]:
+    def receipts_below(self, manifest_id: int, attempt: int) -> list[tuple[Receipt, str]]:
         """(receipt, fingerprint) of lower attempts, newest first."""
-        rows = self._rows("receipts_below", manifest=manifest, attempt=attempt)
+        rows = self._rows("receipts_below", manifest_id=manifest_id, attempt=attempt)
         return [(Receipt.from_raw(row["receipt"]), row["fingerprint"]) for row in rows]
 
-    def receipt(self, manifest: int, attempt: int) -> Receipt | None:
-        rows = self._rows("receipt", manifest=manifest, attempt=attempt)
+    def receipt(self, manifest_id: int, attempt: int) -> Receipt | None:
+        rows = self._rows("receipt", manifest_id=manifest_id, attempt=attempt)
         return Receipt.from_raw(rows[0]["receipt"]) if rows and rows[0]["receipt"] else None
 
-    def publish(self, manifest: int, newest: int, sink: str, attempt: int, digest: str, counts: Row) -> bool:
+    def publish(self, manifest_id: int, newest: int, sink: str, attempt: int, digest: str, counts: Row) -> bool:
         """Name ``attempt`` as what readers see; False when ``newest`` is not the newest attempt any more."""
-        values = {"manifest": manifest, "newest": newest, "sink": sink, "attempt": attempt, "digest": digest}
+        values = {"manifest_id": manifest_id, "newest": newest, "sink": sink, "attempt": attempt, "digest": digest}
         return self._changed("publish", **values, counts=Jsonb(counts)) is not None
 
-    def finish(self, manifest: int, attempt: int, sinks: Sequence[str]) -> bool:
-        return self._changed("finish", manifest=manifest, attempt=attempt, sinks=list(sinks)) is not None
+    def finish(self, manifest_id: int, attempt: int, sinks: Sequence[str]) -> bool:
+        return self._changed("finish", manifest_id=manifest_id, attempt=attempt, sinks=list(sinks)) is not None
 
-    def end_attempt(self, manifest: int, attempt: int, state: AttemptState, error: str | None = None) -> bool:
-        values = {"manifest": manifest, "attempt": attempt, "state": state.value, "error": error}
+    def end_attempt(self, manifest_id: int, attempt: int, state: AttemptState, error: str | None = None) -> bool:
+        values = {"manifest_id": manifest_id, "attempt": attempt, "state": state.value, "error": error}
         return self._changed("end_attempt", **values) is not None
 
-    def fail(self, manifest: int, attempt: int, reason: str) -> bool:
-        return self._changed("fail", manifest=manifest, attempt=attempt, reason=reason) is not None
+    def fail(self, manifest_id: int, attempt: int, reason: str) -> bool:
+        return self._changed("fail", manifest_id=manifest_id, attempt=attempt, reason=reason) is not None
 
-    def block(self, manifest: int, attempt: int, reason: str) -> bool:
-        return self._changed("block", manifest=manifest, attempt=attempt, reason=reason) is not None
+    def block(self, manifest_id: int, attempt: int, reason: str) -> bool:
+        return self._changed("block", manifest_id=manifest_id, attempt=attempt, reason=reason) is not None
 
-    def release(self, manifest: int, attempt: int) -> None:
+    def release(self, manifest_id: int, attempt: int) -> None:
         """Give back the attempt's session lock: from here on it is not alive."""
-        self._rows("unlock_attempt", manifest=manifest, attempt=attempt)
+        self._rows("unlock_attempt", manifest_id=manifest_id, attempt=attempt)
 
-    def attempt_lock(self, manifest: int, attempt: int) -> int:
+    def attempt_lock(self, manifest_id: int, attempt: int) -> int:
         """The number of the advisory lock that an attempt holds while its process lives."""
-        return int(self._rows("attempt_lock", manifest=manifest, attempt=attempt)[0]["number"])
+        return int(self._rows("attempt_lock", manifest_id=manifest_id, attempt=attempt)[0]["number"])
 
     def user(self) -> str:
         """As whom this connection acts in PostgreSQL."""
         return str(self._rows("current_user")[0]["name"])
 
-    def unblock(self, manifest: int) -> bool:
-        return self._changed("unblock", manifest=manifest) is not None
+    def unblock(self, manifest_id: int) -> bool:
+        return self._changed("unblock", manifest_id=manifest_id) is not None
 
     # looking
 
     def manifests(
         self,
-        pipeline: str | None = None,
+        pipeline_name: str | None = None,
         states: Sequence[ManifestState] | None = None,
         ids: Sequence[int] | None = None,
     ) -> list[Manifest]:
         chosen = None if states is None else [one.value for one in states]
-        rows = self._rows("manifests", pipeline=pipeline, states=chosen, ids=None if ids is None else list(ids))
+        rows = self._rows(
+            "manifests", pipeline_name=pipeline_name, states=chosen, ids=None if ids is None else list(ids)
+        )
         return [_manifest(row) for row in rows]
 
-    def manifest(self, manifest: int) -> Manifest:
-        found = self.manifests(ids=[manifest])
+    def manifest(self, manifest_id: int) -> Manifest:
+        found = self.manifests(ids=[manifest_id])
         if not found:
             raise NotFound(
-                "there is no such manifest", next_step="list them with: tidemark manifests", manifest=manifest
+                "there is no such manifest", next_step="list them with: tidemark manifests", manifest=manifest_id
             )
         return found[0]
 
-    def incarnations(self, manifest: int) -> list[tuple[str, int, int]]:
+    def incarnations(self, manifest_id: int) -> list[tuple[str, int, int]]:
         """(topic, partition, incarnation) of each range of a manifest."""
-        rows = self._rows("incarnations", manifest=manifest)
+        rows = self._rows("incarnations", manifest_id=manifest_id)
         return [(row["topic"], row["partition"], row["incarnation"]) for row in rows]
 
     def published_objects(
-        self, pipeline: str | None = None, ids: Sequence[int] | None = None
+        self, pipeline_name: str | None = None, ids: Sequence[int] | None = None
     ) -> list[tuple[int, str, PublishedObject]]:
         """(manifest id, lake root, object) of everything readers may count, by manifest and path."""
-        rows = self._rows("published_objects", pipeline=pipeline, ids=None if ids is None else list(ids))
+        rows = self._rows("published_objects", pipeline_name=pipeline_name, ids=None if ids is None else list(ids))
         return [(row["manifest_id"], row["root"], object_from(row["object"])) for row in rows]
 
     def attempts_forgotten(self, newest: Mapping[int, int]) -> list[tuple[int, int]]:
@@ -336,29 +342,25 @@ class ManifestDatabase:
         """Those of the ids that this database has no manifest of: one restored from an older copy forgot them."""
         return [row["id"] for row in self._rows("unknown_manifests", manifests=list(manifests))]
 
-    def attempts(self, manifest: int) -> list[Row]:
-        return self._rows("attempts", manifest=manifest)
+    def attempts(self, manifest_id: int) -> list[Row]:
+        return self._rows("attempts", manifest_id=manifest_id)
 
-    def events(self, manifest: int) -> list[Row]:
-        return self._rows("events", manifest=manifest)
+    def events(self, manifest_id: int) -> list[Row]:
+        return self._rows("events", manifest_id=manifest_id)
 
-    def ranges_at(self, topic: str, partition: int, offset: int, pipeline: str | None = None) -> list[Row]:
+    def ranges_at(self, topic: str, partition: int, offset: int, pipeline_name: str | None = None) -> list[Row]:
         """The range of each chain that holds an offset, ``kind`` None where none does; retired chains too."""
-        return self._rows("ranges_at", topic=topic, partition=partition, offset=offset, pipeline=pipeline)
+        return self._rows("ranges_at", topic=topic, partition=partition, offset=offset, pipeline_name=pipeline_name)
 
-    def topics(self, pipeline: str | None = None) -> list[str]:
+    def topics(self, pipeline_name: str | None = None) -> list[str]:
         """The topics that any chain is of."""
-        return [row["topic"] for row in self._rows("topics", pipeline=pipeline)]
+        return [row["topic"] for row in self._rows("topics", pipeline_name=pipeline_name)]
 
-    def lost_ranges(self, pipeline: str) -> list[Range]:
-        rows = self._rows("lost_ranges", pipeline=pipeline)
-        return [Range(_place(row), row["start_offset"], row["end_offset"]) for row in rows]
+    def highest_manifest(self, pipeline_name: str | None = None) -> int:
+        return int(self._rows("highest_manifest", pipeline_name=pipeline_name)[0]["id"])
 
-    def highest_manifest(self, pipeline: str | None = None) -> int:
-        return int(self._rows("highest_manifest", pipeline=pipeline)[0]["id"])
-
-    def broken_chains(self, pipeline: str) -> list[Row]:
-        return self._rows("broken_chains", pipeline=pipeline)
+    def broken_chains(self, pipeline_name: str) -> list[Row]:
+        return self._rows("broken_chains", pipeline_name=pipeline_name)
 
 
 def _place(row: Row) -> TopicPartition:
@@ -372,17 +374,16 @@ def _arrays(places: Sequence[TopicPartition]) -> dict[str, Any]:
 
 
 def _manifest(row: Row) -> Manifest:
+    columns = dict(row)
     return Manifest(
-        **{
-            **row,
-            "state": ManifestState(row["state"]),
-            "ranges": tuple(range_from(one) for one in row["ranges"]),
-            "publications": tuple(
-                Publication(
-                    one["sink"], one["attempt"], one["digest"], Counts(**one["counts"]),
-                    datetime.fromisoformat(one["published_at"]),
-                )
-                for one in row["publications"]
-            ),
-        }
-    )  # fmt: skip
+        pipeline_name=columns.pop("pipeline"),
+        state=ManifestState(columns.pop("state")),
+        ranges=tuple(range_from(raw) for raw in columns.pop("ranges")),
+        publications=tuple(_publication(raw) for raw in columns.pop("publications")),
+        **columns,
+    )
+
+
+def _publication(raw: Row) -> Publication:
+    published_at = datetime.fromisoformat(raw["published_at"])
+    return Publication(raw["sink"], raw["attempt"], raw["digest"], Counts(**raw["counts"]), published_at)

@@ -36,7 +36,7 @@ def process(context: Context, manifest_id: int, stage: Stage, *, replay: bool = 
     if manifest.retired:
         _refuse_done_before(manifest)
         replay = False
-    refuse_moved(context.name, context.database, context.sinks)
+    refuse_moved(context.pipeline_name, context.database, context.sinks)
     return _Attempt(context, manifest, stage, replay=replay).run()
 
 
@@ -46,8 +46,8 @@ def start(context: Context, manifest: Manifest) -> int:
     if attempt is None:
         raise IllegalTransition(
             f"the manifest is blocked: {manifest.reason}",
-            next_step=f"when the cause is understood: tidemark retry {manifest.pipeline} --manifest {manifest.id}",
-            pipeline=manifest.pipeline,
+            next_step=f"when the cause is understood: tidemark retry {manifest.pipeline_name} --manifest {manifest.id}",
+            pipeline=manifest.pipeline_name,
             manifest=manifest.id,
         )
     return attempt
@@ -75,7 +75,7 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
             for settings in pipeline.sinks
             if settings.name in chosen
         ),
-        record_bytes=context.database.record_bytes(context.name),
+        record_bytes=context.database.record_bytes(context.pipeline_name),
         nul_allowed=all(settings.stores_nul for settings in pipeline.sinks),
     )
 
@@ -99,7 +99,7 @@ def _refuse_done_before(manifest: Manifest) -> None:
         raise TopicChanged(
             "the manifest was planned on a chain that has ended, since its topic was recreated or its log was cut",
             next_step="what is published of it stays; it cannot be done again",
-            pipeline=manifest.pipeline,
+            pipeline=manifest.pipeline_name,
             manifest=manifest.id,
         )
 
@@ -112,7 +112,7 @@ def refuse_shrunk(manifest: Manifest, receipt: Receipt) -> None:
         raise Blocked(
             f"the replay read {now:,} records where {before:,} are published: compaction or retention took some",
             next_step="what is published stays as it is; restore the topic to replay this manifest",
-            pipeline=manifest.pipeline,
+            pipeline=manifest.pipeline_name,
             manifest=manifest.id,
         )
 
@@ -135,7 +135,7 @@ class _Attempt:
         database = self.context.database
         for sink in self.context.sinks:
             with self._on_its_own(sink):
-                check_for_attempt(self.context.name, database, sink, self.manifest.id)
+                check_for_attempt(self.context.pipeline_name, database, sink, self.manifest.id)
         self._able(self.context.sinks)
         self.number = start(self.context, self.manifest)
         try:
@@ -168,7 +168,7 @@ class _Attempt:
         wanted = self._sinks_to_do()
         if not wanted:
             return self.publisher.recovered(manifest, self.number)
-        refuse_outlived(context.name, context.database, manifest.id)
+        refuse_outlived(context.pipeline_name, context.database, manifest.id)
         context.source.check(manifest.id, manifest.ranges, before_reading=True)
         decode = context.pipeline.decode.order()
         for sink in self._able(wanted):

@@ -44,9 +44,9 @@ class Lag:
 
 def close(context: Context, run_key: str) -> Closing:
     """Pass when every manifest of the run and of ``covered_by`` is published, or name those that are not."""
-    run = context.database.find_run(context.name, run_key)
+    run = context.database.find_run(context.pipeline_name, run_key)
     if run is None:
-        raise NotFound(f"there is no run {run_key}", next_step="plan it first", pipeline=context.name)
+        raise NotFound(f"there is no run {run_key}", next_step="plan it first", pipeline=context.pipeline_name)
     manifests = require_done(context, [*run["manifests"], *run["covered_by"]])
     Publisher(context).sweep()
     receipts = [context.database.receipt(one.id, one.publications[0].attempt) for one in manifests]
@@ -60,8 +60,8 @@ def lag(context: Context) -> list[Lag]:
     places, missing = context.source.partitions(context.pipeline.source.topics)
     if missing:
         raise context.source.missing_topic(missing[0])
-    ends = {chain.at: chain.end for chain in context.database.chains(context.name)}
-    waiting = context.database.manifests(context.name, UNDONE)
+    ends = {chain.at: chain.end for chain in context.database.chains(context.pipeline_name)}
+    waiting = context.database.manifests(context.pipeline_name, UNDONE)
     unpublished: dict[TopicPartition, int] = {}
     for one in (each for manifest in waiting for each in manifest.ranges):
         unpublished[one.at] = unpublished.get(one.at, 0) + one.span
@@ -85,7 +85,7 @@ def require_done(context: Context, ids: Sequence[int]) -> list[Manifest]:
         raise WorkFailed(
             f"{len(missing)} of {len(manifests)} manifests are not published: "
             + ", ".join(f"{one.id} ({one.state})" for one in missing[:10]),
-            next_step=f"tidemark retry {context.name}",
-            pipeline=context.name,
+            next_step=f"tidemark retry {context.pipeline_name}",
+            pipeline=context.pipeline_name,
         )
     return manifests

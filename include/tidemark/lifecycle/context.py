@@ -23,8 +23,7 @@ class Context:
     sinks: tuple[Sink, ...]
 
     @property
-    def name(self) -> str:
-        """The pipeline's name."""
+    def pipeline_name(self) -> str:
         return self.pipeline.name
 
     def unpublished_sinks(self, manifest: Manifest) -> list[Sink]:

@@ -104,19 +104,21 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
 def _chains(context: Context) -> list[Chain]:
     """The chains of the topics the pipeline file names; one that it names no longer just rests."""
     return [
-        chain for chain in context.database.chains(context.name) if chain.at.topic in context.pipeline.source.topics
+        chain
+        for chain in context.database.chains(context.pipeline_name)
+        if chain.at.topic in context.pipeline.source.topics
     ]
 
 
 def _known(context: Context, tick: Tick) -> PlannedRun | None:
-    row = context.database.find_run(context.name, tick.run_key)
+    row = context.database.find_run(context.pipeline_name, tick.run_key)
     if row is None:
         return None
     if tick.cut_at is not None and row["cut_at"] != tick.cut_at:
         raise CutConflict(
             f"run {tick.run_key} was planned up to {row['cut_at']}, now {tick.cut_at} is asked for",
             next_step="a run's cut never changes; use another run key",
-            pipeline=context.name,
+            pipeline=context.pipeline_name,
         )
     return PlannedRun(
         tick.run_key, tuple(row["manifests"]), tuple(row["covered_by"]), row["reached"], tuple(row["notes"]), True
@@ -201,7 +203,7 @@ def _refuse_compacted(context: Context, topics: Sequence[str]) -> None:
         raise PlanRefused(
             f"topic {compacted[0]} is compacted: records vanish from it between a run and its replay",
             next_step=f"if that is meant, write gaps: compacted under source.{context.pipeline.source.kind}",
-            pipeline=context.name,
+            pipeline=context.pipeline_name,
             topic=compacted[0],
         )
 
@@ -209,7 +211,7 @@ def _refuse_compacted(context: Context, topics: Sequence[str]) -> None:
 def limits(context: Context) -> Limits:
     """How much one slice may hold, by the record size measured on earlier manifests."""
     wanted = context.pipeline.source.slice
-    measured = context.database.record_bytes(context.name)
+    measured = context.database.record_bytes(context.pipeline_name)
     return Limits(wanted.max_records, wanted.max_bytes, wanted.max_slices, measured)
 
 

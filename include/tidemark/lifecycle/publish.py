@@ -49,7 +49,7 @@ class Publisher:
     """Publishing for one pipeline: the only place that tells readers something new, or takes something away."""
 
     def __init__(self, context: Context) -> None:
-        self.pipeline = context.name
+        self.pipeline_name = context.pipeline_name
         self.database = context.database
         self.sinks = context.sinks
         self._database_id = context.database.id()
@@ -68,7 +68,7 @@ class Publisher:
         failures = list(failed.values())
         attempt = receipt.attempt
         if not self.database.store_receipt(receipt, asdict(receipt)):
-            refuse_outlived(self.pipeline, self.database, manifest.id)
+            refuse_outlived(self.pipeline_name, self.database, manifest.id)
             raise self.overtaken(manifest.id, attempt)
         self._discard_unpublished(manifest, attempt, sinks)
         failpoint("publish.receipt")
@@ -101,16 +101,16 @@ class Publisher:
         attempt = receipt.attempt
         same = self._published_alike(sink, manifest, receipt)
         if same:
-            ending = AttemptState.PUBLISHED if moved else AttemptState.UNCHANGED
-            self._mark(manifest, sink, same, attempt, ending=ending if last else None)
+            state = AttemptState.PUBLISHED if moved else AttemptState.UNCHANGED
+            self._mark(manifest, sink, same, attempt, state=state if last else None)
         else:
-            ending = AttemptState.PUBLISHED
+            state = AttemptState.PUBLISHED
             sink.put(
                 receipt,
                 manifest.ranges,
                 self._database_id,
                 lambda: self._fence(manifest.id, attempt),
-                lambda: self._mark(manifest, sink, receipt, attempt, ending=ending if last else None),
+                lambda: self._mark(manifest, sink, receipt, attempt, state=state if last else None),
             )
         failpoint("publish.marked")
         return same is None
@@ -124,33 +124,35 @@ class Publisher:
         return before if sink.alike(before, receipt) else None
 
     def _mark(
-        self, manifest: Manifest, sink: Sink, visible: Receipt, attempt: int, *, ending: AttemptState | None
+        self, manifest: Manifest, sink: Sink, visible: Receipt, attempt: int, *, state: AttemptState | None
     ) -> None:
         """Step 4: guarded by the attempt that says so; ``visible`` is the receipt readers see from here on."""
         with self.database.transaction():
             counts, digest = asdict(sink.counts(visible, manifest.ranges)), visible.digest(sink.name)
             if not self.database.publish(manifest.id, attempt, sink.name, visible.attempt, digest, counts):
                 raise self.overtaken(manifest.id, attempt)
-            if ending is not None:
-                self._finish(manifest.id, attempt, ending)
+            if state is not None:
+                self._finish(manifest.id, attempt, state)
 
-    def _finish(self, manifest: int, attempt: int, ending: AttemptState) -> None:
-        if not self.database.finish(manifest, attempt, [sink.name for sink in self.sinks]):
-            raise self.overtaken(manifest, attempt)
-        self.database.end_attempt(manifest, attempt, ending)
+    def _finish(self, manifest_id: int, attempt: int, state: AttemptState) -> None:
+        if not self.database.finish(manifest_id, attempt, [sink.name for sink in self.sinks]):
+            raise self.overtaken(manifest_id, attempt)
+        self.database.end_attempt(manifest_id, attempt, state)
 
-    def clean(self, manifest: int, attempt: int, sinks: Sequence[Sink]) -> None:
+    def clean(self, manifest_id: int, attempt: int, sinks: Sequence[Sink]) -> None:
         """Step 5: everything of attempts up to this one but the published one's objects and record."""
-        now = self.database.manifest(manifest)
-        own = self.database.receipt(manifest, attempt)
-        receipts = [receipt for receipt, _ in self.database.receipts_below(manifest, attempt)] + ([own] if own else [])
+        now = self.database.manifest(manifest_id)
+        own = self.database.receipt(manifest_id, attempt)
+        receipts = [receipt for receipt, _ in self.database.receipts_below(manifest_id, attempt)] + (
+            [own] if own else []
+        )
         for sink in sinks:
             published = now.published(sink.name)
             for receipt in receipts:
                 if published is None or receipt.attempt != published.attempt:
                     sink.discard(receipt)
             for number in range(1, attempt + 1):
-                sink.clear_staging(manifest, number)
+                sink.clear_staging(manifest_id, number)
 
     def sweep(self, *, dry_run: bool = False) -> list[int]:
         """Finish the clean-up of done manifests whose attempt died during it; returns their ids, also of a dry run.
@@ -165,7 +167,7 @@ class Publisher:
                     continue
                 staged = sink.staged_manifests()
                 forgotten = self.database.unknown_manifests(staged)  # asked second: newer ones are known
-                found = self.database.manifests(self.pipeline, [ManifestState.DONE], staged) if staged else []
+                found = self.database.manifests(self.pipeline_name, [ManifestState.DONE], staged) if staged else []
                 left = [one for one in found if not one.alive]
                 if not dry_run:
                     self._sweep(sink, forgotten, left)
@@ -182,28 +184,28 @@ class Publisher:
         if not sink.way.takes_back:
             self._catch_up(sink)
 
-    def _clear_unknown(self, sink: Sink, manifest: int) -> None:
+    def _clear_unknown(self, sink: Sink, manifest_id: int) -> None:
         """Remove staging of attempts that this database never gave out: one restored from a copy forgot them."""
-        staged = sink.staged_attempts(manifest)  # asked first: what starts meanwhile has a number given out by then
-        newest = self.database.newest_attempt(manifest)
+        staged = sink.staged_attempts(manifest_id)  # asked first: what starts meanwhile has a number given out by then
+        newest = self.database.newest_attempt(manifest_id)
         for number in staged:
             if number > newest:
-                sink.clear_staging(manifest, number)
+                sink.clear_staging(manifest_id, number)
 
     def _catch_up(self, sink: Sink) -> None:
         """A replay whose rows are merged and that died before the mark cannot be undone, so its mark is set."""
-        newest = {name.manifest: name.attempt for name in sink.newest_records().values()}
+        newest = {name.manifest_id: name.attempt for name in sink.newest_records().values()}
         behind = self.database.publications_behind(sink.name, newest)
-        for one in self.database.manifests(self.pipeline, [ManifestState.DONE], behind) if behind else []:
+        for one in self.database.manifests(self.pipeline_name, [ManifestState.DONE], behind) if behind else []:
             receipt = self.database.receipt(one.id, newest[one.id])
             if receipt is not None and not one.alive and sink.holds(receipt):
-                self._mark(one, sink, receipt, one.attempt, ending=None)
+                self._mark(one, sink, receipt, one.attempt, state=None)
 
     def recover(self, manifest: Manifest, attempt: int, sink: Sink, receipt: Receipt) -> bool:
         """Whether an earlier attempt put all its output into a sink and died before the mark; then the mark is set."""
         found = is_put(manifest, sink, receipt)
         if found:
-            self._mark(manifest, sink, receipt, attempt, ending=None)
+            self._mark(manifest, sink, receipt, attempt, state=None)
         return found
 
     def recovered(self, manifest: Manifest, attempt: int) -> Outcome:
@@ -214,9 +216,9 @@ class Publisher:
         now = self.database.manifest(manifest.id)
         return Outcome(manifest.id, now.published_attempt or 0, Ending.RECOVERED, published_counts(now))
 
-    def _fence(self, manifest: int, attempt: int) -> None:
-        if self.database.newest_attempt(manifest) != attempt:
-            raise self.overtaken(manifest, attempt)
+    def _fence(self, manifest_id: int, attempt: int) -> None:
+        if self.database.newest_attempt(manifest_id) != attempt:
+            raise self.overtaken(manifest_id, attempt)
 
     def overtaken(self, manifest_id: int, attempt: int) -> Fenced:
         """The error of an attempt that is not the newest any more."""
@@ -226,7 +228,7 @@ class Publisher:
             f"attempt {attempt} is fenced: attempt {self.database.newest_attempt(manifest_id)} is the newest",
             superseded=any(row["state"] in ended_well for row in newer),
             next_step="nothing to do here: the newer attempt does the work",
-            pipeline=self.pipeline,
+            pipeline=self.pipeline_name,
             manifest=manifest_id,
         )
 

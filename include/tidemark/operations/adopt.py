@@ -25,7 +25,7 @@ from tidemark.sinks.base import Sink
 class _Record:
     """What the sinks' records say of one manifest; sinks may have been published by different attempts."""
 
-    manifest: int
+    manifest_id: int
     ranges: tuple[Range, ...]
     receipts: dict[str, Receipt]  # by sink
 
@@ -48,14 +48,14 @@ class _Record:
 def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
     """Bring the database up to what the lake's records say; raises ``LakeConflict`` where both cannot be true, and
     ``IllegalTransition`` while an attempt is at work on what is not done, or on what would be adopted."""
-    database, pipeline = context.database, context.name
+    database, pipeline = context.database, context.pipeline_name
     records = _records(context)
-    ids = [record.manifest for record in records]
+    ids = [record.manifest_id for record in records]
     with deciding(context, why, ids):
         known = {one.id: one for one in database.manifests(ids=ids)}
-        unknown = [record for record in records if not _is_known(context, record, known.get(record.manifest))]
-        adopted = tuple(one.manifest for one in unknown)
-        lines = [f"manifest {one.manifest} attempt {one.attempt}: {one.objects} objects" for one in unknown]
+        unknown = [record for record in records if not _is_known(context, record, known.get(record.manifest_id))]
+        adopted = tuple(one.manifest_id for one in unknown)
+        lines = [f"manifest {one.manifest_id} attempt {one.attempt}: {one.objects} objects" for one in unknown]
         refuse_at_work([*at_work(context), *(known[one] for one in adopted if one in known)])
         _refuse_changed(context, unknown)
         if dry_run:
@@ -69,11 +69,11 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
             pipeline, run_key, RunKind.MANUAL, cut_at=None, reached=False, covered_by=[], notes=[why]
         )
         for slice_number, record in enumerate(unknown):
-            if record.manifest not in known:
-                database.adopt_manifest(run, pipeline, record.manifest, slice_number)
+            if record.manifest_id not in known:
+                database.adopt_manifest(run, pipeline, record.manifest_id, slice_number)
         names = [name for sink in context.sinks for name in sink.records(own=False)]
-        database.keep_manifest_ids_above(max(one.manifest for one in names))
-        holes = _insert_ranges(context, run, [one for one in unknown if one.manifest not in known], len(unknown))
+        database.keep_manifest_ids_above(max(one.manifest_id for one in names))
+        holes = _insert_ranges(context, run, [one for one in unknown if one.manifest_id not in known], len(unknown))
         for record in unknown:
             _publish(context, record)
         lines += [f"{one.at.topic}-{one.at.partition}: offsets [{one.start}, {one.end}) are planned anew"
@@ -100,7 +100,7 @@ def _records(context: Context) -> list[_Record]:
                 raise LakeConflict(
                     f"the sinks' records of manifest {manifest} cover different offsets",
                     next_step="one of the targets was restored from another copy; mend that first",
-                    pipeline=context.name,
+                    pipeline=context.pipeline_name,
                     sink=sink.name,
                 )
             record.receipts[sink.name] = receipt
@@ -110,7 +110,7 @@ def _records(context: Context) -> list[_Record]:
 def _read(sink: Sink, name: RecordName, content: dict[str, Any]) -> tuple[Receipt, tuple[Range, ...]]:
     try:
         objects = [{**one, "sink": sink.name, "staged": ""} for one in content["objects"]]
-        raw = {"manifest_id": name.manifest, "attempt": name.attempt, "sinks": [sink.name], "objects": objects}
+        raw = {"manifest_id": name.manifest_id, "attempt": name.attempt, "sinks": [sink.name], "objects": objects}
         receipt = Receipt.from_raw({**raw, "partitions": content["partitions"], "hours": content["hours"]})
         return receipt, tuple(range_from(one) for one in content["ranges"])
     except MALFORMED as damaged:
@@ -118,29 +118,29 @@ def _read(sink: Sink, name: RecordName, content: dict[str, Any]) -> tuple[Receip
             f"{name} cannot be read as a record: it is damaged, or of another version",
             next_step="bring it back from a copy of the target; without one, move it and the output it is about away, "
             "and its offsets are planned anew",
-            pipeline=sink.pipeline,
+            pipeline=sink.pipeline_name,
             sink=sink.name,
-            manifest=name.manifest,
+            manifest=name.manifest_id,
         ) from damaged
 
 
 def _is_known(context: Context, record: _Record, manifest: Manifest | None) -> bool:
     if manifest is None:
         return False
-    if manifest.pipeline != context.name:
+    if manifest.pipeline_name != context.pipeline_name:
         raise LakeConflict(
-            f"manifest {record.manifest} is in this database one of pipeline {manifest.pipeline}, which was planned "
-            "after a restore and before this pipeline was adopted: its id was given out twice",
-            next_step=f"restore the copy again, move what manifest {record.manifest} of {manifest.pipeline} has "
-            "written since, and its record, out of its target, and adopt every pipeline before any is planned",
-            pipeline=context.name,
-            manifest=record.manifest,
+            f"manifest {record.manifest_id} belongs to pipeline {manifest.pipeline_name} in this database: it was "
+            "planned after a restore and before this pipeline was adopted, so its id was given out twice",
+            next_step=f"restore the copy again, move the output and the record of manifest {record.manifest_id} of "
+            f"{manifest.pipeline_name} out of its target, and adopt every pipeline before you plan any of them",
+            pipeline=context.pipeline_name,
+            manifest=record.manifest_id,
         )
     if manifest.ranges != record.ranges:
         raise LakeConflict(
-            f"manifest {record.manifest} covers other offsets in the lake than in this database",
+            f"manifest {record.manifest_id} covers other offsets in the lake than in this database",
             next_step="the database went on after it was restored; restore a copy from before that, then adopt",
-            pipeline=context.name,
+            pipeline=context.pipeline_name,
         )
     published = {one.sink: one.attempt for one in manifest.publications}
     return all(published.get(sink, 0) >= receipt.attempt for sink, receipt in record.receipts.items())
@@ -153,12 +153,12 @@ def _refuse_changed(context: Context, unknown: Sequence[_Record]) -> None:
             receipt = record.receipts.get(sink.name)
             if receipt is None:
                 continue
-            if sink.recorded_attempt(record.manifest) != receipt.attempt or not sink.has_objects(receipt):
+            if sink.recorded_attempt(record.manifest_id) != receipt.attempt or not sink.has_objects(receipt):
                 raise Unavailable(
                     f"{sink.target} changed while its records were read",
-                    next_step=f"nothing was adopted; again: tidemark adopt {sink.pipeline} --why TEXT",
-                    pipeline=sink.pipeline,
-                    manifest=record.manifest,
+                    next_step=f"nothing was adopted; again: tidemark adopt {sink.pipeline_name} --why TEXT",
+                    pipeline=sink.pipeline_name,
+                    manifest=record.manifest_id,
                     sink=sink.name,
                 )
 
@@ -177,11 +177,11 @@ Life = tuple[TopicPartition, int]  # a partition and its incarnation
 
 def _insert_ranges(context: Context, run: int, records: Sequence[_Record], slice_number: int) -> list[Range]:
     """Chain the records' ranges, with a planned manifest for the holes between them; returns the holes."""
-    database, pipeline = context.database, context.name
+    database, pipeline = context.database, context.pipeline_name
     by_life: dict[Life, list[tuple[Range, int]]] = {}
     for record in records:
         for one in record.ranges:
-            by_life.setdefault((one.at, one.incarnation), []).append((one, record.manifest))
+            by_life.setdefault((one.at, one.incarnation), []).append((one, record.manifest_id))
     chains = {(chain.at, chain.incarnation): chain for chain in database.chains(pipeline)}
     ids = {life: chain.id for life, chain in chains.items()}
     ids |= database.adopt_chains(pipeline, [life for life in sorted(by_life) if life not in ids])
@@ -213,7 +213,7 @@ def _holes(context: Context, chain_id: int, chain: Chain | None, found: Sequence
             raise LakeConflict(
                 f"the records of {one.at.topic}-{one.at.partition} cover [{one.start}, {min(end, one.end)}) twice",
                 next_step="the database went on after it was restored; restore a copy from before that, then adopt",
-                pipeline=context.name,
+                pipeline=context.pipeline_name,
             )
         if one.start > end:
             holes.append(Range(one.at, end, one.start, one.incarnation))
@@ -237,15 +237,15 @@ def _one_a_partition(holes: Sequence[Range]) -> list[list[Range]]:
 def _publish(context: Context, record: _Record) -> None:
     """Enter the attempts and what each sink shows; done when every sink of the pipeline has a record."""
     database = context.database
-    database.unblock(record.manifest)
+    database.unblock(record.manifest_id)
     for receipt in record.by_attempt():
-        whole = receipt.joined(database.receipt(record.manifest, receipt.attempt))
+        whole = receipt.joined(database.receipt(record.manifest_id, receipt.attempt))
         database.adopt_attempt(whole, asdict(whole))
-    newest = database.newest_attempt(record.manifest)
+    newest = database.newest_attempt(record.manifest_id)
     for sink in context.sinks:
         if sink.name in record.receipts:
             receipt = record.receipts[sink.name]
             counts = asdict(sink.counts(receipt, record.ranges))
-            database.publish(record.manifest, newest, sink.name, receipt.attempt, receipt.digest(sink.name), counts)
-    if not database.finish(record.manifest, newest, [sink.name for sink in context.sinks]):
-        database.fail(record.manifest, newest, "adopted; not every sink has a record of it")
+            database.publish(record.manifest_id, newest, sink.name, receipt.attempt, receipt.digest(sink.name), counts)
+    if not database.finish(record.manifest_id, newest, [sink.name for sink in context.sinks]):
+        database.fail(record.manifest_id, newest, "adopted; not every sink has a record of it")

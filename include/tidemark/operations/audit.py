@@ -15,7 +15,7 @@ def audit(context: Context, *, deep: bool = False) -> Iterator[Difference]:
 
     Of a manifest that a replay has published since it was looked up, nothing is said: it is another one now.
     """
-    manifests = context.database.manifests(context.name)
+    manifests = context.database.manifests(context.pipeline_name)
     published = {one.id: one.publications for one in manifests}
     for one in _differences(context, manifests, deep=deep):
         now = context.database.manifests(ids=[one.manifest]) if one.manifest in published else []
@@ -24,7 +24,7 @@ def audit(context: Context, *, deep: bool = False) -> Iterator[Difference]:
 
 
 def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> Iterator[Difference]:
-    name = context.name
+    name = context.pipeline_name
     for row in context.database.broken_chains(name):
         yield Difference(
             None,
@@ -47,7 +47,7 @@ def _equations(manifest: Manifest) -> Iterator[Difference]:
         yield Difference(
             manifest.id,
             "is done without a publication",
-            f"tidemark replay {manifest.pipeline} --manifest {manifest.id}",
+            f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id}",
         )
     span = sum(one.span for one in manifest.ranges)
     for one in manifest.publications:
@@ -57,7 +57,7 @@ def _equations(manifest: Manifest) -> Iterator[Difference]:
             yield Difference(
                 manifest.id,
                 f"counts of sink {one.sink} do not add up to its {span:,} offsets: {counts}",
-                f"tidemark replay {manifest.pipeline} --manifest {manifest.id}",
+                f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id}",
             )
 
 
@@ -66,19 +66,19 @@ def _record(context: Context, sink: Sink, manifest: Manifest) -> Iterator[Differ
     if publication is None:
         return
     receipt = context.database.receipt(manifest.id, publication.attempt)
-    mend = f"tidemark replay {sink.pipeline} --manifest {manifest.id}"
+    mend = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}"
     if receipt is None or receipt.digest(sink.name) != publication.digest:
         yield Difference(manifest.id, f"the receipt of attempt {publication.attempt} is not what was published", mend)
     elif not sink.has_record(receipt):
         yield from _other_record(sink, manifest.id, publication.attempt)
 
 
-def _other_record(sink: Sink, manifest: int, attempt: int) -> Iterator[Difference]:
+def _other_record(sink: Sink, manifest_id: int, attempt: int) -> Iterator[Difference]:
     """The published attempt's record is not there, or one of a higher attempt took its place."""
-    if not sink.is_displaced(manifest, attempt):
-        name = RecordName(sink.pipeline, manifest, attempt)
+    if not sink.is_displaced(manifest_id, attempt):
+        name = RecordName(sink.pipeline_name, manifest_id, attempt)
         what = f"the record {name} is missing or says something else"
-        yield Difference(manifest, what, f"tidemark repair {sink.pipeline} --why TEXT")
+        yield Difference(manifest_id, what, f"tidemark repair {sink.pipeline_name} --why TEXT")
     elif sink.way.takes_back:  # of a table the audit says so where it looks at all markers
         what = f"{sink.target} has the record of a higher attempt in place of the published {attempt}"
-        yield Difference(manifest, what, f"tidemark adopt {sink.pipeline} --why TEXT")
+        yield Difference(manifest_id, what, f"tidemark adopt {sink.pipeline_name} --why TEXT")

@@ -32,7 +32,7 @@ class _Planned:
 @contextmanager
 def deciding(context: Context, why: str, also: Sequence[int] = ()) -> Iterator[None]:
     """One transaction in which nobody plans, and no attempt begins at what is not done, nor at those of ``also``."""
-    database, pipeline = context.database, context.name
+    database, pipeline = context.database, context.pipeline_name
     with database.because(why):
         database.lock_planning(pipeline)
         database.lock_undone(pipeline, also)
@@ -50,12 +50,12 @@ def _deciding_of_all(context: Context, why: str, *, dry_run: bool) -> Iterator[N
 def _noted(context: Context, verb: str, decision: Decision) -> Decision:
     """The decision, and unless it is a dry run its entry in the history."""
     if not decision.dry_run:
-        context.database.note_decision(context.name, verb, decision)
+        context.database.note_decision(context.pipeline_name, verb, decision)
     return decision
 
 
 def _planned(context: Context) -> list[_Planned]:
-    database, pipeline = context.database, context.name
+    database, pipeline = context.database, context.pipeline_name
     manifests = {one.id: one for one in database.manifests(pipeline, UNDONE)}
     rows = database.undone_ranges(pipeline)
     return [_Planned(chain, covered, manifests[one], life_end) for chain, covered, one, life_end in rows]
@@ -63,7 +63,7 @@ def _planned(context: Context) -> list[_Planned]:
 
 def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
     """Give up every offset that retention took and nobody has read: behind chain ends, and in unpublished ranges."""
-    database, pipeline = context.database, context.name
+    database, pipeline = context.database, context.pipeline_name
     places, _ = context.source.partitions(context.pipeline.source.topics)
     starts = {place: mark.log_start for place, mark in context.source.bounds(places).items()}
     with _deciding_of_all(context, why, dry_run=dry_run):
@@ -106,10 +106,10 @@ def _unpublished(context: Context, planned: list[_Planned]) -> list[_Planned]:
     for one in {each.manifest.id: each.manifest for each in planned}.values():
         if lacks_only_the_mark(context, one):
             raise IllegalTransition(
-                "nothing of it is lost: the output of an attempt that died is there, and only its mark is missing",
-                next_step=f"end it with tidemark retry {one.pipeline} (by the pipeline file that it was made with), "
-                "which reads nothing for it; then decide again",
-                pipeline=one.pipeline,
+                "nothing of it is lost: an attempt wrote its output and died before the publication",
+                next_step=f"finish it with tidemark retry {one.pipeline_name}, which reads nothing again (the pipeline "
+                "file must be the same as then); then decide again",
+                pipeline=one.pipeline_name,
                 manifest=one.id,
             )
     return [one for one in planned if not one.manifest.publications]
@@ -128,15 +128,15 @@ def _half_published(context: Context, manifest: Manifest) -> IllegalTransition:
     if not lack:
         return IllegalTransition(
             "every sink has it, and it only has to be ended",
-            next_step=f"tidemark retry {manifest.pipeline}, which reads nothing for it",
-            pipeline=manifest.pipeline,
+            next_step=f"tidemark retry {manifest.pipeline_name}, which reads nothing for it",
+            pipeline=manifest.pipeline_name,
             manifest=manifest.id,
         )
     return IllegalTransition(
         f"it is published in {', '.join(have)}, and the source has lost what {', '.join(lack)} lacks",
         next_step=f"take {', '.join(lack)} out of the pipeline file, end the manifest with tidemark retry "
-        f"{manifest.pipeline}, and put the sink back: it goes on without these rows",
-        pipeline=manifest.pipeline,
+        f"{manifest.pipeline_name}, and put the sink back: it goes on without these rows",
+        pipeline=manifest.pipeline_name,
         manifest=manifest.id,
     )
 
@@ -184,7 +184,7 @@ def accept_truncation(
 def _read_again(context: Context, at: TopicPartition, begin: int, end: int) -> Iterator[str]:
     """One line when published offsets are read once more, in whatever life of the partition they were published: only
     a person knows whether other records are there now."""
-    known = context.database.manifests(context.name) if begin < end else []
+    known = context.database.manifests(context.pipeline_name) if begin < end else []
     published = [
         str(one.id)
         for one in known
@@ -205,20 +205,20 @@ def _refuse_past_the_end(context: Context, topic: str, partition: int, start: in
             raise PlanRefused(
                 f"{_place(at)} ends at {mark.log_end}: nothing can be read from offset {start} on",
                 next_step=f"nothing was decided; give --from an offset from {mark.log_start} to {mark.log_end}",
-                pipeline=context.name,
+                pipeline=context.pipeline_name,
                 topic=topic,
                 partition=partition,
             )
 
 
 def _refused(context: Context, topic: str) -> list[Chain]:
-    chains = context.database.chains(context.name)
+    chains = context.database.chains(context.pipeline_name)
     found = [chain for chain in chains if chain.at.topic == topic and chain.blocked]
     if not found:
         raise NotFound(
             f"no refusal stands for topic {topic}",
-            next_step=f"plan first, it says what is refused: tidemark plan {context.name} --dry-run",
-            pipeline=context.name,
+            next_step=f"plan first, it says what is refused: tidemark plan {context.pipeline_name} --dry-run",
+            pipeline=context.pipeline_name,
         )
     return found
 
@@ -228,7 +228,7 @@ def _retire(
 ) -> Decision:
     """End chains. What they planned and nobody published is lost; with ``anchor`` the next incarnation starts there,
     and only what lies above it is lost; of the next one too the first ``skipped`` offsets are."""
-    database, pipeline = context.database, context.name
+    database, pipeline = context.database, context.pipeline_name
     ended = {chain.at for chain in chains}
     planned = [one for one in _planned(context) if one.covered.at in ended and one.covered.end > (anchor or 0)]
     _refuse_at_work(planned)
@@ -279,14 +279,14 @@ def _refuse_at_work(planned: list[_Planned]) -> None:
             raise IllegalTransition(
                 f"attempt {one.manifest.attempt} is at work on offsets that would be given up",
                 next_step="wait for it, or stop that process",
-                pipeline=one.manifest.pipeline,
+                pipeline=one.manifest.pipeline_name,
                 manifest=one.manifest.id,
             )
 
 
 def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: bool) -> Decision:
     """Plan the region before each chain's anchor in slices, from a time on (None: all that there still is)."""
-    database, pipeline = context.database, context.name
+    database, pipeline = context.database, context.pipeline_name
     places, _ = context.source.partitions(context.pipeline.source.topics)
     marks = context.source.bounds(places)
     at = context.source.offsets_at(places, start) if start else {}
@@ -319,7 +319,7 @@ def _older(begin: dict[TopicPartition, int], chain: Chain) -> bool:
 def _store_older(
     context: Context, chains: dict[TopicPartition, Chain], older: list[Range], slices: list[list[Range]]
 ) -> list[int]:
-    database, pipeline = context.database, context.name
+    database, pipeline = context.database, context.pipeline_name
     for one in older:
         database.extend_back(chains[one.at].id, one.start)
     run = database.insert_run(

@@ -20,7 +20,7 @@ from tidemark.sinks.located import Located, Standing
 class Found:
     """What one chain knows of an offset; ``start`` and ``end`` are its range there, None when none covers it."""
 
-    pipeline: str
+    pipeline_name: str
     at: TopicPartition
     offset: int
     incarnation: int
@@ -37,13 +37,13 @@ Sinks = Callable[[str], Sequence[Sink] | str]
 
 
 def locate(
-    database: ManifestDatabase, topic: str, partition: int, offset: int, sinks: Sinks, pipeline: str | None = None
+    database: ManifestDatabase, topic: str, partition: int, offset: int, sinks: Sinks, pipeline_name: str | None = None
 ) -> list[Found]:
     """What each chain of a partition knows of an offset: by pipeline, older lives of the topic first.
 
     ``sinks`` gives those of a pipeline, or says why they cannot be asked.
     """
-    rows = database.ranges_at(topic, partition, offset, pipeline)
+    rows = database.ranges_at(topic, partition, offset, pipeline_name)
     return [_found(database, row, offset, sinks) for row in rows]
 
 
@@ -74,7 +74,7 @@ def _found(database: ManifestDatabase, row: dict[str, Any], offset: int, sinks: 
 
 def _as_a_whole(manifest: Manifest, held: Sequence[Located]) -> tuple[Standing, str]:
     if not manifest.publications:
-        next_step = "an attempt is at work" if manifest.alive else f"next: tidemark retry {manifest.pipeline}"
+        next_step = "an attempt is at work" if manifest.alive else f"next: tidemark retry {manifest.pipeline_name}"
         return Standing.UNPUBLISHED, f"planned, not published; {next_step}"
     standing = next(one for one in Standing if any(each.standing is one for each in held))
     return standing, next(each.said for each in held if each.standing is standing)
@@ -83,7 +83,7 @@ def _as_a_whole(manifest: Manifest, held: Sequence[Located]) -> tuple[Standing, 
 def _in_sinks(
     database: ManifestDatabase, manifest: Manifest, at: TopicPartition, offset: int, sinks: Sinks
 ) -> list[Located]:
-    opened = sinks(manifest.pipeline) if manifest.publications else []
+    opened = sinks(manifest.pipeline_name) if manifest.publications else []
     by_name = {} if isinstance(opened, str) else {sink.name: sink for sink in opened}
     found = []
     for one in manifest.publications:

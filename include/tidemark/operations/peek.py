@@ -1,7 +1,7 @@
-"""What a pipeline would make of real records: read, decoded and placed as its Spark job does it, and kept nowhere.
+"""What a pipeline would make of real records: read, decoded and placed as its Spark job does it, and not kept.
 
-The same ``processing/processor.py`` does the work, on Arrow batches as a source gives them to Spark. Nothing is
-written or committed, and no manifest database is asked.
+The same ``processing/processor.py`` does the work, on Arrow batches as a source gives them to Spark. Nothing is written
+or committed, and no manifest database is asked.
 """
 
 import json

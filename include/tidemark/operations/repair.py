@@ -26,11 +26,11 @@ def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
         found = [f"{'would remove' if dry_run else 'removed'} {key}" for key, _ in removed]
         found += [f"{'would write' if dry_run else 'wrote'} {name}" for name in written]
         lines += found
-        lines += [f"not repaired: manifest {one} lost its record and output; tidemark replay {sink.pipeline} "
+        lines += [f"not repaired: manifest {one} lost its record and output; tidemark replay {sink.pipeline_name} "
                   f"--manifest {one}" for one in lost]  # fmt: skip
         lines += [f"not repaired: {sink.target} has a record of a higher attempt at manifest {one} than is published; "
-                  f"tidemark adopt {sink.pipeline} --why TEXT" for one in displaced]  # fmt: skip
-        changed = {manifest for _, manifest in removed if manifest} | {name.manifest for name in written}
+                  f"tidemark adopt {sink.pipeline_name} --why TEXT" for one in displaced]  # fmt: skip
+        changed = {manifest for _, manifest in removed if manifest} | {name.manifest_id for name in written}
         manifests |= changed
         if not dry_run and found:
             _note(context, why, found, changed)
@@ -50,7 +50,7 @@ def _note(context: Context, why: str, lines: list[str], manifests: set[int]) -> 
     """Before a file is touched: the entry in the history."""
     with context.database.because(why):
         decision = Decision(tuple(lines), tuple(sorted(manifests)))
-        context.database.note_decision(context.name, "repair", decision)
+        context.database.note_decision(context.pipeline_name, "repair", decision)
 
 
 def _missing_records(context: Context, sink: Sink) -> tuple[list[RecordName], list[int], list[int]]:
@@ -58,7 +58,7 @@ def _missing_records(context: Context, sink: Sink) -> tuple[list[RecordName], li
     missing: list[RecordName] = []
     lost: list[int] = []
     displaced: list[int] = []
-    for manifest in context.database.manifests(sink.pipeline):
+    for manifest in context.database.manifests(sink.pipeline_name):
         publication = manifest.published(sink.name)
         receipt = context.database.receipt(manifest.id, publication.attempt) if publication else None
         if receipt is None or sink.has_record(receipt):
@@ -66,13 +66,13 @@ def _missing_records(context: Context, sink: Sink) -> tuple[list[RecordName], li
         if sink.is_displaced(manifest.id, receipt.attempt):
             displaced += [manifest.id] if sink.way.takes_back else []
         elif sink.has_objects(receipt):
-            missing.append(RecordName(sink.pipeline, manifest.id, receipt.attempt))
+            missing.append(RecordName(sink.pipeline_name, manifest.id, receipt.attempt))
         else:
             lost.append(manifest.id)
     return missing, lost, displaced
 
 
 def _write_record(context: Context, sink: Sink, name: RecordName) -> None:
-    receipt = context.database.receipt(name.manifest, name.attempt)
+    receipt = context.database.receipt(name.manifest_id, name.attempt)
     assert receipt is not None
-    sink.write_record(receipt, context.database.manifest(name.manifest).ranges, context.database.id())
+    sink.write_record(receipt, context.database.manifest(name.manifest_id).ranges, context.database.id())

@@ -25,8 +25,8 @@ class Source(ABC):
     title: ClassVar[str]
     address: str
 
-    def __init__(self, pipeline: str, settings: SourceSettings) -> None:
-        self.pipeline = pipeline
+    def __init__(self, pipeline_name: str, settings: SourceSettings) -> None:
+        self.pipeline_name = pipeline_name
         self.settings = settings
 
     @abstractmethod
@@ -84,7 +84,7 @@ class Source(ABC):
         return NotFound(
             " ".join(f"topic {topic} does not exist; {nearest(topic, self.topics())}".removesuffix("; ").split()),
             next_step=f"create the topic, or correct source.{self.settings.kind}.topics",
-            pipeline=self.pipeline,
+            pipeline=self.pipeline_name,
             source=self.address,
         )
 
@@ -108,7 +108,7 @@ class Source(ABC):
                     f"topic {covered.at.topic} was recreated: planned on id {covered.at.topic_id}, "
                     f"now {ids[covered.at.topic]}",
                     next_step=f"nothing of this attempt is published; the old records are gone from {self.title}",
-                    pipeline=self.pipeline,
+                    pipeline=self.pipeline_name,
                     manifest=manifest_id,
                     topic=covered.at.topic,
                     partition=covered.at.partition,
@@ -122,7 +122,7 @@ class Source(ABC):
         for covered in ranges:
             held = bounds[covered.at]
             where: dict[str, object] = {
-                "pipeline": self.pipeline, "manifest": manifest_id, "topic": covered.at.topic,
+                "pipeline": self.pipeline_name, "manifest": manifest_id, "topic": covered.at.topic,
                 "partition": covered.at.partition, "offsets": f"[{covered.start},{covered.end})",
             }  # fmt: skip
             if held.log_start > covered.start:
@@ -130,13 +130,13 @@ class Source(ABC):
                     f"retention took offsets [{covered.start}, {min(held.log_start, covered.end)}) of "
                     f"{covered.at.topic}-{covered.at.partition} before they were read",
                     next_step="restore the topic, or give up what is not published: "
-                    f"tidemark accept-loss {self.pipeline} --why TEXT; what is published stays",
+                    f"tidemark accept-loss {self.pipeline_name} --why TEXT; what is published stays",
                     **where,
                 )
             if held.last_stable < covered.end:
                 raise Unavailable(
                     f"the last stable offset is {held.last_stable}, below the end of the range",
                     next_step="a replica lags, or the log was truncated; try again, then compare with: "
-                    f"tidemark lag {self.pipeline}",
+                    f"tidemark lag {self.pipeline_name}",
                     **where,
                 )

@@ -129,7 +129,7 @@ class FilesWriter:
                 kind=target.kind,
                 staged=f"{self._name}/{self._file_name(number)}",
                 folder=target.folder,
-                format=self._format.ending,
+                format=self._format.suffix,
                 topic=target.topic,
                 partition=target.partition,
                 rows=rows,
@@ -153,7 +153,7 @@ class FilesWriter:
         return f"{self._folder}/{self._file_name(number)}"
 
     def _file_name(self, number: int) -> str:
-        return f"{self._task}-{number:05d}.{self._format.ending}"
+        return f"{self._task}-{number:05d}.{self._format.suffix}"
 
 
 def _store(sink: SinkOrder) -> ObjectStore:

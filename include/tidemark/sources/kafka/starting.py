@@ -17,7 +17,7 @@ Marks = Mapping[TopicPartition, Bounds]
 
 
 def starting_offsets(
-    pipeline: str, wanted: StartingOffsets, cluster: KafkaCluster, marks: Marks
+    pipeline_name: str, wanted: StartingOffsets, cluster: KafkaCluster, marks: Marks
 ) -> dict[TopicPartition, int]:
     """The first offset to read of every partition; ``PlanRefused`` where the file or the group does not say it."""
     match wanted:
@@ -30,14 +30,14 @@ def starting_offsets(
             answers = {place: (found[place] or (mark.last_stable,))[0] for place, mark in marks.items()}
             return {place: min(offset, marks[place].last_stable) for place, offset in answers.items()}
         case CommittedOffsets(group):
-            return _committed(pipeline, cluster, marks, group)
+            return _committed(pipeline_name, cluster, marks, group)
         case ExplicitOffsets(offsets):
-            return _explicit(pipeline, marks, offsets)
+            return _explicit(pipeline_name, marks, offsets)
         case other:
             assert_never(other)
 
 
-def _committed(pipeline: str, cluster: KafkaCluster, marks: Marks, name: str) -> dict[TopicPartition, int]:
+def _committed(pipeline_name: str, cluster: KafkaCluster, marks: Marks, name: str) -> dict[TopicPartition, int]:
     """Where a group has committed. A partition that never held a record starts at 0 in any case."""
     group = cluster.group(name, list(marks))
     if not group.exists:
@@ -45,14 +45,14 @@ def _committed(pipeline: str, cluster: KafkaCluster, marks: Marks, name: str) ->
             f"Kafka knows no consumer group {name}",
             next_step="nothing was planned; correct source.kafka.starting_offsets.group (a connector's group is "
             f"connect-NAME; Kafka forgets a group that rested for a week), or write {_written(marks, {})}",
-            pipeline=pipeline,
+            pipeline=pipeline_name,
             group=name,
         )
     if group.active:
         raise PlanRefused(
             f"consumer group {name} is active: it and this pipeline would copy the same records",
             next_step="nothing was planned; stop its consumers for good (pause is not enough), then plan again",
-            pipeline=pipeline,
+            pipeline=pipeline_name,
             group=name,
         )
     if group.unsettled:
@@ -60,7 +60,7 @@ def _committed(pipeline: str, cluster: KafkaCluster, marks: Marks, name: str) ->
         raise PlanRefused(
             f"a transaction that commits offsets of consumer group {name} has not ended",
             next_step="nothing was planned; plan again when it has: the producer's transaction.timeout.ms ends it",
-            pipeline=pipeline,
+            pipeline=pipeline_name,
             topic=place.topic,
             partition=place.partition,
             group=name,
@@ -71,7 +71,7 @@ def _committed(pipeline: str, cluster: KafkaCluster, marks: Marks, name: str) ->
         raise PlanRefused(
             f"consumer group {name} has committed nothing for {_named(missing)}",
             next_step=f"nothing was planned; decide where they start, and write {_written(marks, found)}",
-            pipeline=pipeline,
+            pipeline=pipeline_name,
             topic=missing[0].topic,
             partition=missing[0].partition,
             group=name,
@@ -79,7 +79,7 @@ def _committed(pipeline: str, cluster: KafkaCluster, marks: Marks, name: str) ->
     return found
 
 
-def _explicit(pipeline: str, marks: Marks, offsets: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
+def _explicit(pipeline_name: str, marks: Marks, offsets: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
     """What the file says, which must be said of every partition there is and of no other."""
     places = {(place.topic, place.partition): place for place in marks}
     given = {(topic, partition): at for topic, each in offsets.items() for partition, at in each.items()}
@@ -94,7 +94,7 @@ def _explicit(pipeline: str, marks: Marks, offsets: Mapping[str, Mapping[int, in
     raise PlanRefused(
         f"starting_offsets {what}",
         next_step=f"nothing was planned; write {_written(marks, found)}",
-        pipeline=pipeline,
+        pipeline=pipeline_name,
         topic=topic,
         partition=partition,
     )
