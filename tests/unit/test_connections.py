@@ -108,7 +108,7 @@ def test_an_id_becomes_the_variable_that_airflow_reads() -> None:
     [
         (
             {"host": "a", "port": 9092, "password": "hunter2"},
-            "cannot be used: it sets password without security.protocol: it would count for nothing",
+            "cannot be used: it sets password without security.protocol: it would have no effect",
         ),
         (
             {"extra": {"bootstrap.servers": "a:9092", "sasl.password": "hunter2", "group.id": "hunter2"}},

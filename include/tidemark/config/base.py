@@ -1,4 +1,4 @@
-"""What every mapping of a pipeline file has in common: strict keys, value types, and where relative paths start."""
+"""What all mappings of a pipeline file share: strict keys, types of values, and where relative paths start."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ Schedule = Annotated[
 
 
 class Section(BaseModel):
-    """One mapping of the file: an unknown key is an error; ``refused`` (glob: reason) explains the tempting ones."""
+    """One mapping of the file; an unknown key is an error, and ``refused`` (glob of keys: reason) may explain it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     refused: ClassVar[Mapping[str, str]] = {}
@@ -124,6 +124,6 @@ def _entry(seam: str, packages: tuple[tuple[str, str], ...]) -> type[Section]:
 
 
 def wrong_at(key: str | int | tuple[str | int, ...], message: str) -> ValidationError:
-    """The problem of one entry, found while looking at the whole; a tuple of keys names one further down."""
-    place = key if isinstance(key, tuple) else (key,)
-    return ValidationError.from_exception_data("", [InitErrorDetails(type=wrong(message), loc=place, input=None)])
+    """The problem of one entry, raised by a check of the mapping above it; a tuple is the path of a deeper entry."""
+    path = key if isinstance(key, tuple) else (key,)
+    return ValidationError.from_exception_data("", [InitErrorDetails(type=wrong(message), loc=path, input=None)])

@@ -9,6 +9,6 @@ from tidemark.sources.settings import SourceSettings
 
 
 def open_source(pipeline_name: str, settings: SourceSettings, lookup: Lookup = from_environment) -> Source:
-    """The driver's face of a source; ``lookup`` finds the connection it names. Raises ``ConfigurationError``."""
+    """The source for planning; ``lookup`` finds the connection it names. Raises ``ConfigurationError``."""
     source: Source = import_module(f"{SOURCES[settings.kind]}.source").open_source(pipeline_name, settings, lookup)
     return source

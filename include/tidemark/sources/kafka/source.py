@@ -1,4 +1,4 @@
-"""The driver's face of Kafka: what is there, where it starts and ends, at ``read_committed``."""
+"""Kafka as the source of a pipeline, for the process that plans."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -57,7 +57,7 @@ class KafkaSource(Source):
         return [server.strip() for server in self.address.split(",")]
 
     def compacted(self, topics: Sequence[str]) -> list[str]:
-        """One whose configuration this user may not see (DESCRIBE_CONFIGS) is left out: compaction shows as gaps."""
+        """Without the topics whose configuration this user may not see (DESCRIBE_CONFIGS); theirs shows as gaps."""
         return self.cluster.compacted(topics)
 
     def open_transactions(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, OpenTransaction]:
@@ -68,9 +68,9 @@ class KafkaSource(Source):
 
 
 def kafka_connection(pipeline_name: str, settings: Settings, lookup: Lookup = from_environment) -> KafkaConnection:
-    """Where the pipeline's Kafka is; options of the pipeline file win over those of the connection.
+    """The connection of a pipeline; options of the pipeline file replace those of the Airflow connection.
 
-    ``ConfigurationError`` names keys, never values.
+    Raises ``ConfigurationError`` with names of keys, never values.
     """
     if settings.bootstrap_servers is not None:
         return KafkaConnection(settings.bootstrap_servers, dict(settings.options))
