@@ -1,6 +1,6 @@
 """The public functions, handed on by ``tidemark`` itself: what the commands of the same names do, from Python.
 
-Settings come from the environment, as for the command line: ``dsn`` stands for TIDEMARK_DB, ``pipelines`` (a folder)
+Environment come from the environment, as for the command line: ``dsn`` stands for TIDEMARK_DB, ``pipelines`` (a folder)
 for TIDEMARK_PIPELINES. Every function raises ``TidemarkError`` and its kinds, whose text says what a person can do.
 """
 
@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from tidemark.database.client import ManifestDatabase
+from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotFound, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.plan import Tick
@@ -23,7 +24,6 @@ from tidemark.manifest import Counts, ManifestState
 from tidemark.operations.audit import audit as find_differences
 from tidemark.pipeline.loader import find, load_each
 from tidemark.pipeline.settings import Pipeline
-from tidemark.settings import Settings
 from tidemark.spark import in_process
 from tidemark.suggestion import nearest
 from tidemark.views import (
@@ -66,9 +66,9 @@ def objects(
 
     A replay may take a path away while you read it: then ask again. Needs the manifest database only.
     """
-    settings = _settings(dsn, pipelines)
-    with _database(settings) as database:
-        check_pipeline(settings, database, pipeline_name)
+    environment = _environment(dsn, pipelines)
+    with _database(environment) as database:
+        check_pipeline(environment, database, pipeline_name)
         return object_views(database, pipeline_name, dead_letters=dead_letters)
 
 
@@ -86,10 +86,10 @@ def manifests(
     For the next page give the last id as ``after``: it is left out, and older ones follow. A manifest planned meanwhile
     does not shift pages. Needs the manifest database only.
     """
-    settings = _settings(dsn, pipelines)
-    with _database(settings) as database:
+    environment = _environment(dsn, pipelines)
+    with _database(environment) as database:
         if pipeline_name is not None:
-            check_pipeline(settings, database, pipeline_name)
+            check_pipeline(environment, database, pipeline_name)
         chosen = None if state is None else ManifestState(state)
         page = database.page_of_manifests(pipeline_name, chosen, limit=limit, after=after)
         return manifest_views(database, page)
@@ -109,7 +109,7 @@ def plan(
     A ``run_key`` that was planned before is answered as it was. ``dry_run`` stores nothing. Raises ``PlanRefused`` when
     a person must decide first.
     """
-    with _opened(_settings(dsn, pipelines), pipeline_name) as context:
+    with _opened(_environment(dsn, pipelines), pipeline_name) as context:
         return run_view(plan_ranges(context, Tick.by_hand(until, run_key), dry_run=dry_run))
 
 
@@ -132,10 +132,10 @@ def replay(
         raise ConfigurationError(
             "a replay is of one manifest or of one run", next_step="give either manifest_id or run_key"
         )
-    settings = _settings(dsn, pipelines)
-    with _opened(settings, pipeline_name) as context:
+    environment = _environment(dsn, pipelines)
+    with _opened(environment, pipeline_name) as context:
         chosen = replayable(context, manifest_id=manifest_id, run_key=run_key)
-        stage = in_process.stage_in(settings, master or settings.spark_master, context.pipeline.spark.conf)
+        stage = in_process.stage_in(environment, master or environment.spark_master, context.pipeline.spark.conf)
         left_out = work_through(context, chosen, stage, Progress(), replay=True, take_over=take_over)
         refuse_left_out(context, left_out)
         done = context.database.manifests(ids=[manifest.id for manifest in chosen])
@@ -149,16 +149,16 @@ def audit(
 
     ``deep`` reads every row back and compares offsets and digests. Changes nothing.
     """
-    with _opened(_settings(dsn, pipelines), pipeline_name) as context:
+    with _opened(_environment(dsn, pipelines), pipeline_name) as context:
         return difference_views(find_differences(context, deep=deep))
 
 
-def check_pipeline(settings: Settings, database: ManifestDatabase, pipeline_name: str) -> None:
+def check_pipeline(environment: Environment, database: ManifestDatabase, pipeline_name: str) -> None:
     """Raise ``NotFound`` with the names there are, when neither the database nor a file knows a pipeline."""
     planned = database.pipelines()
     if pipeline_name in planned:
         return
-    files = load_each(settings.pipelines) if settings.pipelines.is_dir() else []
+    files = load_each(environment.pipelines) if environment.pipelines.is_dir() else []
     of_files = [pipeline.name for _, pipeline in files if isinstance(pipeline, Pipeline)]
     if pipeline_name in of_files:
         return
@@ -166,24 +166,24 @@ def check_pipeline(settings: Settings, database: ManifestDatabase, pipeline_name
     names = f"known: {', '.join(known)}" if known else "none is known"
     raise NotFound(
         " ".join(f"there is no pipeline {pipeline_name}; {nearest(pipeline_name, known)} {names}".split()),
-        next_step=f"name a known one, or set TIDEMARK_PIPELINES to another folder than {settings.pipelines}",
+        next_step=f"name a known one, or set TIDEMARK_PIPELINES to another folder than {environment.pipelines}",
     )
 
 
-def _settings(dsn: str | None, pipelines: Path | str | None) -> Settings:
-    settings = Settings.from_environment()
-    return changed(settings, dsn=dsn or settings.dsn, pipelines=Path(pipelines or settings.pipelines))
+def _environment(dsn: str | None, pipelines: Path | str | None) -> Environment:
+    environment = Environment.from_variables()
+    return changed(environment, dsn=dsn or environment.dsn, pipelines=Path(pipelines or environment.pipelines))
 
 
-def _database(settings: Settings) -> ManifestDatabase:
+def _database(environment: Environment) -> ManifestDatabase:
     """A connection to the manifest database, acting as this user."""
-    return ManifestDatabase(settings.database(), f"python {getpass.getuser()}")
+    return ManifestDatabase(environment.database(), f"python {getpass.getuser()}")
 
 
 @contextmanager
-def _opened(settings: Settings, pipeline_name: str) -> Iterator[Context]:
-    pipeline = find(settings.pipelines, pipeline_name)
-    with about(pipeline=pipeline_name), _database(settings) as database:
+def _opened(environment: Environment, pipeline_name: str) -> Iterator[Context]:
+    pipeline = find(environment.pipelines, pipeline_name)
+    with about(pipeline=pipeline_name), _database(environment) as database:
         context = open_context(pipeline, database)
         for warning in context.source.warnings():
             LOG.warning(warning)

@@ -9,10 +9,11 @@ from datetime import datetime
 from typing import Any
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.lifecycle.close import Closing, Lag
+from tidemark.lifecycle.close import Closing
 from tidemark.lifecycle.plan import PlannedRun
 from tidemark.manifest import Counts, Manifest, ManifestState
 from tidemark.offsets import Range
+from tidemark.operations.lag import Lag
 from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.difference import Difference
 

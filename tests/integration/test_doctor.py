@@ -55,7 +55,7 @@ def test_a_pipeline_that_can_work_passes_and_the_doctor_leaves_nothing(make_tabl
     before = names(world.folder)
     after = doctor(world, "demo")
     assert "created once, moved and removed" in said(after, "demo: sink files")
-    assert "it is this manifest database's" in said(after, "demo: sink postgres")
+    assert "it belongs to this manifest database" in said(after, "demo: sink postgres")
     assert names(world.folder) == before
     world.assert_complete()
 
@@ -91,7 +91,7 @@ def test_a_database_that_is_away_keeps_nothing_else_from_being_checked(make_tabl
     found = doctor(world, "demo", exit_code=1)
     assert list(failures(found)) == ["manifest database"]
     assert "records can be read" in said(found, "demo: kafka")
-    assert "whose it is was not compared" in said(found, "demo: sink postgres")
+    assert "its owner was not checked" in said(found, "demo: sink postgres")
     assert "canary" not in json.dumps(found)
 
 

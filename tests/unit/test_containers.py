@@ -155,4 +155,4 @@ def test_the_doctor_that_is_named_is_the_one_there_is() -> None:
 
 @pytest.mark.parametrize("name", ["Dockerfile", "docker-compose.yaml"])
 def test_it_is_said_once_where_it_could_not_be_run(name: str) -> None:
-    assert text(name).count("there was no Docker engine") == 1
+    assert text(name).count("on a machine without Docker") == 1

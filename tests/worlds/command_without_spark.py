@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 from tests.worlds.arrow_stage import arrow_stage
 from tidemark.cli import main
+from tidemark.environment import Environment
 from tidemark.lifecycle.attempt import Stage
-from tidemark.settings import Settings
 from tidemark.spark import in_process
 
 
-def without_spark(settings: Settings, master: str, conf: Mapping[str, str]) -> Stage:
+def without_spark(environment: Environment, master: str, conf: Mapping[str, str]) -> Stage:
     return arrow_stage
 
 

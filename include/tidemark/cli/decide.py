@@ -8,12 +8,12 @@ import click
 from tidemark.cli import output
 from tidemark.cli.opened import opened
 from tidemark.cli.options import Command, common_options, pipeline_argument
+from tidemark.environment import Environment
 from tidemark.lifecycle.context import Context
 from tidemark.manifest import Decision
 from tidemark.operations import decisions
 from tidemark.operations.adopt import adopt as adopt_lake
 from tidemark.operations.repair import repair as repair_lake
-from tidemark.settings import Settings
 
 commands = click.Group()
 
@@ -32,27 +32,32 @@ def _deciding(command: Command) -> click.Command:
     return commands.command()(click.pass_obj(command))
 
 
-def _decide(settings: Settings, pipeline_name: str, as_json: bool, decide: Callable[[Context], Decision]) -> None:
-    with opened(settings, pipeline_name) as context:
+def _decide(environment: Environment, pipeline_name: str, as_json: bool, decide: Callable[[Context], Decision]) -> None:
+    with opened(environment, pipeline_name) as context:
         output.decided(decide(context), pipeline_name, as_json)
 
 
 @_deciding
-def accept_loss(settings: Settings, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
+def accept_loss(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
     """Give up offsets that Kafka dropped unread."""
-    _decide(settings, pipeline_name, as_json, lambda context: decisions.accept_loss(context, why, dry_run=dry_run))
+    _decide(environment, pipeline_name, as_json, lambda context: decisions.accept_loss(context, why, dry_run=dry_run))
 
 
 @_deciding
 @topic_option
-def accept_topic(settings: Settings, pipeline_name: str, why: str, dry_run: bool, as_json: bool, topic: str) -> None:
+def accept_topic(
+    environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, topic: str
+) -> None:
     """Go on with a topic that was recreated, or vanished.
 
     The next plan reads the new topic from offset 0; one that is gone must leave the pipeline file too. When the same
     topic is back, its chain goes on.
     """
     _decide(
-        settings, pipeline_name, as_json, lambda context: decisions.accept_topic(context, topic, why, dry_run=dry_run)
+        environment,
+        pipeline_name,
+        as_json,
+        lambda context: decisions.accept_topic(context, topic, why, dry_run=dry_run),
     )
 
 
@@ -63,7 +68,7 @@ def accept_topic(settings: Settings, pipeline_name: str, why: str, dry_run: bool
     "--from", "start", type=click.IntRange(min=0), help="First offset to read (default: the log's end when noticed)."
 )
 def accept_truncation(
-    settings: Settings,
+    environment: Environment,
     pipeline_name: str,
     why: str,
     dry_run: bool,
@@ -74,7 +79,7 @@ def accept_truncation(
 ) -> None:
     """Go on with a partition whose log was cut."""
     _decide(
-        settings,
+        environment,
         pipeline_name,
         as_json,
         lambda context: decisions.accept_truncation(context, topic, partition, why, start=start, dry_run=dry_run),
@@ -89,7 +94,7 @@ def accept_truncation(
     help="Oldest record time to read (UTC; default: all that Kafka still has).",
 )
 def extend_back(
-    settings: Settings, pipeline_name: str, why: str, dry_run: bool, as_json: bool, start: datetime | None
+    environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, start: datetime | None
 ) -> None:
     """Plan what lies before the chains' anchors.
 
@@ -97,20 +102,23 @@ def extend_back(
     """
     moment = start if start is None or start.tzinfo else start.replace(tzinfo=UTC)
     _decide(
-        settings, pipeline_name, as_json, lambda context: decisions.extend_back(context, moment, why, dry_run=dry_run)
+        environment,
+        pipeline_name,
+        as_json,
+        lambda context: decisions.extend_back(context, moment, why, dry_run=dry_run),
     )
 
 
 @_deciding
-def adopt(settings: Settings, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
+def adopt(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
     """Read a lake's records back into the database.
 
     After a restore from an older copy, or into an empty one.
     """
-    _decide(settings, pipeline_name, as_json, lambda context: adopt_lake(context, why, dry_run=dry_run))
+    _decide(environment, pipeline_name, as_json, lambda context: adopt_lake(context, why, dry_run=dry_run))
 
 
 @_deciding
-def repair(settings: Settings, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
+def repair(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
     """Remove leftovers, write lost records again."""
-    _decide(settings, pipeline_name, as_json, lambda context: repair_lake(context, why, dry_run=dry_run))
+    _decide(environment, pipeline_name, as_json, lambda context: repair_lake(context, why, dry_run=dry_run))

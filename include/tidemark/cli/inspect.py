@@ -6,11 +6,11 @@ from tidemark.api import check_pipeline
 from tidemark.cli import output
 from tidemark.cli.opened import database_of, opened
 from tidemark.cli.options import common_options, pipeline_argument
-from tidemark.lifecycle.close import lag as measure_lag
+from tidemark.environment import Environment
 from tidemark.manifest import ManifestState
 from tidemark.operations.audit import audit as find_differences
+from tidemark.operations.lag import lag as measure_lag
 from tidemark.pipeline.loader import find
-from tidemark.settings import Settings
 from tidemark.views import (
     decision_views,
     difference_views,
@@ -32,7 +32,7 @@ PAGE = 50  # manifests in a table: two or three screens
 @common_options
 @click.pass_obj
 def manifests(
-    settings: Settings,
+    environment: Environment,
     pipeline_name: str | None,
     state: str | None,
     limit: int | None,
@@ -44,9 +44,9 @@ def manifests(
     When there are more, a line on standard error says how many, and the command for the next page.
     """
     chosen = None if state is None else ManifestState(state)
-    with database_of(settings) as database:
+    with database_of(environment) as database:
         if pipeline_name is not None:
-            check_pipeline(settings, database, pipeline_name)
+            check_pipeline(environment, database, pipeline_name)
         size = limit if limit or as_json else PAGE
         page = database.page_of_manifests(pipeline_name, chosen, limit=size, after=after)
         output.finished(manifest_views(database, page), as_json, nothing="there are no manifests")
@@ -62,9 +62,9 @@ def manifests(
 @click.argument("manifest_id", metavar="MANIFEST", type=int)
 @common_options
 @click.pass_obj
-def show(settings: Settings, manifest_id: int, as_json: bool) -> None:
+def show(environment: Environment, manifest_id: int, as_json: bool) -> None:
     """Show one manifest with its attempts and history."""
-    with database_of(settings) as database:
+    with database_of(environment) as database:
         output.shown(manifest_history_view(database, database.manifest(manifest_id)), as_json)
 
 
@@ -73,10 +73,10 @@ def show(settings: Settings, manifest_id: int, as_json: bool) -> None:
 @click.option("--dead-letters", is_flag=True, help="List the dead letters instead of the data.")
 @common_options
 @click.pass_obj
-def objects(settings: Settings, pipeline_name: str, dead_letters: bool, as_json: bool) -> None:
+def objects(environment: Environment, pipeline_name: str, dead_letters: bool, as_json: bool) -> None:
     """Print the published paths: the exact reader."""
-    with database_of(settings) as database:
-        check_pipeline(settings, database, pipeline_name)
+    with database_of(environment) as database:
+        check_pipeline(environment, database, pipeline_name)
         output.objects(object_views(database, pipeline_name, dead_letters=dead_letters), as_json)
 
 
@@ -84,9 +84,9 @@ def objects(settings: Settings, pipeline_name: str, dead_letters: bool, as_json:
 @pipeline_argument()
 @common_options
 @click.pass_obj
-def lag(settings: Settings, pipeline_name: str, as_json: bool) -> None:
+def lag(environment: Environment, pipeline_name: str, as_json: bool) -> None:
     """Show how far each chain is behind Kafka."""
-    with opened(settings, pipeline_name) as context:
+    with opened(environment, pipeline_name) as context:
         output.lag(lag_views(measure_lag(context)), as_json)
 
 
@@ -107,11 +107,11 @@ def audit(command: click.Context, pipeline_name: str, deep: bool, as_json: bool)
 @pipeline_argument()
 @common_options
 @click.pass_obj
-def history(settings: Settings, pipeline_name: str, as_json: bool) -> None:
+def history(environment: Environment, pipeline_name: str, as_json: bool) -> None:
     """Show what people decided about a pipeline: who, when, why.
 
     Losses, topics and truncations accepted, chains extended back, lakes adopted and repaired. What happened to one
     manifest says tidemark show.
     """
-    with database_of(settings) as database:
-        output.history(decision_views(database, find(settings.pipelines, pipeline_name).name), as_json)
+    with database_of(environment) as database:
+        output.history(decision_views(database, find(environment.pipelines, pipeline_name).name), as_json)

@@ -6,18 +6,18 @@ from contextlib import contextmanager
 
 from tidemark.cli import output
 from tidemark.database.client import ManifestDatabase
+from tidemark.environment import Environment
 from tidemark.errors import about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.pipeline.loader import find
-from tidemark.settings import Settings
 
 
 @contextmanager
-def opened(settings: Settings, pipeline_name: str) -> Iterator[Context]:
+def opened(environment: Environment, pipeline_name: str) -> Iterator[Context]:
     """The context of a pipeline, acting as this user on the command line."""
-    pipeline = find(settings.pipelines, pipeline_name)
+    pipeline = find(environment.pipelines, pipeline_name)
     try:
-        with about(pipeline=pipeline_name), database_of(settings) as database:
+        with about(pipeline=pipeline_name), database_of(environment) as database:
             context = open_context(pipeline, database)
             for warning in context.source.warnings():
                 output.note(f"warning: {warning}")
@@ -28,6 +28,6 @@ def opened(settings: Settings, pipeline_name: str) -> Iterator[Context]:
         raise
 
 
-def database_of(settings: Settings) -> ManifestDatabase:
+def database_of(environment: Environment) -> ManifestDatabase:
     """A connection to the manifest database, acting as this user."""
-    return ManifestDatabase(settings.database(), f"cli {getpass.getuser()}")
+    return ManifestDatabase(environment.database(), f"cli {getpass.getuser()}")

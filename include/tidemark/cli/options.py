@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from tidemark.environment import Environment
 from tidemark.errors import TidemarkError
-from tidemark.settings import Settings
 
 COMPLETE = "_TIDEMARK_COMPLETE"  # click's name for the variable by which a shell asks
 _NAMED = re.compile(r"""^pipeline:\s*["']?([a-z][a-z0-9_-]*)""", re.MULTILINE)
@@ -18,10 +18,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _choose_folder(command: click.Context, parameter: click.Parameter, folder: Path | None) -> None:
-    """Settings for this command and those below it; also asked while a shell completes a line."""
+    """The environment of this command and those below it; also asked while a shell completes a line."""
     del parameter
-    settings: Settings = command.obj or Settings.from_environment()
-    command.obj = replace(settings, pipelines=folder) if folder else settings
+    environment: Environment = command.obj or Environment.from_variables()
+    command.obj = replace(environment, pipelines=folder) if folder else environment
 
 
 pipelines_option = click.option(
@@ -43,7 +43,7 @@ def master_option(command: Command) -> Command:
     """``--master``: where Spark works."""
     return click.option(
         "--master",
-        default=lambda: Settings.from_environment().spark_master,
+        default=lambda: Environment.from_variables().spark_master,
         show_default="$TIDEMARK_SPARK_MASTER, or local[*]",
         help="Spark master to work on, such as spark://host:7077; Airflow's Spark connection is not asked.",
     )(command)
@@ -54,10 +54,10 @@ def pipeline_names(command: click.Context, parameter: click.Parameter, typed: st
     from tidemark.pipeline.loader import pipeline_files  # for shells alone: it takes 0.3 s to import
 
     del parameter
-    settings: Settings = command.obj
+    environment: Environment = command.obj
     names: list[str] = []
     with suppress(OSError, TidemarkError):
-        for file in pipeline_files(settings.pipelines):
+        for file in pipeline_files(environment.pipelines):
             names += _NAMED.findall(file.read_text(encoding="utf-8-sig", errors="replace"))
     return sorted({name for name in names if name.startswith(typed)})
 

@@ -10,10 +10,10 @@ from tidemark.cli import output
 from tidemark.cli.opened import database_of
 from tidemark.cli.options import COMPLETE, common_options
 from tidemark.database.migrate import migrate as create_tables
+from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError
 from tidemark.pipeline.loader import load_each, load_or_error
 from tidemark.pipeline.settings import Pipeline, json_schema
-from tidemark.settings import Settings
 
 commands = click.Group()
 
@@ -48,10 +48,10 @@ def schema(as_json: bool) -> None:
 @commands.command()
 @common_options
 @click.pass_obj
-def migrate(settings: Settings, as_json: bool) -> None:
+def migrate(environment: Environment, as_json: bool) -> None:
     """Create Tidemark's tables; safe to repeat."""
-    created = create_tables(settings.database())
-    with database_of(settings) as database:
+    created = create_tables(environment.database())
+    with database_of(environment) as database:
         output.migrated(created, database.id(), as_json)
 
 

@@ -8,12 +8,12 @@ from tidemark.cli import output, output_records
 from tidemark.cli.opened import database_of
 from tidemark.cli.options import common_options, pipeline_argument, pipeline_names
 from tidemark.connections import from_environment
+from tidemark.environment import Environment
 from tidemark.errors import TidemarkError
 from tidemark.operations.locate import locate
 from tidemark.operations.peek import Wanted
 from tidemark.operations.peek import peek as decode_records
 from tidemark.pipeline.loader import find
-from tidemark.settings import Settings
 from tidemark.sinks.base import Sink
 from tidemark.sinks.located import Standing
 from tidemark.sinks.registry import open_sink
@@ -38,19 +38,19 @@ def where(
     Names the manifest that covers the offset, or says why there is none: lost, not planned yet, before the anchor, or
     of another life of the topic.
     """
-    settings: Settings = command.obj
-    with database_of(settings) as database:
-        found = locate(database, topic, partition, offset, _sinks_of(settings), pipeline_name)
+    environment: Environment = command.obj
+    with database_of(environment) as database:
+        found = locate(database, topic, partition, offset, _sinks_of(environment), pipeline_name)
         if not found:
             output.note(_unknown(topic, partition, database.topics(pipeline_name), pipeline_name))
     output_records.located(found, as_json)
     command.exit(0 if any(one.standing is Standing.HELD for one in found) else 1)
 
 
-def _sinks_of(settings: Settings) -> Callable[[str], Sequence[Sink] | str]:
+def _sinks_of(environment: Environment) -> Callable[[str], Sequence[Sink] | str]:
     def opened(pipeline_name: str) -> Sequence[Sink] | str:
         try:
-            pipeline = find(settings.pipelines, pipeline_name)
+            pipeline = find(environment.pipelines, pipeline_name)
             return [open_sink(pipeline_name, sink, from_environment) for sink in pipeline.sinks]
         except TidemarkError as error:
             return error.what
@@ -76,13 +76,18 @@ def _unknown(topic: str, partition: int, topics: Sequence[str], pipeline_name: s
 @common_options
 @click.pass_obj
 def peek(
-    settings: Settings, pipeline_name: str, count: int, topic: str | None, partition: int | None, start: int | None,
+    environment: Environment,
+    pipeline_name: str,
+    count: int,
+    topic: str | None,
+    partition: int | None,
+    start: int | None,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Decode real records and show them; write nothing.
 
     Shows rows, the folders and tables they would go to, and dead letters with their reasons. Needs no database.
     """
-    config = find(settings.pipelines, pipeline_name)
+    config = find(environment.pipelines, pipeline_name)
     source = open_source(config.name, config.source)
     output_records.peeked(decode_records(config, source, Wanted(count, topic, partition, start)), as_json)

@@ -7,6 +7,7 @@ import click
 from tidemark.cli import output
 from tidemark.cli.opened import opened
 from tidemark.cli.options import common_options, master_option, pipeline_argument
+from tidemark.environment import Environment
 from tidemark.lifecycle.close import close
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import Tick
@@ -15,7 +16,6 @@ from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.select import at_work, replayable, unfinished
 from tidemark.lifecycle.work import refuse_left_out, work_through
 from tidemark.manifest import Manifest
-from tidemark.settings import Settings
 from tidemark.spark import in_process
 from tidemark.views import ManifestView, closed_run_view, manifest_views, run_view
 
@@ -37,10 +37,15 @@ run_key_option = click.option("--run-key", help="Name of the run; planning a nam
 @common_options
 @click.pass_obj
 def plan(
-    settings: Settings, pipeline_name: str, until: datetime | None, run_key: str | None, dry_run: bool, as_json: bool
+    environment: Environment,
+    pipeline_name: str,
+    until: datetime | None,
+    run_key: str | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Record the next ranges of a pipeline as manifests."""
-    with opened(settings, pipeline_name) as context:
+    with opened(environment, pipeline_name) as context:
         output.planned(run_view(plan_ranges(context, Tick.by_hand(until, run_key), dry_run=dry_run)), as_json)
 
 
@@ -52,13 +57,18 @@ def plan(
 @common_options
 @click.pass_obj
 def run(
-    settings: Settings, pipeline_name: str, until: datetime | None, run_key: str | None, master: str, as_json: bool
+    environment: Environment,
+    pipeline_name: str,
+    until: datetime | None,
+    run_key: str | None,
+    master: str,
+    as_json: bool,
 ) -> None:
     """Plan, process and close one run without Airflow."""
-    with opened(settings, pipeline_name) as context:
+    with opened(environment, pipeline_name) as context:
         planned = plan_ranges(context, Tick.by_hand(until, run_key))
         output.notes(run_view(planned))
-        _work(settings, context, context.database.manifests(ids=planned.manifests), master)
+        _work(environment, context, context.database.manifests(ids=planned.manifests), master)
         output.closed(closed_run_view(context.database, close(context, planned.run_key)), as_json)
 
 
@@ -68,17 +78,17 @@ def run(
 @master_option
 @common_options
 @click.pass_obj
-def retry(settings: Settings, pipeline_name: str, manifest_id: int | None, master: str, as_json: bool) -> None:
+def retry(environment: Environment, pipeline_name: str, manifest_id: int | None, master: str, as_json: bool) -> None:
     """Finish what is planned, failed or abandoned.
 
     Also removes what dead attempts left.
     """
-    with opened(settings, pipeline_name) as context:
+    with opened(environment, pipeline_name) as context:
         Publisher(context).sweep()
         todo = unfinished(context, manifest_id)
         for manifest in [] if manifest_id else at_work(context):
             output.note(output.left_out(manifest))
-        left_out = _work(settings, context, todo, master)
+        left_out = _work(environment, context, todo, master)
         output.finished(_views(context, todo, left_out), as_json, nothing="nothing is unfinished")
 
 
@@ -91,7 +101,7 @@ def retry(settings: Settings, pipeline_name: str, manifest_id: int | None, maste
 @common_options
 @click.pass_obj
 def replay(
-    settings: Settings,
+    environment: Environment,
     pipeline_name: str,
     manifest_id: int | None,
     run_key: str | None,
@@ -102,15 +112,15 @@ def replay(
     """Do a manifest or run once more, replacing its output."""
     if (manifest_id is None) == (run_key is None):
         raise click.UsageError("name either a manifest (--manifest) or a run (--run-key)")
-    with opened(settings, pipeline_name) as context:
+    with opened(environment, pipeline_name) as context:
         chosen = replayable(context, manifest_id=manifest_id, run_key=run_key)
-        left_out = _work(settings, context, chosen, master, replay=True, take_over=take_over)
+        left_out = _work(environment, context, chosen, master, replay=True, take_over=take_over)
         output.finished(_views(context, chosen, left_out), as_json, nothing="nothing to replay")
         refuse_left_out(context, left_out)
 
 
 def _work(
-    settings: Settings,
+    environment: Environment,
     context: Context,
     manifests: list[Manifest],
     master: str,
@@ -118,7 +128,7 @@ def _work(
     replay: bool = False,
     take_over: bool = False,
 ) -> list[Manifest]:
-    stage = in_process.stage_in(settings, master, context.pipeline.spark.conf)
+    stage = in_process.stage_in(environment, master, context.pipeline.spark.conf)
     return work_through(context, manifests, stage, output.Notes(), replay=replay, take_over=take_over)
 
 

@@ -16,7 +16,7 @@ from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import SinkRefused, TidemarkError
 from tidemark.failpoints import failpoint
-from tidemark.findings import Finding, existing, failed, ok, room
+from tidemark.findings import Finding, disk_space, existing, failed, ok
 from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.paths import OWNER, RECORDS, STAGING, ObjectName, RecordName, manifest_staging, staging_folder
@@ -182,7 +182,7 @@ class FilesSink(Sink):
                 self.name, f"{root} is not there, and cannot be created in {existing(root)}", "give this user the right"
             )
         if not is_s3(self.root):
-            yield from room(self.name, root)
+            yield from disk_space(self.name, root)
 
     def _probed(self) -> Iterator[Finding]:
         self.store.check()
