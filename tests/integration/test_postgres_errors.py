@@ -8,7 +8,15 @@ import pytest
 
 from tidemark.database import connection as manifest
 from tidemark.database.postgres_errors import Cause, PostgresError, translated
-from tidemark.errors import AccessDenied, ConfigurationError, IllegalTransition, PlanRefused, SinkRefused, TidemarkError, Unavailable
+from tidemark.errors import (
+    AccessDenied,
+    ConfigurationError,
+    IllegalTransition,
+    PlanRefused,
+    SinkRefused,
+    TidemarkError,
+    Unavailable,
+)
 from tidemark.sinks.postgres import connection as target
 
 RAISED = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{}'; END $$"

@@ -27,6 +27,8 @@ from tidemark.lifecycle.publish import Ending
 from tidemark.manifest import ManifestState, RunKind
 from tidemark.order import Order
 from tidemark.receipt import PublishedObject, Receipt
+from tidemark.sources.kafka.spark import KafkaReader
+from tidemark.sources.spark import open_reader
 from tidemark.spark import job
 
 # PySpark 4.0 leaves the sockets of collect() to the garbage collector.
@@ -95,11 +97,13 @@ def test_how_spark_splits_the_work_changes_neither_rows_nor_counts(
     [order] = orders(world)
     plain = job.stage(session, order)
     if parallelism.startswith("7"):
-        split: Any = SimpleNamespace(read=session.read.option("minPartitions", "7"), sparkContext=session.sparkContext)
+        split: Any = SimpleNamespace(
+            read=session.read.option("minPartitions", "7"), conf=session.conf, sparkContext=session.sparkContext
+        )
     else:
         split = session
-        read = job.read
-        monkeypatch.setattr(job, "read", lambda *words: read(*words).coalesce(1))
+        read = KafkaReader.read
+        monkeypatch.setattr(KafkaReader, "read", lambda reader, session: read(reader, session).coalesce(1))
     other = job.stage(split, elsewhere(order, tmp_path / "other"))
     tasks = {one.staged.rpartition("/")[2].split("-")[0] for one in other.objects}
     assert len(tasks) > 3 if parallelism.startswith("7") else len(tasks) == 1  # a task of aborted records has no file
@@ -112,7 +116,7 @@ def test_exactly_the_offsets_of_the_order_are_read(session: SparkSession, make_w
     world = make_world(partitions=2)
     world.produce(100)
     order = orders(world)[1]
-    rows = job.read(session, order).select("topic", "partition", "offset").collect()
+    rows = open_reader(order).read(session).select("topic", "partition", "offset").collect()
     world.produce(50)  # what comes after the plan is of no concern to it
     assert sorted(rows) == [
         (one.at.topic, one.at.partition, offset) for one in order.ranges for offset in range(one.start, one.end)
@@ -191,7 +195,7 @@ def test_a_range_that_ends_in_aborted_records_is_read_promptly(session: SparkSes
     [order] = orders(world)
     assert (order.ranges[0].start, order.ranges[0].end) == (0, 7)
     started = time.monotonic()
-    assert [row.offset for row in job.read(session, order).select("offset").collect()] == [0, 1, 2]
+    assert [row.offset for row in open_reader(order).read(session).select("offset").collect()] == [0, 1, 2]
     assert time.monotonic() - started < 15, "the poll time-out is 120 s"
 
 
