@@ -64,4 +64,9 @@ def pipeline_names(command: click.Context, parameter: click.Parameter, typed: st
 
 def pipeline_argument(*, required: bool = True) -> Callable[[Command], Command]:
     """PIPELINE, as ``pipeline_name``."""
-    return click.argument("pipeline_name", metavar="PIPELINE", required=required, shell_complete=pipeline_names)
+    return click.argument(
+        "pipeline_name",
+        metavar="PIPELINE" if required else "[PIPELINE]",
+        required=required,
+        shell_complete=pipeline_names,
+    )

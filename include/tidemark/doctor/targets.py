@@ -43,7 +43,9 @@ def _target(
         database = ManifestDatabase(settings.database(), "doctor")
     except TidemarkError:
         yield warning(
-            name, "whose it is was not compared", "mend what is said of the manifest database, then ask again"
+            name,
+            "the owner of the target was not compared",
+            "correct what is reported of the manifest database, then run this again",
         )
         return
     with database:
