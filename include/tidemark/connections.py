@@ -1,8 +1,8 @@
 """Connections by their Airflow id, in the shape Airflow stores them; without Airflow, from the environment.
 
 A connection is a mapping with the keys Airflow uses: ``host``, ``port``, ``login``, ``password``, ``schema`` and
-``extra``. It stands in a variable of its own, or in a file that only its owner may read: a JSON object of connections
-by id, named by ``TIDEMARK_CONNECTIONS``. Only the standard library: executors look connections of sinks up here too.
+``extra``. It is in a variable of its own, or in the file that ``TIDEMARK_CONNECTIONS`` names: a JSON object of
+connections by id, which only its owner may read. Executors use this module too: it needs the standard library only.
 """
 
 import json
@@ -56,15 +56,15 @@ Lookup = Callable[[str], Mapping[str, Any] | None]
 
 
 def revealed(config: Mapping[str, "str | Secret"]) -> dict[str, str]:
-    """Options with their secrets, for the client object alone: never for a log, an order or an argument."""
+    """Options with their secrets, only for the client object: never for a log, an order or an argument."""
     return {key: value.reveal() if isinstance(value, Secret) else value for key, value in config.items()}
 
 
 def masked(text: str, config: Mapping[str, "str | Secret"]) -> str:
-    """A text of somebody else's, such as a client's error, without the secrets that the client was given."""
-    for one in config.values():
-        if isinstance(one, Secret) and one.reveal():
-            text = text.replace(one.reveal(), str(one))
+    """A text of another library, such as a client's error, without the secrets that the client was given."""
+    for option in config.values():
+        if isinstance(option, Secret) and option.reveal():
+            text = text.replace(option.reveal(), str(option))
     return text
 
 
@@ -79,17 +79,17 @@ def from_environment(conn_id: str) -> Mapping[str, Any] | None:
     if text:
         return _connection(text, variable_of(conn_id), conn_id)
     path = os.environ.get(FILE, "").strip()
-    found = _of_file(Path(path)).get(conn_id) if path else None
-    if found is None:
+    entry = _of_file(Path(path)).get(conn_id) if path else None
+    if entry is None:
         return None
-    return _connection(found, f"{conn_id} in the file {path}", conn_id)
+    return _connection(entry, f"{conn_id} in the file {path}", conn_id)
 
 
-def _connection(given: object, where: str, conn_id: str) -> Mapping[str, Any]:
+def _connection(entry: object, where: str, conn_id: str) -> Mapping[str, Any]:
     connection: Any
     try:
-        text = given.strip() if isinstance(given, str) else None
-        connection = dict(given) if isinstance(given, Mapping) else None
+        text = entry.strip() if isinstance(entry, str) else None
+        connection = dict(entry) if isinstance(entry, Mapping) else None
         if text is not None:
             connection = json.loads(text) if text.startswith("{") else _of_uri(text)
         extra = connection.get("extra") or {}
@@ -97,9 +97,9 @@ def _connection(given: object, where: str, conn_id: str) -> Mapping[str, Any]:
     except (ValueError, AttributeError, RecursionError):
         connection = None
     if connection is None or not isinstance(connection["extra"], dict):
-        # Nothing of the text, nor of the parser's error, which quotes it: it may hold a password.
+        # The message quotes neither the text nor the parser's error: both may hold a password.
         raise ConfigurationError(
-            f"{where} is no Airflow connection: neither JSON nor a URI, or its extra is no object",
+            f"{where} is not an Airflow connection: neither JSON nor a URI, or its extra is not an object",
             next_step=f"""set {variable_of(conn_id)}='{{"conn_type": "..", "host": "..", "extra": {{..}}}}'""",
             connection=conn_id,
         )
@@ -108,7 +108,7 @@ def _connection(given: object, where: str, conn_id: str) -> Mapping[str, Any]:
 
 
 def _of_file(path: Path) -> Mapping[str, Any]:
-    """The connections of a file; one that others may read, or that is no JSON object, is refused without its text."""
+    """The connections of a file; ``ConfigurationError`` when others may read it or it is not a JSON object."""
     try:
         with path.open("rb") as opened:
             mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
@@ -127,7 +127,7 @@ def _of_file(path: Path) -> Mapping[str, Any]:
         connections = None
     if not isinstance(connections, dict):
         raise ConfigurationError(
-            f"the file of {FILE} is no JSON object of connections by id",
+            f"the file of {FILE} is not a JSON object of connections by id",
             next_step="""write {"kafka_default": {"conn_type": "kafka", "extra": {..}}, ..}""",
             file=path,
         )

@@ -1,10 +1,10 @@
-"""A digest of rows that does not depend on their order, nor on how they are cut into batches or files.
+"""A digest of rows that depends neither on their order nor on how they are cut into batches or files.
 
-Each row is hashed to two independent 64-bit numbers; a digest adds them up modulo 2^64, beside the count. So digests
-of parts add up to the digest of the whole, and a row that comes twice changes it (which xor would hide).
+Each row is hashed to two independent 64-bit numbers; a digest holds their sums modulo 2^64 and the count of rows. So
+the digests of parts add up to the digest of the whole, and a repeated row changes it (xor would hide that).
 
-A row's hash covers every column's position, name, type and value. Null differs from empty and from zero; -0.0 equals
-0.0; every NaN is the same NaN. It finds accidents, it does not stop a forger: the mixing is not cryptographic.
+The hash of a row covers the position, name, type and value of every column. Null differs from empty and from zero;
+-0.0 equals 0.0; all NaNs are equal. It is not cryptographic: it finds accidents, not forgeries.
 """
 
 import math
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 _WRAP = 1 << 64
 _U64 = pa.uint64()
-SHORT = 64  # bytes: a text of up to so many is hashed with the others of its column, eight bytes at a time
+SHORT = 64  # bytes: up to this length the texts of a column are hashed together, eight bytes at a time
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 _NULL = 0x6E756C6C6E756C6C  # what a null adds to its column's seed
 
@@ -50,7 +50,7 @@ class Digest:
 
     @classmethod
     def of(cls, first: pa.Array | pa.ChunkedArray, second: pa.Array | pa.ChunkedArray) -> "Digest":
-        """The digest of rows whose hashes (``row_hashes``) are given."""
+        """The digest of rows by their two hashes, as ``row_hashes`` returns them."""
         return cls(len(first), pc.sum(first).as_py() or 0, pc.sum(second).as_py() or 0)
 
     @classmethod
@@ -68,7 +68,7 @@ def row_digest(rows: pa.RecordBatch | pa.Table) -> Digest:
 
 
 def digest_of_texts(texts: Sequence[bytes]) -> Digest:
-    """The digest of texts, such as the lines of a file; not that of rows which hold them."""
+    """The digest of texts, such as the lines of a file; not the digest of rows that hold these texts."""
     halves = array("Q", b"".join([blake2b(text, digest_size=16).digest() for text in texts]))
     if sys.byteorder == "big":
         halves.byteswap()
@@ -90,30 +90,31 @@ def _cell_hashes(words: pa.Array, seed: int) -> pa.Array:
     return pc.fill_null(hashes, _scalar(seed ^ _NULL)) if hashes.null_count else hashes
 
 
-def _type_name(kind: pa.DataType) -> str:
-    """A type without what a Parquet file may change: names of list items, nullability, the width of lengths."""
-    if pa.types.is_dictionary(kind):
-        return _type_name(kind.value_type)
-    if pa.types.is_map(kind):
-        return f"map<{_type_name(kind.key_type)}, {_type_name(kind.item_type)}>"
-    if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'{field.name}: {_type_name(field.type)}' for field in kind)}>"
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return f"list<{_type_name(kind.value_type)}>"
-    return str(kind).removeprefix("large_")
+def _type_name(data_type: pa.DataType) -> str:
+    """A type without what a Parquet file may change: names of list items, nullability, width of lengths."""
+    if pa.types.is_dictionary(data_type):
+        return _type_name(data_type.value_type)
+    if pa.types.is_map(data_type):
+        return f"map<{_type_name(data_type.key_type)}, {_type_name(data_type.item_type)}>"
+    if pa.types.is_struct(data_type):
+        return f"struct<{', '.join(f'{field.name}: {_type_name(field.type)}' for field in data_type)}>"
+    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
+        return f"list<{_type_name(data_type.value_type)}>"
+    return str(data_type).removeprefix("large_")
 
 
 def _words(column: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Two 64-bit words per value, null for null: equal values have equal words, and hashed ones are independent."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
+    """Two 64-bit words per value, null for null. Equal values have equal words; the two of a hashed value are
+    independent."""
+    data_type = column.type
+    if pa.types.is_dictionary(data_type):
         return _words(column.dictionary_decode())
-    if pa.types.is_nested(kind):
+    if pa.types.is_nested(data_type):
         return _hashed(column.to_pylist())
     fixed = _fixed_width(column)
     if fixed is not None:
         return fixed, fixed
-    if any(is_kind(kind) for is_kind in _TEXTS):
+    if any(is_type(data_type) for is_type in _TEXTS):
         return _of_texts(column)
     coded = column.dictionary_encode()
     first, second = _hashed(coded.dictionary.to_pylist())
@@ -121,8 +122,8 @@ def _words(column: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _of_texts(column: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Words of text or bytes: short ones all at once, long ones each by a hash of its own."""
-    given = pc.is_valid(column)
+    """Words of text or bytes: short values all at once, each long value by a hash of its own."""
+    valid = pc.is_valid(column)
     texts = pc.fill_null(column.cast(pa.large_binary()), b"")
     short = pc.less_equal(pc.binary_length(texts), SHORT)
     if pc.all(short).as_py() is not False:
@@ -131,22 +132,23 @@ def _of_texts(column: pa.Array) -> tuple[pa.Array, pa.Array]:
         parts = (_of_short(texts.filter(short)), _hashed(texts.filter(pc.invert(short)).to_pylist()))
         nothing = pa.repeat(_scalar(0), len(texts))
         streams = [
-            pc.replace_with_mask(pc.replace_with_mask(nothing, short, few), pc.invert(short), many)
-            for few, many in zip(*parts, strict=True)
+            pc.replace_with_mask(pc.replace_with_mask(nothing, short, short_words), pc.invert(short), long_words)
+            for short_words, long_words in zip(*parts, strict=True)
         ]
-    first, second = (pc.if_else(given, words, None) for words in streams) if column.null_count else streams
+    first, second = (pc.if_else(valid, words, None) for words in streams) if column.null_count else streams
     return first, second
 
 
 def _of_short(texts: pa.Array) -> list[pa.Array]:
-    """Of each text its length, and its bytes as numbers of eight, mixed and summed up.
+    """The length of each text and its bytes, as numbers of eight bytes, mixed and summed up.
 
-    Every place has its own factors, and zeros mix to zero: so it does not matter how far a text is padded, which
-    depends on what is beside it.
+    Every place has its own factors, and zeros mix to zero. So the padding of a text, which depends on the longest text
+    of the column, does not change its words.
     """
     lengths = pc.binary_length(texts).cast(_U64)
     count = -(-(pc.max(lengths).as_py() or 0) // 8)
-    padded = pc.binary_join_element_wise(texts, *(pa.scalar(one, texts.type) for one in (bytes(8 * count), b"")))
+    zeros, separator = pa.scalar(bytes(8 * count), texts.type), pa.scalar(b"", texts.type)
+    padded = pc.binary_join_element_wise(texts, zeros, separator)
     sums = [_mixed(pc.bit_wise_xor(lengths, _scalar(seed))) for seed in _halves(b"length")]
     for place in range(count):
         eight = pc.binary_slice(padded, 8 * place, 8 * place + 8)
@@ -160,17 +162,17 @@ def _of_short(texts: pa.Array) -> list[pa.Array]:
 
 
 def _fixed_width(column: pa.Array) -> pa.Array | None:
-    kind = column.type
-    if pa.types.is_boolean(kind) or pa.types.is_unsigned_integer(kind):
+    data_type = column.type
+    if pa.types.is_boolean(data_type) or pa.types.is_unsigned_integer(data_type):
         return column.cast(_U64)
-    if pa.types.is_signed_integer(kind):
+    if pa.types.is_signed_integer(data_type):
         return column.cast(pa.int64()).view(_U64)
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(data_type):
         number = pc.add(column.cast(pa.float64()), 0.0)  # -0.0 + 0.0 is 0.0
         return pc.if_else(pc.is_nan(number), math.nan, number).view(_U64)
-    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
+    if pa.types.is_date32(data_type) or pa.types.is_time32(data_type):
         return column.view(pa.int32()).cast(pa.int64()).view(_U64)
-    if pa.types.is_temporal(kind) and kind.bit_width == 64:
+    if pa.types.is_temporal(data_type) and data_type.bit_width == 64:
         return column.view(_U64)
     return None
 
@@ -198,7 +200,8 @@ def _halves(content: bytes) -> tuple[int, int]:
 
 
 def _canonical(value: Any) -> bytes:
-    """A value as bytes, injective: a letter for its type, then its content; what has a length says it first."""
+    """A value as bytes: a letter for its type, its length where it has one, its content. Different values give
+    different bytes."""
     if value is None:
         return b"n"
     if isinstance(value, bool):

@@ -4,16 +4,16 @@
     +-- ConfigurationError        a person: a file or a setting is wrong; nothing was done
     +-- NotFound                  a person: the pipeline or manifest named does not exist
     +-- Unavailable               retry: a broker, database or store does not answer now
-    +-- AccessDenied              a person: an outside system answered "no"
-    +-- PlanRefused               a person: planning would be a lie, nothing was planned
+    +-- AccessDenied              a person: an outside system refused access
+    +-- PlanRefused               a person: a plan would be wrong, nothing was planned
     |   +-- DataLost              retention took offsets before they were read
     |   +-- TopicChanged          a topic was recreated, vanished or truncated
     |   +-- CutConflict           the run key is planned already, with another cut
     +-- LakeConflict              a person: the lake disagrees with this database
     |   +-- ForeignLake           the root belongs to another database
     |   +-- DatabaseBehindLake    the database was restored from an older copy
-    +-- SinkRefused               a person: a sink's target does not take the rows as it is
-    +-- WorkFailed                retry: this attempt did not reach its end
+    +-- SinkRefused               a person: the target of a sink does not accept the rows
+    +-- WorkFailed                retry: this attempt failed
     |   +-- UndecodableRecord     a person: a record cannot be decoded and on_error is fail
     |   +-- Fenced                nobody: a newer attempt has taken over
     +-- Blocked                   a person: the numbers do not agree, nothing was published
@@ -22,11 +22,16 @@
 Every message says what happened, to which pipeline, manifest, topic, partition and offsets, and what to do next.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class TidemarkError(Exception):
-    """Something a person can read: what happened, where, and the next step.
+    """An error for people: what happened, where, and the next step.
 
-    ``next_step`` is printed on its own line; ``context`` holds the words an incident is searched by.
+    ``next_step`` is printed on its own line; ``context`` holds the names and numbers to search logs for. A place
+    that does not know the pipeline or manifest writes ``{pipeline}`` or ``{manifest}`` into the next step; ``about``
+    fills it in.
     """
 
     exit_code = 1
@@ -34,8 +39,16 @@ class TidemarkError(Exception):
     def __init__(self, what: str, *, next_step: str = "", **context: object) -> None:
         self.what = what
         self.next_step = next_step
-        self.context = {name: value for name, value in context.items() if value is not None}
+        self.context: dict[str, object] = {}
+        self.within(**context)
         super().__init__(what)
+
+    def within(self, **context: object) -> None:
+        """Add words to the context where it lacks them, and to the next step where it asks for them."""
+        known = {name: value for name, value in context.items() if value is not None}
+        self.context = known | self.context
+        for name, value in self.context.items():
+            self.next_step = self.next_step.replace(f"{{{name}}}", str(value))
 
     def __str__(self) -> str:
         where = " ".join(f"{name}={value}" for name, value in self.context.items())
@@ -43,6 +56,16 @@ class TidemarkError(Exception):
         if self.next_step:
             lines.append(f"next: {self.next_step}")
         return "\n".join(lines)
+
+
+@contextmanager
+def about(**context: object) -> Iterator[None]:
+    """Whoever knows the pipeline or the manifest completes the errors of places that do not."""
+    try:
+        yield
+    except TidemarkError as error:
+        error.within(**context)
+        raise
 
 
 class ConfigurationError(TidemarkError):
@@ -62,11 +85,11 @@ class Unavailable(TidemarkError):
 
 
 class AccessDenied(TidemarkError):
-    """An outside system answered, and refused."""
+    """An outside system answered and refused access."""
 
 
 class PlanRefused(TidemarkError):
-    """Planning would be a lie; nothing was planned."""
+    """A plan would be wrong; nothing was planned."""
 
 
 class DataLost(PlanRefused):
@@ -74,7 +97,7 @@ class DataLost(PlanRefused):
 
 
 class TopicChanged(PlanRefused):
-    """The topic is not the one the chain was started on, or is shorter than the chain."""
+    """The topic has another id than the chain was started with, or is shorter than the chain."""
 
 
 class CutConflict(PlanRefused):
@@ -82,7 +105,7 @@ class CutConflict(PlanRefused):
 
 
 class LakeConflict(TidemarkError):
-    """What the lake holds and what this database says cannot both be true."""
+    """The lake and this database contradict each other."""
 
 
 class ForeignLake(LakeConflict):
@@ -90,23 +113,23 @@ class ForeignLake(LakeConflict):
 
 
 class DatabaseBehindLake(LakeConflict):
-    """The lake holds records of manifests that this database has never seen."""
+    """The lake holds records of manifests or attempts that this database does not know."""
 
 
 class SinkRefused(TidemarkError):
-    """A sink's target is not made for these rows: a column, a key or a right is missing, or a constraint says no."""
+    """The target of a sink does not accept the rows: a column, a key or a right is missing, or a constraint fails."""
 
 
 class WorkFailed(TidemarkError):
-    """The attempt did not reach its end; a retry may."""
+    """The attempt failed; a retry may succeed."""
 
 
 class UndecodableRecord(WorkFailed):
-    """A record cannot be decoded or placed, and the pipeline says ``fail``."""
+    """A record cannot be decoded or has no valid event time, and the pipeline says ``fail``."""
 
 
 class Fenced(WorkFailed):
-    """A newer attempt has taken the manifest over; this one must change nothing more.
+    """A newer attempt has taken over the manifest; this attempt must change nothing more.
 
     ``superseded`` is true when a newer attempt has already published, so there is nothing left to do.
     """
@@ -117,7 +140,7 @@ class Fenced(WorkFailed):
 
 
 class Blocked(TidemarkError):
-    """The measured numbers do not agree with the range; nothing was published and a person must look."""
+    """The measured counts do not match the range; nothing was published and a person must look."""
 
 
 class IllegalTransition(TidemarkError):

@@ -1,8 +1,8 @@
 """Event time: the moment a record belongs to, from a column of its data or from Kafka.
 
-A date is midnight in the pipeline's zone. A time without a zone is local time there, read with Python's ``fold=0``: an
-hour that occurs twice means its first occurrence, and a time the clocks skip is read with the offset that was in force
-before they changed (so 02:30 in New York on 2013-03-10 is 07:30 UTC). Digits beyond the microsecond are cut off.
+A date is midnight in the pipeline's zone. A time without a zone is local time there, read with Python's ``fold=0``: of
+an hour that occurs twice the first one is meant, and a time that the clocks skip is read with the offset from before
+the change (so 02:30 in New York on 2013-03-10 is 07:30 UTC). Digits beyond the microsecond are cut off.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from tidemark.order import OnError, TimeUnit
 INSTANT = pa.timestamp("us", "UTC")
 MICROSECONDS = 1_000_000
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-LATEST = datetime(2200, 1, 1, tzinfo=UTC)  # exclusive: a later time is a unit mistaken for another, not an event
+LATEST = datetime(2200, 1, 1, tzinfo=UTC)  # exclusive: a later time comes from a wrong unit, not from an event
 
 _YEAR_1 = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * MICROSECONDS
 _YEAR_10000 = (int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) + 1) * MICROSECONDS
@@ -33,7 +33,7 @@ _HAS_ZONE = r"(Z|[+-]\d\d:\d\d)$"
 def instants(text: pa.Array, zone: str | None) -> pa.Array:
     """RFC 3339 texts as ``timestamp[us, UTC]``; null where a text is null or is not a time of the years 1 to 9999.
 
-    With a ``zone``, a text may lack its offset (local time there) and may have a space for the ``T``; else neither.
+    With a ``zone``, a text may lack its offset (then it is local time there) and may have a space instead of the ``T``.
     A leap second (``:60``) is null: no timestamp can hold it.
     """
     fits = pc.match_substring_regex(text, _ZONED if zone is None else _ZONED_OR_LOCAL)
@@ -65,7 +65,7 @@ def localised(naive: pa.Array, zone: str) -> pa.Array:
 
 
 def _cast_or_null(text: pa.Array, to: pa.DataType) -> pa.Array:
-    """Cast, with null for what does not (a 30th of February); halving finds k such among n in k log n casts."""
+    """Cast, with null for texts that fail (a 30th of February); halving finds k failures of n in k log n casts."""
     try:
         return text.cast(to)
     except pa.ArrowInvalid:
@@ -83,7 +83,7 @@ def _within_years(moments: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True)
 class Placed:
-    """``when`` has one ``timestamp[us, UTC]`` per row, null exactly at the rows that ``invalid`` gives a reason for."""
+    """``when`` has one ``timestamp[us, UTC]`` per row; it is null exactly where ``invalid`` has (row, reason)."""
 
     when: pa.Array
     invalid: tuple[tuple[int, str], ...]
@@ -91,9 +91,9 @@ class Placed:
 
 @dataclass(frozen=True)
 class EventTime:
-    """Where the event time of a pipeline's records comes from; ``field`` None is the record's Kafka timestamp.
+    """Where the event time of a pipeline's records comes from; ``field`` None means the record's Kafka timestamp.
 
-    ``unit`` is read only for integer columns. A time before 1970-01-01 or not before 2200-01-01 is invalid.
+    ``unit`` applies to integer columns only. A time before 1970-01-01 or not before 2200-01-01 is invalid.
     """
 
     field: str | None = None
@@ -104,7 +104,7 @@ class EventTime:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "EventTime":
-        """From the ``event_time`` of an order; ``ConfigurationError`` for a zone, unit or word that does not exist."""
+        """From the ``event_time`` of an order; ``ConfigurationError`` for an unknown zone, unit or word."""
         try:
             ZoneInfo(config.get("timezone", "UTC"))
             return cls(
@@ -129,11 +129,11 @@ class EventTime:
                 f"event_time: the records have no field {self.field}",
                 next_step=f"name one of {', '.join(schema.names)}, or leave field out for the Kafka timestamp",
             )
-        kind = schema.field(self.field).type
+        data_type = schema.field(self.field).type
         usable = (pa.types.is_timestamp, pa.types.is_date32, pa.types.is_string, pa.types.is_signed_integer)
-        if not any(test(kind) for test in usable):
+        if not any(test(data_type) for test in usable):
             raise ConfigurationError(
-                f"event_time: field {self.field} is {kind}, which holds no time",
+                f"event_time: field {self.field} is {data_type}, which holds no time",
                 next_step="use a timestamp, date, RFC 3339 text or integer field, or declare this one as such",
             )
 
@@ -171,5 +171,5 @@ class EventTime:
 
 
 def _nulls(values: pa.Array) -> list[int]:
-    found: list[int] = pc.indices_nonzero(pc.is_null(values)).to_pylist()
-    return found
+    indices: list[int] = pc.indices_nonzero(pc.is_null(values)).to_pylist()
+    return indices

@@ -1,9 +1,9 @@
 """Named places where a test may kill the process that reaches them.
 
-``TIDEMARK_FAILPOINT=publish.mid:kill9`` acts on the whole process group that reaches ``publish.mid``; ``stop`` sends
+``TIDEMARK_FAILPOINT=publish.mid:kill9`` kills the whole process group that reaches ``publish.mid``; ``stop`` sends
 SIGSTOP, ``raise`` raises, ``hang:SECONDS`` waits. ``publish.mid:kill9@3`` acts at the third pass, ``@always`` at each.
-Unless ``@always`` is given it acts once per state folder (``TIDEMARK_HOME``): the first process to get there claims a
-file, so that the retry and the other mapped tasks live. Unset, a pass costs one dictionary look-up.
+Without ``@always`` it acts once per state folder (``TIDEMARK_HOME``): the first process that reaches it creates a file
+there, and the retry and the other mapped tasks go on. When the variable is not set, a pass is one dictionary look-up.
 """
 
 import os
@@ -97,18 +97,18 @@ def failpoint(name: str) -> None:
 
 @contextmanager
 def watching(name: str, reached: Callable[[], bool]) -> Iterator[None]:
-    """Hit a failpoint from the side as soon as ``reached`` says so, while the block runs; no thread when not armed."""
+    """Hit a failpoint from a second thread as soon as ``reached()`` is true, while the block runs."""
     armed = _armed()
     if armed is None or armed.name != name:
         yield
         return
-    over = threading.Event()
+    finished = threading.Event()
     raised: list[WorkFailed] = []
 
     def watch() -> None:
         ended = False
         while not ended:
-            ended = over.wait(0.02)  # and looks once more then: the block may be quicker
+            ended = finished.wait(0.02)  # then one last look: the block may be quicker than the first
             if reached():
                 try:
                     failpoint(name)
@@ -121,7 +121,7 @@ def watching(name: str, reached: Callable[[], bool]) -> Iterator[None]:
     try:
         yield
     finally:
-        over.set()
+        finished.set()
         watcher.join()
     if raised:
         raise raised[0]

@@ -1,7 +1,7 @@
-"""Arrow values as JSON text, column by column; no value loses anything that its type does not say.
+"""Arrow values as JSON text, column by column, without loss: with the column's type the value can be read back.
 
-Numbers are JSON numbers, shortest form that reads back the same; ``NaN`` and the infinities, which JSON has not, are
-the texts "NaN", "Infinity" and "-Infinity". Decimals are text, since most readers take a JSON number for a double.
+Numbers are JSON numbers in the shortest form that reads back the same; ``NaN`` and the infinities, which JSON lacks,
+are the texts "NaN", "Infinity" and "-Infinity". Decimals are text, because most readers parse a JSON number as double.
 Times are RFC 3339 in UTC with six digits, dates ``YYYY-MM-DD``, bytes base64. A map is an object, a null is ``null``.
 """
 
@@ -22,13 +22,13 @@ _NOT_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 
 def json_texts(values: pa.Array) -> pa.Array:
     """The JSON text of each value; a null is the text ``null``, so there are no nulls."""
-    kind = values.type
-    if pa.types.is_map(kind):
+    data_type = values.type
+    if pa.types.is_map(data_type):
         texts = _maps(values)
-    elif pa.types.is_list(kind):
+    elif pa.types.is_list(data_type):
         texts = _lists(values)
-    elif pa.types.is_struct(kind):
-        children = dict(zip((field.name for field in kind), values.flatten(), strict=True))
+    elif pa.types.is_struct(data_type):
+        children = dict(zip((field.name for field in data_type), values.flatten(), strict=True))
         texts = json_object({name: json_texts(child) for name, child in children.items()}, len(values))
     else:
         return pc.fill_null(_scalars(values), "null")
@@ -55,46 +55,49 @@ def refuse_unwritable(schema: pa.Schema) -> None:
             )
 
 
-def _is_writable(kind: pa.DataType) -> bool:
-    if pa.types.is_map(kind):
-        return pa.types.is_string(kind.key_type) and _is_writable(kind.item_type)
-    if pa.types.is_list(kind):
-        return _is_writable(kind.value_type)
-    if pa.types.is_struct(kind):
-        return all(_is_writable(field.type) for field in kind)
+def _is_writable(data_type: pa.DataType) -> bool:
+    if pa.types.is_map(data_type):
+        return pa.types.is_string(data_type.key_type) and _is_writable(data_type.item_type)
+    if pa.types.is_list(data_type):
+        return _is_writable(data_type.value_type)
+    if pa.types.is_struct(data_type):
+        return all(_is_writable(field.type) for field in data_type)
     tests = (pa.types.is_string, pa.types.is_binary, pa.types.is_boolean, pa.types.is_integer, pa.types.is_date32,
              pa.types.is_float32, pa.types.is_float64, pa.types.is_decimal128)  # fmt: skip
-    return any(test(kind) for test in tests) or kind == pa.timestamp("us", "UTC")
+    return any(test(data_type) for test in tests) or data_type == pa.timestamp("us", "UTC")
 
 
 def _scalars(values: pa.Array) -> pa.Array:
-    kind = values.type
-    if pa.types.is_string(kind):
+    data_type = values.type
+    if pa.types.is_string(data_type):
         return _texts(values)
-    if pa.types.is_binary(kind):
-        coded = [None if one is None else f'"{b2a_base64(one, newline=False).decode()}"' for one in values.to_pylist()]
-        return pa.array(coded, pa.string())
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_binary(data_type):
+        return pa.array([_base64(value) for value in values.to_pylist()], pa.string())
+    if pa.types.is_timestamp(data_type):
         return _times(values)
     texts = values.cast(pa.string())
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(data_type):
         if pc.all(pc.is_finite(values)).as_py() is False:
             for name, text in _NOT_FINITE.items():
                 texts = pc.if_else(pc.equal(texts, name), text, texts)
         return texts
-    plain = pa.types.is_boolean(kind) or pa.types.is_integer(kind)
+    plain = pa.types.is_boolean(data_type) or pa.types.is_integer(data_type)
     return texts if plain else pc.binary_join_element_wise('"', texts, '"', "")
 
 
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else f'"{b2a_base64(value, newline=False).decode()}"'
+
+
 def _times(values: pa.Array) -> pa.Array:
-    """A day is looked up and the time of day cast: a fifth of the 1.2 us that casting a moment takes."""
+    """Each day is cast once and the time of day per value: a fifth of the 1.2 us that casting a timestamp takes."""
     days = values.cast(pa.date32()).dictionary_encode()
     dates = days.dictionary.cast(pa.string()).take(days.indices)
     return pc.binary_join_element_wise('"', dates, "T", values.cast(pa.time64("us")).cast(pa.string()), 'Z"', "")
 
 
 def _texts(values: pa.Array) -> pa.Array:
-    """Quoted; what must be escaped is rare, so each step is taken only when some value needs it."""
+    """Quoted texts. Escapes are rare, so they are looked for once and made only where a value needs them."""
     if pc.any(pc.match_substring_regex(values, _MUST_ESCAPE)).as_py():
         control = pc.fill_null(pc.match_substring_regex(values, _CONTROL), False)
         escaped = pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), '"', '\\"')
@@ -108,15 +111,15 @@ def _lists(values: pa.Array) -> pa.Array:
 
 
 def _maps(values: pa.Array) -> pa.Array:
-    kind = values.type
-    pairs = values.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+    data_type = values.type
+    pairs = values.cast(pa.list_(pa.struct([("key", data_type.key_type), ("value", data_type.item_type)])))
     names, items = pairs.flatten().flatten()
     members = pc.binary_join_element_wise(_texts(names), json_texts(items), ":")
     return pc.binary_join_element_wise("{", pc.fill_null(_joined(pairs, members), ""), "}", "")
 
 
 def _joined(lists: pa.Array, members: pa.Array) -> pa.Array:
-    """The members of each list with commas between them; ``members`` are those of all lists that are not null."""
+    """The members of each list, separated by commas; ``members`` are those of all lists that are not null."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0)
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     return pc.binary_join(pa.ListArray.from_arrays(offsets.cast(pa.int32()), members), ",")
@@ -127,7 +130,7 @@ def _quoted(name: str) -> str:
 
 
 def json_lines(rows: pa.RecordBatch) -> pa.Array:
-    """The line of each row, without its end."""
+    """One JSON object per row, without line feed."""
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
     texts = {name: json_texts(columns.pop(f"_{name}")) for name in _HEAD}
     columns.pop("_manifest_id", None)  # the name of the file says it

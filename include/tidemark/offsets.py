@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 
@@ -9,21 +10,26 @@ from typing import Any
 class TopicPartition:
     """One partition of one topic in one life of that topic.
 
-    ``topic_id`` is the broker's id: a topic that was deleted and created again has another one, and its offsets must
-    never be compared with the old ones.
+    ``topic_id`` is the broker's id: a topic that was deleted and created again has another id, and its offsets must
+    never be compared with those of the old topic.
     """
 
     topic: str
     topic_id: str
     partition: int
 
+    @property
+    def name(self) -> str:
+        """Topic and partition as messages call them, such as ``flights-0``."""
+        return f"{self.topic}-{self.partition}"
+
 
 @dataclass(frozen=True, order=True)
 class Range:
     """Offsets ``[start, end)`` of one partition; ``span`` is an upper bound of the records in it, not a count.
 
-    ``incarnation`` counts the lives of the partition that its chains tell of (another topic id, a truncated log), and
-    ``anchor`` is where the chain of this one begins: both are known of ranges that the database or a record holds.
+    ``incarnation`` counts the lives of the partition (a new life begins with another topic id or a truncated log), and
+    ``anchor`` is where the chain of this life begins. Both are set in ranges that come from the database or a record.
     """
 
     at: TopicPartition
@@ -42,18 +48,17 @@ class Range:
 
 
 def split(ranges: list[Range], parts: int) -> list[list[Range]]:
-    """Cut every range into ``parts`` consecutive pieces of equal size (to one offset), part by part.
+    """Cut every range into ``parts`` consecutive pieces whose sizes differ by at most one offset; a list per part.
 
     Empty pieces are left out, so a part may hold fewer ranges; joined again the pieces are exactly the ranges.
     """
-    return [
-        [
-            Range(one.at, one.start + one.span * part // parts, one.start + one.span * (part + 1) // parts)
-            for one in ranges
-            if one.span * part // parts < one.span * (part + 1) // parts
-        ]
-        for part in range(parts)
-    ]
+    pieces: list[list[Range]] = [[] for _ in range(parts)]
+    for range_ in ranges:
+        bounds = [range_.start + range_.span * part // parts for part in range(parts + 1)]
+        for part, (start, end) in enumerate(pairwise(bounds)):
+            if start < end:
+                pieces[part].append(Range(range_.at, start, end))
+    return pieces
 
 
 def range_from(raw: Mapping[str, Any]) -> Range:

@@ -1,4 +1,4 @@
-"""What a source answers about partitions: their bounds, records, transactions that have not ended."""
+"""What a source answers about partitions: bounds, records, open transactions."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,7 +8,7 @@ from tidemark.offsets import TopicPartition
 
 @dataclass(frozen=True)
 class Bounds:
-    """Of one partition: the first offset that is kept, the end of what may be read, and the end of the log.
+    """The first offset that one partition still keeps, the end of what may be read, and the end of its log.
 
     ``last_stable`` and ``log_end`` are exclusive; they differ while a transaction is open.
     """
@@ -20,7 +20,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Record:
-    """A record as it lies in the source; ``timestamp_ms`` counts from 1970, -1 when it has none."""
+    """A record as it is in the source; ``timestamp_ms`` counts from 1970, -1 when it has none."""
 
     topic: str
     partition: int
@@ -33,10 +33,10 @@ class Record:
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """The oldest transaction of a partition that has not ended: nothing from ``first_offset`` on can be read.
+    """The oldest open transaction of a partition: nothing from ``first_offset`` on can be read until it ends.
 
-    ``held_back`` counts offsets of all producers up to the log end. ``since`` is the timestamp of its first record,
-    which the producer sets unless the topic says otherwise; None when that record did not come in time.
+    ``held_back`` counts the offsets of all producers up to the log end. ``since`` is the timestamp of its first record,
+    which the producer sets unless the topic says otherwise; None when that record could not be read in time.
     """
 
     at: TopicPartition
@@ -51,10 +51,7 @@ class OpenTransaction:
             stamped = self.since.isoformat(timespec="seconds")
             age = f"for {duration(now - self.since)}, by the timestamp of its first record ({stamped})"
         offsets = f"{self.held_back:,} offset{'' if self.held_back == 1 else 's'}"
-        return (
-            f"{self.at.topic}-{self.at.partition}: an open transaction holds back {offsets} "
-            f"from offset {self.first_offset} on, {age}"
-        )
+        return f"{self.at.name}: an open transaction holds back {offsets} from offset {self.first_offset} on, {age}"
 
 
 def duration(age: timedelta) -> str:

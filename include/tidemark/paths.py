@@ -1,10 +1,10 @@
-"""Where things lie below a lake root: every path is built and parsed here.
+"""Paths below a lake root: all of them are built and parsed here.
 
     <folder of the layout>/<manifest>-a<attempt>-p<partition>-<start>-<end>-<part>.<format>     data
     _dead_letters/<stream>/<the same name>                                                      dead letters
     _manifests/<pipeline>/<manifest>.<attempt>.json                                             records
     _manifests/_owner.json                                                                      the owning database
-    _staging/<manifest>/<attempt>/                                                              one attempt's own
+    _staging/<manifest>/<attempt>/                                                              staging of one attempt
 
 Numbers have fixed widths, so names sort as numbers. Offsets are those of the manifest's range, half-open.
 """
@@ -19,18 +19,21 @@ OWNER = "_manifests/_owner.json"
 RECORDS = "_manifests"
 STAGING = "_staging"
 DEAD_LETTERS = "_dead_letters"
-ENDINGS = ("parquet", "avro", "jsonl", "jsonl.gz", "jsonl.zst")  # of files with rows, without the dot
+SUFFIXES = ("parquet", "avro", "jsonl", "jsonl.gz", "jsonl.zst")  # of files with rows, without the dot
 
 _NAME = re.compile(
-    r"(?P<manifest>\d{10,})-a(?P<attempt>\d{4,})-p(?P<partition>\d{5,})"
+    r"(?P<manifest_id>\d{10,})-a(?P<attempt>\d{4,})-p(?P<partition>\d{5,})"
     r"-(?P<start>\d{19})-(?P<end>\d{19})-(?P<part>\d{5,})\."
-    rf"(?P<format>{'|'.join(map(re.escape, ENDINGS))})"
+    rf"(?P<format>{'|'.join(map(re.escape, SUFFIXES))})"
 )
-_RECORD = re.compile(r"_manifests/(?P<pipeline>[^/]+)/(?P<manifest>\d{10,})\.(?P<attempt>\d{4,})\.json")
+_RECORD = re.compile(r"_manifests/(?P<pipeline_name>[^/]+)/(?P<manifest_id>\d{10,})\.(?P<attempt>\d{4,})\.json")
 
 
 def stream_folder(topic: str) -> str:
-    """A topic as one path segment, injective: percent-encoded, a leading ``_`` or ``.`` too (readers skip those)."""
+    """A topic as one path segment, percent-encoded; two topics never get the same segment.
+
+    A leading ``_`` or ``.`` is encoded too, because readers skip folders that begin so.
+    """
     encoded = quote(topic, safe="")
     return f"%{ord(encoded[0]):02X}{encoded[1:]}" if encoded[:1] in ("_", ".") else encoded
 
@@ -41,11 +44,11 @@ class Layout:
 
     pattern: str
 
-    def folder(self, pipeline: str, stream: str, when: datetime) -> str:
-        """The folder, relative to the root, of records of ``stream`` whose event time is ``when`` (aware, in UTC)."""
+    def folder(self, pipeline_name: str, stream: str, when: datetime) -> str:
+        """The folder, relative to the root, of records of ``stream`` with the event time ``when`` (aware, in UTC)."""
         parts = {"%Y": f"{when.year:04d}", "%m": f"{when.month:02d}", "%d": f"{when.day:02d}", "%H": f"{when.hour:02d}"}
         dated = re.sub(r"%[YmdH]", lambda code: parts[code[0]], self.pattern)
-        return dated.replace("{pipeline}", stream_folder(pipeline)).replace("{stream}", stream_folder(stream))
+        return dated.replace("{pipeline}", stream_folder(pipeline_name)).replace("{stream}", stream_folder(stream))
 
     @property
     def finest(self) -> str:
@@ -58,9 +61,9 @@ class Layout:
 
 @dataclass(frozen=True)
 class ObjectName:
-    """The name of one object; ``attempt`` and ``manifest`` say whose it is."""
+    """The name of one object: the attempt that wrote it, and the range of the manifest that its offsets are in."""
 
-    manifest: int
+    manifest_id: int
     attempt: int
     partition: int
     start: int
@@ -70,13 +73,13 @@ class ObjectName:
 
     def __str__(self) -> str:
         return (
-            f"{self.manifest:010d}-a{self.attempt:04d}-p{self.partition:05d}"
+            f"{self.manifest_id:010d}-a{self.attempt:04d}-p{self.partition:05d}"
             f"-{self.start:019d}-{self.end:019d}-{self.part:05d}.{self.format}"
         )
 
     @classmethod
     def parse(cls, path: str) -> "ObjectName | None":
-        """The name at the end of a path, or None when the path was not made here."""
+        """The name at the end of a path; None for a path that was not built here."""
         match = _NAME.fullmatch(PurePosixPath(path).name)
         if match is None:
             return None
@@ -88,27 +91,28 @@ class ObjectName:
 class RecordName:
     """The path of the record that one attempt leaves in the lake."""
 
-    pipeline: str
-    manifest: int
+    pipeline_name: str
+    manifest_id: int
     attempt: int
 
     def __str__(self) -> str:
-        return f"{RECORDS}/{self.pipeline}/{self.manifest:010d}.{self.attempt:04d}.json"
+        return f"{RECORDS}/{self.pipeline_name}/{self.manifest_id:010d}.{self.attempt:04d}.json"
 
     @classmethod
     def parse(cls, path: str) -> "RecordName | None":
+        """The name of a record by its path relative to the root; None for a path that was not built here."""
         match = _RECORD.fullmatch(path)
-        return match and cls(match["pipeline"], int(match["manifest"]), int(match["attempt"]))
+        return match and cls(match["pipeline_name"], int(match["manifest_id"]), int(match["attempt"]))
 
 
-def manifest_staging(manifest: int) -> str:
+def manifest_staging(manifest_id: int) -> str:
     """The folder, relative to the root, that holds a folder per attempt at a manifest."""
-    return f"{STAGING}/{manifest:010d}"
+    return f"{STAGING}/{manifest_id:010d}"
 
 
-def staging_folder(manifest: int, attempt: int) -> str:
+def staging_folder(manifest_id: int, attempt: int) -> str:
     """The folder, relative to the root, where only this attempt writes."""
-    return f"{manifest_staging(manifest)}/{attempt:04d}"
+    return f"{manifest_staging(manifest_id)}/{attempt:04d}"
 
 
 def dead_letter_folder(stream: str) -> str:

@@ -111,7 +111,7 @@ class Demo:
     def conclude(self) -> None:
         """Print manifests, lag and totals; ``WrongResult`` when a number is not the expected one."""
         with self.stack.clock.step("counting and auditing"):
-            manifests = json.loads(self._tidemark("manifests", PIPELINE, "--json"))
+            manifests = json.loads(self._tidemark("manifests", PIPELINE, "--json"))[::-1]  # oldest first
             lag = sum(partition["lag"] for partition in json.loads(self._tidemark("lag", PIPELINE, "--json")))
             self._tidemark("audit", PIPELINE)
             self.report.manifests(manifests)

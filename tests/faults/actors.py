@@ -117,9 +117,9 @@ class MortalDatabase(ManifestDatabase):
         if lost and not self.in_transaction:
             self._lose("COMMIT")
 
-    def start(self, manifest: int, fingerprint: str) -> int | None:
-        attempt = super().start(manifest, fingerprint)
-        self.started = None if attempt is None else (manifest, attempt)
+    def start(self, manifest_id: int, fingerprint: str) -> int | None:
+        attempt = super().start(manifest_id, fingerprint)
+        self.started = None if attempt is None else (manifest_id, attempt)
         return attempt
 
     def _rows(self, name: str, **values: object) -> list[Row]:

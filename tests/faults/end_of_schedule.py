@@ -46,7 +46,7 @@ def _round(world: ModelWorld, run_key: str) -> bool:
         _decide(world, own, refused)
         return False
     Publisher(own).sweep()
-    blocked = own.database.manifests(own.name, [ManifestState.BLOCKED])
+    blocked = own.database.manifests(own.pipeline_name, [ManifestState.BLOCKED])
     todo = [*unfinished(own), *(each for one in blocked for each in unfinished(own, one.id))]
     errors = [error for one in todo if (error := _retried(world, own, one.id))]
     for error in errors:
@@ -75,7 +75,7 @@ def _decide(world: ModelWorld, own: Context, error: TidemarkError) -> None:
         case NotFound():
             world.broker.create(str(error.context.get("topic", "a")), 1)
         case TopicChanged():
-            for chain in own.database.chains(own.name):
+            for chain in own.database.chains(own.pipeline_name):
                 if chain.blocked and chain.blocked_end is None:
                     decisions.accept_topic(own, chain.at.topic, WHY, dry_run=False)
                     return  # it ended all chains of the topic

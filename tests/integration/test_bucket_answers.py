@@ -103,7 +103,7 @@ def test_F14_a_store_that_overwrites_what_should_be_absent_is_refused(
     example = make()
     example.remove(OWNER)
     proxy.arm(Rule(Answer.UNCONDITIONAL, "PUT", times=-1))
-    with pytest.raises(SinkRefused, match="overwrites what is to be created only when absent"):
+    with pytest.raises(SinkRefused, match="overwrites objects that must be created only when absent"):
         example.sink.claim(example.database.id())
     assert example.keys("") == []
 

@@ -168,9 +168,9 @@ def test_without_any_keys_it_is_said_where_they_are_looked_for(monkeypatch: pyte
     ("connection", "said"),
     [
         (None, "the S3 connection lake_keys does not exist"),
-        ('{"login": "a"}', "has a key without its other half"),
+        ('{"login": "a"}', "has only one half of a key"),
         ('{"login": "a", "password": "canary", "extra": {"role_arn": "r"}}', "sets role_arn, which is not known here"),
-        ('{"extra": {"endpoint_url": "http://me:canary@minio:9000"}}', "is no address of a store"),
+        ('{"extra": {"endpoint_url": "http://me:canary@minio:9000"}}', "is not the address of a store"),
     ],
 )
 def test_a_connection_that_cannot_be_used_is_named_without_its_values(

@@ -247,7 +247,7 @@ def test_explicit_offsets_that_leave_out_partitions_are_refused_with_their_list(
     world.produce(30)
     start_at(world, {"offsets": {world.topic: {1: 7}}})
     message = refused(world)
-    assert f"starting_offsets says nothing of {world.topic}-0, {world.topic}-2" in message
+    assert f"starting_offsets does not name {world.topic}-0, {world.topic}-2" in message
     assert f"write starting_offsets: {{offsets: {{{world.topic}: {{0: OFFSET, 1: 7, 2: OFFSET}}}}}}" in message
 
 

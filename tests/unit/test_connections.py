@@ -108,7 +108,7 @@ def test_an_id_becomes_the_variable_that_airflow_reads() -> None:
     [
         (
             {"host": "a", "port": 9092, "password": "hunter2"},
-            "cannot be used: it sets password without security.protocol: it would count for nothing",
+            "cannot be used: it sets password without security.protocol: it would have no effect",
         ),
         (
             {"extra": {"bootstrap.servers": "a:9092", "sasl.password": "hunter2", "group.id": "hunter2"}},
@@ -151,7 +151,7 @@ def test_a_variable_that_is_no_connection_is_named_without_its_text(
     monkeypatch.setenv(VARIABLE, text)
     with pytest.raises(ConfigurationError) as caught:
         kafka_connection(pipeline(tmp_path))
-    assert caught.value.what.startswith(f"{VARIABLE} is no Airflow connection: ")
+    assert caught.value.what.startswith(f"{VARIABLE} is not an Airflow connection: ")
     assert "hunter2" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None

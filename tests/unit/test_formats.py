@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tidemark.digest import Digest, row_digest
 from tidemark.errors import ConfigurationError, Unavailable
 from tidemark.json_text import json_texts
-from tidemark.paths import ENDINGS, ObjectName
+from tidemark.paths import SUFFIXES, ObjectName
 from tidemark.pipeline.loader import InvalidPipelines, load
 from tidemark.processing.processor import DEAD_LETTERS, DELETED, METADATA
 from tidemark.sinks.files import json_lines
@@ -147,11 +147,11 @@ def test_a_store_that_does_not_answer_is_no_damage(name: str, compression: str) 
 
 
 def test_the_name_of_a_file_says_its_format() -> None:
-    endings = {open_format(*pair).ending for pair in PAIRS}
-    assert endings == set(ENDINGS)
+    suffixes = {open_format(*pair).suffix for pair in PAIRS}
+    assert suffixes == set(SUFFIXES)
     for name, compression in PAIRS:
         made = open_format(name, compression)
-        key = f"raw/t/{ObjectName(1, 1, 0, 0, 9, 0, made.ending)}"
+        key = f"raw/t/{ObjectName(1, 1, 0, 0, 9, 0, made.suffix)}"
         assert type(format_of(key)) is type(made)
         content, digest = written(name, compression, table(FULL))
         assert format_of(key).digest(io.BytesIO(content)) == digest
@@ -234,7 +234,7 @@ def test_slices_of_nested_columns_are_written_as_they_are_and_not_as_what_they_w
 def test_duckdb_reads_json_lines(tmp_path: Path, compression: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_lines, "CHUNK_ROWS", 7)
     content, _ = written("jsonl", compression, table(*[{"long": at, "text": f"r{at}"} for at in range(100)]))
-    path = tmp_path / f"x.{open_format('jsonl', compression).ending}"
+    path = tmp_path / f"x.{open_format('jsonl', compression).suffix}"
     path.write_bytes(content)
     totals = 'SELECT count(*), sum(data.long), min("offset"), max(timestamp)::TIMESTAMPTZ = $at FROM read_json($path)'
     assert duckdb.sql(totals, params={"path": str(path), "at": MOMENT}).fetchall() == [(100, 4950, 10, True)]

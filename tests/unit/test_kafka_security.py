@@ -206,7 +206,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({**OIDC, "sasl.oauthbearer.method": "default"}, "its sasl.oauthbearer.method is not oidc", "oidc"),
     (
         {**OIDC, "sasl.oauthbearer.token.endpoint.url": "https://u:hunter2@example.com/"},
-        "sasl.oauthbearer.token.endpoint.url is missing, or no address without a user",
+        "sasl.oauthbearer.token.endpoint.url is missing, or is not an address, or names a user",
         "https://",
     ),
     (

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.pipeline_text import changed, problems
 from tidemark.errors import ConfigurationError
 from tidemark.pipeline.loader import load_each
+from tidemark.sinks.kinds import SINKS
 
 Write = Callable[..., Path]
 
@@ -18,6 +19,8 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
      '5: source.kafka.cutt: unknown key; did you mean "cut"? allowed: bootstrap_servers, connection, cut, gaps, on_data_loss, options, slice, starting_offsets, topics'),
     ("a typo at the top", "pipeline: flights", "pipeline: flights\nshedule: '@daily'",
      '2: shedule: unknown key; did you mean "schedule"? allowed: catchup, decode, description, event_time, max_active_runs, on_error, pipeline, retries, retry_delay, schedule, sinks, source, spark, start_date'),
+    ("a transform, for which there is no key yet", "pipeline: flights", "pipeline: flights\ntransform: [{sql: x}]",
+     "2: transform: unknown key; allowed: catchup, decode, description, event_time, max_active_runs, on_error, pipeline, retries, retry_delay, schedule, sinks, source, spark, start_date"),
     ("a typo in a sink", "      root: lake", "      rooot: lake",
      '14: sinks[0].files.root: is missing: Folder of the lake, or s3://bucket/prefix; a relative folder lies below TIDEMARK_HOME.\n15: sinks[0].files.rooot: unknown key; did you mean "root"? allowed: compression, connection, format, layout, max_objects, name, root, s3'),
     ("a kind of sink that does not exist", "  - files:", "  - filess:",
@@ -27,7 +30,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a decoder that does not exist", "format: json", "format: jsn",
      '9: decode.format: "jsn" is not allowed; did you mean "json"? allowed: json, raw'),
     ("no decoder", "  format: json\n", "",
-     "8: decode.format: is missing: what the records are; allowed: json, raw"),
+     "8: decode.format: is missing: the format of the records; allowed: json, raw"),
     ("an unknown key beside the decoder", "format: json", "format: json\n  shema: x",
      '10: decode.shema: unknown key; did you mean "schema"? allowed: format, schema, tombstones'),
     ("an option that would move the range", "    topics:", "    options: {startingTimestamp: 5}\n    topics:",
@@ -94,7 +97,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a duration without a unit", "  field: at", "  field: at\n  allowed_lateness: 90",
      "13: event_time.allowed_lateness: must be a duration with its unit, such as 90s, 15m, 1h, 2d or PT1H30M (it is 90)"),
     ("a schedule that is never due", "pipeline: flights", "pipeline: flights\nschedule: 0 0 31 2 *",
-     "2: schedule: is never due: no month it names has such a day"),
+     "2: schedule: is never due: none of its months has such a day"),
     ("a minute that does not exist", "pipeline: flights", "pipeline: flights\nschedule: 60 * * * *",
      '2: schedule: has a minute "60" that is not allowed: 0 to 59, *, a-b, a,b and */n are'),
     ("a preset that does not exist", "pipeline: flights", "pipeline: flights\nschedule: '@hourli'",
@@ -112,13 +115,13 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a bucket's connection for a folder", "root: lake", "root: lake\n      connection: lake",
      "16: sinks[0].files.connection: is for a root such as s3://bucket/prefix; this one is a folder"),
     ("keys in an address", "root: lake", "root: s3://lake\n      s3: {endpoint_url: 'https://me:secret@minio:9000'}",
-     "16: sinks[0].files.s3.endpoint_url: is no address such as https://HOST:PORT, or holds user, password or query"),
+     "16: sinks[0].files.s3.endpoint_url: is not an address such as https://HOST:PORT, or holds user, password or query"),
     ("a key without its encryption", "root: lake", "root: s3://lake\n      s3: {kms_key_id: k}",
      "16: sinks[0].files.s3.kms_key_id: needs server_side_encryption: aws:kms"),
     ("a layout without the stream", "      root: lake", "      root: lake\n      layout: raw/%Y",
      '16: sinks[0].files.layout: must hold {stream}, so that two topics never share a folder (it is "raw/%Y")'),
     ("a layout from fine to coarse", "      root: lake", '      root: lake\n      layout: "{stream}/%Y/%d"',
-     "16: sinks[0].files.layout: goes from coarse to fine: %d needs %m before it"),
+     "16: sinks[0].files.layout: is not from coarse to fine: %d needs %m before it"),
     ("a minute in a layout", "      root: lake", '      root: lake\n      layout: "{stream}/%Y/%M"',
      '16: sinks[0].files.layout: has "%M" that is not allowed: %Y, %m, %d and %H are'),
     ("a layout that leaves the root", "      root: lake", '      root: lake\n      layout: "../{stream}"',
@@ -126,7 +129,37 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a folder that readers skip", "      root: lake", '      root: lake\n      layout: "_raw/{stream}"',
      '16: sinks[0].files.layout: has a folder "_raw" that readers skip: none may start with _ or a dot'),
     ("a sink that is nothing", "  - files:\n      root: lake\n", "  - {}\n",
-     "14: sinks[0]: must hold one key, the kind of the sink: files, postgres"),
+     "14: sinks[0]: must hold one key, the kind of the sink, with its settings below; allowed: files, postgres"),
+    ("a sink that is empty", "  - files:\n      root: lake\n", "  -\n",
+     "14: sinks[0]: must hold one key, the kind of the sink, with its settings below; allowed: files, postgres"),
+    ("a sink without settings", "  - files:\n      root: lake\n", "  - files\n",
+     '14: sinks[0]: must hold one key, the kind of the sink, with its settings below; allowed: files, postgres (it is "files")'),
+    ("a sink with a typo and nothing below", "  - files:\n      root: lake\n", "  - {fiels: {}}\n",
+     '14: sinks[0].fiels: unknown key; did you mean "files"? allowed: files, postgres'),
+    ("two sinks in one entry", "      root: lake\n", "      root: lake\n    postgres: {connection: w}\n",
+     "16: sinks[0].postgres: is a second kind beside files: one sink is of one kind"),
+    ("a sink and something unknown beside it", "      root: lake\n", "      root: lake\n    kafka: {topic: flights}\n",
+     "16: sinks[0].kafka: unknown key; allowed: files, postgres"),
+    ("a sink whose settings are not below it", "      root: lake\n", "    root: lake\n",
+     "14: sinks[0].files: must be a mapping of keys to values (it is empty)\n15: sinks[0].root: unknown key; allowed: files, postgres"),
+    ("sinks that are no list", "  - files:\n      root: lake\n", "  files: {root: lake}\n",
+     "13: sinks: must be a list (it is a mapping)"),
+    ("a kind of source that does not exist", "  kafka:\n", "  kafak:\n",
+     '3: source.kafak: unknown key; did you mean "kafka"? allowed: kafka'),
+    ("a source and something unknown beside it", "      max_records: 1000\n", "      max_records: 1000\n  kafak: {}\n",
+     '8: source.kafak: unknown key; did you mean "kafka"? allowed: kafka'),
+    ("a source that is nothing", "  kafka:\n    connection: kafka_default\n    topics: [flights]\n    slice:\n      max_records: 1000\n", "  {}\n",
+     "2: source: must hold one key, the kind of the source, with its settings below; allowed: kafka"),
+    ("a source that is empty", "  kafka:\n    connection: kafka_default\n    topics: [flights]\n    slice:\n      max_records: 1000\n", "",
+     "2: source: must hold one key, the kind of the source, with its settings below; allowed: kafka"),
+    ("a source without settings", "source:\n  kafka:\n    connection: kafka_default\n    topics: [flights]\n    slice:\n      max_records: 1000\n", "source: kafka\n",
+     '2: source: must hold one key, the kind of the source, with its settings below; allowed: kafka (it is "kafka")'),
+    ("a kind of source with nothing below", "  kafka:\n    connection: kafka_default\n    topics: [flights]\n    slice:\n      max_records: 1000\n", "  kafka:\n",
+     "3: source.kafka: must be a mapping of keys to values (it is empty)"),
+    ("settings of a source without its kind", "  kafka:\n    connection: kafka_default\n    topics: [flights]\n    slice:\n      max_records: 1000\n", "  topics: [flights]\n",
+     "3: source.topics: unknown key; allowed: kafka"),
+    ("no source", "source:\n  kafka:\n    connection: kafka_default\n    topics: [flights]\n    slice:\n      max_records: 1000\n", "",
+     "1: source: is missing: Where the records come from."),
     ("no sinks", "  - files:\n      root: lake\n", "  []\n",
      "13: sinks: must have at least one entry"),
     ("a key that is not decoded", "  - files:\n      root: lake", "  - postgres: {connection: w, table: t, key: [idd]}",
@@ -143,7 +176,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a tombstone's field that is not decoded", "format: json", "format: json\n  tombstones: [ids]",
      '10: decode.tombstones: names ids, which is not in the schema; did you mean "id"?'),
     ("two sinks in one place", "      root: lake", "      root: lake\n  - files: {name: more, root: lake/more}",
-     '16: sinks[1]: shares its target with the sink "files": neither may write into the other'),
+     '16: sinks[1]: shares its target with the sink "files": give each a target of its own'),
     ("two sinks of one name", "      root: lake", "      root: lake\n  - files: {root: other}",
      '16: sinks[1]: is the second sink called "files": give it a name of its own'),
     ("a key twice", "    topics:", "    connection: other\n    topics:",
@@ -153,7 +186,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a bad name", "pipeline: flights", "pipeline: Flights 2",
      '1: pipeline: must be 1 to 63 lower-case letters, digits, _ or -, and start with a letter (it is "Flights 2")'),
     ("a tag of a language", "pipeline: flights", "pipeline: !!python/name:os.system flights",
-     "1: pipeline: has the tag tag:yaml.org,2002:python/name:os.system, which means nothing here; remove it"),
+     "1: pipeline: has the tag tag:yaml.org,2002:python/name:os.system, which has no meaning here; remove it"),
 ]
 WHOLE_FILES: list[tuple[str, str | bytes, str]] = [
     ("nothing", "",
@@ -245,3 +278,16 @@ def test_the_value_of_a_variable_is_never_shown(write: Write) -> None:
         path = write(changed((key, f"{name}: {value}")))
         assert "hunter2" not in "\n".join(problems(path, values))
         assert len(problems(path, values)) == 1
+
+
+def test_a_kind_that_was_registered_is_allowed_and_named(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SINKS, "toy", "tests.toys.toy_sink")
+    assert problems(write(changed(("  - files:", "  - toyy:")))) == [
+        'p.yaml:14: sinks[0].toyy: unknown key; did you mean "toy"? allowed: files, postgres, toy'
+    ]
+    assert problems(write(changed(("      root: lake", "      root: lake\n  - toy: {foldr: x}")))) == [
+        "p.yaml:16: sinks[1].toy.folder: is missing: Where the files lie; a relative folder lies below TIDEMARK_HOME.",
+        'p.yaml:16: sinks[1].toy.foldr: unknown key; did you mean "folder"? allowed: folder, name',
+    ]
+    both = changed(("      root: lake", "      root: lake\n  - toy: {folder: x}\n    files: {root: other}"))
+    assert problems(write(both)) == ["p.yaml:17: sinks[1].files: is a second kind beside toy: one sink is of one kind"]

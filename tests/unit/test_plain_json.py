@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemark.decoders.base import Decoded
-from tidemark.decoders.json.json_schema import record_of
+from tidemark.decoders.json.json_schema import struct_of
 from tidemark.decoders.json.plain import ORDERS, PlainReader
 from tidemark.decoders.json.strict import JsonDecoder
 from tidemark.decoders.registry import open_decoder
@@ -50,7 +50,7 @@ WRAPPINGS = ["{}", " {} ", "{}\n", "{} junk", "{}{{}}", "{},", "[{}]", "\ufeff{}
 
 
 def read_slowly(schema: Any, values: Sequence[bytes | None]) -> Decoded:
-    one = JsonDecoder({"schema": schema})
+    one = JsonDecoder(struct_of(schema))
     one._plain = None
     return one.decode(batch(values))
 
@@ -101,9 +101,9 @@ def records(draw: st.DrawFn, names: list[str]) -> bytes:
 @given(data=st.data())
 @pytest.mark.parametrize("schema", [DDL, SCHEMA], ids=["ddl", "json-schema"])
 def test_whatever_is_in_a_record_both_ways_say_the_same(schema: Any, data: st.DataObject) -> None:
-    names = [field.name for field in record_of(schema).fields]
+    names = [field.name for field in struct_of(schema).fields]
     values = data.draw(st.lists(records(names) | st.none(), min_size=1, max_size=8))
-    fast = JsonDecoder({"schema": schema})
+    fast = JsonDecoder(struct_of(schema))
     fast.decode(batch([plain(names)]))
     fast.decode(batch(values))  # learns what there is to learn
     assert_same(fast.decode(batch(values)), read_slowly(schema, values))
@@ -112,12 +112,12 @@ def test_whatever_is_in_a_record_both_ways_say_the_same(schema: Any, data: st.Da
 @pytest.mark.parametrize("word", WORDS)
 @pytest.mark.parametrize("schema", [DDL, SCHEMA], ids=["ddl", "json-schema"])
 def test_every_word_in_every_field_is_read_alike(schema: Any, word: str) -> None:
-    names = [field.name for field in record_of(schema).fields]
+    names = [field.name for field in struct_of(schema).fields]
     good = plain(names)
     values = [
         good.replace(f'"{name}":{json.dumps(PLAIN[name])}'.encode(), f'"{name}":{word}'.encode()) for name in names
     ]
-    fast = JsonDecoder({"schema": schema})
+    fast = JsonDecoder(struct_of(schema))
     fast.decode(batch([good]))
     for value in values:
         assert_same(fast.decode(batch([good, value])), read_slowly(schema, [good, value]))
@@ -129,8 +129,8 @@ def fitting(one: PlainReader, values: Sequence[bytes]) -> list[bool]:
 
 
 def test_plain_records_do_not_take_the_slow_way() -> None:
-    names = [field.name for field in record_of(DDL).fields]
-    one = PlainReader.of(record_of(DDL))
+    names = [field.name for field in struct_of(DDL).fields]
+    one = PlainReader.of(struct_of(DDL))
     assert one is not None
     values = [
         plain(names),
@@ -146,7 +146,7 @@ def test_plain_records_do_not_take_the_slow_way() -> None:
 
 
 def test_several_orders_and_unknown_names_are_learned_and_no_more_than_some() -> None:
-    one = PlainReader.of(record_of("a INT NOT NULL, b INT, c INT NOT NULL"))
+    one = PlainReader.of(struct_of("a INT NOT NULL, b INT, c INT NOT NULL"))
     assert one is not None
     orders = ["ac", "abc", "ca", "cba", "bac", "bca", "xac"]
     texts = [json.dumps(dict.fromkeys(order, 1)).encode() for order in orders]
@@ -177,4 +177,4 @@ def test_a_batch_is_read_from_the_middle_of_an_array_and_with_others_between() -
 
 @pytest.mark.parametrize("ddl", ["a DECIMAL(5,2)", "a ARRAY<INT>", "a STRUCT<b: INT>", "a MAP<STRING, INT>"])
 def test_what_has_no_pattern_has_no_reader(ddl: str) -> None:
-    assert PlainReader.of(record_of(ddl)) is None
+    assert PlainReader.of(struct_of(ddl)) is None

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemark.decoders.base import REASON_LIMIT
-from tidemark.decoders.json.json_schema import record_of
+from tidemark.decoders.json.json_schema import struct_of
 from tidemark.decoders.json.shapes import ABSENT, Misfit
 from tidemark.decoders.json.strict import DEPTH_LIMIT, JsonDecoder
 
@@ -38,7 +38,7 @@ SCHEMA = {
 def decode(schema: Any, *values: bytes | str | None) -> tuple[list[dict[str, Any]], list[str]]:
     raw = [value.encode() if isinstance(value, str) else value for value in values]
     batch = pa.RecordBatch.from_arrays([pa.array(raw, pa.binary())], ["value"])
-    decoded = JsonDecoder({"schema": schema}).decode(batch)
+    decoded = JsonDecoder(struct_of(schema)).decode(batch)
     return decoded.rows.to_pylist(), [reason for _, reason in decoded.errors]
 
 
@@ -205,8 +205,8 @@ anything = st.recursive(
 @pytest.mark.parametrize("schema", [DDL, SCHEMA], ids=["ddl", "json-schema"])
 def test_columns_and_reasons_agree(schema: Any, data: st.DataObject) -> None:
     """A column is built exactly when no value has a reason against it, and ``misfits`` names those that have."""
-    record = record_of(schema)
-    for field in record.fields:
+    struct = struct_of(schema)
+    for field in struct.fields:
         values = data.draw(st.lists(st.one_of(st.just(ABSENT), anything), max_size=6))
         reasons = [field.why(value, field.name) for value in values]
         try:
@@ -218,9 +218,10 @@ def test_columns_and_reasons_agree(schema: Any, data: st.DataObject) -> None:
     records = [
         {
             field.name: value
-            for field in record.fields
+            for field in struct.fields
             if (value := data.draw(st.one_of(st.just(ABSENT), anything))) is not ABSENT
         }
         for _ in range(data.draw(st.integers(0, 3)))
     ]
-    assert record.misfits(records) == {at for at, one in enumerate(records) if record.why(one, "") is not None}
+    wrong = {index for index, record in enumerate(records) if struct.why(record, "") is not None}
+    assert struct.misfits(records) == wrong

@@ -6,6 +6,7 @@ from tests.worlds.arrow_stage import arrow_stage
 from tidemark.cli import main
 from tidemark.environment import Environment
 from tidemark.lifecycle.attempt import Stage
+from tidemark.spark import in_process
 
 
 def without_spark(environment: Environment, master: str, conf: Mapping[str, str]) -> Stage:
@@ -13,5 +14,5 @@ def without_spark(environment: Environment, master: str, conf: Mapping[str, str]
 
 
 if __name__ == "__main__":
-    main.in_this_process = without_spark
+    in_process.stage_in = without_spark
     main.main()

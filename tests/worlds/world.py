@@ -32,6 +32,7 @@ from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.pipeline.loader import find
+from tidemark.spark import in_process
 
 Files = dict[str, tuple[bytes, int]]
 Place = tuple[str, int, int]
@@ -187,7 +188,7 @@ class World:
 
     def here(self, *words: str) -> Result:
         """The command line in this process, with ``arrow_stage``: faster, but a failpoint must not kill it."""
-        with mock.patch.object(main, "in_this_process", return_value=arrow_stage):
+        with mock.patch.object(in_process, "stage_in", return_value=arrow_stage):
             return CliRunner().invoke(main.main, words, env=self.environment(), catch_exceptions=False)
 
     def ok(self, *words: str) -> str:
@@ -197,6 +198,11 @@ class World:
 
     def json(self, *words: str) -> Any:
         return json.loads(self.ok(*words, "--json"))
+
+    def manifests(self) -> list[dict[str, Any]]:
+        """What ``tidemark manifests`` lists, oldest first."""
+        listed: list[dict[str, Any]] = self.json("manifests", "demo")
+        return listed[::-1]
 
     def context(self) -> Context:
         """A context in this process, closed when the test ends."""

@@ -64,8 +64,8 @@ def build_dag(pipeline: Pipeline) -> DAG:
         tags=["tidemark"],
         default_args={"retries": pipeline.retries, "retry_delay": pipeline.retry_delay},
         doc_md=f"Topics {', '.join(pipeline.source.topics)}. {pipeline.description}\n\n"
-        f"On the command line: `tidemark manifests {pipeline.name}`, `tidemark show MANIFEST`, "
-        f"`tidemark audit {pipeline.name}`.",
+        f"On the command line: `tidemark manifests {pipeline.name}`, `tidemark audit {pipeline.name}`, "
+        "and `tidemark show 1` for manifest 1.",
     ) as dag:
 
         @task

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from tidemark.connections import variable_of
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
-from tidemark.errors import ConfigurationError
+from tidemark.errors import ConfigurationError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.pipeline.settings import Pipeline
 
@@ -85,7 +85,8 @@ def opened(pipeline: Pipeline, task: Any) -> Iterator[Context]:
     """The context of a pipeline inside a task; ``task`` is Airflow's context. The history names the task instance."""
     instance = task["ti"]
     actor = f"airflow {instance.dag_id} {instance.run_id} {instance.task_id} try {instance.try_number}"
-    with ManifestDatabase(Environment.from_variables().database(), actor) as database:
+    database_url = Environment.from_variables().database()
+    with about(pipeline=pipeline.name), ManifestDatabase(database_url, actor) as database:
         context = open_context(pipeline, database, airflow_lookup)
         for warning in context.source.warnings():
             print(f"warning: {warning}")

@@ -23,7 +23,7 @@ def located(found: Sequence[Found], as_json: bool) -> None:
     for one in found:
         life = f", incarnation {one.incarnation}, which has ended" if one.retired else ""
         click.echo(
-            f"{one.at.topic}-{one.at.partition} offset {one.offset} in pipeline {one.pipeline}{life}: {_what(one)}"
+            f"{one.at.topic}-{one.at.partition} offset {one.offset} in pipeline {one.pipeline_name}{life}: {_what(one)}"
         )
         for sink in one.sinks:
             click.echo(f"  {_in_sink(sink)}")
@@ -48,7 +48,7 @@ def _view(one: Found) -> dict[str, Any]:
         "id": one.manifest.id, "state": one.manifest.state.value, "attempt": one.manifest.attempt,
         "run_key": one.manifest.run_key, "alive": one.manifest.alive, "reason": one.manifest.reason,
     }  # fmt: skip
-    place = {"pipeline": one.pipeline, **asdict(one.at), "offset": one.offset, "incarnation": one.incarnation}
+    place = {"pipeline": one.pipeline_name, **asdict(one.at), "offset": one.offset, "incarnation": one.incarnation}
     covered = None if one.start is None else {"start": one.start, "end": one.end}
     sinks = [asdict(each) for each in one.sinks]
     return {**place, "retired": one.retired, "standing": one.standing.value, "said": one.said, "range": covered,

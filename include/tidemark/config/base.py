@@ -1,4 +1,4 @@
-"""What every mapping of a pipeline file has in common: strict keys, value types, and where relative paths start."""
+"""What all mappings of a pipeline file share: strict keys, types of values, and where relative paths start."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ Schedule = Annotated[
 
 
 class Section(BaseModel):
-    """One mapping of the file: an unknown key is an error; ``refused`` (glob: reason) explains the tempting ones."""
+    """One mapping of the file; an unknown key is an error, and ``refused`` (glob of keys: reason) may explain it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     refused: ClassVar[Mapping[str, str]] = {}
@@ -98,11 +98,14 @@ class OneKind:
     def _settings(self, value: object, info: ValidationInfo) -> object:
         if isinstance(value, Section):
             return value
-        entry = self.section().model_validate(value, context=info.context)
-        given = [settings for kind in self.packages if (settings := getattr(entry, kind)) is not None]
-        if len(given) != 1:
-            raise wrong(f"must hold one key, the kind of the {self.seam}: {', '.join(self.packages)}")
-        return given[0]
+        if not value or not isinstance(value, Mapping):
+            allowed = ", ".join(self.packages)
+            raise wrong(f"must hold one key, the kind of the {self.seam}, with its settings below; allowed: {allowed}")
+        kinds = [key for key in value if key in self.packages]
+        if len(kinds) > 1:
+            raise wrong_at(kinds[1], f"is a second kind beside {kinds[0]}: one {self.seam} is of one kind")
+        entry = self.section().model_validate(value, context=info.context)  # refuses a mapping without any kind
+        return getattr(entry, kinds[0])
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.with_info_before_validator_function(
@@ -121,6 +124,6 @@ def _entry(seam: str, packages: tuple[tuple[str, str], ...]) -> type[Section]:
 
 
 def wrong_at(key: str | int | tuple[str | int, ...], message: str) -> ValidationError:
-    """The problem of one entry, found while looking at the whole; a tuple of keys names one further down."""
-    place = key if isinstance(key, tuple) else (key,)
-    return ValidationError.from_exception_data("", [InitErrorDetails(type=wrong(message), loc=place, input=None)])
+    """The problem of one entry, raised by a check of the mapping above it; a tuple is the path of a deeper entry."""
+    path = key if isinstance(key, tuple) else (key,)
+    return ValidationError.from_exception_data("", [InitErrorDetails(type=wrong(message), loc=path, input=None)])

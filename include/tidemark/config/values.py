@@ -1,7 +1,7 @@
 """How single values of a pipeline file are written: durations, sizes, schedules, times, servers, layouts.
 
-Each function takes what the file says and returns the value, or raises what `wrong` makes: a sentence that goes on from
-"source.kafka.slice.max_bytes:", so it starts with "must" or names the part that is not allowed.
+Each function takes a value as the file has it, and returns it checked or raises an error of ``wrong``. The message
+continues a line such as "source.kafka.slice.max_bytes:", so it starts with "must", "is" or "has".
 """
 
 import re
@@ -14,7 +14,7 @@ from pydantic import ByteSize, TypeAdapter
 from pydantic_core import PydanticCustomError
 
 from tidemark.storage.base import is_address
-from tidemark.suggestion import nearest
+from tidemark.suggestion import with_nearest
 
 NAME_PATTERN: Final = "^[a-z][a-z0-9_-]{0,62}$"
 DURATION_PATTERN: Final = r"^(\d{1,9}[smhd]|P(?=.)(\d{1,9}D)?(T(?=.)(\d{1,9}H)?(\d{1,9}M)?(\d{1,9}S)?)?)$"
@@ -32,7 +32,7 @@ PRESETS: Final = {
 LONGEST: Final = timedelta(days=3650)
 LARGEST: Final = 2**50
 _BYTES: Final = TypeAdapter(ByteSize)
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _CRON_FIELDS: Final = (
     ("minute", 0, 59),
     ("hour", 0, 23),
@@ -49,7 +49,7 @@ _PLACES: Final = ("{stream}", "{pipeline}")
 
 
 def wrong(message: str) -> PydanticCustomError:
-    """A problem of one value, in words for the person who wrote it."""
+    """The error of one value; the message is for the person who wrote the file."""
     return PydanticCustomError("tidemark", "{message}", {"message": message})
 
 
@@ -72,43 +72,38 @@ def connection_id(value: str) -> str:
 
 
 def table(value: str) -> str:
-    """A table of PostgreSQL, ``schema.name`` always; names as PostgreSQL folds them, so none needs quotes."""
+    """A table of PostgreSQL, always as ``schema.name``; lower case only, so that no name needs quotes."""
     if not re.fullmatch(r"([a-z_][a-z0-9_]{0,62}\.)?[a-z_][a-z0-9_]{0,62}", value):
         raise wrong("must be a table such as prices or sales.prices: lower-case letters, digits and _")
     return value if "." in value else f"public.{value}"
 
 
 def servers(value: str) -> str:
-    """``host:port``, or several with commas; spaces around them are dropped."""
-    found = [one.strip() for one in value.split(",")]
-    for one in found:
-        match = re.fullmatch(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})", one)
+    """``host:port``, or several with commas; spaces around them are removed."""
+    addresses = [address.strip() for address in value.split(",")]
+    for address in addresses:
+        match = re.fullmatch(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})", address)
         if match is None or not 1 <= int(match[1]) <= 65535:
             raise wrong("must be host:port, or several separated by commas, such as broker-1:9092,broker-2:9092")
-    return ",".join(found)
+    return ",".join(addresses)
 
 
 def duration(value: object) -> timedelta:
-    """A duration in seconds, minutes, hours or days, or in ISO 8601 without months and years: those vary."""
+    """A duration in seconds, minutes, hours or days, or in ISO 8601 without months and years: their length varies."""
     if isinstance(value, timedelta):
         return value
     if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN[1:-1], value):
         raise wrong("must be a duration with its unit, such as 90s, 15m, 1h, 2d or PT1H30M")
-    if value.startswith("P"):
-        days, time = value[1:].split("T") if "T" in value else (value[1:], "")
-        parts = dict.fromkeys(re.findall(r"\d+[DHMS]", f"{days} {time}"))
-        length = sum((timedelta(**{_UNITS[part[-1].lower()]: int(part[:-1])}) for part in parts), timedelta())
-    else:
-        length = timedelta(**{_UNITS[value[-1]]: int(value[:-1])})
-    if length > LONGEST:
+    seconds = sum(int(number) * _SECONDS[unit] for number, unit in re.findall(r"(\d+)([smhd])", value.lower()))
+    if seconds > LONGEST.total_seconds():
         raise wrong(f"must not be longer than {LONGEST.days}d")
-    return length
+    return timedelta(seconds=seconds)
 
 
 def size(value: object) -> int:
     """Bytes: a whole number, or one with a unit; MiB is 1024 * 1024, MB is 1,000,000."""
     if isinstance(value, str) and re.fullmatch(SIZE_PATTERN[1:-1], value):
-        # By way of a float, which is exact up to the largest size allowed.
+        # Pydantic goes through a float, which is exact up to the largest size allowed.
         value = int(_BYTES.validate_python(value.replace("_", "")))
     if not isinstance(value, int) or isinstance(value, bool):
         raise wrong("must be a number of bytes, or one with a unit: kB, MB, GB, KiB, MiB or GiB, such as 512MiB")
@@ -135,22 +130,22 @@ def group(value: str) -> str:
 
 
 def partition(value: object) -> int:
-    """The number of a partition; keys of a pipeline file are text, so ``00`` would be ``0`` a second time."""
+    """The number of a partition. Keys of a pipeline file are text: ``00`` is refused, it would be a second ``0``."""
     if not re.fullmatch(PARTITION_PATTERN[1:-1], str(value)):
         raise wrong("must be the number of a partition, such as 0")
     return int(str(value))
 
 
 def moment(value: object, words: tuple[str, ...], shapes: tuple[str, ...] = ()) -> datetime:
-    """A moment with its zone, in UTC; ``words`` and ``shapes`` are what else would have been allowed in its place."""
+    """A time with a zone, as UTC; ``words`` and ``shapes`` are what else is allowed in its place, for the message."""
     choices = (*words, "a time such as 2024-01-31T00:00:00Z", *shapes)
     choice = f"must be {', '.join(choices[:-1])} or {choices[-1]}"
     try:
-        found = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-        if found.tzinfo is not None:
-            return found.astimezone(UTC)
+        when = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+        if when.tzinfo is not None:
+            return when.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise wrong(f"{choice}; {nearest(str(value), words)}".removesuffix("; ")) from None
+        raise wrong(with_nearest(choice, str(value), words)) from None
     raise wrong(f"{choice}; its zone is missing, add Z or an offset such as +01:00")
 
 
@@ -158,48 +153,47 @@ def timezone(value: str) -> str:
     try:
         ZoneInfo(value)
     except (ValueError, OSError, LookupError):
-        raise wrong(
-            f"must be an IANA zone such as UTC or Europe/Berlin; {nearest(value, available_timezones())}"
-        ) from None
+        message = "must be an IANA zone such as UTC or Europe/Berlin"
+        raise wrong(with_nearest(message, value, available_timezones())) from None
     return value
 
 
 def schedule(value: str) -> str:
-    """One of Airflow's presets, or a cron expression that Airflow takes and that can ever be due."""
+    """One of Airflow's presets, or a cron expression that Airflow takes and that is due at some time."""
     try:
         croniter(cron(value), _FIRST_DAY, max_years_between_matches=_YEARS).get_next()
     except CroniterBadDateError:
-        raise wrong("is never due: no month it names has such a day") from None
+        raise wrong("is never due: none of its months has such a day") from None
     except CroniterBadCronError:
         raise wrong(_wrong_preset(value) if value.startswith("@") else _wrong_cron(value)) from None
     return value
 
 
 def cron(schedule: str) -> str:
-    """The schedule as croniter reads it, which does not know all of Airflow's presets."""
+    """The schedule as a cron expression: croniter does not know all of Airflow's presets."""
     return PRESETS.get(schedule, schedule)
 
 
 def _wrong_preset(value: str) -> str:
-    return f"is not a preset; {nearest(value, PRESETS)} allowed: {', '.join(PRESETS)}, or a cron expression"
+    return f"{with_nearest('is not a preset', value, PRESETS, listed=True)}, or a cron expression"
 
 
 def _wrong_cron(value: str) -> str:
-    """The first part that is wrong by itself, where there is one."""
+    """Names the first part of a field that is wrong, if a part alone is."""
     fields = value.split()
     if not len(_CRON_FIELDS) <= len(fields) <= _MOST_CRON_FIELDS:
         return f"must be a preset ({', '.join(PRESETS)}) or five cron fields: minute hour day month weekday"
-    for index, (what, low, high) in enumerate(_CRON_FIELDS):
+    for index, (field, low, high) in enumerate(_CRON_FIELDS):
         for part in fields[index].split(","):
             alone = ["*"] * len(_CRON_FIELDS)
             alone[index] = part
             if not croniter.is_valid(" ".join(alone)):
-                return f'has a {what} "{part}" that is not allowed: {low} to {high}, *, a-b, a,b and */n are'
+                return f'has a {field} "{part}" that is not allowed: {low} to {high}, *, a-b, a,b and */n are'
     return "is not a cron expression that Airflow takes"
 
 
 def root(value: str) -> str:
-    """A folder of this machine, as written, or a bucket and perhaps a prefix, without a slash at the end."""
+    """A folder of this machine as the file has it, or ``s3://``, bucket and prefix, without a slash at the end."""
     scheme, is_url, place = value.partition("://")
     if is_url:
         return _bucket(scheme, place)
@@ -215,15 +209,16 @@ def _bucket(scheme: str, place: str) -> str:
     bucket, *folders = place.rstrip("/").split("/")
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", bucket):
         raise wrong("must name a bucket: 3 to 63 lower-case letters, digits, dots and -, such as s3://bucket/prefix")
-    if any(not re.fullmatch(r"[A-Za-z0-9._=+!*'()-]+", one) or one.strip(".") == "" for one in folders):
+    if any(not re.fullmatch(r"[A-Za-z0-9._=+!*'()-]+", folder) or folder.strip(".") == "" for folder in folders):
         raise wrong("must be s3://bucket/prefix with a prefix of letters, digits and ._=+!*'()-, no folder of it empty")
     return f"s3://{'/'.join([bucket, *folders])}"
 
 
 def endpoint(value: str) -> str:
-    """The address of a store; keys have no place in it."""
+    """The address of a store, without user, password and query."""
     if not is_address(value):
-        raise wrong("is no address such as https://HOST:PORT, or holds user, password or query")  # never shown: keys
+        # It does not start with "must": then the message would show the value, which may hold keys.
+        raise wrong("is not an address such as https://HOST:PORT, or holds user, password or query")
     return value
 
 
@@ -243,22 +238,27 @@ def layout(value: str) -> str:
 
 
 def _layout_segment(segment: str, seen: list[str]) -> list[str]:
+    """The times and names in one folder of a layout; ``seen`` are those of the folders before it."""
     if segment in ("", ".", ".."):
         raise wrong("must be folders with / between them, none empty, none . or .., no / at either end")
     if segment[0] in "_.":
         raise wrong(f'has a folder "{segment}" that readers skip: none may start with _ or a dot')
     if segment.count("{") > 1:
-        raise wrong(f'has two names in the folder "{segment}": give each its own, or they can run into one another')
-    found: list[str] = []
+        raise wrong(
+            f'has two names in the folder "{segment}": give each a folder of its own; joined names can be equal'
+        )
+    placeholders: list[str] = []
     for part in _LAYOUT_PARTS.findall(segment):
         if part[0] == "%" and part not in _TIMES:
             raise wrong(f'has "{part}" that is not allowed: %Y, %m, %d and %H are')
         if part[0] in "{}" and part not in _PLACES:
-            raise wrong(f'has "{part}" that is not allowed; {nearest(part, _PLACES)} allowed: {{stream}}, {{pipeline}}')
+            raise wrong(with_nearest(f'has "{part}" that is not allowed', part, _PLACES, listed=True))
         if part[0] not in "%{}" and not re.fullmatch(r"[A-Za-z0-9._=+@-]+", part):
             raise wrong(f'has "{part}": only letters, digits and . _ - = + @ are allowed beside the times and names')
-        if part in _TIMES[1:] and (coarser := _TIMES[_TIMES.index(part) - 1]) not in [*seen, *found]:
-            raise wrong(f"goes from coarse to fine: {part} needs {coarser} before it")
+        if part in _TIMES[1:]:
+            coarser = _TIMES[_TIMES.index(part) - 1]
+            if coarser not in (*seen, *placeholders):
+                raise wrong(f"is not from coarse to fine: {part} needs {coarser} before it")
         if part[0] in "%{":
-            found.append(part)
-    return found
+            placeholders.append(part)
+    return placeholders

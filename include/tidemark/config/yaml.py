@@ -1,8 +1,8 @@
-"""A YAML file as plain values, with the line of every key, for messages that point at it.
+"""Reads a YAML file as plain values, with the line of every key for messages.
 
-Stricter than YAML where YAML surprises: a key written twice is a problem, ``yes`` and ``off`` are words, ``010`` is
-ten, ``1:30`` and ``2024-01-31`` are text, and tags of languages mean nothing. ``${NAME}`` and ``${NAME:-default}`` in a
-value are replaced from the environment; an unquoted value is a number, true, false or null if it is one afterwards.
+Stricter than YAML: a key written twice is a problem, ``yes`` and ``off`` are text, ``010`` is ten, ``1:30`` and
+``2024-01-31`` are text, and tags are refused. ``${NAME}`` and ``${NAME:-default}`` in a value are replaced from the
+environment; only then is it decided whether an unquoted value is a number, true, false or null.
 """
 
 import re
@@ -19,12 +19,12 @@ Place = tuple[str | int, ...]
 
 _VARIABLE: Final = re.compile(r"\$\{((?:[^{}]|\{[^{}]*\})*)\}")
 _NAMED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
-_MOST_VALUES: Final = 20_000  # a few lines of aliases can stand for billions of values
+_MOST_VALUES: Final = 20_000  # a few lines of aliases can expand to billions of values
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A problem at a place of the file; lines count from 1."""
+    """A problem at a place in the file; lines count from 1."""
 
     line: int
     place: Place
@@ -42,9 +42,9 @@ class NotYaml(Exception):
 
 @dataclass
 class Document:
-    """What a file says. A value that could not be read is None, and its place is in ``unreadable``.
+    """The values of a file. A value that could not be read is None, and its place is in ``unreadable``.
 
-    ``replaced`` keeps, for values with variables, the text as written and what the environment put in.
+    ``replaced`` has the place of each value with variables: its text in the file, and the values of the variables.
     """
 
     value: Any = None
@@ -54,14 +54,14 @@ class Document:
     replaced: dict[Place, tuple[str, dict[str, str]]] = field(default_factory=dict)
 
     def line(self, place: Place) -> int:
-        """The line of the place, or of the nearest one above it that the file has."""
+        """The line of the place, or of the nearest place above it that the file has."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place, 1)
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's words for null, true and numbers, and none of its others."""
+    """Knows only null, true, false and numbers among YAML's implicit types."""
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -100,16 +100,16 @@ def _line(problem: yaml.MarkedYAMLError) -> int:
 
 
 def _explained(problem: yaml.MarkedYAMLError, text: str) -> str:
-    said = problem.problem or problem.context or "it cannot be parsed"
+    reason = problem.problem or problem.context or "it cannot be parsed"
     lines = text.splitlines() or [""]
     line = lines[min(_line(problem), len(lines)) - 1]
-    if "'\\t'" in said:
+    if "'\\t'" in reason:
         return "is indented with a tab; YAML indents with spaces only"
-    if "but found another document" in said:
+    if "but found another document" in reason:
         return "holds a second document; one file describes one pipeline"
     if "${" in line:
-        return f'is not YAML: {said}; a value with ${{..}} inside [ ] or {{ }} needs quotes: "${{NAME}}"'
-    return f"is not YAML: {said}"
+        return f'is not YAML: {reason}; a value with ${{..}} inside [ ] or {{ }} needs quotes: "${{NAME}}"'
+    return f"is not YAML: {reason}"
 
 
 class _Reading:
@@ -134,12 +134,12 @@ class _Reading:
         self.above.add(id(node))
         try:
             if isinstance(node, yaml.SequenceNode) and node.tag == f"{_YAML}seq":
-                return [self.value(one, (*place, index)) for index, one in enumerate(node.value)]
+                return [self.value(item, (*place, index)) for index, item in enumerate(node.value)]
             if isinstance(node, yaml.MappingNode) and node.tag == f"{_YAML}map":
                 return {key: self.value(below, (*place, key)) for key, below in self._entries(node, place)}
         finally:
             self.above.discard(id(node))
-        return self._unreadable(place, f"has the tag {node.tag}, which means nothing here; remove it")
+        return self._refuse_tag(node, place)
 
     def _entries(self, node: yaml.MappingNode, place: Place) -> Iterator[tuple[str, yaml.Node]]:
         seen: dict[str, int] = {}
@@ -181,7 +181,7 @@ class _Reading:
             case "float" if re.fullmatch(r"[-+.0-9_eE]+", text):
                 return float(text.replace("_", ""))
             case _:
-                return self._unreadable(place, f"has the tag {node.tag}, which means nothing here; remove it")
+                return self._refuse_tag(node, place)
 
     def _replaced(self, text: str, place: Place) -> str:
         used: dict[str, str] = {}
@@ -209,6 +209,9 @@ class _Reading:
             self._unreadable(place, 'has "${" without its "}"; write ${NAME} or ${NAME:-default}')
         self.document.replaced[place] = (text, used)
         return result
+
+    def _refuse_tag(self, node: yaml.Node, place: Place) -> None:
+        self._unreadable(place, f"has the tag {node.tag}, which has no meaning here; remove it")
 
     def _unreadable(self, place: Place, message: str) -> None:
         self.document.unreadable.add(place)

@@ -1,7 +1,7 @@
--- One block per query; ManifestDatabase has one method for each. Parameters are psycopg's %(name)s.
+-- One block per statement, used by the methods of ManifestDatabase. Parameters are psycopg's %(name)s.
 
 -- name: set_actor
--- Whoever decides something looks at targets meanwhile, which takes as long as it takes.
+-- A decision (it has a why) looks at targets during its transaction, so that has no time limit.
 SELECT set_config('tidemark.actor', %(actor)s, true), set_config('tidemark.why', %(why)s, true),
        set_config('idle_in_transaction_session_timeout', CASE %(why)s::text
            WHEN '' THEN current_setting('idle_in_transaction_session_timeout') ELSE '0' END, true);
@@ -10,31 +10,31 @@ SELECT set_config('tidemark.actor', %(actor)s, true), set_config('tidemark.why',
 SELECT id::text AS id FROM database;
 
 -- name: lock_planning
-SELECT pg_advisory_xact_lock(1414089812, hashtext(%(pipeline)s));
+SELECT pg_advisory_xact_lock(1414089812, hashtext(%(pipeline_name)s));
 
 -- name: find_run
 SELECT run_key, kind::text AS kind, cut_at, reached, manifests, covered_by, notes, planned_at
-FROM run WHERE pipeline = %(pipeline)s AND run_key = %(run_key)s;
+FROM run WHERE pipeline = %(pipeline_name)s AND run_key = %(run_key)s;
 
 -- name: remember_pipeline
-INSERT INTO pipeline (name, targets) VALUES (%(pipeline)s, %(targets)s)
+INSERT INTO pipeline (name, targets) VALUES (%(pipeline_name)s, %(targets)s)
 ON CONFLICT (name) DO UPDATE SET targets = EXCLUDED.targets || pipeline.targets
 WHERE pipeline.targets IS DISTINCT FROM EXCLUDED.targets || pipeline.targets;
 
 -- name: targets
-SELECT targets FROM pipeline WHERE name = %(pipeline)s;
+SELECT targets FROM pipeline WHERE name = %(pipeline_name)s;
 
 -- name: has_published
 SELECT 1 AS found FROM manifest m JOIN publication p ON p.manifest_id = m.id
-WHERE m.pipeline = %(pipeline)s AND p.sink = %(sink)s LIMIT 1;
+WHERE m.pipeline = %(pipeline_name)s AND p.sink = %(sink)s LIMIT 1;
 
 -- name: incarnations
--- Which life of its partition each range of a manifest lies in.
+-- The life of the partition that each range of a manifest belongs to.
 SELECT c.topic, c.partition, c.incarnation
-FROM manifest_range r JOIN chain c ON c.id = r.chain_id WHERE r.manifest_id = %(manifest)s;
+FROM manifest_range r JOIN chain c ON c.id = r.chain_id WHERE r.manifest_id = %(manifest_id)s;
 
 -- name: chains
--- A chain's end in one index probe each, whatever the length of its history.
+-- The end of each chain by one index probe, however long its history is.
 SELECT DISTINCT ON (c.topic, c.partition)
        c.id, c.topic, c.topic_id, c.partition, c.incarnation, c.blocked, c.blocked_end,
        latest.end_offset, anchor.end_offset AS anchor
@@ -42,16 +42,16 @@ FROM chain c
 CROSS JOIN LATERAL (
     SELECT r.end_offset FROM manifest_range r WHERE r.chain_id = c.id ORDER BY r.end_offset DESC LIMIT 1) latest
 JOIN manifest_range anchor ON anchor.chain_id = c.id AND anchor.kind = 'anchor'
-WHERE c.pipeline = %(pipeline)s AND c.retired_at IS NULL
+WHERE c.pipeline = %(pipeline_name)s AND c.retired_at IS NULL
 ORDER BY c.topic, c.partition, c.incarnation DESC;
 
 -- name: ended_chains
--- Where the last life of each partition ended that a person has ended, by topic id: the same topic may come back.
+-- The end of the newest retired chain of each partition, by topic id: the same topic may come back.
 SELECT DISTINCT ON (c.topic, c.topic_id, c.partition) c.topic, c.topic_id, c.partition, latest.end_offset
 FROM chain c
 CROSS JOIN LATERAL (
     SELECT r.end_offset FROM manifest_range r WHERE r.chain_id = c.id ORDER BY r.end_offset DESC LIMIT 1) latest
-WHERE c.pipeline = %(pipeline)s AND c.retired_at IS NOT NULL
+WHERE c.pipeline = %(pipeline_name)s AND c.retired_at IS NOT NULL
 ORDER BY c.topic, c.topic_id, c.partition, c.incarnation DESC;
 
 -- name: record_bytes
@@ -59,17 +59,18 @@ ORDER BY c.topic, c.topic_id, c.partition, c.incarnation DESC;
 SELECT sum(bytes) / nullif(sum(read), 0) AS record_bytes
 FROM (
     SELECT (count ->> 'bytes')::numeric AS bytes, (count ->> 'read')::numeric AS read
-    FROM (SELECT id FROM manifest WHERE pipeline = %(pipeline)s AND state = 'done' ORDER BY id DESC LIMIT 20) recent
+    FROM (SELECT id FROM manifest
+          WHERE pipeline = %(pipeline_name)s AND state = 'done' ORDER BY id DESC LIMIT 20) recent
     JOIN publication p ON p.manifest_id = recent.id
     JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
     CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'partitions') AS count) measured;
 
 -- name: insert_chains
--- A partition that had a chain before (another topic id, or a truncated log) begins its next incarnation.
+-- A partition that had a chain before (another topic id, or a truncated log) starts its next incarnation.
 INSERT INTO chain (pipeline, topic, topic_id, partition, incarnation)
-SELECT %(pipeline)s, new.topic, new.topic_id, new.partition, 1 + coalesce((
+SELECT %(pipeline_name)s, new.topic, new.topic_id, new.partition, 1 + coalesce((
     SELECT max(c.incarnation) FROM chain c
-    WHERE c.pipeline = %(pipeline)s AND c.topic = new.topic AND c.partition = new.partition), 0)
+    WHERE c.pipeline = %(pipeline_name)s AND c.topic = new.topic AND c.partition = new.partition), 0)
 FROM unnest(%(topics)s::text[], %(topic_ids)s::text[], %(partitions)s::int[]) AS new (topic, topic_id, partition)
 RETURNING id, topic, topic_id, partition;
 
@@ -89,7 +90,7 @@ WHERE r.manifest_id IS NOT NULL AND r.start_offset < cut.end_offset
 ORDER BY 1;
 
 -- name: manifests_between
--- The manifests that hold an offset of each chain's part, which is half-open.
+-- The manifests that hold an offset of any part: offsets of one chain, half-open.
 SELECT DISTINCT r.manifest_id AS id
 FROM unnest(%(chains)s::bigint[], %(starts)s::bigint[], %(ends)s::bigint[]) AS part (chain_id, start_offset, end_offset)
 JOIN manifest_range r ON r.chain_id = part.chain_id
@@ -98,7 +99,7 @@ WHERE r.manifest_id IS NOT NULL
 ORDER BY 1;
 
 -- name: ranges_at
--- Of each chain of a partition the range that holds an offset, by index probes whatever the length of its history.
+-- For each chain of a partition the range that holds an offset, by index probes, however long its history is.
 SELECT c.pipeline, c.topic, c.topic_id, c.partition, c.incarnation, c.retired_at IS NOT NULL AS retired,
        anchor.end_offset AS anchor, latest.end_offset AS chain_end,
        found.start_offset, found.end_offset, found.kind::text AS kind, found.manifest_id
@@ -111,20 +112,20 @@ LEFT JOIN LATERAL (
     WHERE r.chain_id = c.id AND r.end_offset > %(offset)s ORDER BY r.end_offset LIMIT 1) found
     ON found.start_offset <= %(offset)s
 WHERE c.topic = %(topic)s AND c.partition = %(partition)s
-  AND (%(pipeline)s::text IS NULL OR c.pipeline = %(pipeline)s)
+  AND (%(pipeline_name)s::text IS NULL OR c.pipeline = %(pipeline_name)s)
 ORDER BY c.pipeline, c.incarnation;
 
 -- name: topics
-SELECT DISTINCT topic FROM chain WHERE %(pipeline)s::text IS NULL OR pipeline = %(pipeline)s ORDER BY topic;
+SELECT DISTINCT topic FROM chain WHERE %(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s ORDER BY topic;
 
 -- name: insert_run
 INSERT INTO run (pipeline, run_key, kind, cut_at, reached, manifests, covered_by, notes)
-VALUES (%(pipeline)s, %(run_key)s, %(kind)s, %(cut_at)s, %(reached)s, '{}', %(covered_by)s, %(notes)s)
+VALUES (%(pipeline_name)s, %(run_key)s, %(kind)s, %(cut_at)s, %(reached)s, '{}', %(covered_by)s, %(notes)s)
 RETURNING id;
 
 -- name: insert_manifests
 INSERT INTO manifest (run_id, pipeline, slice)
-SELECT %(run_id)s, %(pipeline)s, slice FROM generate_series(%(first)s::int, %(last)s::int) AS slice
+SELECT %(run_id)s, %(pipeline_name)s, slice FROM generate_series(%(first)s::int, %(last)s::int) AS slice
 RETURNING id, slice;
 
 -- name: list_manifests_of_run
@@ -142,7 +143,8 @@ WHERE id = ANY (%(chains)s) AND retired_at IS NULL;
 UPDATE chain SET blocked = NULL, blocked_since = NULL, blocked_end = NULL WHERE id = ANY (%(chains)s);
 
 -- name: lock_undone
-SELECT id FROM manifest WHERE pipeline = %(pipeline)s AND (state <> 'done' OR id = ANY (%(also)s)) ORDER BY id FOR UPDATE;
+SELECT id FROM manifest
+WHERE pipeline = %(pipeline_name)s AND (state <> 'done' OR id = ANY (%(also)s)) ORDER BY id FOR UPDATE;
 
 -- name: undone_ranges
 SELECT r.chain_id, r.manifest_id, jsonb_build_object(
@@ -151,43 +153,62 @@ SELECT r.chain_id, r.manifest_id, jsonb_build_object(
        CASE WHEN c.retired_at IS NOT NULL THEN life_end(c.id) END AS life_end
 FROM manifest m JOIN manifest_range r ON r.manifest_id = m.id JOIN chain c ON c.id = r.chain_id
 JOIN manifest_range a ON a.chain_id = r.chain_id AND a.kind = 'anchor'
-WHERE m.pipeline = %(pipeline)s AND m.state <> 'done'
+WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done'
 ORDER BY c.topic, c.partition, r.start_offset;
 
 -- name: outlived
 SELECT topic, partition, start_offset, end_offset, life_end, noticed FROM outlived_range
-WHERE manifest_id = %(manifest)s ORDER BY topic, partition, start_offset;
+WHERE manifest_id = %(manifest_id)s ORDER BY topic, partition, start_offset;
 
 -- name: accept_loss
-SELECT accept_loss(%(chain)s, %(start)s, %(end)s) AS id;
+SELECT accept_loss(%(chain_id)s, %(start)s, %(end)s) AS id;
 
 -- name: extend_back
-SELECT extend_back(%(chain)s, %(anchor)s);
+SELECT extend_back(%(chain_id)s, %(anchor)s);
 
 -- name: manifests
 SELECT * FROM manifest_view
-WHERE (%(pipeline)s::text IS NULL OR pipeline = %(pipeline)s)
+WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
   AND (%(states)s::text[] IS NULL OR state::text = ANY (%(states)s))
   AND (%(ids)s::bigint[] IS NULL OR id = ANY (%(ids)s))
 ORDER BY id;
 
+-- name: page_of_manifests
+-- Newest first. The ids come from an index, (pipeline, id) or the primary key, so a page costs the same at any depth.
+SELECT v.* FROM (
+    SELECT id FROM manifest
+    WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
+      AND (%(state)s::text IS NULL OR state = %(state)s::manifest_state)
+      AND (%(after)s::bigint IS NULL OR id < %(after)s)
+    ORDER BY id DESC LIMIT %(limit)s) page
+JOIN manifest_view v ON v.id = page.id
+ORDER BY v.id DESC;
+
+-- name: count_manifests
+SELECT count(*) AS matching, count(*) FILTER (WHERE id < %(after)s) AS older FROM manifest
+WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
+  AND (%(state)s::text IS NULL OR state = %(state)s::manifest_state);
+
+-- name: pipelines
+SELECT name FROM pipeline ORDER BY name;
+
 -- name: lock_attempt
-SELECT pg_advisory_lock(attempt_lock(%(manifest)s, %(attempt)s));
+SELECT pg_advisory_lock(attempt_lock(%(manifest_id)s, %(attempt)s));
 
 -- name: attempt_lock
-SELECT attempt_lock(%(manifest)s, %(attempt)s) AS number;
+SELECT attempt_lock(%(manifest_id)s, %(attempt)s) AS number;
 
 -- name: current_user
 SELECT current_user::text AS name;
 
 -- name: unlock_attempt
-SELECT pg_advisory_unlock(attempt_lock(%(manifest)s, %(attempt)s));
+SELECT pg_advisory_unlock(attempt_lock(%(manifest_id)s, %(attempt)s));
 
 -- name: start
 WITH started AS (
     UPDATE manifest
     SET attempt = attempt + 1, reason = NULL, state = CASE state WHEN 'done' THEN state ELSE 'running' END
-    WHERE id = %(manifest)s AND state IN ('planned', 'running', 'failed', 'done')
+    WHERE id = %(manifest_id)s AND state IN ('planned', 'running', 'failed', 'done')
     RETURNING id, attempt)
 INSERT INTO attempt (manifest_id, attempt, fingerprint, actor)
 SELECT id, attempt, %(fingerprint)s, %(actor)s FROM started
@@ -195,36 +216,36 @@ RETURNING attempt;
 
 -- name: fence_lower_attempts
 UPDATE attempt SET state = 'fenced', ended_at = now(), error = 'attempt ' || %(attempt)s || ' took over'
-WHERE manifest_id = %(manifest)s AND attempt < %(attempt)s AND state = 'running';
+WHERE manifest_id = %(manifest_id)s AND attempt < %(attempt)s AND state = 'running';
 
 -- name: unblock
 UPDATE manifest SET state = 'planned', reason = 'released: ' || reason
-WHERE id = %(manifest)s AND state = 'blocked' RETURNING id;
+WHERE id = %(manifest_id)s AND state = 'blocked' RETURNING id;
 
 -- name: newest_attempt
-SELECT attempt FROM manifest WHERE id = %(manifest)s;
+SELECT attempt FROM manifest WHERE id = %(manifest_id)s;
 
 -- name: store_receipt
--- Only by the newest attempt, and only while Kafka has, as far as is known, the records that were planned.
-WITH newest AS (SELECT id FROM manifest WHERE id = %(manifest)s AND attempt = %(attempt)s FOR UPDATE)
+-- Only for the newest attempt, and only while the source, as far as is known, has the records that were planned.
+WITH newest AS (SELECT id FROM manifest WHERE id = %(manifest_id)s AND attempt = %(attempt)s FOR UPDATE)
 UPDATE attempt a SET receipt = %(receipt)s FROM newest
 WHERE a.manifest_id = newest.id AND a.attempt = %(attempt)s AND a.state = 'running'
   AND NOT EXISTS (SELECT FROM outlived_range o WHERE o.manifest_id = newest.id)
 RETURNING a.attempt;
 
 -- name: receipts_below
--- Attempts that got as far as a receipt, so may have left objects.
+-- Only attempts with a receipt may have left objects.
 SELECT a.attempt, a.receipt, a.fingerprint
 FROM attempt a
-WHERE a.manifest_id = %(manifest)s AND a.attempt < %(attempt)s AND a.receipt IS NOT NULL
+WHERE a.manifest_id = %(manifest_id)s AND a.attempt < %(attempt)s AND a.receipt IS NOT NULL
 ORDER BY a.attempt DESC;
 
 -- name: receipt
-SELECT receipt FROM attempt WHERE manifest_id = %(manifest)s AND attempt = %(attempt)s;
+SELECT receipt FROM attempt WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s;
 
 -- name: publish
--- Only the newest attempt may say what is published, and only in favour of a number not below the published one.
-WITH newest AS (SELECT id FROM manifest WHERE id = %(manifest)s AND attempt = %(newest)s FOR UPDATE)
+-- Only the newest attempt may change a publication, and never to an attempt below the published one.
+WITH newest AS (SELECT id FROM manifest WHERE id = %(manifest_id)s AND attempt = %(newest)s FOR UPDATE)
 INSERT INTO publication (manifest_id, sink, attempt, digest, counts)
 SELECT id, %(sink)s, %(attempt)s, %(digest)s, %(counts)s FROM newest
 ON CONFLICT (manifest_id, sink) DO UPDATE
@@ -234,22 +255,22 @@ RETURNING attempt;
 
 -- name: finish
 UPDATE manifest m SET state = 'done', done_at = coalesce(done_at, now()), reason = NULL
-WHERE id = %(manifest)s AND attempt = %(attempt)s AND state IN ('running', 'done')
+WHERE id = %(manifest_id)s AND attempt = %(attempt)s AND state IN ('running', 'done')
   AND NOT EXISTS (SELECT FROM unnest(%(sinks)s::text[]) AS sink
                   WHERE NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = sink))
 RETURNING id;
 
 -- name: end_attempt
 UPDATE attempt SET state = %(state)s, ended_at = now(), error = %(error)s
-WHERE manifest_id = %(manifest)s AND attempt = %(attempt)s AND state = 'running' RETURNING attempt;
+WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s AND state = 'running' RETURNING attempt;
 
 -- name: fail
 UPDATE manifest SET state = 'failed', reason = %(reason)s
-WHERE id = %(manifest)s AND attempt = %(attempt)s AND state = 'running' RETURNING id;
+WHERE id = %(manifest_id)s AND attempt = %(attempt)s AND state = 'running' RETURNING id;
 
 -- name: block
 UPDATE manifest SET state = 'blocked', reason = %(reason)s
-WHERE id = %(manifest)s AND attempt = %(attempt)s AND state = 'running' RETURNING id;
+WHERE id = %(manifest_id)s AND attempt = %(attempt)s AND state = 'running' RETURNING id;
 
 -- name: published_objects
 SELECT p.manifest_id, l.targets ->> p.sink AS root, o.object
@@ -258,19 +279,19 @@ JOIN manifest m ON m.id = p.manifest_id
 JOIN pipeline l ON l.name = m.pipeline
 JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
 CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
-WHERE (%(pipeline)s::text IS NULL OR m.pipeline = %(pipeline)s) AND o.object ->> 'sink' = p.sink
+WHERE (%(pipeline_name)s::text IS NULL OR m.pipeline = %(pipeline_name)s) AND o.object ->> 'sink' = p.sink
   AND (%(ids)s::bigint[] IS NULL OR p.manifest_id = ANY (%(ids)s))
   AND o.object ->> 'path' <> ''   -- rows of a table are no objects
 ORDER BY p.manifest_id, o.object ->> 'path';
 
 -- name: attempts_forgotten
--- Manifests of which a sink holds a higher attempt than was ever given out: the database was restored.
+-- Manifests where a sink holds a higher attempt than this database ever gave out: it was restored from a copy.
 SELECT m.id, m.attempt
 FROM unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
 JOIN manifest m ON m.id = held.manifest_id AND m.attempt < held.attempt ORDER BY m.id;
 
 -- name: publications_behind
--- Done manifests of which a sink holds a higher attempt than the published one.
+-- Manifests where a sink holds a higher attempt than the published one.
 SELECT p.manifest_id AS id
 FROM unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
 JOIN publication p ON p.manifest_id = held.manifest_id AND p.sink = %(sink)s AND p.attempt < held.attempt;
@@ -282,72 +303,67 @@ WHERE NOT EXISTS (SELECT FROM manifest m WHERE m.id = staged.id) ORDER BY staged
 -- name: attempts
 SELECT attempt, state::text AS state, actor, error, started_at, ended_at,
        coalesce(jsonb_array_length(receipt -> 'objects'), 0) AS objects
-FROM attempt WHERE manifest_id = %(manifest)s ORDER BY attempt;
+FROM attempt WHERE manifest_id = %(manifest_id)s ORDER BY attempt;
 
 -- name: events
 SELECT at, actor, subject, what FROM (
-    SELECT * FROM event WHERE manifest_id = %(manifest)s
+    SELECT * FROM event WHERE manifest_id = %(manifest_id)s
     UNION ALL
-    SELECT e.* FROM event e JOIN manifest m ON m.id = %(manifest)s AND m.pipeline = e.what ->> 'pipeline'
+    SELECT e.* FROM event e JOIN manifest m ON m.id = %(manifest_id)s AND m.pipeline = e.what ->> 'pipeline'
     WHERE e.subject = 'decision' AND e.what -> 'manifests' @> to_jsonb(m.id)) found
 ORDER BY id;
 
 -- name: note_decision
 INSERT INTO event (actor, subject, what)
 VALUES (current_setting('tidemark.actor'), 'decision', jsonb_build_object(
-    'pipeline', %(pipeline)s::text, 'decision', %(verb)s::text, 'why', current_setting('tidemark.why'),
+    'pipeline', %(pipeline_name)s::text, 'decision', %(verb)s::text, 'why', current_setting('tidemark.why'),
     'lines', %(lines)s::jsonb, 'manifests', %(manifests)s::jsonb));
 
 -- name: decisions
 SELECT at, actor, what ->> 'decision' AS decision, what ->> 'why' AS why, what -> 'lines' AS lines,
        what -> 'manifests' AS manifests
-FROM event WHERE subject = 'decision' AND what ->> 'pipeline' = %(pipeline)s ORDER BY id;
-
--- name: lost_ranges
-SELECT c.topic, c.topic_id, c.partition, r.start_offset, r.end_offset
-FROM manifest_range r JOIN chain c ON c.id = r.chain_id
-WHERE c.pipeline = %(pipeline)s AND r.kind = 'lost' ORDER BY c.topic, c.partition, r.start_offset;
+FROM event WHERE subject = 'decision' AND what ->> 'pipeline' = %(pipeline_name)s ORDER BY id;
 
 -- name: highest_manifest
-SELECT coalesce(max(id), 0) AS id FROM manifest WHERE %(pipeline)s::text IS NULL OR pipeline = %(pipeline)s;
+SELECT coalesce(max(id), 0) AS id FROM manifest WHERE %(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s;
 
 -- name: broken_chains
--- What the constraints make impossible; the audit asks all the same.
+-- The constraints make this impossible; the audit checks it anyway.
 SELECT c.topic, c.partition, r.start_offset, r.end_offset
 FROM manifest_range r JOIN chain c ON c.id = r.chain_id
-WHERE c.pipeline = %(pipeline)s AND r.kind <> 'anchor'
+WHERE c.pipeline = %(pipeline_name)s AND r.kind <> 'anchor'
   AND NOT EXISTS (SELECT FROM manifest_range b WHERE b.chain_id = r.chain_id AND b.end_offset = r.start_offset);
 
 -- name: take_identity
--- An empty database takes over a lake and with it the lake's identity.
+-- An empty database that takes over a lake takes the id of the lake's database.
 UPDATE database SET id = %(id)s WHERE NOT EXISTS (SELECT FROM manifest) RETURNING id;
 
 -- name: adopt_manifest
 INSERT INTO manifest (id, run_id, pipeline, slice, attempt) OVERRIDING SYSTEM VALUE
-VALUES (%(manifest)s, %(run_id)s, %(pipeline)s, %(slice)s, 0);
+VALUES (%(manifest_id)s, %(run_id)s, %(pipeline_name)s, %(slice)s, 0);
 
 -- name: adopt_attempt
 INSERT INTO attempt (manifest_id, attempt, state, fingerprint, actor, receipt, ended_at)
-VALUES (%(manifest)s, %(attempt)s, 'published', 'adopted', %(actor)s, %(receipt)s, now())
+VALUES (%(manifest_id)s, %(attempt)s, 'published', 'adopted', %(actor)s, %(receipt)s, now())
 ON CONFLICT (manifest_id, attempt) DO UPDATE SET receipt = EXCLUDED.receipt, state = 'published', ended_at = now();
 
 -- name: adopt_number
 UPDATE manifest
 SET attempt = greatest(attempt, %(attempt)s), state = CASE state WHEN 'done' THEN state ELSE 'running' END, reason = NULL
-WHERE id = %(manifest)s;
+WHERE id = %(manifest_id)s;
 
 -- name: adopt_chains
 INSERT INTO chain (pipeline, topic, topic_id, partition, incarnation)
-SELECT %(pipeline)s, * FROM unnest(
+SELECT %(pipeline_name)s, * FROM unnest(
     %(topics)s::text[], %(topic_ids)s::text[], %(partitions)s::int[], %(incarnations)s::int[])
 RETURNING id, topic, topic_id, partition, incarnation;
 
 -- name: retire_outlived
 UPDATE chain SET retired_at = now(), blocked = NULL, blocked_since = NULL, blocked_end = NULL
-WHERE pipeline = %(pipeline)s AND retired_at IS NULL AND EXISTS (
+WHERE pipeline = %(pipeline_name)s AND retired_at IS NULL AND EXISTS (
     SELECT FROM chain newer WHERE newer.pipeline = chain.pipeline AND newer.topic = chain.topic
     AND newer.partition = chain.partition AND newer.incarnation > chain.incarnation);
 
 -- name: keep_manifest_ids_above
--- Never lowered: ids above may be of a plan that has not committed.
+-- Never lowered: a plan that has not committed may use higher ids.
 SELECT setval('manifest_id_seq', %(id)s) FROM manifest_id_seq WHERE NOT is_called OR last_value < %(id)s;

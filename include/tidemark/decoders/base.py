@@ -6,7 +6,7 @@ from typing import Protocol
 import pyarrow as pa
 
 HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
-REASON_LIMIT = 200  # characters of a reason: it names fields and places, it does not repeat the data
+REASON_LIMIT = 200  # characters of a reason; it names fields and positions, it does not repeat the data
 
 
 @dataclass(frozen=True)
@@ -14,8 +14,8 @@ class Decoded:
     """One batch, decoded: ``rows`` holds the data columns of the good records, in their order.
 
     ``good`` are the indices of those records in the batch (``int64``, ascending); ``errors`` are index and reason of
-    every other one, ascending too. Each record of the batch is in exactly one of the two. ``deleted`` (``bool``) says
-    of each row whether it stands for a tombstone; None from a decoder that has none.
+    every other record, ascending too. Each record of the batch is in exactly one of the two. ``deleted`` (``bool``) is
+    true for a row made from a tombstone; None when the decoder knows no tombstones.
     """
 
     rows: pa.RecordBatch

@@ -1,4 +1,4 @@
-"""The registry of decoders: of each kind the package, with ``decoder`` (``open_decoder``) and ``settings`` modules.
+"""The registry of decoders: the package of each kind, with the modules ``decoder`` (``open_decoder``) and ``settings``.
 
 Executors open decoders here, so this imports the standard library and pyarrow, nothing else.
 """
@@ -17,8 +17,10 @@ DECODERS: Final[dict[str, str]] = {
 
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:
-    """The decoder of an order's ``decode``; ``ConfigurationError`` when its format is not registered, or its options
-    are wrong."""
+    """The decoder for ``decode`` of an order.
+
+    Raises ``ConfigurationError`` when its format is not registered, or its options are wrong.
+    """
     kind = config.get("format", "")
     if kind not in DECODERS:
         raise ConfigurationError(f"decode.format is {kind!r}", next_step=f"write one of {', '.join(DECODERS)}")

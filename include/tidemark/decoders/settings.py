@@ -1,4 +1,4 @@
-"""What ``decode`` of a pipeline file may say: the part that every format shares."""
+"""The keys of ``decode`` in a pipeline file that every format shares."""
 
 from abc import abstractmethod
 from typing import Any
@@ -13,7 +13,7 @@ class DecodeSettings(Section):
 
     @abstractmethod
     def order(self) -> dict[str, Any]:
-        """What the executors must know, complete without any file of this machine."""
+        """What the executors need, without any reference to a file of this machine."""
 
     @abstractmethod
     def field_types(self) -> dict[str, str]:
@@ -21,8 +21,8 @@ class DecodeSettings(Section):
 
     @abstractmethod
     def never_null(self) -> set[str]:
-        """The top-level fields that every row has, also a row made of a tombstone."""
+        """The top-level fields that have a value in every row, also in a row made from a tombstone."""
 
     def tombstone_fields(self) -> tuple[str, ...]:
-        """The fields that a record without a value has, from its key; empty where such a record is no tombstone."""
+        """The fields that a tombstone has, from its key; empty when a record without a value is not a tombstone."""
         return ()

@@ -53,7 +53,7 @@ def _durability(status: Health) -> Iterator[Finding]:
         yield warning(
             NAME,
             f"it runs with {', '.join(unsafe)}: a crash of its machine may lose committed data",
-            "turn these settings on; after such a loss Tidemark refuses to plan until you run tidemark adopt",
+            "turn these settings on; after such a loss Tidemark refuses to plan until each pipeline is adopted",
         )
     else:
         yield ok(NAME, "committed data survives a crash (fsync, synchronous_commit)")

@@ -1,1 +1,1 @@
-"""Kafka for whoever talks to it: clients, connections, security. What a pipeline reads stands in ``sources/kafka``."""
+"""Clients, connections and security of Kafka. The source of a pipeline is in ``sources/kafka``."""

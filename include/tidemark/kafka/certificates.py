@@ -1,6 +1,6 @@
-"""PEM certificates and keys, read and checked before a client does: a client's own words for these are hard to mend by.
+"""Reads and checks PEM certificates and keys before a client does: the clients' errors do not say what to correct.
 
-A message names a file or an option, and never quotes what it holds.
+A message names a file or an option, and never shows its content.
 """
 
 import os
@@ -28,7 +28,7 @@ _LARGEST: Final = 2**20  # bytes; a bundle of every public authority takes 220 k
 
 
 class WrongCertificate(Exception):
-    """What is wrong, and what to do about it; whoever catches it knows which connection is meant."""
+    """What is wrong, and what to do; the caller adds the connection."""
 
     def __init__(self, what: str, next_step: str) -> None:
         self.what, self.next_step = what, next_step
@@ -36,7 +36,7 @@ class WrongCertificate(Exception):
 
 
 def read_pem(option: str, path: str) -> str:
-    """The text of a PEM file that an option names; a folder of certificates is refused, Java knows none."""
+    """The text of a PEM file that an option names; Java's client cannot read a folder of certificates."""
     file = Path(path)
     try:
         if file.is_dir():
@@ -60,31 +60,31 @@ def read_pem(option: str, path: str) -> str:
 
 
 def certificates(option: str, text: str) -> list[str]:
-    """The certificates of a PEM text, each as its own block; the first of a chain is the owner's."""
-    found = [match[0] for match in _BLOCK.finditer(text) if match[1] == "CERTIFICATE"]
-    if not found:
+    """The PEM blocks of the certificates of a text; the first of a chain is the owner's."""
+    blocks = [match[0] for match in _BLOCK.finditer(text) if match[1] == "CERTIFICATE"]
+    if not blocks:
         raise WrongCertificate(f"{option} holds no certificate", "it must hold -----BEGIN CERTIFICATE-----")
-    return found
+    return blocks
 
 
 def check_authorities(option: str, text: str, now: datetime) -> None:
-    """At least one of the certificates must hold now: bundles often carry some that have expired."""
-    ends = [_validity(option, one) for one in certificates(option, text)]
-    if not any(start <= now < end for start, end in ends):
-        last = max(end for _, end in ends)
+    """At least one of the certificates must be valid now: bundles often have some that have expired."""
+    periods = [_validity(option, block) for block in certificates(option, text)]
+    if not any(start <= now < end for start, end in periods):
+        last = max(end for _, end in periods)
         raise WrongCertificate(
             f"{option}: no certificate in it is valid now, the last expired at {last:%Y-%m-%d %H:%M} UTC",
-            "get the present certificate of the authority that signs the brokers'",
+            "get the current certificate of the authority that signs the brokers' certificates",
         )
 
 
 def check_own(option: str, text: str, now: datetime) -> None:
-    """The client's own certificate must hold now."""
+    """The client's own certificate must be valid now."""
     start, end = _validity(option, certificates(option, text)[0])
     if now >= end:
         raise WrongCertificate(
             f"{option}: the client's certificate expired at {end:%Y-%m-%d %H:%M} UTC",
-            "get a new certificate, and put it in the place of the old one",
+            "get a new certificate, and replace the old one with it",
         )
     if now < start:
         raise WrongCertificate(
@@ -95,12 +95,12 @@ def check_own(option: str, text: str, now: datetime) -> None:
 
 
 def private_key(option: str, text: str) -> tuple[str, bool]:
-    """(the key's PEM block, whether it is encrypted); only PKCS#8, the one form that Java's client reads, too."""
-    found = {match[1]: match[0] for match in _BLOCK.finditer(text) if match[1].endswith("PRIVATE KEY")}
+    """(PEM block of the key, whether it is encrypted); only PKCS#8, since Java's client reads no other form."""
+    blocks = {match[1]: match[0] for match in _BLOCK.finditer(text) if match[1].endswith("PRIVATE KEY")}
     for label in ("PRIVATE KEY", "ENCRYPTED PRIVATE KEY"):
-        if label in found:
-            return found[label], label.startswith("ENCRYPTED")
-    what = f"is in the form {next(iter(found))!r}" if found else "holds no private key"
+        if label in blocks:
+            return blocks[label], label.startswith("ENCRYPTED")
+    what = f"is in the form {next(iter(blocks))!r}" if blocks else "holds no private key"
     raise WrongCertificate(
         f"{option} {what}; both clients read PKCS#8 only", "convert it: openssl pkcs8 -topk8 -in OLD.key -out NEW.key"
     )
@@ -109,9 +109,9 @@ def private_key(option: str, text: str) -> tuple[str, bool]:
 def check_pair(option: str, text: str, key: str, password: str | None) -> None:
     """The key must open with the password and belong to the first certificate of the option's text.
 
-    A password that the key does not need counts for nothing, as in librdkafka.
+    A password that the key does not need is ignored, as in librdkafka.
     """
-    own = [_parsed(option, block) for block in certificates(option, text)][0]
+    chain = [_parsed(option, block) for block in certificates(option, text)]  # a client refuses a chain with a bad one
     try:
         private = _private(key, password)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -120,7 +120,7 @@ def check_pair(option: str, text: str, key: str, password: str | None) -> None:
             "check ssl.key.password: openssl pkey -noout -in KEYFILE asks for it",
         ) from None
     try:
-        certified = own.public_key()
+        certified = chain[0].public_key()
     except (ValueError, UnsupportedAlgorithm):
         raise _unreadable(option) from None
     form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
@@ -132,12 +132,12 @@ def check_pair(option: str, text: str, key: str, password: str | None) -> None:
 
 
 def without_password(key: str, password: str) -> str:
-    """The same key in PKCS#8, not encrypted; ``check_pair`` has shown that it opens."""
+    """The same key in PKCS#8, not encrypted; call ``check_pair`` before, which opens it."""
     return _private(key, password).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
 def load_pair(context: ssl.SSLContext, certificate: str, key: str, password: str | None) -> None:
-    """Give a context its certificate and key, by a file in memory only; nothing where there are no such files."""
+    """Give a context its certificate and key through a file in memory; does nothing on systems without such files."""
     if not hasattr(os, "memfd_create"):
         return
     descriptor = os.memfd_create("pair")

@@ -1,4 +1,4 @@
-"""The one door to Kafka: what is there, where it starts and ends, at ``read_committed``."""
+"""All requests to Kafka go through this module: topics, partitions, offsets and records, at ``read_committed``."""
 
 import logging
 import time
@@ -28,14 +28,14 @@ from tidemark.errors import (
     TidemarkError,
     Unavailable,
 )
-from tidemark.kafka.refusals import NOT_LET_IN, denied
+from tidemark.kafka.refusals import REFUSALS, denied
 from tidemark.kafka.tls_cause import tls_cause
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds, OpenTransaction, Record
 
 TIMEOUT_S = 10.0
-REFUSED_S = 2.0  # another broker may still let us in; librdkafka itself would try again for ever
-FIRST_RECORDS_S = 5.0  # an age is worth less than the plan that waits for it
+REFUSED_S = 2.0  # another broker may still accept us; librdkafka itself would try again for ever
+FIRST_RECORDS_S = 5.0  # a plan does not wait longer for the age of a transaction
 NO_COORDINATOR_YET = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -49,10 +49,10 @@ _SILENT.propagate = False
 
 @dataclass(frozen=True)
 class ConsumerGroup:
-    """A consumer group as it stands: ``committed`` has no entry for a partition it has committed nothing for.
+    """The state of a consumer group; ``committed`` has only the partitions for which it has committed an offset.
 
-    ``unsettled`` are partitions for which a transaction that commits offsets has not ended. ``active`` is false for
-    consumers that assign partitions by themselves, whether they run or not: Kafka does not know them.
+    ``unsettled`` are partitions for which a transaction that commits offsets has not ended. ``active`` is always false
+    for consumers that assign partitions by themselves, also while they run: Kafka does not know them.
     """
 
     name: str
@@ -63,14 +63,14 @@ class ConsumerGroup:
 
 
 class KafkaCluster:
-    """A broker as an administrator sees it; every call answers within 10 s or raises ``Unavailable``.
+    """One Kafka cluster; every call returns within 10 s or raises ``Unavailable``.
 
-    ``AccessDenied`` comes sooner: 2 s after a broker has refused us, when no other one has answered.
+    Raises ``AccessDenied`` 2 s after a broker has refused this client, when no other broker has answered.
     """
 
     def __init__(self, bootstrap_servers: str, config: Mapping[str, str | Secret]) -> None:
         self.bootstrap_servers = bootstrap_servers
-        self._given = config
+        self._secrets = config
         self._config = revealed(config)
         self._last_error = ""
         self._refusal: tuple[KafkaError, float] | None = None
@@ -81,22 +81,22 @@ class KafkaCluster:
             self._admin = AdminClient(settings, logger=_SILENT)
         except KafkaException as failed:
             raise ConfigurationError(
-                f"Kafka's client does not take the connection's options: {self._said(failed.args[0])}",
+                f"Kafka's client does not take the connection's options: {self._text(failed.args[0])}",
                 next_step="correct the Kafka connection (docs/configuration.md, Secured Kafka)",
                 bootstrap_servers=bootstrap_servers,
             ) from None
 
     def _remember(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it follows the error that says why
-            self._last_error = self._said(error)
-        if error.code() in NOT_LET_IN and self._refusal is None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it follows the error that has the reason
+            self._last_error = self._text(error)
+        if error.code() in REFUSALS and self._refusal is None:
             self._refusal = error, time.monotonic()
 
-    def _said(self, error: KafkaError) -> str:
-        return masked(error.str(), self._given)
+    def _text(self, error: KafkaError) -> str:
+        return masked(error.str(), self._secrets)
 
     def _answered(self, futures: Iterable[Future[Any]]) -> None:
-        """Wait until all have an answer or an error; raises when a broker has refused us and no other lets us in."""
+        """Wait until all have an answer or an error; raises when a broker has refused us and no other accepts us."""
         waiting = set(futures)
         while waiting := wait(waiting, timeout=0.05).not_done:
             self._admin.poll(0)
@@ -104,7 +104,7 @@ class KafkaCluster:
                 raise self._translate(self._refusal[0])
 
     def _results(self, futures: Mapping[Any, Future[T]], *also: int) -> dict[Any, T | KafkaError]:
-        """Every future's result, or its error when it is about one topic only, or one of ``also``."""
+        """The result of every future, or its error if a topic is unknown or its code is in ``also``; raises others."""
         self._answered(futures.values())
         results: dict[Any, T | KafkaError] = {}
         for key, future in futures.items():
@@ -121,15 +121,15 @@ class KafkaCluster:
 
     def _translate(self, error: KafkaError, topic: str | None = None) -> TidemarkError:
         self._admin.poll(0)
-        refused = self._refusal[0] if self._refusal is not None and error.code() not in NOT_LET_IN else error
-        where = {"bootstrap_servers": self.bootstrap_servers, "topic": topic}
-        if refused.code() in NOT_LET_IN and refused.code() != KafkaError._SSL:
-            return denied(refused.code(), self._said(refused), **where)
+        refused = self._refusal[0] if self._refusal is not None and error.code() not in REFUSALS else error
+        context = {"bootstrap_servers": self.bootstrap_servers, "topic": topic}
+        if refused.code() in REFUSALS and refused.code() != KafkaError._SSL:
+            return denied(refused.code(), self._text(refused), **context)
         if cause := tls_cause(self.bootstrap_servers, self._config):
-            return denied(KafkaError._SSL, cause, **where)
+            return denied(KafkaError._SSL, cause, **context)
         if refused.code() == KafkaError._SSL:
-            return denied(KafkaError._SSL, self._said(refused), **where)
-        detail = f"{self._said(error)}; {self._last_error}" if self._last_error else self._said(error)
+            return denied(KafkaError._SSL, self._text(refused), **context)
+        detail = f"{self._text(error)}; {self._last_error}" if self._last_error else self._text(error)
         return Unavailable(
             f"Kafka does not answer within {TIMEOUT_S:.0f} s ({detail})",
             next_step="check that the broker runs and that bootstrap_servers (or the Airflow connection) names it",
@@ -143,23 +143,25 @@ class KafkaCluster:
             raise self._translate(failed.args[0]) from failed
 
     def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
-        """(every partition of the topics that exist, with the topic's id; the names of those that do not)."""
+        """(every partition of the topics that exist, with the topic's id; the names of the topics that do not)."""
         if not topics:
             return [], []
         described = self._results(self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT_S))
-        found: list[TopicPartition] = []
+        partitions: list[TopicPartition] = []
         missing: list[str] = []
         for topic, description in described.items():
             if isinstance(description, KafkaError):
                 missing.append(topic)
             else:
-                found += [TopicPartition(topic, str(description.topic_id), one.id) for one in description.partitions]
-        return sorted(found), sorted(missing)
+                topic_id = str(description.topic_id)
+                partitions += [TopicPartition(topic, topic_id, partition.id) for partition in description.partitions]
+        return sorted(partitions), sorted(missing)
 
     def compacted(self, topics: Sequence[str]) -> list[str]:
-        """Those of the topics whose clean-up policy includes compaction.
+        """The topics whose clean-up policy includes compaction.
 
-        One whose configuration this user may not see (DESCRIBE_CONFIGS) is left out: compaction then shows as gaps.
+        Without the right to see the configuration of a topic (DESCRIBE_CONFIGS), that topic is left out: its compaction
+        then shows as gaps.
         """
         if not topics:
             return []
@@ -175,48 +177,48 @@ class KafkaCluster:
     def _offsets(
         self, places: Iterable[TopicPartition], spec: Callable[[], OffsetSpec], isolation: IsolationLevel
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """(offset, timestamp in ms) per partition; offset -1 means none."""
-        asked = {KafkaPartition(one.topic, one.partition): one for one in places}
+        """(offset, timestamp in ms) of each partition; offset -1 means none."""
+        asked = {KafkaPartition(place.topic, place.partition): place for place in places}
         if not asked:
             return {}
         futures = self._admin.list_offsets(
-            {place: spec() for place in asked}, isolation_level=isolation, request_timeout=TIMEOUT_S
+            {partition: spec() for partition in asked}, isolation_level=isolation, request_timeout=TIMEOUT_S
         )
         answers: dict[TopicPartition, tuple[int, int]] = {}
-        for place, answer in self._results(futures).items():
+        for partition, answer in self._results(futures).items():
             if isinstance(answer, KafkaError):
                 raise self._translate(answer)
-            answers[asked[place]] = (answer.offset, answer.timestamp)
+            answers[asked[partition]] = (answer.offset, answer.timestamp)
         return answers
 
     def bounds(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
         start = self._offsets(places, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED)
         stable = self._offsets(places, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
         end = self._offsets(places, OffsetSpec.latest, IsolationLevel.READ_UNCOMMITTED)
-        return {one: Bounds(start[one][0], stable[one][0], end[one][0]) for one in places}
+        return {place: Bounds(start[place][0], stable[place][0], end[place][0]) for place in places}
 
-    def open_transactions(self, marks: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, OpenTransaction]:
-        """What holds the last stable offset of a partition below its log end; a partition without it has no entry."""
-        below = [place for place, mark in marks.items() if mark.last_stable < mark.log_end]
-        # Asked again: the end was asked last, and records that were written between the two were not held back.
+    def open_transactions(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, OpenTransaction]:
+        """The transactions that keep the last stable offset below the log end, by partition; others have no entry."""
+        below = [place for place, bound in bounds.items() if bound.last_stable < bound.log_end]
+        # Ask again: records that were written between the requests for the two ends are in no open transaction.
         stable = self._offsets(below, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
-        held = {place: offset for place, (offset, _) in stable.items() if offset < marks[place].log_end}
-        since = self._stamped(held)
+        held = {place: offset for place, (offset, _) in stable.items() if offset < bounds[place].log_end}
+        since = self._timestamps(held)
         return {
-            place: OpenTransaction(place, offset, marks[place].log_end - offset, since.get(place))
+            place: OpenTransaction(place, offset, bounds[place].log_end - offset, since.get(place))
             for place, offset in held.items()
         }
 
-    def _stamped(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, datetime]:
-        """The timestamps of single records, committed or not; one that does not come in time has no entry."""
-        waiting = {(one.topic, one.partition): one for one in offsets}
-        found: dict[TopicPartition, datetime] = {}
+    def _timestamps(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, datetime]:
+        """The timestamps of single records, committed or not; without an entry for a record not read within 5 s."""
+        waiting = {(place.topic, place.partition): place for place in offsets}
+        timestamps: dict[TopicPartition, datetime] = {}
         if not waiting:
-            return found
+            return timestamps
         consumer = Consumer(self._reading("read_uncommitted"), logger=_SILENT)
         deadline = time.monotonic() + FIRST_RECORDS_S
         try:
-            consumer.assign([KafkaPartition(one.topic, one.partition, offset) for one, offset in offsets.items()])
+            consumer.assign([KafkaPartition(at.topic, at.partition, offset) for at, offset in offsets.items()])
             while waiting and (left := deadline - time.monotonic()) > 0:
                 message = consumer.poll(left)
                 if message is None:
@@ -226,16 +228,16 @@ class KafkaCluster:
                     continue
                 kind, milliseconds = message.timestamp()
                 if message.offset() == offsets[place] and kind != TIMESTAMP_NOT_AVAILABLE and message.error() is None:
-                    found[place] = datetime.fromtimestamp(milliseconds / 1000, UTC)
+                    timestamps[place] = datetime.fromtimestamp(milliseconds / 1000, UTC)
                 consumer.incremental_unassign([KafkaPartition(place.topic, place.partition)])
         finally:
             consumer.close()
-        return found
+        return timestamps
 
     def group(self, name: str, places: Sequence[TopicPartition]) -> ConsumerGroup:
-        """A consumer group: first its state, then what it has committed, so that one that stops between is active."""
-        asked = {(one.topic, one.partition): one for one in places}
-        request = ConsumerGroupTopicPartitions(name, [KafkaPartition(*one) for one in asked])
+        """The state of a consumer group; it is asked before the offsets, so a group that stops in between is active."""
+        asked = {(place.topic, place.partition): place for place in places}
+        request = ConsumerGroupTopicPartitions(name, [KafkaPartition(*pair) for pair in asked])
         described = self._coordinated(lambda: self._admin.describe_consumer_groups([name], request_timeout=TIMEOUT_S))
         answer = self._coordinated(
             # Without require_stable an offset that a transaction is about to replace looks like the newest.
@@ -243,20 +245,20 @@ class KafkaCluster:
         )
         committed: dict[TopicPartition, int] = {}
         unsettled: list[TopicPartition] = []
-        for one in answer.topic_partitions if answer else []:
-            place = asked[one.topic, one.partition]
-            if one.error is not None and one.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT:
+        for partition in answer.topic_partitions if answer else []:
+            place, error = asked[partition.topic, partition.partition], partition.error
+            if error is not None and error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT:
                 unsettled.append(place)
-            elif one.error is not None:
-                raise self._translate(one.error)
-            elif one.offset >= 0:
-                committed[place] = one.offset
+            elif error is not None:
+                raise self._translate(error)
+            elif partition.offset >= 0:
+                committed[place] = partition.offset
         exists = described is not None and described.state is not ConsumerGroupState.DEAD
         active = exists and (described.state is not ConsumerGroupState.EMPTY or bool(described.members))
         return ConsumerGroup(name, exists, active, committed, tuple(sorted(unsettled)))
 
     def _coordinated(self, ask: Callable[[], Mapping[str, Future[Any]]]) -> Any:
-        """What a group's coordinator answers, None for a group it does not know; asked again until it is ready."""
+        """The answer of a group's coordinator, None for an unknown group; asks again until the coordinator is ready."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             [future] = ask().values()
@@ -274,9 +276,9 @@ class KafkaCluster:
     def offsets_at(
         self, places: Sequence[TopicPartition], when: datetime
     ) -> dict[TopicPartition, tuple[int, datetime] | None]:
-        """The first offset stamped at or after ``when`` and its timestamp; None where there is none.
+        """The first offset with a timestamp at or after ``when``, and that timestamp; None where there is none.
 
-        Timestamps set by producers need not ascend: the answer is a hint where to cut, not a promise about time.
+        Producers may set timestamps in any order: the answer is a place to cut, and says nothing about other records.
         """
         milliseconds = int(when.timestamp() * 1000)
         answers = self._offsets(places, lambda: OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_UNCOMMITTED)
@@ -286,7 +288,7 @@ class KafkaCluster:
         }
 
     def records(self, covered: Range) -> Iterator[Record]:
-        """The committed records of a range, ascending; read without a group, so nothing is ever committed."""
+        """The committed records of a range, ascending; no consumer group is used and no offset committed."""
         place = covered.at
         consumer = Consumer({**self._reading("read_committed"), "enable.partition.eof": True}, logger=_SILENT)
         try:

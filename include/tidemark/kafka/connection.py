@@ -1,16 +1,16 @@
-"""Where Kafka is and how to be let in: an Airflow connection, with or without Airflow.
+"""Address and security of Kafka from an Airflow connection, with or without Airflow.
 
 A connection is a mapping with the keys Airflow uses: ``host``, ``port``, ``login``, ``password``, ``extra``. As in
 Airflow's Kafka provider, ``extra`` holds the configuration of the client (librdkafka's names) with its
-``bootstrap.servers``; host and port count when that is not there. Security stands in a connection only: a pipeline file
-is copied, committed and shown. Spark's driver comes in by ``java_options`` and looks the same connection up.
+``bootstrap.servers``; without that key host and port are used. Security options are allowed in a connection only: a
+pipeline file is copied, committed and shown. Spark's driver looks the same connection up through ``java_options``.
 """
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
@@ -22,7 +22,7 @@ from tidemark.kafka.certificates import WrongCertificate
 from tidemark.kafka.java import java_security
 from tidemark.kafka.options import KafkaOptions
 from tidemark.kafka.security import Config, WrongSecurity, instead, is_security, security_config, warnings
-from tidemark.suggestion import nearest
+from tidemark.suggestion import with_nearest
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,16 @@ class KafkaConnection:
     conn_id: str | None = None
 
     def tuning(self) -> dict[str, str]:
-        """The options that an order may hold: none of them is about security."""
-        return {key: one for key, one in self.config.items() if isinstance(one, str) and not is_security(key)}
+        """The options that an order may hold: those that are not about security."""
+        return {key: value for key, value in self.config.items() if isinstance(value, str) and not is_security(key)}
 
     def secured_by(self) -> str | None:
-        """The id of the connection that Spark's driver has to look up; None when there is nothing to look up."""
+        """The id of the connection that Spark's driver must look up; None for a broker without security."""
         return self.conn_id if "security.protocol" in self.config else None
 
     def warnings(self) -> list[str]:
-        """What is allowed and still unwise, as sentences."""
-        return [f"the Kafka connection {self.conn_id}: {one}" for one in warnings(self.config)]
+        """Settings that are allowed and not safe, as sentences."""
+        return [f"the Kafka connection {self.conn_id}: {warning}" for warning in warnings(self.config)]
 
 
 _HOW = """set {variable}='{{"conn_type": "kafka", "extra": {{"bootstrap.servers": "HOST:PORT"}}}}'"""
@@ -55,7 +55,7 @@ _HOW = """set {variable}='{{"conn_type": "kafka", "extra": {{"bootstrap.servers"
 def java_options(
     conn_id: str | None, tuning: Mapping[str, str], pipeline: str, lookup: Lookup = from_environment
 ) -> Config:
-    """Options of Java's client for a connection, which is looked up here; ``tuning`` wins. None: no security."""
+    """Options of Java's client for a connection, or for no security; ``tuning`` replaces options of the connection."""
     if conn_id is None:
         return dict(tuning)
     connection = named_connection(conn_id, pipeline, lookup)
@@ -66,17 +66,17 @@ def java_options(
 
 
 def named_connection(conn_id: str, pipeline: str, lookup: Lookup = from_environment) -> KafkaConnection:
-    """The Kafka connection of that id, complete and checked; certificates are read here for the first time."""
-    found = lookup(conn_id)
-    if found is None:
+    """The Kafka connection of that id, checked, with its certificates; raises ``ConfigurationError``."""
+    connection = lookup(conn_id)
+    if connection is None:
         raise _missing(pipeline, conn_id)
-    extra = dict(found.get("extra") or {})
-    address = _address(found, extra.pop("bootstrap.servers", None), pipeline, conn_id)
+    extra = dict(connection.get("extra") or {})
+    address = _address(connection, extra.pop("bootstrap.servers", None), pipeline, conn_id)
     _refuse_unknown(extra, pipeline, conn_id)
-    tuning = _tuning({key: one for key, one in extra.items() if not is_security(key)}, pipeline, conn_id)
-    asked = {key: one for key, one in extra.items() if is_security(key)}
+    tuning = _tuning({key: value for key, value in extra.items() if not is_security(key)}, pipeline, conn_id)
+    options = {key: value for key, value in extra.items() if is_security(key)}
     try:
-        security = security_config(asked, found.get("login"), found.get("password"), datetime.now(UTC))
+        security = security_config(options, connection.get("login"), connection.get("password"), datetime.now(UTC))
     except WrongSecurity as wrong:
         raise _unusable(pipeline, conn_id, wrong.what, wrong.next_step) from None
     return KafkaConnection(address, {**tuning, **security}, conn_id)
@@ -92,9 +92,9 @@ def _unusable(pipeline: str, conn_id: str, what: str, next_step: str) -> Configu
 
 
 def _missing(pipeline: str, conn_id: str) -> ConfigurationError:
-    near = nearest(variable_of(conn_id), (name for name in os.environ if name.startswith(PREFIX)))
+    variables = [name for name in os.environ if name.startswith(PREFIX)]
     return ConfigurationError(
-        f"the Kafka connection {conn_id} does not exist" + (f"; {near}" if near else ""),
+        with_nearest(f"the Kafka connection {conn_id} does not exist", variable_of(conn_id), variables),
         next_step=f"{_HOW.format(variable=variable_of(conn_id))}, or add it in Airflow under Admin, Connections, "
         "or write source.kafka.bootstrap_servers instead",
         pipeline=pipeline,
@@ -102,12 +102,12 @@ def _missing(pipeline: str, conn_id: str) -> ConfigurationError:
     )
 
 
-def _address(found: Mapping[str, Any], given: object, pipeline: str, conn_id: str) -> str:
-    if given is None and found.get("host"):
-        host, port = str(found["host"]), found.get("port")
-        given = f"[{host}]:{port}" if port and ":" in host else f"{host}:{port}" if port else host
+def _address(connection: Mapping[str, Any], bootstrap_servers: object, pipeline: str, conn_id: str) -> str:
+    if bootstrap_servers is None and connection.get("host"):
+        host, port = str(connection["host"]), connection.get("port")
+        bootstrap_servers = f"[{host}]:{port}" if port and ":" in host else f"{host}:{port}" if port else host
     try:
-        return servers(given if isinstance(given, str) else "")
+        return servers(bootstrap_servers if isinstance(bootstrap_servers, str) else "")
     except PydanticCustomError:
         raise ConfigurationError(
             f"the Kafka connection {conn_id} names no broker, or not as host:port",
@@ -121,7 +121,8 @@ def _refuse_unknown(extra: Mapping[str, Any], pipeline: str, conn_id: str) -> No
     tuning = {field.alias or name for name, field in KafkaOptions.model_fields.items()}
     unknown = sorted(key for key in extra if key not in tuning and not is_security(key))
     if unknown:
-        advice = [f"{key}: {said}" for key in unknown if (said := instead(key) or KafkaOptions.why_refused(key))]
+        hints = {key: instead(key) or KafkaOptions.why_refused(key) for key in unknown}
+        advice = [f"{key}: {hint}" for key, hint in hints.items() if hint]
         raise ConfigurationError(
             f"the Kafka connection {conn_id} sets {', '.join(unknown)}, which is not allowed",
             next_step="; ".join([*advice, f"allowed beside security: {', '.join(sorted(tuning))}"]),
@@ -143,10 +144,12 @@ def _tuning(extra: dict[str, Any], pipeline: str, conn_id: str) -> dict[str, str
 
 
 def _numbers(extra: dict[str, Any]) -> dict[str, Any]:
-    """A connection's form has text only, so digits there are a number."""
-    return {
-        key: int(one) if isinstance(one, str) and one.isascii() and one.isdigit() else one for key, one in extra.items()
-    }
+    """Text of digits as numbers: Airflow's form for a connection knows only text."""
+    return {key: int(value) if _is_digits(value) else value for key, value in extra.items()}
+
+
+def _is_digits(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and value.isascii() and value.isdigit()
 
 
 def _is_allowed(key: str, value: object) -> bool:

@@ -1,6 +1,6 @@
-"""The security of a Kafka connection as Java's client wants it, for Spark: other names, other formats, one meaning.
+"""Translates the security options of a Kafka connection to those of Java's client, for Spark.
 
-Certificates and keys travel as PEM text inside the options, so that machines of Spark's workers need no files of them.
+Certificates and keys are PEM text inside the options, so that the machines of Spark's workers need no such files.
 """
 
 from collections.abc import Mapping
@@ -11,25 +11,25 @@ from tidemark.kafka.certificates import certificates, private_key, without_passw
 from tidemark.kafka.security import Config, Mechanism, pem
 
 _SECURITY: Final = "org.apache.kafka.common.security"
-_NONE: Final = ""  # Java's way to say that host names are not verified; librdkafka's is "none"
+_NONE: Final = ""  # for Java: host names are not verified; librdkafka's word is "none"
 
 
 def java_security(config: Mapping[str, str | Secret]) -> Config:
-    """Options for Java's client (without Spark's prefix ``kafka.``) of a config that ``security_config`` has checked.
+    """Options of Java's client (without Spark's prefix ``kafka.``) for a config that ``security_config`` has checked.
 
-    Reads the PEM files again: ``WrongCertificate`` when one has gone meanwhile.
+    Reads the PEM files again: raises ``WrongCertificate`` when one was removed since.
     """
     plain = revealed(config)
-    made: Config = {"security.protocol": plain["security.protocol"]}
+    options: Config = {"security.protocol": plain["security.protocol"]}
     if "sasl.mechanism" in plain:
-        made |= _sasl(Mechanism(plain["sasl.mechanism"]), plain)
+        options |= _sasl(Mechanism(plain["sasl.mechanism"]), plain)
     if algorithm := plain.get("ssl.endpoint.identification.algorithm"):
-        made["ssl.endpoint.identification.algorithm"] = _NONE if algorithm == "none" else algorithm
-    return made | _authorities(plain) | _identity(plain)
+        options["ssl.endpoint.identification.algorithm"] = _NONE if algorithm == "none" else algorithm
+    return options | _authorities(plain) | _identity(plain)
 
 
 def jaas(module: str, options: Mapping[str, str]) -> Secret:
-    """One entry of ``sasl.jaas.config``: Java's tokenizer reads C's escapes in quoted values, as its own do."""
+    """One entry of ``sasl.jaas.config``; in quoted values Java reads a backslash as the start of an escape."""
     words = [f'{name}="{_escaped(value)}"' for name, value in options.items()]
     return Secret(" ".join([f"{_SECURITY}.{module}", "required", *words]) + ";")
 
@@ -39,14 +39,14 @@ def _escaped(value: str) -> str:
 
 
 def _sasl(mechanism: Mechanism, plain: Mapping[str, str]) -> Config:
-    made: Config = {"sasl.mechanism": mechanism.value}
+    options: Config = {"sasl.mechanism": mechanism.value}
     match mechanism:
         case Mechanism.PLAIN:
-            return made | {"sasl.jaas.config": jaas("plain.PlainLoginModule", _user(plain))}
+            return options | {"sasl.jaas.config": jaas("plain.PlainLoginModule", _user(plain))}
         case Mechanism.SCRAM_SHA_256 | Mechanism.SCRAM_SHA_512:
-            return made | {"sasl.jaas.config": jaas("scram.ScramLoginModule", _user(plain))}
+            return options | {"sasl.jaas.config": jaas("scram.ScramLoginModule", _user(plain))}
         case Mechanism.OAUTHBEARER:
-            return made | {
+            return options | {
                 "sasl.jaas.config": jaas("oauthbearer.OAuthBearerLoginModule", _client(plain)),
                 "sasl.login.callback.handler.class": f"{_SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler",
                 "sasl.oauthbearer.token.endpoint.url": plain["sasl.oauthbearer.token.endpoint.url"],
@@ -70,15 +70,15 @@ def _client(plain: Mapping[str, str]) -> dict[str, str]:
     if scope := plain.get("sasl.oauthbearer.scope"):
         options["scope"] = scope
     extensions = plain.get("sasl.oauthbearer.extensions", "")
-    pairs = [one.partition("=") for one in extensions.split(",") if one]
+    pairs = [extension.partition("=") for extension in extensions.split(",") if extension]
     return options | {f"extension_{name.strip()}": value for name, _, value in pairs}
 
 
 def _authorities(plain: Mapping[str, str]) -> Config:
-    found = pem(plain, "ssl.ca")
-    if found is None:
+    authorities = pem(plain, "ssl.ca")
+    if authorities is None:
         return {}  # both clients then trust the machine's authorities
-    return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": "\n".join(certificates(*found))}
+    return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": "\n".join(certificates(*authorities))}
 
 
 def _identity(plain: Mapping[str, str]) -> Config:
@@ -87,7 +87,7 @@ def _identity(plain: Mapping[str, str]) -> Config:
         return {}
     block, encrypted = private_key(*key)
     if encrypted:
-        # Java 17 cannot open what openssl encrypts today (PBES2); both would travel together in the options anyway.
+        # Java 17 cannot open keys that openssl encrypts today (PBES2). The options would hold the password too.
         block = without_password(block, plain["ssl.key.password"])
     return {
         "ssl.keystore.type": "PEM",

@@ -1,4 +1,4 @@
-"""Tuning of Kafka's clients that a pipeline file or a connection may set; none decides which records are read."""
+"""Tuning options of Kafka's clients that a pipeline file or a connection may set."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -41,4 +41,4 @@ class KafkaOptions(Section):
 
     def client_config(self) -> dict[str, str]:
         """The options that are set, by the names Kafka's clients know."""
-        return {key: str(one) for key, one in self.model_dump(by_alias=True, exclude_none=True).items()}
+        return {key: str(value) for key, value in self.model_dump(by_alias=True, exclude_none=True).items()}

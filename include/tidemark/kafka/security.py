@@ -1,8 +1,7 @@
-"""Which security a Kafka connection may ask for: librdkafka's names, checked before any client starts.
+"""The security options of a Kafka connection, by librdkafka's names, checked before any client starts.
 
-Tidemark plans with librdkafka and Spark reads with Java's client, and half a connection would fail in the middle of a
-run: so what the two cannot do alike is refused here, with the word to write instead. ``kafka/java.py`` translates the
-rest.
+Tidemark plans with librdkafka and Spark reads with Java's client. An option that only one of them has would fail in the
+middle of a run, so it is refused here, with the option to write instead. ``kafka/java.py`` translates the others.
 """
 
 from collections.abc import Mapping
@@ -80,7 +79,7 @@ INSTEAD: Final[Mapping[str, str]] = {
 
 
 class WrongSecurity(Exception):
-    """What a connection asks for that it cannot have, and what to write; holds names of options, never values."""
+    """What is wrong with the options of a connection, and what to write; has names of options, never values."""
 
     def __init__(self, what: str, next_step: str) -> None:
         self.what, self.next_step = what, next_step
@@ -88,7 +87,7 @@ class WrongSecurity(Exception):
 
 
 def instead(key: str) -> str:
-    """What to write in place of an option that is not allowed; empty when it is not about security, or nobody knows."""
+    """What to write in place of an option that is not allowed; empty when that is not known, or it is not security."""
     if not key.startswith(_FAMILIES):
         return ""
     reason = next((reason for pattern, reason in INSTEAD.items() if fnmatchcase(key, pattern)), "")
@@ -96,7 +95,7 @@ def instead(key: str) -> str:
 
 
 def is_security(key: str) -> bool:
-    """Whether this module knows the option; others are tuning, or not allowed."""
+    """Whether it is an allowed security option; others are tuning, or not allowed."""
     return key in ALLOWED or key in ALIASES
 
 
@@ -105,40 +104,40 @@ def security_config(extra: Mapping[str, Any], login: object, password: object, n
 
     ``login`` and ``password`` are the connection's own fields, used where SASL needs a user. Raises ``WrongSecurity``.
     """
-    given = _values(extra)
-    protocol = _protocol(given)
+    options = _values(extra)
+    protocol = _protocol(options)
     if protocol is None:
-        _refuse_without_protocol(given, login, password)
+        _refuse_without_protocol(options, login, password)
         return {}
-    given["security.protocol"] = protocol
+    options["security.protocol"] = protocol
     if protocol.sasl:
-        _authenticate(given, login, password)
+        _authenticate(options, login, password)
     else:
-        _refuse(given, "sasl.*", f"security.protocol is {protocol}", "write security.protocol: SASL_SSL")
+        _refuse(options, "sasl.*", f"security.protocol is {protocol}", "write security.protocol: SASL_SSL")
         if login or password:
             raise WrongSecurity(
                 f"it has a login or a password, which {protocol} does not use", "write security.protocol: SASL_SSL"
             )
     if protocol.tls:
-        _check_tls(given, now)
+        _check_tls(options, now)
     else:
-        _refuse(given, "ssl.*", f"security.protocol is {protocol}", f"write security.protocol: {_with_tls(protocol)}")
-    return {key: Secret(one) if key in SECRETS else one for key, one in sorted(given.items())}
+        _refuse(options, "ssl.*", f"security.protocol is {protocol}", f"write security.protocol: {_with_tls(protocol)}")
+    return {key: Secret(value) if key in SECRETS else value for key, value in sorted(options.items())}
 
 
 def warnings(config: Mapping[str, str | Secret]) -> list[str]:
-    """What is allowed and still unwise."""
+    """Settings that are allowed and not safe, as sentences."""
     clear = config.get("security.protocol") == Protocol.SASL_PLAINTEXT
-    found = []
+    sentences = []
     if clear and config.get("sasl.mechanism") in (Mechanism.PLAIN, Mechanism.OAUTHBEARER):
-        found.append("its password or token crosses the network in clear text: security.protocol is SASL_PLAINTEXT")
+        sentences.append("its password or token crosses the network in clear text: security.protocol is SASL_PLAINTEXT")
     if config.get("ssl.endpoint.identification.algorithm") == "none":
-        found.append("the brokers' names are not verified: ssl.endpoint.identification.algorithm is none")
-    return found
+        sentences.append("the brokers' names are not verified: ssl.endpoint.identification.algorithm is none")
+    return sentences
 
 
 def pem(config: Mapping[str, str], name: str) -> tuple[str, str] | None:
-    """(option, text) of ``ssl.ca``, ``ssl.certificate`` or ``ssl.key``: what stands in the option, or in its file.
+    """(option, text) of ``ssl.ca``, ``ssl.certificate`` or ``ssl.key``: the text in the option or in its file.
 
     ``config`` has its secrets revealed.
     """
@@ -149,18 +148,18 @@ def pem(config: Mapping[str, str], name: str) -> tuple[str, str] | None:
 
 
 def _values(extra: Mapping[str, Any]) -> dict[str, str]:
-    given: dict[str, str] = {}
+    options: dict[str, str] = {}
     for key, value in extra.items():
         name = ALIASES.get(key, key)
         if isinstance(value, bool) or not isinstance(value, str | int) or str(value) == "" or "\0" in str(value):
             raise WrongSecurity(f"it sets {key} to nothing, or to what is not text", "give its value, or remove it")
-        if given.setdefault(name, str(value)) != str(value):
+        if options.setdefault(name, str(value)) != str(value):
             raise WrongSecurity(f"it sets {key} and {name} differently", f"keep {name}")
-    return given
+    return options
 
 
-def _protocol(given: Mapping[str, str]) -> Protocol | None:
-    text = given.get("security.protocol")
+def _protocol(options: Mapping[str, str]) -> Protocol | None:
+    text = options.get("security.protocol")
     if text is None or text.upper() in tuple(Protocol):
         return None if text is None else Protocol(text.upper())
     raise WrongSecurity(
@@ -168,92 +167,94 @@ def _protocol(given: Mapping[str, str]) -> Protocol | None:
     )
 
 
-def _refuse_without_protocol(given: Mapping[str, str], login: object, password: object) -> None:
-    names = [*sorted(given), *(["login"] if login else []), *(["password"] if password else [])]
+def _refuse_without_protocol(options: Mapping[str, str], login: object, password: object) -> None:
+    names = [*sorted(options), *(["login"] if login else []), *(["password"] if password else [])]
     if names:
-        wanted = "SSL" if all(one.startswith("ssl.") for one in names) else "SASL_SSL"
+        wanted = "SSL" if all(name.startswith("ssl.") for name in names) else "SASL_SSL"
         raise WrongSecurity(
-            f"it sets {', '.join(names)} without security.protocol: it would count for nothing",
+            f"it sets {', '.join(names)} without security.protocol: it would have no effect",
             f'add "security.protocol": "{wanted}" to its extra',
         )
 
 
-def _refuse(given: Mapping[str, str], pattern: str, because: str, next_step: str) -> None:
-    found = sorted(key for key in given if fnmatchcase(key, pattern))
-    if found:
-        raise WrongSecurity(f"it sets {', '.join(found)}, and {because}", next_step)
+def _refuse(options: Mapping[str, str], pattern: str, because: str, next_step: str) -> None:
+    matching = sorted(key for key in options if fnmatchcase(key, pattern))
+    if matching:
+        raise WrongSecurity(f"it sets {', '.join(matching)}, and {because}", next_step)
 
 
 def _with_tls(protocol: Protocol) -> Protocol:
     return Protocol.SASL_SSL if protocol.sasl else Protocol.SSL
 
 
-def _authenticate(given: dict[str, str], login: object, password: object) -> None:
-    text = given.get("sasl.mechanism", "")
+def _authenticate(options: dict[str, str], login: object, password: object) -> None:
+    text = options.get("sasl.mechanism", "")
     if text.upper() not in tuple(Mechanism):
-        said = "is missing" if not text else f"is none of {', '.join(Mechanism)}"
+        what = "is missing" if not text else f"is none of {', '.join(Mechanism)}"
         raise WrongSecurity(
-            f"its sasl.mechanism {said}", nearest(text, Mechanism) or f"write {Mechanism.SCRAM_SHA_512}"
+            f"its sasl.mechanism {what}", nearest(text, Mechanism) or f"write {Mechanism.SCRAM_SHA_512}"
         )
     mechanism = Mechanism(text.upper())
-    given["sasl.mechanism"] = mechanism
+    options["sasl.mechanism"] = mechanism
     match mechanism:
         case Mechanism.PLAIN | Mechanism.SCRAM_SHA_256 | Mechanism.SCRAM_SHA_512:
             user, secret = "sasl.username", "sasl.password"
-            _refuse(given, "sasl.oauthbearer.*", f"sasl.mechanism is {mechanism}", "remove it")
+            _refuse(options, "sasl.oauthbearer.*", f"sasl.mechanism is {mechanism}", "remove it")
         case Mechanism.OAUTHBEARER:
             user, secret = "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"
             for other in ("sasl.username", "sasl.password"):
-                _refuse(given, other, f"sasl.mechanism is {mechanism}", f"write {user} and {secret}")
-            _check_oidc(given)
+                _refuse(options, other, f"sasl.mechanism is {mechanism}", f"write {user} and {secret}")
+            _check_oidc(options)
         case other:
             assert_never(other)
     for field, name, value in (("login", user, login), ("password", secret, password)):
-        if value and given.setdefault(name, str(value)) != str(value):
+        if value and options.setdefault(name, str(value)) != str(value):
             raise WrongSecurity(f"its {field} and {name} differ", f"keep one of them: the field {field}, or {name}")
-        if name not in given:
+        if name not in options:
             raise WrongSecurity(f"{name} is missing for {mechanism}", f"set {name}, or the connection's {field}")
-        if any(ord(one) < 32 for one in given[name]):
-            raise WrongSecurity(f"{name} holds a control character", "was a line end copied with it?")
+        if any(ord(character) < 32 for character in options[name]):
+            raise WrongSecurity(
+                f"{name} holds a control character", "remove it; it may be a line end that was copied too"
+            )
 
 
-def _check_oidc(given: dict[str, str]) -> None:
-    if given.setdefault("sasl.oauthbearer.method", "oidc") != "oidc":
+def _check_oidc(options: dict[str, str]) -> None:
+    if options.setdefault("sasl.oauthbearer.method", "oidc") != "oidc":
         raise WrongSecurity("its sasl.oauthbearer.method is not oidc", "both clients know oidc only")
-    address = given.get("sasl.oauthbearer.token.endpoint.url", "")
+    address = options.get("sasl.oauthbearer.token.endpoint.url", "")
     parts = urlsplit(address)
     if parts.scheme not in ("https", "http") or not parts.hostname or "@" in parts.netloc:
         raise WrongSecurity(
-            "sasl.oauthbearer.token.endpoint.url is missing, or no address without a user",
+            "sasl.oauthbearer.token.endpoint.url is missing, or is not an address, or names a user",
             "give the token endpoint, such as https://example.com/oauth2/token",
         )
 
 
-def _check_tls(given: dict[str, str], now: datetime) -> None:
-    algorithm = given.get("ssl.endpoint.identification.algorithm", "https")
+def _check_tls(options: dict[str, str], now: datetime) -> None:
+    algorithm = options.get("ssl.endpoint.identification.algorithm", "https")
     if algorithm not in ("https", "none"):
         raise WrongSecurity("its ssl.endpoint.identification.algorithm is neither https nor none", "leave it out")
     for name in ("ssl.ca", "ssl.certificate", "ssl.key"):
-        if f"{name}.pem" in given and f"{name}.location" in given:
+        if f"{name}.pem" in options and f"{name}.location" in options:
             raise WrongSecurity(f"it sets {name}.pem beside {name}.location", "keep one of them")
     try:
-        _check_material(given, now)
+        _check_material(options, now)
     except WrongCertificate as wrong:
         raise WrongSecurity(wrong.what, wrong.next_step) from None
 
 
-def _check_material(given: dict[str, str], now: datetime) -> None:
-    if authorities := pem(given, "ssl.ca"):
+def _check_material(options: dict[str, str], now: datetime) -> None:
+    if authorities := pem(options, "ssl.ca"):
         check_authorities(*authorities, now)
-    certificate, key = pem(given, "ssl.certificate"), pem(given, "ssl.key")
+    certificate, key = pem(options, "ssl.certificate"), pem(options, "ssl.key")
     if (certificate is None) != (key is None):
-        missing, there = ("ssl.key", "ssl.certificate") if key is None else ("ssl.certificate", "ssl.key")
-        raise WrongSecurity(f"it sets {there} without {missing}", f"add {missing}.location or {missing}.pem")
+        missing, present = ("ssl.key", "ssl.certificate") if key is None else ("ssl.certificate", "ssl.key")
+        raise WrongSecurity(f"it sets {present} without {missing}", f"add {missing}.location or {missing}.pem")
     if certificate is None or key is None:
-        _refuse(given, "ssl.key.password", "there is no ssl.key", "remove it, or add certificate and key")
+        _refuse(options, "ssl.key.password", "there is no ssl.key", "remove it, or add certificate and key")
         return
     check_own(*certificate, now)
     block, encrypted = private_key(*key)
-    if encrypted and "ssl.key.password" not in given:
+    if encrypted and "ssl.key.password" not in options:
         raise WrongSecurity(f"{key[0]} is encrypted, and ssl.key.password is missing", "set ssl.key.password")
-    check_pair(*certificate, block, given.get("ssl.key.password"))
+    check_pair(*certificate, block, options.get("ssl.key.password"))

@@ -1,6 +1,7 @@
-"""Why Kafka's client and a port do not come together: librdkafka says that it failed, OpenSSL says why.
+"""Finds out why a TLS connection to Kafka fails: librdkafka reports only that it failed, OpenSSL has the cause.
 
-Asked once, when a client has given up: one connection of its own, a TLS handshake with the same certificates, no more.
+It is used once, after a client has given up. It opens a connection of its own and makes a TLS handshake with the same
+certificates.
 """
 
 import socket
@@ -13,14 +14,14 @@ from tidemark.kafka.certificates import WrongCertificate, certificates, load_pai
 from tidemark.kafka.security import Protocol, pem
 
 _TIMEOUT_S = 2.0
-_ALERT_S = 0.5  # TLS 1.3 says after the handshake, at the first read, that it does not take a client's certificate
+_ALERT_S = 0.5  # in TLS 1.3 the refusal of a client's certificate comes after the handshake, at the first read
 _CLOSED = ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE")
 # Kafka's protocol: length 10, ApiVersions (18) of version 0, correlation id 7, no client id. Any broker answers it.
 _ASK_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 
 
 def tls_cause(bootstrap_servers: str, config: Mapping[str, str]) -> str:
-    """One sentence about the first of the servers; empty when TLS is not what is wrong, or nobody answers.
+    """The cause at the first of the servers as a sentence; empty when TLS is not the cause, or the server is silent.
 
     ``config`` is that of librdkafka, with its secrets.
     """
@@ -51,7 +52,7 @@ def tls_cause(bootstrap_servers: str, config: Mapping[str, str]) -> str:
 
 
 def _without_tls(host: str, port: int, protocol: Protocol) -> str:
-    """A port that ends a handshake speaks no TLS, or nobody is at work behind it: only an answer tells which."""
+    """Asks a port that ended the handshake without TLS: a broker without TLS answers, a broken one does not."""
     if not protocol.tls:
         return ""
     with suppress(OSError, struct.error), socket.create_connection((host, port), timeout=_TIMEOUT_S) as plain:

@@ -12,7 +12,10 @@ from tidemark.receipt import sum_of_hours
 
 @dataclass(frozen=True)
 class Closing:
-    """What a run did, read from the database: every manifest of it and of ``covered_by`` is published."""
+    """The result of a run, from the database: all manifests of the run and of ``covered_by`` are published.
+
+    ``hours`` maps an event hour (UTC) to ``[written, late]``.
+    """
 
     run_key: str
     reached: bool
@@ -23,27 +26,30 @@ class Closing:
 
 
 def close(context: Context, run_key: str) -> Closing:
-    """Pass when every manifest of the run and of ``covered_by`` is published, or name those that are not."""
-    run = context.database.find_run(context.name, run_key)
+    """The result of a run whose manifests, and those of ``covered_by``, are all published.
+
+    Raises ``NotFound`` for an unknown run, and ``WorkFailed`` when a manifest is not published.
+    """
+    run = context.database.find_run(context.pipeline_name, run_key)
     if run is None:
-        raise NotFound(f"there is no run {run_key}", next_step="plan it first", pipeline=context.name)
+        raise NotFound(f"there is no run {run_key}", next_step="plan it first", pipeline=context.pipeline_name)
     manifests = require_done(context, [*run["manifests"], *run["covered_by"]])
     Publisher(context).sweep()
-    receipts = [context.database.receipt(one.id, one.publications[0].attempt) for one in manifests]
+    receipts = [context.database.receipt(manifest.id, manifest.publications[0].attempt) for manifest in manifests]
     hours = sum_of_hours(receipt.hours for receipt in receipts if receipt)
-    counts = sum((published_counts(one) for one in manifests), Counts())
+    counts = sum((published_counts(manifest) for manifest in manifests), Counts())
     return Closing(run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), counts, hours)
 
 
 def require_done(context: Context, ids: Sequence[int]) -> list[Manifest]:
-    """The manifests, all of them published; ``WorkFailed`` names those that are not."""
+    """The manifests; raises ``WorkFailed`` when some of them are not published."""
     manifests = context.database.manifests(ids=ids)
-    missing = [one for one in manifests if one.state is not ManifestState.DONE]
-    if missing:
+    undone = [manifest for manifest in manifests if manifest.state is not ManifestState.DONE]
+    if undone:
         raise WorkFailed(
-            f"{len(missing)} of {len(manifests)} manifests are not published: "
-            + ", ".join(f"{one.id} ({one.state})" for one in missing[:10]),
-            next_step=f"tidemark retry {context.name}",
-            pipeline=context.name,
+            f"{len(undone)} of {len(manifests)} manifests are not published: "
+            + ", ".join(f"{manifest.id} ({manifest.state})" for manifest in undone[:10]),
+            next_step=f"tidemark retry {context.pipeline_name}",
+            pipeline=context.pipeline_name,
         )
     return manifests

@@ -1,5 +1,6 @@
 """How far a pipeline is behind its source."""
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -27,26 +28,23 @@ class Lag:
 
 
 def lag(context: Context) -> list[Lag]:
-    """The lag of every partition; a partition without a chain counts from its log start.
-
-    Raises the source's error for the first topic that does not exist.
-    """
+    """How far each partition's chain is behind the source; without a chain all offsets from the log start count."""
     places, missing = context.source.partitions(context.pipeline.source.topics)
     if missing:
         raise context.source.missing_topic(missing[0])
-    ends = {chain.at: chain.end for chain in context.database.chains(context.name)}
-    unpublished: dict[TopicPartition, int] = {}
-    for manifest in context.database.manifests(context.name, UNDONE):
+    ends = {chain.at: chain.end for chain in context.database.chains(context.pipeline_name)}
+    unpublished: Counter[TopicPartition] = Counter()
+    for manifest in context.database.manifests(context.pipeline_name, UNDONE):
         for range_ in manifest.ranges:
-            unpublished[range_.at] = unpublished.get(range_.at, 0) + range_.span
+            unpublished[range_.at] += range_.span
     bounds = context.source.bounds(places)
     now = datetime.now(UTC)
     transactions = context.source.open_transactions(bounds)
     held = {place: transaction.described(now) for place, transaction in transactions.items()}
     return [
         Lag(
-            place.topic, place.partition, marks.log_start, ends.get(place, marks.log_start), marks.last_stable,
-            marks.log_end, unpublished.get(place, 0), held.get(place),
+            place.topic, place.partition, log.log_start, ends.get(place, log.log_start), log.last_stable, log.log_end,
+            unpublished[place], held.get(place),
         )
-        for place, marks in sorted(bounds.items())
+        for place, log in sorted(bounds.items())
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""``event_time`` of a pipeline file: when a record happened, which decides its folder."""
+"""``event_time`` of a pipeline file: the time of a record, which decides its folder."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -11,7 +11,7 @@ from tidemark.config.base import Duration, Section, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import DecodeSettings
 from tidemark.order import OnError, TimeUnit
-from tidemark.suggestion import nearest
+from tidemark.suggestion import with_nearest
 
 
 class TimeSource(StrEnum):
@@ -19,7 +19,7 @@ class TimeSource(StrEnum):
 
 
 class EventTimeSettings(Section):
-    """When a record happened. Neither ``field`` nor ``source`` set means Kafka's timestamp."""
+    """When a record happened: Kafka's timestamp when neither ``field`` nor ``source`` is set."""
 
     field: str | None = Field(default=None, min_length=1, description="The decoded field that holds the time.")
     source: TimeSource | None = Field(
@@ -46,7 +46,7 @@ class EventTimeSettings(Section):
         return source
 
     def order(self) -> dict[str, Any]:
-        """What the executors must know; a ``field`` of None is Kafka's timestamp."""
+        """What the executors need; a ``field`` of None is Kafka's timestamp."""
         return {
             "field": self.field,
             "timezone": self.timezone,
@@ -57,7 +57,7 @@ class EventTimeSettings(Section):
 
 
 def check_field(event_time: EventTimeSettings, decode: DecodeSettings) -> None:
-    """Refuse an event time whose field the decoded records do not have, or that can hold no time."""
+    """Raise unless the decoded records have the field of an event time, with a type that can hold a time."""
     if event_time.field is None:
         return
     types = decode.field_types()
@@ -67,7 +67,6 @@ def check_field(event_time: EventTimeSettings, decode: DecodeSettings) -> None:
         )
     kind = types.get(event_time.field)
     if kind is None:
-        close = nearest(event_time.field, types)
-        raise wrong_at("field", " ".join(f"is not in the schema; {close} allowed: {', '.join(types)}".split()))
+        raise wrong_at("field", with_nearest("is not in the schema", event_time.field, types, listed=True))
     if not kind.startswith(("timestamp", "date", "string", "int")):
         raise wrong_at("field", f"is {kind} in the schema; a time is a date-time, a date, text or a whole number")

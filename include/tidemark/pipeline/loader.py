@@ -1,7 +1,7 @@
-"""Reads pipeline files, and says of every problem in them: file, line, key, what is wrong, what is allowed.
+"""Reads pipeline files. Each problem has file, line, key, what is wrong and what is allowed.
 
-Relative schema files lie beside their pipeline file, relative lake roots below ``TIDEMARK_HOME``, which is the current
-folder unless it is set.
+The path of a schema file is relative to its pipeline file, a lake root to ``TIDEMARK_HOME``, by default the current
+folder.
 """
 
 import os
@@ -20,7 +20,7 @@ from tidemark.config.yaml import Document, Place
 from tidemark.decoders.registry import DECODERS
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.pipeline.settings import Pipeline
-from tidemark.suggestion import nearest
+from tidemark.suggestion import nearest, with_nearest
 
 _LARGEST_FILE: Final = 2**20
 _NEXT: Final = "correct it and check again with: tidemark validate"
@@ -28,7 +28,7 @@ _NEXT: Final = "correct it and check again with: tidemark validate"
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing to correct; ``line`` is None when it is about the file as a whole, ``key`` is empty then."""
+    """One thing to correct; for the file as a whole ``line`` is None and ``key`` empty."""
 
     file: str
     line: int | None
@@ -45,49 +45,49 @@ class InvalidPipelines(ConfigurationError):
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(str(one) for one in problems), next_step=_NEXT)
+        super().__init__("\n".join(map(str, problems)), next_step=_NEXT)
 
 
 def pipeline_files(folder: Path | str) -> list[Path]:
-    """The YAML files of a folder by name, not those of folders below it, nor hidden ones."""
-    place = Path(folder)
-    if not place.is_dir():
+    """The YAML files of a folder, sorted by name; without subfolders and hidden files."""
+    path = Path(folder)
+    if not path.is_dir():
         raise ConfigurationError(
-            f"there is no folder of pipelines at {place}", next_step="set TIDEMARK_PIPELINES, or give --pipelines DIR"
+            f"there is no folder of pipelines at {path}", next_step="set TIDEMARK_PIPELINES, or give --pipelines DIR"
         )
     try:
-        found = sorted(place.iterdir())
+        files = sorted(path.iterdir())
     except OSError as problem:
         raise ConfigurationError(
-            f"the folder {place} cannot be read: {problem.strerror}", next_step="check who may read it"
+            f"the folder {path} cannot be read: {problem.strerror}", next_step="check who may read it"
         ) from problem
-    return [one for one in found if one.suffix in (".yaml", ".yml") and not one.name.startswith(".")]
+    return [file for file in files if file.suffix in (".yaml", ".yml") and not file.name.startswith(".")]
 
 
 def load(path: Path | str, env: Mapping[str, str] = os.environ) -> Pipeline:
-    """The pipeline of one file; ``InvalidPipelines`` has every problem of it."""
+    """The pipeline of one file; raises ``InvalidPipelines`` with all problems of the file."""
     file = Path(path)
     try:
         document = yaml.read(_text(file), env)
     except yaml.NotYaml as problem:
         raise InvalidPipelines([Problem(str(file), problem.line, "", problem.message)]) from None
     if not isinstance(document.value, dict):
-        said = "is empty" if document.value is None else f"must be a mapping, its top is {_kind(document.value)}"
-        raise InvalidPipelines([Problem(str(file), None, "", f"{said}; begin with pipeline: NAME")])
-    problems = [(one.line, one.place, one.message) for one in document.problems]
+        what = "is empty" if document.value is None else f"must be a mapping, its top is {_kind(document.value)}"
+        raise InvalidPipelines([Problem(str(file), None, "", f"{what}; begin with pipeline: NAME")])
+    problems = [(mark.line, mark.place, mark.message) for mark in document.problems]
     surroundings = Surroundings(file.parent, Path(env.get("TIDEMARK_HOME") or ".").absolute())
     try:
         pipeline = Pipeline.model_validate(document.value, context=surroundings)
     except ValidationError as invalid:
         problems += _explained(invalid, document)
     if problems:
-        in_order = sorted(problems, key=lambda one: one[0])
-        raise InvalidPipelines([Problem(str(file), line, _written(key), text) for line, key, text in in_order])
+        in_order = sorted(problems, key=lambda problem: problem[0])
+        raise InvalidPipelines([Problem(str(file), line, _written(place), text) for line, place, text in in_order])
     return pipeline
 
 
 def load_or_error(path: Path, env: Mapping[str, str] = os.environ) -> Pipeline | InvalidPipelines:
-    """The pipeline of one file, or what is wrong with it."""
+    """Like ``load``, but returns the error."""
     try:
         return load(path, env)
     except InvalidPipelines as invalid:
@@ -97,11 +97,11 @@ def load_or_error(path: Path, env: Mapping[str, str] = os.environ) -> Pipeline |
 def load_each(
     folder: Path | str, env: Mapping[str, str] = os.environ
 ) -> list[tuple[Path, Pipeline | InvalidPipelines]]:
-    """Every file of a folder with its pipeline or what is wrong with it: one bad file does not hide the others."""
+    """Every file of a folder, sorted, with its pipeline or its problems: a bad file does not hide the others."""
     loaded, problems = _load_files(pipeline_files(folder), env)
     files: dict[Path, Pipeline | InvalidPipelines] = dict(loaded)
     for file in pipeline_files(folder):
-        own = [one for one in problems if one.file == str(file)]
+        own = [problem for problem in problems if problem.file == str(file)]
         if own:
             files[file] = InvalidPipelines(own)
     return sorted(files.items())
@@ -110,18 +110,20 @@ def load_each(
 def load_named(
     folder: Path | str, name: str, env: Mapping[str, str] = os.environ
 ) -> list[tuple[Path, Pipeline | InvalidPipelines]]:
-    """The file of one pipeline alone; every file, as ``load_each`` has them, when no text shows that name.
+    """Only the file of one pipeline; every file, as from ``load_each``, when none seems to have that name.
 
-    Other files are read and not parsed: 300 of them take 10 ms instead of seconds.
+    Other files are searched for the name and not parsed: 300 of them take 10 ms instead of seconds.
     """
     files = [file for file in pipeline_files(folder) if _shows_name(file, name)]
     loaded, _ = _load_files(files, env)
-    own: list[tuple[Path, Pipeline | InvalidPipelines]] = [found for found in loaded if found[1].name == name]
+    own: list[tuple[Path, Pipeline | InvalidPipelines]] = [
+        (file, pipeline) for file, pipeline in loaded if pipeline.name == name
+    ]
     return own or load_each(folder, env)
 
 
 def _shows_name(file: Path, name: str) -> bool:
-    """Whether a line of the file says ``pipeline: NAME``, in any of the usual ways to write it."""
+    """Whether the file has the text ``pipeline: NAME``, with or without quotes and spaces."""
     try:
         text = _text(file)
     except InvalidPipelines:
@@ -130,10 +132,13 @@ def _shows_name(file: Path, name: str) -> bool:
 
 
 def find(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> Pipeline:
-    """The pipeline of that name; other files may have problems, unless the name is in none of the good ones."""
+    """The pipeline of that name. Problems of other files are raised only when no good file has the name.
+
+    Raises ``InvalidPipelines``, or ``NotFound`` when all files are good.
+    """
     loaded, problems = _load_files(pipeline_files(folder), env)
     by_name = {pipeline.name: pipeline for _, pipeline in loaded}
-    twice = [one for one in problems if one.key == "pipeline" and f'"{name}"' in one.message]
+    twice = [problem for problem in problems if problem.key == "pipeline" and f'"{name}"' in problem.message]
     if twice or (problems and name not in by_name):
         raise InvalidPipelines(twice or problems)
     if name not in by_name:
@@ -178,17 +183,18 @@ def _text(file: Path) -> str:
 
 
 def _explained(invalid: ValidationError, document: Document) -> list[tuple[int, Place, str]]:
-    found = []
+    problems = []
     for error in invalid.errors(include_url=False):
         place = _place(error)
         if any(place[: len(known)] == known for known in document.unreadable):
-            continue
-        found.append((document.line(place), place, _without_values(_message(error, place, document), place, document)))
-    return found
+            continue  # its problem is in the document
+        message = _without_values(_message(error, place, document), place, document)
+        problems.append((document.line(place), place, message))
+    return problems
 
 
 def _place(error: ErrorDetails) -> Place:
-    """Where in the file: pydantic adds the decoder's format below `decode`, and a mark for problems of a key itself."""
+    """The place in the file; pydantic adds the format of ``decode`` to it, and ``[key]`` for a problem of a key."""
     loc = error["loc"]
     if error["type"].startswith("union_tag"):
         return (*loc, "format")
@@ -198,23 +204,23 @@ def _place(error: ErrorDetails) -> Place:
 
 
 def _message(error: ErrorDetails, place: Place, document: Document) -> str:
-    given, context = error["input"], error.get("ctx", {})
-    shown = f" (it is {_shown(given, place, document)})"
+    value, context = error["input"], error.get("ctx", {})
+    shown = f" (it is {_shown(value, place, document)})"
     match error["type"]:
         case "tidemark":
             message = str(context["message"])
-            return message + shown if message.startswith("must") and isinstance(given, str | int | float) else message
+            return message + shown if message.startswith("must") and isinstance(value, str | int | float) else message
         case "extra_forbidden":
             return _unknown_key(error["loc"])
         case "missing":
             return f"is missing: {_description(error['loc'])}"
         case "enum" | "literal_error":
-            return _not_a_choice(_shown(given, place, document), given, str(context["expected"]))
+            return _not_a_choice(_shown(value, place, document), value, str(context["expected"]))
         case "union_tag_invalid":
-            tag = given.get("format") if isinstance(given, dict) else None
-            return _not_a_choice(_shown(tag, place, document), tag, str(context["expected_tags"]))
+            decoder = value.get("format") if isinstance(value, dict) else None
+            return _not_a_choice(_shown(decoder, place, document), decoder, str(context["expected_tags"]))
         case "union_tag_not_found":
-            return f"is missing: what the records are; allowed: {', '.join(DECODERS)}"
+            return f"is missing: the format of the records; allowed: {', '.join(DECODERS)}"
         case "greater_than_equal":
             return f"must be at least {context['ge']:,}{shown}"
         case "less_than_equal":
@@ -242,13 +248,13 @@ def _unknown_key(loc: Place) -> str:
     if reason := section.why_refused(key):
         return f"is not allowed: {reason}"
     allowed = sorted(field.alias or name for name, field in section.model_fields.items())
-    return " ".join(f"unknown key; {nearest(key, allowed)} allowed: {', '.join(allowed)}".split())
+    return with_nearest("unknown key", key, allowed, listed=True)
 
 
-def _not_a_choice(shown: str, given: object, expected: str) -> str:
+def _not_a_choice(shown: str, value: object, expected: str) -> str:
     allowed = re.findall(r"'([^']*)'", expected)
-    close = nearest(given, allowed) if isinstance(given, str) else ""
-    return " ".join(f"{shown} is not allowed; {close} allowed: {', '.join(allowed)}".split())
+    word = value if isinstance(value, str) else ""
+    return with_nearest(f"{shown} is not allowed", word, allowed, listed=True)
 
 
 def _description(loc: Place) -> str:
@@ -257,25 +263,26 @@ def _description(loc: Place) -> str:
 
 
 def _section(loc: Place) -> type[Section]:
-    """The model that a place of a pydantic error lies in, such as ``Slice`` for source, kafka, slice."""
-    here: list[type[Section]] = [Pipeline]
+    """The model at the place of a pydantic error, such as ``Slice`` for source, kafka, slice."""
+    models: list[type[Section]] = [Pipeline]
     for part in loc:
         if isinstance(part, int):
             continue
-        if len(here) > 1:
-            here = [one for one in here if part in get_args(one.model_fields["format"].annotation)]
+        if len(models) > 1:  # one for each format of ``decode``
+            models = [model for model in models if part in get_args(model.model_fields["format"].annotation)]
             continue
-        field = next(one for name, one in here[0].model_fields.items() if part in (name, one.alias))
-        here = _sections_of(field.annotation, tuple(field.metadata))
-    return here[0]
+        field = next(field for name, field in models[0].model_fields.items() if part in (name, field.alias))
+        models = _sections_of(field.annotation, tuple(field.metadata))
+    return models[0]
 
 
 def _sections_of(annotation: Any, metadata: tuple[Any, ...] = ()) -> list[type[Section]]:
-    """The models a type is made of, as they are written in the file."""
-    for one in metadata:
-        if isinstance(one, OneKind):
-            return [one.section()]
-        if isinstance(written := getattr(one, "json_schema_input_type", None), type) and issubclass(written, Section):
+    """The models that the file may have for a value of this type."""
+    for mark in metadata:
+        if isinstance(mark, OneKind):
+            return [mark.section()]
+        written = getattr(mark, "json_schema_input_type", None)
+        if isinstance(written, type) and issubclass(written, Section):
             return [written]
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return [annotation]
@@ -285,18 +292,18 @@ def _sections_of(annotation: Any, metadata: tuple[Any, ...] = ()) -> list[type[S
     return [section for argument in get_args(annotation) for section in _sections_of(argument)]
 
 
-def _shown(given: object, place: Place, document: Document) -> str:
-    """A value as its writer wrote it: a variable by its name, since its value may be a secret."""
+def _shown(value: object, place: Place, document: Document) -> str:
+    """A value as the file has it: with names of variables, since their values may be secrets."""
     if place in document.replaced:
-        given = document.replaced[place][0]
-    if isinstance(given, str):
-        short = given if len(given) <= 60 else f"{given[:57]}..."
+        value = document.replaced[place][0]
+    if isinstance(value, str):
+        short = value if len(value) <= 60 else f"{value[:57]}..."
         return f'"{short}"' if short.isprintable() else ascii(short)
-    return _kind(given) if given is None or isinstance(given, list | dict) else str(given).lower()
+    return _kind(value) if value is None or isinstance(value, list | dict) else str(value).lower()
 
 
-def _kind(given: object) -> str:
-    match given:
+def _kind(value: object) -> str:
+    match value:
         case None:
             return "empty"
         case dict():
@@ -310,7 +317,7 @@ def _kind(given: object) -> str:
 
 
 def _without_values(message: str, place: Place, document: Document) -> str:
-    """Name the variable instead of its value; one of less than four characters is no secret, only part of words."""
+    """The message with names of variables instead of their values; values below four characters are not secrets."""
     for other, (_, values) in document.replaced.items():
         if other[: len(place)] == place or place[: len(other)] == other:
             for name, value in values.items():

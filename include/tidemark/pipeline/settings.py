@@ -1,8 +1,8 @@
-"""What one pipeline file may say: every key, its type, its bounds and its default.
+"""The keys of a pipeline file, with types, bounds and defaults.
 
     Pipeline
     +-- source: Source             one key: the kind of source, each with its settings in ``sources/<kind>/settings.py``
-    +-- decode: Decode             told apart by ``format``, each in ``decoders/<kind>/settings.py``
+    +-- decode: Decode             ``format`` is the kind, each in ``decoders/<kind>/settings.py``
     +-- event_time: EventTimeSettings
     +-- sinks: Sink, ..            one key each: the kind of sink, each in ``sinks/<kind>/settings.py``
 
@@ -86,7 +86,7 @@ class Spark(Section):
 
 
 class Pipeline(Section):
-    """One pipeline file, complete and checked: schema files are read, roots absolute, variables replaced."""
+    """One pipeline file, checked: schema files are read, roots are absolute, variables replaced."""
 
     name: Name = Field(alias="pipeline", description="Name of the pipeline and of its DAG; no two files may share it.")
     description: str = Field(default="", description="What it is for; shown in Airflow.")
@@ -120,7 +120,7 @@ class Pipeline(Section):
     @model_validator(mode="before")
     @classmethod
     def _invalid_as_error(cls, data: Any) -> Any:
-        """A record without a usable time shares the fate of an undecodable one, unless the file says otherwise."""
+        """``event_time.on_invalid`` is ``on_error`` when the file does not set it."""
         if not isinstance(data, Mapping) or data.get("on_error") not in tuple(OnError):
             return data
         event_time = data.get("event_time", {})
@@ -137,7 +137,7 @@ class Pipeline(Section):
 
     @field_validator("sinks")
     @classmethod
-    def _apart(cls, sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
+    def _separate_sinks(cls, sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
         if not sinks:
             raise wrong("must have at least one entry")
         for index, sink in enumerate(sinks):
@@ -146,13 +146,13 @@ class Pipeline(Section):
                     raise wrong_at(index, f'is the second sink called "{sink.name}": give it a name of its own')
                 if sink.meets(other):
                     raise wrong_at(
-                        index, f'shares its target with the sink "{other.name}": neither may write into the other'
+                        index, f'shares its target with the sink "{other.name}": give each a target of its own'
                     )
         return sinks
 
     @field_validator("sinks")
     @classmethod
-    def _columns(cls, sinks: tuple[Sink, ...], info: ValidationInfo) -> tuple[Sink, ...]:
+    def _columns_that_sinks_hold(cls, sinks: tuple[Sink, ...], info: ValidationInfo) -> tuple[Sink, ...]:
         if "decode" in info.data:
             for index, sink in enumerate(sinks):
                 if message := sink.why_not(info.data["decode"]):
@@ -164,20 +164,20 @@ class Pipeline(Section):
         return self.source.connections().union(*(sink.connections() for sink in self.sinks))
 
     def fingerprint(self) -> str:
-        """SHA-256 of all that decides which rows and files a range becomes; where they lie does not matter.
+        """SHA-256 of all settings that decide the rows and files of a range; their place is not among them.
 
-        A key at its default does not count, so a later version that adds keys does not make old output look stale.
+        Keys with their default value are left out: a later version that adds keys keeps the fingerprint.
         """
         settings = {
             "decode": self.decode.model_dump(mode="json", exclude_defaults=True),
             "event_time": self.event_time.model_dump(mode="json", exclude_defaults=True),
             "on_error": self.on_error,
-            "sinks": sorted([one.kind, one.name, one.decides_output()] for one in self.sinks),
+            "sinks": sorted([sink.kind, sink.name, sink.decides_output()] for sink in self.sinks),
         }
         return sha256(json.dumps(settings, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a pipeline file, for editors; ``${NAME}`` is not known to it."""
+    """The JSON Schema (draft 2020-12) of a pipeline file, for editors; it does not allow ``${NAME}``."""
     schema = Pipeline.model_json_schema(by_alias=True)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Tidemark pipeline"}

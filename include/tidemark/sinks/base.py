@@ -47,8 +47,8 @@ class Sink(ABC):
     target: str
     way: ClassVar[Way]
 
-    def __init__(self, pipeline: str, name: str) -> None:
-        self.pipeline = pipeline
+    def __init__(self, pipeline_name: str, name: str) -> None:
+        self.pipeline_name = pipeline_name
         self.name = name
 
     @abstractmethod
@@ -60,11 +60,11 @@ class Sink(ABC):
         """The database the target belongs to, None while it belongs to nobody."""
 
     @abstractmethod
-    def order(self, manifest: int, attempt: int) -> dict[str, Any]:
+    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
         """What the executors must know beside the settings: where this attempt stages. No secret."""
 
     def prepare(  # noqa: B027 - most have nothing to prepare
-        self, manifest: int, attempt: int, decode: Mapping[str, Any], database: ManifestDatabase
+        self, manifest_id: int, attempt: int, decode: Mapping[str, Any], database: ManifestDatabase
     ) -> None:
         """Get the target ready for what an attempt will stage; raises what a person must mend before reading.
 
@@ -84,7 +84,7 @@ class Sink(ABC):
         than ``above``; in no order."""
 
     @abstractmethod
-    def recorded_attempt(self, manifest: int) -> int | None:
+    def recorded_attempt(self, manifest_id: int) -> int | None:
         """The highest attempt that left a record of this manifest."""
 
     @abstractmethod
@@ -112,11 +112,11 @@ class Sink(ABC):
         """The manifests that have something in staging, also of other pipelines that share the target."""
 
     @abstractmethod
-    def staged_attempts(self, manifest: int) -> list[int]:
+    def staged_attempts(self, manifest_id: int) -> list[int]:
         """The attempts at a manifest that have something in staging."""
 
     @abstractmethod
-    def clear_staging(self, manifest: int, attempt: int) -> None:
+    def clear_staging(self, manifest_id: int, attempt: int) -> None:
         """Remove what an attempt staged and did not put."""
 
     @abstractmethod
@@ -155,17 +155,17 @@ class Sink(ABC):
 
     def has_record(self, receipt: Receipt) -> bool:
         """Whether the record of the receipt's attempt is there and says the same."""
-        content = self.record(RecordName(self.pipeline, receipt.manifest_id, receipt.attempt))
+        content = self.record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))
         return content is not None and content.get("digest") == receipt.digest(self.name)
 
-    def is_displaced(self, manifest: int, attempt: int) -> bool:
+    def is_displaced(self, manifest_id: int, attempt: int) -> bool:
         """Whether a higher attempt's record stands in the place of a published one's that is missing. A table's replay
         that died before its mark leaves it so; a lake is so only beside a database restored from before the replay."""
-        return (self.recorded_attempt(manifest) or 0) > attempt
+        return (self.recorded_attempt(manifest_id) or 0) > attempt
 
     def recorded_ranges(self, receipt: Receipt) -> tuple[Range, ...]:
         """The ranges that the record of the receipt's attempt says it covers; none where none can be read."""
-        content = self.record(RecordName(self.pipeline, receipt.manifest_id, receipt.attempt))
+        content = self.record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))
         try:
             return tuple(range_from(one) for one in (content or {}).get("ranges", ()))
         except MALFORMED:
@@ -178,7 +178,7 @@ class Sink(ABC):
     def content_of_record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> dict[str, Any]:
         """All that a database must know to count this output, ready for JSON."""
         return {
-            "pipeline": self.pipeline,
+            "pipeline": self.pipeline_name,
             "manifest": receipt.manifest_id,
             "attempt": receipt.attempt,
             "database": database_id,
@@ -200,38 +200,38 @@ class Sink(ABC):
             raise ForeignLake(
                 f"{self.target} belongs to another manifest database ({found}), this one is {database_id}",
                 next_step="check TIDEMARK_DB and where the sink writes; two databases in one target would mix. "
-                f"To bring the records into an empty database: tidemark adopt {self.pipeline} --why TEXT",
-                pipeline=self.pipeline,
+                f"To bring the records into an empty database: tidemark adopt {self.pipeline_name} --why TEXT",
+                pipeline=self.pipeline_name,
                 sink=self.name,
             )
 
-    def refuse_records_beyond(self, manifest: int, names: Iterable[RecordName]) -> None:
+    def refuse_records_beyond(self, manifest_id: int, names: Iterable[RecordName]) -> None:
         """A target that knows more manifests than the database means an older database was restored."""
-        last = max(names, key=lambda one: one.manifest, default=None)
-        if last is not None and last.manifest > manifest:
+        last = max(names, key=lambda one: one.manifest_id, default=None)
+        if last is not None and last.manifest_id > manifest_id:
             raise DatabaseBehindLake(
-                f"{self.target} holds a record of manifest {last.manifest}, this database ends at {manifest}",
-                next_step=f"nothing was planned; {_restored(last.pipeline)}",
-                pipeline=self.pipeline,
+                f"{self.target} holds a record of manifest {last.manifest_id}, this database ends at {manifest_id}",
+                next_step=f"nothing was planned; {_restored(last.pipeline_name)}",
+                pipeline=self.pipeline_name,
                 sink=self.name,
             )
 
-    def refuse_attempts_beyond(self, manifest: int, attempt: int, recorded: int | None) -> None:
+    def refuse_attempts_beyond(self, manifest_id: int, attempt: int, recorded: int | None) -> None:
         """An attempt that the database never gave out: its number would be given out again."""
         if recorded is not None and recorded > attempt:
             raise DatabaseBehindLake(
                 f"{self.target} holds a record of attempt {recorded}, this database ends at attempt {attempt}",
-                next_step=f"nothing was started; {_restored(self.pipeline)}",
-                pipeline=self.pipeline,
-                manifest=manifest,
+                next_step=f"nothing was started; {_restored(self.pipeline_name)}",
+                pipeline=self.pipeline_name,
+                manifest=manifest_id,
                 sink=self.name,
             )
 
 
-def _restored(pipeline: str) -> str:
+def _restored(pipeline_name: str) -> str:
     return (
         "the database was restored from an older copy. Read the records back with: "
-        f"tidemark adopt {pipeline} --why TEXT"
+        f"tidemark adopt {pipeline_name} --why TEXT"
     )
 
 
@@ -239,6 +239,6 @@ def newest(names: Iterable[RecordName]) -> dict[int, RecordName]:
     """Of each manifest the record with the highest attempt."""
     found: dict[int, RecordName] = {}
     for name in names:
-        if name.manifest not in found or found[name.manifest].attempt < name.attempt:
-            found[name.manifest] = name
+        if name.manifest_id not in found or found[name.manifest_id].attempt < name.attempt:
+            found[name.manifest_id] = name
     return found

@@ -8,7 +8,7 @@ from tidemark.sinks.kinds import SINKS
 from tidemark.sinks.settings import SinkSettings
 
 
-def open_sink(pipeline: str, settings: SinkSettings, lookup: Lookup) -> Sink:
+def open_sink(pipeline_name: str, settings: SinkSettings, lookup: Lookup) -> Sink:
     """The publishing side of a sink of a pipeline file; ``lookup`` finds the connection it names."""
-    sink: Sink = import_module(f"{SINKS[settings.kind]}.sink").open_sink(pipeline, settings, lookup)
+    sink: Sink = import_module(f"{SINKS[settings.kind]}.sink").open_sink(pipeline_name, settings, lookup)
     return sink

@@ -39,7 +39,7 @@ class SinkSettings(Section):
         """Why this sink cannot hold what is decoded, as a sentence that goes on from its key; empty when it can."""
 
     @abstractmethod
-    def place_of(self, pipeline: str, topic: str, when: datetime | None) -> str:
+    def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
         """Where a row of this event time goes; None: where a dead letter goes."""
 
     def connections(self) -> set[str]:

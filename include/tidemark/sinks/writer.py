@@ -16,7 +16,7 @@ class StagedPart:
     """Rows of one partition that one task staged, as measured from what was written.
 
     A file: ``staged`` is relative to the attempt's staging folder and ``folder``, where it belongs, to the root;
-    ``format`` is the ending of its name. Rows of a table: ``staged`` is the task, ``folder`` the table, ``format``
+    ``format`` is the suffix of its name. Rows of a table: ``staged`` is the task, ``folder`` the table, ``format``
     None. Offsets are the lowest and the highest, both inclusive.
     """
 

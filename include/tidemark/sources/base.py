@@ -1,7 +1,7 @@
-"""What every source promises to the process that plans; ``tests/behaviours/test_sources.py`` holds each kind to it.
+"""The protocol of a source for the process that plans; ``tests/behaviours/test_sources.py`` checks it for every kind.
 
-The face towards Spark is ``sources/spark.py``. Offsets of a partition only grow, and a record never changes; retention
-may take the oldest ones. Only committed records are ever read.
+The protocol for Spark is in ``sources/spark.py``. Offsets of a partition only grow, and a record never changes.
+Retention may remove the oldest records. Only committed records are read.
 """
 
 from abc import ABC, abstractmethod
@@ -13,78 +13,82 @@ from tidemark.errors import DataLost, NotFound, TopicChanged, Unavailable
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds, OpenTransaction, Record
 from tidemark.sources.settings import SourceSettings
-from tidemark.suggestion import nearest
+from tidemark.suggestion import with_nearest
 
 
 class Source(ABC):
-    """The source of one pipeline. Every question is answered within seconds, or raises ``Unavailable``.
+    """The source of one pipeline. Every method answers within seconds, or raises ``Unavailable``.
 
-    ``title`` is how messages call this kind of source, ``address`` where it is; both hold no secret.
+    ``title`` is the name of this kind of source in messages, ``address`` its address; neither holds a secret.
     """
 
     title: ClassVar[str]
     address: str
 
-    def __init__(self, pipeline: str, settings: SourceSettings) -> None:
-        self.pipeline = pipeline
+    def __init__(self, pipeline_name: str, settings: SourceSettings) -> None:
+        self.pipeline_name = pipeline_name
         self.settings = settings
 
     @abstractmethod
     def topics(self) -> list[str]:
-        """The names of all topics there are, sorted."""
+        """The names of all topics, sorted."""
 
     @abstractmethod
     def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
-        """(every partition of the topics that exist, with the topic's id; the names of those that do not), sorted."""
+        """(every partition of the topics that exist, with the topic's id; the names of the others); both sorted."""
 
     @abstractmethod
     def bounds(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """Where each partition starts and ends now."""
+        """The current start and ends of each partition."""
 
     @abstractmethod
     def offsets_at(
         self, places: Sequence[TopicPartition], when: datetime
     ) -> dict[TopicPartition, tuple[int, datetime] | None]:
-        """The first offset stamped at or after ``when`` and its timestamp; None where there is none.
+        """The first offset with a timestamp at or after ``when``, and that timestamp; None where there is none.
 
-        Timestamps need not ascend: the answer is a hint where to cut, not a promise about time.
+        Timestamps may be in any order: the answer is a place to cut, and says nothing about other records.
         """
 
     @abstractmethod
     def starting_offsets(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
         """The first offset to read of every partition, when the pipeline is planned for the first time.
 
-        Raises ``PlanRefused`` where the pipeline file does not say it.
+        Raises ``PlanRefused`` when the pipeline file does not define it for every partition.
         """
 
     @abstractmethod
     def records(self, covered: Range) -> Iterator[Record]:
-        """The committed records of a range, ascending; reading leaves nothing behind in the source."""
+        """The committed records of a range, ascending; reading changes nothing in the source."""
 
     @abstractmethod
     def order(self) -> dict[str, Any]:
-        """What the Spark face must know beside the ranges, ready for JSON. No secret."""
+        """What the Spark side needs beside the ranges, as values for JSON. No secrets."""
+
+    def endpoints(self) -> list[str]:
+        """``host:port`` of every server that executors connect to; none of a source without servers."""
+        return []
 
     def compacted(self, topics: Sequence[str]) -> list[str]:
-        """Those of the topics from whose middle records vanish; none in a source without compaction."""
+        """The topics that are compacted: records may be removed between others. None in a source without compaction."""
         del topics
         return []
 
     def open_transactions(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, OpenTransaction]:
-        """What holds ``last_stable`` below ``log_end``; a partition without it has no entry."""
+        """The transactions that keep ``last_stable`` below ``log_end``, by partition; others have no entry."""
         del bounds
         return {}
 
     def warnings(self) -> list[str]:
-        """What is allowed and still unwise, as sentences."""
+        """Settings that are allowed and not safe, as sentences."""
         return []
 
     def missing_topic(self, topic: str) -> NotFound:
-        """The error for a topic that is not there."""
+        """The error for a topic that does not exist."""
         return NotFound(
-            " ".join(f"topic {topic} does not exist; {nearest(topic, self.topics())}".removesuffix("; ").split()),
+            with_nearest(f"topic {topic} does not exist", topic, self.topics()),
             next_step=f"create the topic, or correct source.{self.settings.kind}.topics",
-            pipeline=self.pipeline,
+            pipeline=self.pipeline_name,
             source=self.address,
         )
 
@@ -93,11 +97,11 @@ class Source(ABC):
         return next((record.offset for gap in gaps for record in self.records(Range(place, *gap))), None)
 
     def count_records(self, covered: Range) -> int:
-        """How many records a range holds, by reading them all."""
+        """The number of records in a range; reads them all."""
         return sum(1 for _ in self.records(covered))
 
     def check(self, manifest_id: int, ranges: Sequence[Range], *, before_reading: bool) -> None:
-        """Raise unless the topics are those a manifest was planned on and, before reading, still hold its ranges."""
+        """Raise unless the topics are those of the plan and, before reading, still hold the ranges."""
         places, missing = self.partitions(sorted({covered.at.topic for covered in ranges}))
         if missing:
             raise self.missing_topic(missing[0])
@@ -107,8 +111,8 @@ class Source(ABC):
                 raise TopicChanged(
                     f"topic {covered.at.topic} was recreated: planned on id {covered.at.topic_id}, "
                     f"now {ids[covered.at.topic]}",
-                    next_step=f"nothing of this attempt is published; the old records are gone from {self.title}",
-                    pipeline=self.pipeline,
+                    next_step=f"nothing of this attempt is published; {self.title} no longer has the old records",
+                    pipeline=self.pipeline_name,
                     manifest=manifest_id,
                     topic=covered.at.topic,
                     partition=covered.at.partition,
@@ -117,26 +121,26 @@ class Source(ABC):
             self.refuse_lost(manifest_id, ranges)
 
     def refuse_lost(self, manifest_id: int, ranges: Sequence[Range]) -> None:
-        """Raise ``DataLost`` when retention took offsets of the ranges, ``Unavailable`` when they are not there yet."""
+        """Raise ``DataLost`` when retention removed offsets of the ranges, ``Unavailable`` when some are missing."""
         bounds = self.bounds([covered.at for covered in ranges])
         for covered in ranges:
-            held = bounds[covered.at]
-            where: dict[str, object] = {
-                "pipeline": self.pipeline, "manifest": manifest_id, "topic": covered.at.topic,
+            bound = bounds[covered.at]
+            context: dict[str, object] = {
+                "pipeline": self.pipeline_name, "manifest": manifest_id, "topic": covered.at.topic,
                 "partition": covered.at.partition, "offsets": f"[{covered.start},{covered.end})",
             }  # fmt: skip
-            if held.log_start > covered.start:
+            if bound.log_start > covered.start:
                 raise DataLost(
-                    f"retention took offsets [{covered.start}, {min(held.log_start, covered.end)}) of "
+                    f"retention took offsets [{covered.start}, {min(bound.log_start, covered.end)}) of "
                     f"{covered.at.topic}-{covered.at.partition} before they were read",
                     next_step="restore the topic, or give up what is not published: "
-                    f"tidemark accept-loss {self.pipeline} --why TEXT; what is published stays",
-                    **where,
+                    f"tidemark accept-loss {self.pipeline_name} --why TEXT; what is published stays",
+                    **context,
                 )
-            if held.last_stable < covered.end:
+            if bound.last_stable < covered.end:
                 raise Unavailable(
-                    f"the last stable offset is {held.last_stable}, below the end of the range",
+                    f"the last stable offset is {bound.last_stable}, below the end of the range",
                     next_step="a replica lags, or the log was truncated; try again, then compare with: "
-                    f"tidemark lag {self.pipeline}",
-                    **where,
+                    f"tidemark lag {self.pipeline_name}",
+                    **context,
                 )

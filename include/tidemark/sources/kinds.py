@@ -1,6 +1,6 @@
-"""The registry of sources: the package of each kind, with ``settings``, ``source``, ``spark`` and ``doctor`` modules.
+"""The registry of sources: the package of each kind, with ``settings``, ``source`` and ``spark`` modules.
 
-Standard library only: the command line, Airflow and Spark's driver all look kinds up here.
+Standard library only: the command line, Airflow and Spark's driver all import it.
 """
 
 from typing import Final

@@ -8,7 +8,7 @@ from tidemark.sources.kinds import SOURCES
 from tidemark.sources.settings import SourceSettings
 
 
-def open_source(pipeline: str, settings: SourceSettings, lookup: Lookup = from_environment) -> Source:
-    """The driver's face of a source; ``lookup`` finds the connection it names. Raises ``ConfigurationError``."""
-    source: Source = import_module(f"{SOURCES[settings.kind]}.source").open_source(pipeline, settings, lookup)
+def open_source(pipeline_name: str, settings: SourceSettings, lookup: Lookup = from_environment) -> Source:
+    """The source for planning; ``lookup`` finds the connection it names. Raises ``ConfigurationError``."""
+    source: Source = import_module(f"{SOURCES[settings.kind]}.source").open_source(pipeline_name, settings, lookup)
     return source

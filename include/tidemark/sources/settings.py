@@ -1,4 +1,4 @@
-"""What an entry of ``source`` may say: the part that every kind of source shares."""
+"""The keys of ``source`` in a pipeline file that every kind of source shares."""
 
 from abc import abstractmethod
 from enum import StrEnum
@@ -13,14 +13,14 @@ from tidemark.sources.kinds import SOURCES
 
 
 class Cut(StrEnum):
-    """Up to where a run reads: the first offset at or after its cut, or whatever is there now."""
+    """Where a run stops to read: at the first offset at or after its cut, or at the current end."""
 
     SCHEDULE = "schedule"
     LATEST = "latest"
 
 
 class Gaps(StrEnum):
-    """Which offsets of a range may hold no record that a reader can see."""
+    """Which offsets of a range may have no record that a reader can see."""
 
     NONE = "none"
     TRANSACTIONS = "transactions"
@@ -28,7 +28,7 @@ class Gaps(StrEnum):
 
 
 class Slice(Section):
-    """How much one manifest may cover; a larger backlog becomes several, worked on side by side."""
+    """How much one manifest may cover; a larger backlog becomes several manifests, which run in parallel."""
 
     max_records: StrictInt = Field(default=5_000_000, ge=1, le=10**12, description="Records of one slice, at most.")
     max_bytes: Size = Field(
@@ -42,7 +42,7 @@ class Slice(Section):
 
 
 class SourceSettings(Section):
-    """Topics that a pipeline reads, and how: what every kind of source has. ``kind`` is its name in the registry."""
+    """The topics that a pipeline reads, and how. ``kind`` is the name of the source in the registry."""
 
     kind: ClassVar[str]
 

@@ -1,4 +1,4 @@
-"""What a source promises to the Spark driver: the ranges of an order as a frame."""
+"""The protocol of a source for Spark's driver: it reads the ranges of an order as a DataFrame."""
 
 from importlib import import_module
 from typing import Protocol
@@ -11,25 +11,25 @@ from tidemark.sources.kinds import SOURCES
 
 
 class SparkReader(Protocol):
-    """Reads the ranges of one order, whose secrets it looked up when it was opened."""
+    """Reads the ranges of one order; its secrets were looked up when it was opened."""
 
     def read(self, session: SparkSession) -> DataFrame:
         """The committed records of the order's ranges, with the columns of ``processing/processor.py``.
 
-        Headers are empty, never null, where a record has none. An offset that is not there any more fails the job.
+        Headers of a record without any are empty, never null. A missing offset fails the job.
         """
         ...
 
     def masked(self, text: str) -> str:
-        """A text without this reader's secrets."""
+        """The text with stars instead of this reader's secrets."""
         ...
 
     def refusal(self, failed: Exception) -> TidemarkError | None:
-        """The error for a failure that a person must mend at the source; None when it is not about the source."""
+        """The error for a failure that a person must correct at the source; None when the source is not the cause."""
         ...
 
 
 def open_reader(order: Order) -> SparkReader:
-    """The reader of the kind of source that an order names; raises what its connection lacks."""
+    """The reader for the source of an order; raises ``ConfigurationError`` when its connection is wrong or missing."""
     reader: SparkReader = import_module(f"{SOURCES[order.source.kind]}.spark").open_reader(order)
     return reader

@@ -1,1 +1,1 @@
-"""Where objects lie: a folder of this machine, or a prefix of an S3 bucket."""
+"""Storage of objects: a folder of this machine, or a prefix of an S3 bucket."""

@@ -1,6 +1,6 @@
-"""What a place for objects must keep: a folder of this machine, or a prefix of an S3 bucket.
+"""The protocol of a store for objects: a folder of this machine, or a prefix of an S3 bucket.
 
-Keys are relative to the root, with forward slashes. ``stores.py`` opens the one that a root names.
+Keys are relative to the root, with forward slashes. ``open.py`` opens the store of a root.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,16 +22,16 @@ class Move:
 
 
 class ObjectStore(Protocol):
-    """What a sink of files needs from a place to put them.
+    """What the files sink needs to store objects.
 
-    ``move_each`` asks ``before`` ahead of every object and calls ``after`` behind it, both in the calling thread; when
-    it raises, nothing of it is still under way.
+    ``move_each`` calls ``before`` ahead of every object, which may raise, and ``after`` when it is moved, both in the
+    calling thread; when ``move_each`` raises, none of its moves is still running.
     """
 
     root: str
 
     def check(self) -> None:
-        """Raise when the place cannot keep what ``put_if_absent`` promises."""
+        """Raise ``SinkRefused`` when this store would let ``put_if_absent`` replace an object."""
         ...
 
     def put_if_absent(self, key: str, content: bytes) -> bool: ...
@@ -49,7 +49,7 @@ class ObjectStore(Protocol):
     def folders(self, prefix: str) -> list[str]: ...
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]: ...
     def names(self, folder: str, *, beginning: str = "", after: str = "") -> Iterator[str]:
-        """The keys directly in a folder whose names begin so and come ``after`` a name, without asking for sizes."""
+        """The keys directly in a folder whose names start with ``beginning`` and sort behind ``after``."""
         ...
 
 

@@ -1,8 +1,7 @@
 """A lake root in a local folder: objects are files, keys their paths.
 
-Nothing here overwrites by accident: ``put_if_absent`` creates or says no, ``move`` is repeatable. Every ``OSError``
-leaves as one of our errors with the path and the next step; only ``create`` and ``open`` hand it on, to callers who
-know which rows it is about.
+``put_if_absent`` never replaces a file, and ``move`` may be repeated. Every ``OSError`` becomes an error of ours with
+the path and the next step. Only ``create`` and ``open`` raise it unchanged: their callers know which rows it is about.
 """
 
 import errno
@@ -35,14 +34,16 @@ def _translate(error: OSError, path: Path) -> TidemarkError:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             return Unavailable(
                 f"the disk under the lake is full ({what})",
-                next_step="free some space, then run: tidemark retry PIPELINE; nothing is published half",
+                next_step="free some space, then run: tidemark retry {pipeline}; nothing is published half",
             )
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return AccessDenied(
                 f"the lake cannot be written ({what})", next_step="give this user the right, or change sinks.files.root"
             )
         case _:
-            return WorkFailed(f"the lake failed ({what})", next_step="look at the file system, then: tidemark retry")
+            return WorkFailed(
+                f"the lake failed ({what})", next_step="look at the file system, then: tidemark retry {pipeline}"
+            )
 
 
 class LocalStore:
@@ -53,7 +54,7 @@ class LocalStore:
         self._root = Path(root)
 
     def check(self) -> None:
-        """A link is made or not made: every local file system keeps what this store relies on."""
+        """Nothing to check: on every local file system a link is created once or not at all."""
 
     def _path(self, key: str) -> Path:
         path = self._root / key
@@ -62,7 +63,7 @@ class LocalStore:
         return path
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
-        """Create the object whole and durable, or return False when the key is taken."""
+        """Create the object, complete and durable, or return False when the key exists."""
         path = self._path(key)
         with _translated(path):
             temporary = self._write_beside(path, content)
@@ -76,7 +77,7 @@ class LocalStore:
         return True
 
     def put(self, key: str, content: bytes) -> None:
-        """Write the object whole and durable, replacing what is there."""
+        """Write the object, complete and durable; an existing object is replaced."""
         path = self._path(key)
         with _translated(path):
             self._write_beside(path, content).replace(path)
@@ -113,7 +114,7 @@ class LocalStore:
 
     @contextmanager
     def create(self, key: str) -> Iterator[BinaryIO]:
-        """A file to write and read back; it has its name when the block ends, not durable, and none after an error."""
+        """A file to write and read back; named when the block ends, not durable, and removed after an error."""
         path = self._path(key)
         partial = path.with_name(f".{path.name}")
         try:
@@ -129,18 +130,18 @@ class LocalStore:
         return self._path(key).open("rb")
 
     def has(self, sizes: Mapping[str, int]) -> bool:
-        """Whether each of the keys holds an object of so many bytes."""
+        """Whether each key has an object of the given size in bytes."""
         return all(self.size(key) == size for key, size in sizes.items())
 
     def move_each(self, moves: Iterable[Move], before: Callable[[], None], after: Callable[[], None]) -> None:
-        """One after the other: ``before`` may raise and so stop it, ``after`` follows each object that is put."""
-        for one in moves:
+        """Moves one object after the other."""
+        for move in moves:
             before()
-            self.move(one.staged, one.key, one.size)
+            self.move(move.staged, move.key, move.size)
             after()
 
     def move(self, staged: str, key: str, size: int) -> None:
-        """Put a staged object at its key; done before means an object of ``size`` bytes is there and none is staged."""
+        """Move a staged object to its key; may be repeated when nothing is staged and the key has ``size`` bytes."""
         source, target = self._path(staged), self._path(key)
         with _translated(source):
             while True:
@@ -163,7 +164,7 @@ class LocalStore:
             list(pool.map(_sync_folder, folders))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects, and folders that became empty; what is not there is not an error."""
+        """Remove objects, and folders that became empty; a missing object is not an error."""
         for key in keys:
             path = self._path(key)
             with _translated(path):
@@ -184,19 +185,19 @@ class LocalStore:
             while folder.exists():
                 try:
                     shutil.rmtree(folder)
-                except OSError as busy:  # somebody else removes it too, or a paused task still writes to it
+                except OSError as busy:  # another process removes it too, or a paused task still writes to it
                     if busy.errno not in (errno.ENOENT, errno.ENOTEMPTY):
                         raise
             self._prune(folder.parent)
 
     def folders(self, prefix: str) -> list[str]:
-        """The names of the folders directly below a folder, sorted; none when it is not there."""
+        """The names of the folders directly in a folder, sorted; none when the folder does not exist."""
         path = self._path(prefix)
         with _translated(path):
-            return sorted(one.name for one in path.iterdir() if one.is_dir()) if path.is_dir() else []
+            return sorted(entry.name for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
-        """(key, bytes) of every object below a folder, in no order; a folder that is not there has none."""
+        """(key, bytes) of every object below a folder, in no order; none when the folder does not exist."""
         for folder, _, names in os.walk(self._path(prefix), onerror=_refuse_unreadable):
             for name in names:
                 path = Path(folder, name)
@@ -206,7 +207,7 @@ class LocalStore:
                     continue
 
     def names(self, folder: str, *, beginning: str = "", after: str = "") -> Iterator[str]:
-        """Keys directly in a folder, of files and folders, in no order; a folder that is not there has none."""
+        """Keys of files and folders directly in a folder, in no order; none when the folder does not exist."""
         try:
             entries = os.scandir(self._path(folder))
         except OSError as error:
@@ -226,7 +227,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _refuse_unreadable(error: OSError) -> None:
-    """A folder that is gone holds nothing; one that cannot be read must not look empty."""
+    """Raise unless the folder is missing: one that cannot be read must not look empty."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise _translate(error, Path(error.filename)) from error
 

@@ -1,7 +1,7 @@
-"""A lake root in a bucket: objects are staged, copied by the store to their keys, and never renamed.
+"""A lake root in a bucket: objects are staged, then copied by the store to their keys; S3 has no rename.
 
-A request whose answer is lost is looked up before anything is said of it. What a key holds is known by its size, for
-data, and by its bytes, for a record; who created it, by a mark that only the creator's request bore.
+When the answer to a request is lost, the outcome is looked up. Data is compared by size, a record by its bytes. For
+``put_if_absent`` each request carries a mark of its own, which shows whose request created the object.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,7 +32,7 @@ WRITER = "tidemark-writer"
 
 
 class S3Store:
-    """A prefix of a bucket; ``settings`` are those of ``sinks.files.s3``, and ``connection``.
+    """A prefix of a bucket; ``settings`` are the keys of ``sinks.files.s3``, and ``connection``.
 
     ``multipart_bytes`` is at least 5 MiB, the smallest part that S3 takes.
     """
@@ -67,7 +67,7 @@ class S3Store:
         return f"{self.root}/{key}"
 
     def check(self) -> None:
-        """Two requests may create one key: raises ``SinkRefused`` when the store does so twice."""
+        """Create one key twice; raises ``SinkRefused`` when the store lets the second request replace the object."""
         key = f"{RECORDS}/_probe-{uuid4().hex}"
         try:
             self.put_if_absent(key, b"first")
@@ -77,13 +77,13 @@ class S3Store:
                 self.delete([key])
         if twice:
             raise SinkRefused(
-                f"the store of {self.root} overwrites what is to be created only when absent (If-None-Match)",
+                f"the store of {self.root} overwrites objects that must be created only when absent (If-None-Match)",
                 next_step="nothing was written: two databases could take this lake at once. Use a store, or a version "
                 "of it, that has conditional writes",
             )
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
-        """Create the object, or return False when the key is taken; a lost answer is looked up by the writer's mark."""
+        """Create the object, or return False when the key exists; after a lost answer the mark shows the outcome."""
         mark = uuid4().hex
         try:
             with translated("create", self._uri(key)):
@@ -92,24 +92,24 @@ class S3Store:
                 except ClientError as refused:
                     if code_of(refused) not in ("PreconditionFailed", "412"):
                         raise
-                    return self._writer(key) == mark  # true when the answer to an earlier try of ours was lost
+                    return self._writer(key) == mark  # true when boto3 sent the request again after a lost answer
         except Unavailable as unknown:
-            self._known(unknown, lambda: self._writer(key) == mark)
+            self._settle(unknown, lambda: self._writer(key) == mark)
         return True
 
     def put(self, key: str, content: bytes) -> None:
-        """Write the object, replacing what is there."""
+        """Write the object; an existing object is replaced."""
         try:
             with translated("write", self._uri(key)):
                 self._put(key, content)
         except Unavailable as unknown:
-            self._known(unknown, lambda: self.get(key) == content)
+            self._settle(unknown, lambda: self.get(key) == content)
 
     def _put(self, key: str, content: bytes | BinaryIO, **more: Any) -> None:
         self._client.put_object(**self._at(key), Body=content, **self._encryption, **more)
 
-    def _known(self, unknown: TidemarkError, done: Callable[[], bool]) -> None:
-        """What became of a request without an answer: returns when it was done, else raises ``unknown`` again."""
+    def _settle(self, unknown: TidemarkError, done: Callable[[], bool]) -> None:
+        """Look up the outcome of a request without an answer: returns when it was done, else raises ``unknown``."""
         try:
             if done():
                 return
@@ -132,7 +132,7 @@ class S3Store:
 
     @contextmanager
     def create(self, key: str) -> Iterator[BinaryIO]:
-        """A file in memory to write and read back; the object is there when the block ends, not after an error."""
+        """A file in memory to write and read back. The object exists when the block ends, and not after an error."""
         with BytesIO() as file:
             yield file
             size = file.seek(0, 2)
@@ -146,7 +146,7 @@ class S3Store:
                         extra = self._encryption
                         self._client.upload_fileobj(file, *at.values(), ExtraArgs=extra, Config=self._transfer)
             except Unavailable as unknown:
-                self._known(unknown, lambda: self.size(key) == size)
+                self._settle(unknown, lambda: self.size(key) == size)
 
     def get(self, key: str) -> bytes | None:
         with translated("read", self._uri(key)):
@@ -158,7 +158,7 @@ class S3Store:
                 raise
 
     def open(self, key: str) -> BinaryIO:
-        """The object for reading, piece by piece as it is asked for; ``FileNotFoundError`` when it is not there."""
+        """The object for reading, in pieces when they are read; ``FileNotFoundError`` when it does not exist."""
         size = self.size(key)
         if size is None:
             raise FileNotFoundError(self._uri(key))
@@ -166,34 +166,34 @@ class S3Store:
 
     def _piece(self, key: str, start: int, end: int) -> bytes:
         with translated("read", self._uri(key)):
-            found = self._client.get_object(**self._at(key), Range=f"bytes={start}-{end - 1}")
-            return cast("bytes", found["Body"].read())
+            answer = self._client.get_object(**self._at(key), Range=f"bytes={start}-{end - 1}")
+            return cast("bytes", answer["Body"].read())
 
     def size(self, key: str) -> int | None:
         head = self._head(key)
         return None if head is None else int(head["ContentLength"])
 
     def has(self, sizes: Mapping[str, int]) -> bool:
-        """Whether each of the keys holds an object of so many bytes."""
+        """Whether each key has an object of the given size in bytes."""
         with ThreadPoolExecutor(COPIES) as pool:
-            return all(found == size for found, size in zip(pool.map(self.size, sizes), sizes.values(), strict=True))
+            return list(pool.map(self.size, sizes)) == list(sizes.values())
 
     def move_each(self, moves: Iterable[Move], before: Callable[[], None], after: Callable[[], None]) -> None:
-        """Sixteen at once; when one fails, or ``before`` says no, those under way end and no other begins."""
+        """Up to 16 at once; when a move or ``before`` raises, running moves end and no other starts."""
         with ThreadPoolExecutor(COPIES) as pool:
-            under_way: set[Future[None]] = set()
-            for one in moves:
-                if len(under_way) == COPIES:
-                    under_way = _ended(under_way, after)
+            running: set[Future[None]] = set()
+            for move in moves:
+                if len(running) == COPIES:
+                    running = _wait_for_one(running, after)
                 before()
-                under_way.add(pool.submit(self.move, one.staged, one.key, one.size))
-            while under_way:
-                under_way = _ended(under_way, after)
+                running.add(pool.submit(self.move, move.staged, move.key, move.size))
+            while running:
+                running = _wait_for_one(running, after)
 
     def move(self, staged: str, key: str, size: int) -> None:
-        """Copy a staged object to its key and look at what lies there; the staged one goes with its folder.
+        """Copy a staged object to its key and check its size there; the staged one is removed with its folder.
 
-        Repeatable, also when nothing is staged any more: an object of ``size`` bytes at its key is put.
+        May be repeated, also when nothing is staged any more and the key has ``size`` bytes.
         """
         failed: TidemarkError | None = None
         try:
@@ -205,7 +205,7 @@ class S3Store:
                         raise
                     failed = WorkFailed(
                         f"{self._uri(staged)} is not there any more, and was not copied",
-                        next_step="nothing is published half; tidemark retry PIPELINE",
+                        next_step="nothing is published half; tidemark retry {pipeline}",
                     )
         except Unavailable as unknown:
             failed = unknown
@@ -213,7 +213,7 @@ class S3Store:
         if found != size:
             raise failed or WorkFailed(
                 f"{self._uri(key)} has {found or 0:,} bytes instead of {size:,} after it was copied",
-                next_step="nothing is published half; tidemark retry PIPELINE",
+                next_step="nothing is published half; tidemark retry {pipeline}",
             )
 
     def _copy(self, staged: str, key: str, size: int) -> None:
@@ -227,12 +227,12 @@ class S3Store:
         """Nothing to do: an object that S3 has confirmed is durable."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects, and what was begun at their keys in parts; what is not there is not an error."""
-        wanted = [self._at(key)["Key"] for key in keys]
-        if wanted:
-            own = set(wanted)
-            self._abort_uploads(commonpath(wanted), lambda key: key in own)
-            self._delete(wanted)
+        """Remove objects, and unfinished uploads to their keys; a missing object is not an error."""
+        names = [self._at(key)["Key"] for key in keys]
+        if names:
+            own = set(names)
+            self._abort_uploads(commonpath(names), lambda name: name in own)
+            self._delete(names)
 
     def delete_folder(self, key: str) -> None:
         folder = f"{self._at(key)['Key']}/"
@@ -240,15 +240,15 @@ class S3Store:
         self._delete(self._at(name)["Key"] for name, _ in self.list(key))
 
     def _delete(self, keys: Iterable[str]) -> None:
-        waiting = iter(keys)
-        while some := tuple(islice(waiting, DELETED_AT_ONCE)):
-            with translated("remove", f"{S3}{self._bucket}/{some[0]}"):
-                named = {"Objects": [{"Key": key} for key in some], "Quiet": True}
-                answer = self._client.delete_objects(Bucket=self._bucket, Delete=named)
+        remaining = iter(keys)
+        while batch := tuple(islice(remaining, DELETED_AT_ONCE)):
+            with translated("remove", f"{S3}{self._bucket}/{batch[0]}"):
+                request = {"Objects": [{"Key": key} for key in batch], "Quiet": True}
+                answer = self._client.delete_objects(Bucket=self._bucket, Delete=request)
             for refused in answer.get("Errors", ()):
                 code = refused.get("Code", "")
-                said = f"S3 refused to remove {S3}{self._bucket}/{refused.get('Key')}: {code}"
-                raise of_code(code, 503 if code == "InternalError" else 403, said)
+                what = f"S3 refused to remove {S3}{self._bucket}/{refused.get('Key')}: {code}"
+                raise of_code(code, 503 if code == "InternalError" else 403, what)
 
     def _uploads(self, prefix: str) -> Iterator[dict[str, str]]:
         with translated("list uploads below", f"{S3}{self._bucket}/{prefix}"):
@@ -257,56 +257,58 @@ class S3Store:
                 yield from page.get("Uploads", ())
 
     def _abort_uploads(self, prefix: str, is_meant: Callable[[str], bool]) -> None:
-        """Uploads in parts that died keep their parts, unseen and paid for, until somebody aborts them."""
-        for one in [upload for upload in self._uploads(prefix) if is_meant(upload["Key"])]:
-            with translated("abort an upload of", f"{S3}{self._bucket}/{one['Key']}"):
+        """Abort unfinished multipart uploads: until then S3 keeps and charges for parts that no list shows."""
+        for upload in [upload for upload in self._uploads(prefix) if is_meant(upload["Key"])]:
+            key = upload["Key"]
+            with translated("abort an upload of", f"{S3}{self._bucket}/{key}"):
                 try:
-                    self._client.abort_multipart_upload(Bucket=self._bucket, Key=one["Key"], UploadId=one["UploadId"])
+                    self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload["UploadId"])
                 except ClientError as refused:
                     if code_of(refused) != "NoSuchUpload":
                         raise
 
     def folders(self, prefix: str) -> list[str]:
-        """The names of what looks like folders directly below one, sorted; also those with nothing but an upload that
-        was begun."""
+        """The names of the folders directly in a folder, sorted; also folders with nothing but an unfinished upload."""
         folder = f"{self._at(prefix)['Key']}/"
-        names = {upload["Key"].removeprefix(folder) for upload in self._uploads(folder)}
+        uploads = {upload["Key"].removeprefix(folder) for upload in self._uploads(folder)}
+        names = {upload.partition("/")[0] for upload in uploads if "/" in upload}
         with translated("list", self._uri(prefix)):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=folder, Delimiter="/"
             )
-            found = {one["Prefix"].removeprefix(folder) for page in pages for one in page.get("CommonPrefixes", ())}
-        return sorted({name.partition("/")[0] for name in found | {name for name in names if "/" in name}})
+            for page in pages:
+                names |= {entry["Prefix"].removeprefix(folder).rstrip("/") for entry in page.get("CommonPrefixes", ())}
+        return sorted(names)
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
-        """(key, bytes) of every object below a folder, in the order of keys; a folder that is not there has none."""
+        """(key, bytes) of every object below a folder, in the order of keys; none when the folder does not exist."""
         below = f"{self._at(prefix)['Key']}/" if prefix else self._prefix
         with translated("list", self._uri(prefix)):
             for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=below):
-                for one in page.get("Contents", ()):
-                    yield one["Key"].removeprefix(self._prefix), int(one["Size"])
+                for entry in page.get("Contents", ()):
+                    yield entry["Key"].removeprefix(self._prefix), int(entry["Size"])
 
     def names(self, folder: str, *, beginning: str = "", after: str = "") -> Iterator[str]:
-        """Keys in a folder, in their order; the store leaves out the others, so old ones cost nothing."""
+        """Keys below a folder, in their order; the store does the filtering, so that older keys are not listed."""
         below = f"{self._at(folder)['Key']}/"
         where = {"Prefix": f"{below}{beginning}", **({"StartAfter": f"{below}{after}"} if after else {})}
         with translated("list", self._uri(folder)):
             for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, **where):
-                for one in page.get("Contents", ()):
-                    yield one["Key"].removeprefix(self._prefix)
+                for entry in page.get("Contents", ()):
+                    yield entry["Key"].removeprefix(self._prefix)
 
 
-def _ended(under_way: set[Future[None]], after: Callable[[], None]) -> set[Future[None]]:
-    """Wait for at least one; raises the error of the first that failed."""
-    done, left = wait(under_way, return_when=FIRST_COMPLETED)
-    for one in done:
-        one.result()
+def _wait_for_one(running: set[Future[None]], after: Callable[[], None]) -> set[Future[None]]:
+    """Wait until at least one move has ended; those still running. Raises the error of a move that failed."""
+    done, running = wait(running, return_when=FIRST_COMPLETED)
+    for move in done:
+        move.result()
         after()
-    return left
+    return running
 
 
 class _Pieces(RawIOBase):
-    """An object as a file that asks for what is read of it and for nothing else."""
+    """An object as a file that requests only the bytes that are read."""
 
     def __init__(self, size: int, read: Callable[[int, int], bytes]) -> None:
         self._size = size

@@ -1,6 +1,6 @@
-"""The door to S3: who we are there, the client, and what its refusals mean.
+"""The client of S3: its keys and settings, and the translation of its errors.
 
-Executors come in here too, so this imports the standard library and boto3, nothing else.
+Executors use it too, so it imports the standard library and boto3 only.
 """
 
 import os
@@ -26,7 +26,7 @@ from tidemark.connections import Lookup, Secret, variable_of
 from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable, WorkFailed
 from tidemark.storage.base import is_address
 
-COPIES = 16  # requests of one publish under way at once; one waits for the store about 50 ms and costs no core
+COPIES = 16  # requests of one publish at once; each waits about 50 ms for the store and needs no core
 _EXTRA = {"region_name", "endpoint_url", "aws_session_token", "profile_name"}
 _KEYS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "TokenRefreshRequired"}
 _REGION = {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301"}
@@ -36,7 +36,7 @@ _LATER = {"SlowDown", "Throttling", "ThrottlingException", "RequestTimeout", "Re
 
 @dataclass(frozen=True)
 class Access:
-    """Who we are, and where the store is; None leaves it to boto3: environment, profile, the machine's role."""
+    """Keys and address of a store; None leaves them to boto3: environment, profile, the machine's role."""
 
     key_id: Secret | None = None
     secret: Secret | None = None
@@ -48,24 +48,24 @@ class Access:
 
 
 def access(settings: Mapping[str, Any], lookup: Lookup) -> Access:
-    """What the settings of a sink and the connection they name come to; the settings win.
+    """Combines the settings of a sink with the connection they name; the settings replace those of the connection.
 
-    ``ConfigurationError`` names keys of the connection, never values.
+    Raises ``ConfigurationError`` with names of keys, never values.
     """
     conn_id = settings.get("connection")
-    found = _connection(conn_id, lookup) if conn_id else {}
-    extra: Mapping[str, Any] = found.get("extra") or {}
+    connection = _connection(conn_id, lookup) if conn_id else {}
+    extra: Mapping[str, Any] = connection.get("extra") or {}
     endpoint = settings.get("endpoint_url") or extra.get("endpoint_url") or None
     if endpoint and not is_address(str(endpoint)):
         raise ConfigurationError(
-            f"the endpoint_url of connection {conn_id} is no address of a store",
-            next_step="write it as https://HOST:PORT; keys belong into login and password",
+            f"the endpoint_url of connection {conn_id} is not the address of a store",
+            next_step="write it as https://HOST:PORT; put keys into login and password",
             connection=conn_id,
         )
     path_style = settings.get("path_style")
     return Access(
-        key_id=_secret(found.get("login")),
-        secret=_secret(found.get("password")),
+        key_id=_secret(connection.get("login")),
+        secret=_secret(connection.get("password")),
         token=_secret(extra.get("aws_session_token")),
         profile=extra.get("profile_name") or None,
         region=settings.get("region") or extra.get("region_name") or None,
@@ -75,56 +75,56 @@ def access(settings: Mapping[str, Any], lookup: Lookup) -> Access:
 
 
 def _connection(conn_id: str, lookup: Lookup) -> Mapping[str, Any]:
-    found = lookup(conn_id)
-    if found is None:
+    connection = lookup(conn_id)
+    if connection is None:
         raise ConfigurationError(
             f"the S3 connection {conn_id} does not exist",
             next_step=f"""set {variable_of(conn_id)}='{{"conn_type": "aws", "login": KEY_ID, "password": SECRET}}', """
             "or add it in Airflow under Admin, Connections, or leave sinks.files.connection out",
             connection=conn_id,
         )
-    unknown = sorted((found.get("extra") or {}).keys() - _EXTRA)
-    if unknown or bool(found.get("login")) != bool(found.get("password")):
-        what = f"sets {', '.join(unknown)}, which is not known here" if unknown else "has a key without its other half"
+    unknown = sorted((connection.get("extra") or {}).keys() - _EXTRA)
+    if unknown or bool(connection.get("login")) != bool(connection.get("password")):
+        what = f"sets {', '.join(unknown)}, which is not known here" if unknown else "has only one half of a key"
         raise ConfigurationError(
             f"the S3 connection {conn_id} {what}",
             next_step="give login (the key id) and password (the secret key), or neither; "
             f"allowed in its extra: {', '.join(sorted(_EXTRA))}",
             connection=conn_id,
         )
-    return found
+    return connection
 
 
 def _secret(value: object) -> Secret | None:
     return Secret(str(value)) if value not in (None, "") else None
 
 
-def client(found: Access) -> Any:
-    """A client for these keys; one per process, since making it takes 0.3 s. Threads may share it, forks may not."""
-    return _client(found, os.getpid())
+def client(access: Access) -> Any:
+    """A client for these keys, kept for the process: it takes 0.3 s to create. Threads may share it, forks may not."""
+    return _client(access, os.getpid())
 
 
 @lru_cache(maxsize=8)
-def _client(found: Access, pid: int) -> Any:
+def _client(access: Access, pid: int) -> Any:
     del pid  # a fork must not use the sockets of its parent
     session = boto3.Session(
-        aws_access_key_id=_revealed(found.key_id),
-        aws_secret_access_key=_revealed(found.secret),
-        aws_session_token=_revealed(found.token),
-        profile_name=found.profile,
+        aws_access_key_id=_revealed(access.key_id),
+        aws_secret_access_key=_revealed(access.secret),
+        aws_session_token=_revealed(access.token),
+        profile_name=access.profile,
     )
     settings = Config(
         connect_timeout=5,
         read_timeout=60,
         max_pool_connections=2 * COPIES,
         retries={"mode": "standard", "total_max_attempts": 3},
-        # Older stores know no checksums in headers; TLS keeps the bytes whole on the way, sizes are asked afterwards.
+        # Older stores do not know checksums in headers. TLS protects the bytes, and sizes are compared afterwards.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
-        s3={"addressing_style": "path" if found.path_style else "auto"},
+        s3={"addressing_style": "path" if access.path_style else "auto"},
     )
-    region = found.region or session.region_name or "us-east-1"
-    return session.client("s3", region_name=region, endpoint_url=found.endpoint_url, config=settings)
+    region = access.region or session.region_name or "us-east-1"
+    return session.client("s3", region_name=region, endpoint_url=access.endpoint_url, config=settings)
 
 
 def _revealed(secret: Secret | None) -> str | None:
@@ -133,7 +133,7 @@ def _revealed(secret: Secret | None) -> str | None:
 
 @contextmanager
 def translated(what: str, uri: str) -> Iterator[None]:
-    """Turn what S3 or the way to it refuses into our errors, by code; ``what`` was being done with ``uri``."""
+    """Turn errors of S3 and its client into our errors, by code; ``what`` is a verb, such as read, for ``uri``."""
     try:
         yield
     except (ClientError, BotoCoreError) as error:
@@ -145,7 +145,7 @@ def code_of(error: ClientError) -> str:
 
 
 def is_gone(error: ClientError) -> bool:
-    """Whether the object is not there; a bucket that is not there is another matter."""
+    """Whether the object does not exist; false when the bucket does not."""
     return code_of(error) in ("NoSuchKey", "404")
 
 
@@ -153,8 +153,8 @@ def _translate(error: ClientError | BotoCoreError, what: str, uri: str) -> Tidem
     if isinstance(error, ClientError):
         details = error.response.get("Error", {})
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        said = f"S3 refused to {what} {uri}: {code_of(error)}, {str(details.get('Message', ''))[:200]}"
-        return of_code(code_of(error), status, said)
+        refusal = f"S3 refused to {what} {uri}: {code_of(error)}, {str(details.get('Message', ''))[:200]}"
+        return of_code(code_of(error), status, refusal)
     if isinstance(error, NoCredentialsError | PartialCredentialsError | ProfileNotFound):
         return AccessDenied(
             f"no keys were found to {what} {uri}: {error}",
@@ -164,19 +164,19 @@ def _translate(error: ClientError | BotoCoreError, what: str, uri: str) -> Tidem
     if isinstance(error, NoConnection | HTTPClientError):
         return Unavailable(
             f"S3 did not answer while it was to {what} {uri}: {str(error)[:200]}",
-            next_step="check the network and sinks.files.s3.endpoint_url; then: tidemark retry PIPELINE",
+            next_step="check the network and sinks.files.s3.endpoint_url; then: tidemark retry {pipeline}",
         )
-    return WorkFailed(f"S3's client cannot {what} {uri}: {str(error)[:200]}", next_step="tidemark retry PIPELINE")
+    return WorkFailed(f"S3's client cannot {what} {uri}: {str(error)[:200]}", next_step="tidemark retry {pipeline}")
 
 
 def of_code(code: str, status: int, said: str) -> TidemarkError:
-    """The error of a refusal, and who has to act."""
+    """The error for an error code of S3, or else for its HTTP status."""
     if code in _KEYS:
         return AccessDenied(said, next_step="check the keys of the connection, environment or profile: are they of "
-                            "this store, whole and not expired? Then: tidemark retry PIPELINE")  # fmt: skip
+                            "this store, whole and not expired? Then: tidemark retry {pipeline}")  # fmt: skip
     if code == "RequestTimeTooSkewed":
         return AccessDenied(said, next_step="the clock of this machine is off: set it (NTP), then: "
-                            "tidemark retry PIPELINE")  # fmt: skip
+                            "tidemark retry {pipeline}")  # fmt: skip
     if code == "NoSuchBucket":
         return SinkRefused(said, next_step="create the bucket, or correct sinks.files.root; buckets are not made here")
     if code in _REGION or status == 301:
@@ -184,10 +184,10 @@ def of_code(code: str, status: int, said: str) -> TidemarkError:
     if code.startswith("KMS"):
         return SinkRefused(said, next_step="check sinks.files.s3.kms_key_id, and the right to use that key")
     if code in _LATER or (status >= 500 and code != "NotImplemented"):
-        return Unavailable(said, next_step="the store is busy or out of order; tidemark retry PIPELINE")
+        return Unavailable(said, next_step="the store is busy or out of order; tidemark retry {pipeline}")
     if status in (401, 403):
         return AccessDenied(said, next_step="give these keys s3:ListBucket and ListBucketMultipartUploads on the "
                             "bucket, and GetObject, PutObject, DeleteObject, AbortMultipartUpload below the prefix; "
-                            "then: tidemark retry PIPELINE")  # fmt: skip
+                            "then: tidemark retry {pipeline}")  # fmt: skip
     return SinkRefused(said, next_step="the store does not do what a lake needs, or not as asked: check "
-                       "sinks.files.s3; then: tidemark retry PIPELINE")  # fmt: skip
+                       "sinks.files.s3; then: tidemark retry {pipeline}")  # fmt: skip

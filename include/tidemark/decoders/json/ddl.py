@@ -1,13 +1,13 @@
 """A Spark DDL text - ``id BIGINT NOT NULL, tags ARRAY<STRING>`` - as fields.
 
-``NOT NULL`` means that a record must have the field and not null; any other may be null or absent. A TIMESTAMP without
-an offset is UTC. There is no BINARY in JSON, and no TIMESTAMP_NTZ here: every time is a moment.
+A record must have every ``NOT NULL`` field, and not as null; other fields may be null or absent. A TIMESTAMP without
+an offset is UTC. JSON has no BINARY. TIMESTAMP_NTZ is not supported: every time has a zone.
 """
 
 import re
 from dataclasses import dataclass
 
-from tidemark.decoders.json.nested import Field, ListOf, MapOf, Record, check_names
+from tidemark.decoders.json.nested import Field, ListOf, MapOf, Struct, check_names
 from tidemark.decoders.json.shapes import Boolean, Day, Exact, Instant, Integer, Number, Shape, Text
 from tidemark.errors import ConfigurationError
 
@@ -26,7 +26,7 @@ _DEPTH_LIMIT = 32
 
 
 def parse(text: str) -> tuple[Field, ...]:
-    """The columns of a DDL text; ``ConfigurationError`` says at which position (from 0) what was expected."""
+    """The columns of a DDL text; ``ConfigurationError`` gives the position (from 0) and what was expected there."""
     reader = _Reader(_tokens(text))
     fields = reader.fields(depth=0)
     reader.end()
@@ -41,15 +41,15 @@ class _Token:
 
 
 def _tokens(text: str) -> list[_Token]:
-    found = []
+    tokens = []
     position = 0
     while match := _TOKEN.match(text, position):
         kind = match.lastgroup
         if kind is None:
             break
-        found.append(_Token(kind, match[kind], match.start(kind)))
+        tokens.append(_Token(kind, match[kind], match.start(kind)))
         position = match.end()
-    return [*found, _Token("end", "", len(text))]
+    return [*tokens, _Token("end", "", len(text))]
 
 
 class _Reader:
@@ -57,19 +57,18 @@ class _Reader:
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
-        self._at = 0
+        self._index = 0
 
     @property
     def _next(self) -> _Token:
-        return self._tokens[self._at]
+        return self._tokens[self._index]
 
     def fields(self, depth: int) -> tuple[Field, ...]:
         """``field (',' field)*``"""
-        first = self._at
+        position = self._next.position
         fields = [self._field(depth)]
-        while self._taken(","):
+        while self._accept(","):
             fields.append(self._field(depth))
-        position = self._tokens[first].position
         check_names([field.name for field in fields], lambda name: f"DDL: {name} (list at position {position})")
         return tuple(fields)
 
@@ -80,22 +79,22 @@ class _Reader:
     def _field(self, depth: int) -> Field:
         """``name [':'] type ['NOT' 'NULL'] ['COMMENT' text]``"""
         name = self._name()
-        self._taken(":")
+        self._accept(":")
         shape = self._type(depth)
-        required = self._taken("NOT")
-        if required and not self._taken("NULL"):
+        required = self._accept("NOT")
+        if required and not self._accept("NULL"):
             raise self._wrong("NULL")
-        if self._taken("COMMENT"):
+        if self._accept("COMMENT"):
             if self._next.kind != "text":
                 raise self._wrong("a comment in quotes")
-            self._at += 1
+            self._index += 1
         return Field(name, shape, required=required, nullable=not required)
 
     def _name(self) -> str:
         token = self._next
         if token.kind not in ("word", "quoted"):
             raise self._wrong("a column name")
-        self._at += 1
+        self._index += 1
         return token.text if token.kind == "word" else token.text[1:-1].replace("``", "`")
 
     def _type(self, depth: int) -> Shape:
@@ -105,7 +104,7 @@ class _Reader:
             raise self._wrong(f"at most {_DEPTH_LIMIT} nested types")
         if word not in _SCALARS and word not in _DECIMALS and word not in ("ARRAY", "STRUCT", "MAP"):
             raise self._wrong("a type", f"write one of {', '.join(_TYPES)}")
-        self._at += 1
+        self._index += 1
         if word in _SCALARS:
             return _SCALARS[word]
         if word in _DECIMALS:
@@ -117,45 +116,45 @@ class _Reader:
 
     def _nested(self, word: str, depth: int) -> Shape:
         if word == "STRUCT":
-            return Record(self.fields(depth))
+            return Struct(self.fields(depth))
         if word == "ARRAY":
             return ListOf(self._type(depth), nullable=True)
-        if not self._taken("STRING"):
+        if not self._accept("STRING"):
             raise self._wrong("STRING (names of JSON objects are text)")
         self._expect(",")
         return MapOf(self._type(depth), nullable=True)
 
     def _decimal(self) -> Shape:
         precision, scale = 10, 0
-        if self._taken("("):
+        if self._accept("("):
             precision = self._number(1, _MAX_PRECISION)
-            if self._taken(","):
+            if self._accept(","):
                 scale = self._number(0, precision)
             self._expect(")")
         return Exact(precision, scale)
 
-    def _number(self, least: int, most: int) -> int:
+    def _number(self, lowest: int, highest: int) -> int:
         text = self._next.text
-        if not (text.isdecimal() and len(text) < 4 and least <= int(text) <= most):
-            raise self._wrong(f"a number from {least} to {most}")
-        self._at += 1
+        if not (text.isdecimal() and len(text) < 4 and lowest <= int(text) <= highest):
+            raise self._wrong(f"a number from {lowest} to {highest}")
+        self._index += 1
         return int(text)
 
-    def _taken(self, text: str) -> bool:
+    def _accept(self, text: str) -> bool:
         token = self._next
         if token.kind in ("word", "sign") and token.text.upper() == text:
-            self._at += 1
+            self._index += 1
             return True
         return False
 
     def _expect(self, text: str) -> None:
-        if not self._taken(text):
+        if not self._accept(text):
             raise self._wrong(repr(text))
 
     def _wrong(self, expected: str, next_step: str = "") -> ConfigurationError:
         token = self._next
-        found = "the end" if token.kind == "end" else repr(token.text[:40])
+        actual = "the end" if token.kind == "end" else repr(token.text[:40])
         return ConfigurationError(
-            f"DDL: expected {expected} at position {token.position}, found {found}",
+            f"DDL: expected {expected} at position {token.position}, found {actual}",
             next_step=next_step or "write columns such as 'id BIGINT NOT NULL, name STRING, tags ARRAY<STRING>'",
         )

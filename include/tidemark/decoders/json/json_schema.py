@@ -1,15 +1,15 @@
-"""A schema as its writer gives it - a JSON Schema or a Spark DDL text - as fields a decoder can check and build.
+"""Turns a JSON Schema, or a Spark DDL text, into fields that a decoder can check and build.
 
-Of JSON Schema: ``type`` (one, or one with ``null``), ``properties``, ``required``, ``additionalProperties`` (true or
-false), ``items``, ``enum``, ``const``, and ``format`` ``date-time`` or ``date``. Words that only describe are ignored.
-Any other word is refused, because ignoring a rule means accepting what the writer meant to refuse.
+Supported words of JSON Schema: ``type`` (one type, or one and ``null``), ``properties``, ``required``,
+``additionalProperties`` (true or false), ``items``, ``enum``, ``const``, and ``format`` with ``date-time`` or ``date``.
+Words that only describe are ignored. Any other word is an error: to ignore a rule would accept records that it forbids.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from tidemark.decoders.json import ddl
-from tidemark.decoders.json.nested import Field, ListOf, Record, check_names
+from tidemark.decoders.json.nested import Field, ListOf, Struct, check_names
 from tidemark.decoders.json.shapes import Boolean, Day, Instant, Integer, Number, OneOf, Shape, Text
 from tidemark.errors import ConfigurationError
 
@@ -30,27 +30,27 @@ _DEPTH_LIMIT = 32
 
 
 def parse(schema: Mapping[str, Any] | str) -> tuple[Field, ...]:
-    """The columns of a JSON Schema or DDL text; ``ConfigurationError`` names the pointer or position at fault."""
-    return record_of(schema).fields
+    """The columns of a JSON Schema or DDL text; ``ConfigurationError`` names the pointer or position of the error."""
+    return struct_of(schema).fields
 
 
-def record_of(schema: object) -> Record:
-    """The whole record of a schema, with what it says about other properties."""
+def struct_of(schema: object) -> Struct:
+    """All fields of a record, and whether it may have other properties; ``ConfigurationError`` as from ``parse``."""
     if isinstance(schema, str):
-        return Record(ddl.parse(schema))
+        return Struct(ddl.parse(schema))
     if not isinstance(schema, Mapping):
         raise ConfigurationError(
             "decode.schema is neither a JSON Schema nor a DDL text",
             next_step="give the path of a JSON Schema file, or columns such as 'id BIGINT NOT NULL, name STRING'",
         )
     shape, nullable = _shape(schema, "")
-    if not isinstance(shape, Record) or nullable:
+    if not isinstance(shape, Struct) or nullable:
         raise _wrong("/type", "is not 'object'", 'a record is one object: write "type": "object"')
     return shape
 
 
 def _shape(schema: object, pointer: str) -> tuple[Shape, bool]:
-    """The shape of a schema, and whether null is allowed."""
+    """(shape, whether null is allowed)."""
     if not isinstance(schema, Mapping):
         raise _wrong(pointer, "is not a schema", "write an object with a type")
     if pointer.count("/") > 2 * _DEPTH_LIMIT:
@@ -62,7 +62,7 @@ def _shape(schema: object, pointer: str) -> tuple[Shape, bool]:
         raise _wrong(f"{pointer}/{_escaped(unknown[0])}", f"is not supported for {kind}", f"supported: {allowed}")
     match kind:
         case "object":
-            return _record(schema, pointer), nullable
+            return _struct(schema, pointer), nullable
         case "array":
             element, element_nullable = _shape(schema.get("items"), f"{pointer}/items")
             return ListOf(element, element_nullable), nullable
@@ -70,13 +70,14 @@ def _shape(schema: object, pointer: str) -> tuple[Shape, bool]:
             return _scalar(schema, kind, nullable, pointer)
 
 
-def _type(given: object, pointer: str) -> tuple[str, bool]:
-    names = [given] if isinstance(given, str) else given
+def _type(value: object, pointer: str) -> tuple[str, bool]:
+    """(type, whether null is allowed)."""
+    names = [value] if isinstance(value, str) else value
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
         others = [name for name in names if name != "null"]
         if len(others) == 1 and others[0] in _RULES and len(names) <= 2:
             return others[0], len(names) == 2
-    raise _wrong(f"{pointer}/type", f"is {given!r}", f'write one of {", ".join(_RULES)}, or a list of one and "null"')
+    raise _wrong(f"{pointer}/type", f"is {value!r}", f'write one of {", ".join(_RULES)}, or a list of one and "null"')
 
 
 def _scalar(schema: Mapping[str, Any], kind: str, nullable: bool, pointer: str) -> tuple[Shape, bool]:
@@ -90,19 +91,19 @@ def _scalar(schema: Mapping[str, Any], kind: str, nullable: bool, pointer: str) 
     if not rules:
         return shape, nullable
     if len(rules) == 2:
-        raise _wrong(f"{pointer}/const", "stands beside enum", "keep one of the two")
-    word, given = rules[0]
-    allowed = [given] if word == "const" else given
+        raise _wrong(f"{pointer}/const", "is set beside enum", "keep one of the two")
+    word, value = rules[0]
+    allowed = [value] if word == "const" else value
     if not isinstance(allowed, list) or not allowed:
         raise _wrong(f"{pointer}/{word}", "is not a list of values", "list what is allowed")
     for value in allowed:
-        wrong = _misplaced(shape, value, nullable)
-        if wrong:
-            raise _wrong(f"{pointer}/{word}", f"holds {value!r}, {wrong}", "give values of the type above")
+        reason = _why_not(shape, value, nullable)
+        if reason:
+            raise _wrong(f"{pointer}/{word}", f"holds {value!r}, {reason}", "give values of the type above")
     return OneOf(shape, frozenset(allowed) - {None}), nullable and None in allowed
 
 
-def _misplaced(shape: Shape, value: object, nullable: bool) -> str | None:
+def _why_not(shape: Shape, value: object, nullable: bool) -> str | None:
     if value is None:
         return None if nullable else "but null is not in type"
     if type(value) not in (str, int, float, bool):
@@ -110,16 +111,18 @@ def _misplaced(shape: Shape, value: object, nullable: bool) -> str | None:
     return None if shape.why(value, "value") is None else "which does not have the type"
 
 
-def _record(schema: Mapping[str, Any], pointer: str) -> Record:
+def _struct(schema: Mapping[str, Any], pointer: str) -> Struct:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or not properties:
         raise _wrong(f"{pointer}/properties", "names no properties", "list the properties that become columns")
     required = schema.get("required", [])
     if not isinstance(required, list):
         raise _wrong(f"{pointer}/required", "is not a list", "list names of properties")
-    for at, name in enumerate(required):
+    for index, name in enumerate(required):
         if not isinstance(name, str) or name not in properties:
-            raise _wrong(f"{pointer}/required/{at}", f"is {name!r}, which is not in properties", "give it a type there")
+            raise _wrong(
+                f"{pointer}/required/{index}", f"is {name!r}, which is not in properties", "give it a type there"
+            )
     open_ended = schema.get("additionalProperties", True)
     if not isinstance(open_ended, bool):
         raise _wrong(f"{pointer}/additionalProperties", "is not true or false", "write true (the default) or false")
@@ -128,7 +131,7 @@ def _record(schema: Mapping[str, Any], pointer: str) -> Record:
     for name, inner in properties.items():
         shape, nullable = _shape(inner, f"{pointer}/properties/{_escaped(name)}")
         fields.append(Field(name, shape, name in required, nullable))
-    return Record(tuple(fields), closed=not open_ended)
+    return Struct(tuple(fields), closed=not open_ended)
 
 
 def _escaped(name: str) -> str:
@@ -137,4 +140,4 @@ def _escaped(name: str) -> str:
 
 
 def _wrong(pointer: str, what: str, next_step: str) -> ConfigurationError:
-    return ConfigurationError(f"JSON Schema: {pointer or 'the whole'} {what}", next_step=next_step)
+    return ConfigurationError(f"JSON Schema: {pointer} {what}", next_step=next_step)

@@ -1,6 +1,6 @@
-"""Shapes with parts: fields, records, lists and maps, built column by column like the flat ones in ``shapes.py``.
+"""Shapes with parts: structs, lists and maps, built column by column like the flat shapes of ``shapes.py``.
 
-Inside a nested Arrow column every part is nullable, as in Spark; what must be there is checked here, not by Arrow.
+Inside a nested Arrow column every part is nullable, as in Spark: required parts are checked here, not by Arrow.
 """
 
 import json
@@ -19,7 +19,7 @@ _NAME_LIMIT = 40
 
 @dataclass(frozen=True)
 class Field:
-    """A named value: ``required`` means it must be there, ``nullable`` that null is a value of it."""
+    """A named value; ``required``: a record must have it, ``nullable``: it may be null."""
 
     name: str
     shape: Shape
@@ -46,7 +46,7 @@ class Field:
         return self.shape.column(values)
 
     def why(self, value: Any, path: str) -> str | None:
-        """What is wrong with the value, ``ABSENT`` and null included."""
+        """Why the value, which may be ``ABSENT`` or None, is wrong; None when it is right."""
         if value is ABSENT:
             return f"{path}: absent" if self.required else None
         if value is None:
@@ -55,8 +55,8 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Record(Shape):
-    """An object with fields; ``closed`` refuses any other property, else they are ignored."""
+class Struct(Shape):
+    """An object with fields; other properties are ignored, or refused when it is ``closed``."""
 
     fields: tuple[Field, ...]
     closed: bool = False
@@ -77,12 +77,12 @@ class Record(Shape):
         return [field.column([record.get(field.name, ABSENT) for record in records]) for field in self.fields]
 
     def misfits(self, records: list[dict[str, Any]]) -> set[int]:
-        """The positions of the records for which ``why`` has a reason."""
+        """The positions of the records for which ``why`` gives a reason."""
         names = self.names
-        found = {at for at, record in enumerate(records) if self.closed and not record.keys() <= names}
+        positions = {index for index, record in enumerate(records) if self.closed and not record.keys() <= names}
         for field in self.fields:
-            found.update(_misfits(field, [record.get(field.name, ABSENT) for record in records], 0))
-        return found
+            positions.update(_misfits(field, [record.get(field.name, ABSENT) for record in records], 0))
+        return positions
 
     def column(self, values: list[Any]) -> pa.Array:
         present = _of_type(dict, values)
@@ -92,9 +92,9 @@ class Record(Shape):
         if type(value) is not dict:
             return f"{path}: expected object, found {json_name(value)}"
         for field in self.fields:
-            wrong = field.why(value.get(field.name, ABSENT), f"{path}.{field.name}" if path else f"field {field.name}")
-            if wrong is not None:
-                return wrong
+            reason = field.why(value.get(field.name, ABSENT), f"{path}.{field.name}" if path else f"field {field.name}")
+            if reason is not None:
+                return reason
         unknown = value.keys() - self.names if self.closed else ()
         return f"{path or 'record'}: the schema has no property {quoted(min(unknown))}" if unknown else None
 
@@ -118,13 +118,16 @@ class ListOf(Shape):
     def why(self, value: Any, path: str) -> str | None:
         if type(value) is not list:
             return f"{path}: expected array, found {json_name(value)}"
-        found = (_why_inner(self.element, self.nullable, one, f"{path}[{at}]") for at, one in enumerate(value))
-        return next((wrong for wrong in found if wrong is not None), None)
+        for index, element in enumerate(value):
+            reason = _why_inner(self.element, self.nullable, element, f"{path}[{index}]")
+            if reason is not None:
+                return reason
+        return None
 
 
 @dataclass(frozen=True)
 class MapOf(Shape):
-    """An object with any names, all of whose values have one shape; the names stay in their order."""
+    """An object with any names, whose values all have one shape; the names keep their order."""
 
     item: Shape
     nullable: bool
@@ -139,23 +142,23 @@ class MapOf(Shape):
             keys = pa.array(list(chain.from_iterable(present)), pa.string())
         except UnicodeEncodeError as error:
             raise Misfit from error
-        items = _inner(self.item, self.nullable, list(chain.from_iterable(one.values() for one in present)))
+        items = _inner(self.item, self.nullable, list(chain.from_iterable(map_.values() for map_ in present)))
         return _spread(pa.MapArray.from_arrays(_offsets(present), keys, items, type=self.arrow), values)
 
     def why(self, value: Any, path: str) -> str | None:
         if type(value) is not dict:
             return f"{path}: expected object, found {json_name(value)}"
-        for key, one in value.items():
+        for key, item in value.items():
             if not _is_text(key):
                 return f"{path}: the name {quoted(key)} holds a lone surrogate, which is not a character"
-            wrong = _why_inner(self.item, self.nullable, one, f"{path}[{quoted(key)}]")
-            if wrong is not None:
-                return wrong
+            reason = _why_inner(self.item, self.nullable, item, f"{path}[{quoted(key)}]")
+            if reason is not None:
+                return reason
         return None
 
 
 def check_names(names: list[str], place: Callable[[str], str]) -> None:
-    """Raise ``ConfigurationError`` unless all can be columns of one table; ``place`` says where a name stands."""
+    """Raise ``ConfigurationError`` unless all can be columns of one table; ``place`` gives the place of a name."""
     seen: dict[str, str] = {}
     for name in names:
         if not name or name.startswith("_") or not _is_text(name):
@@ -167,13 +170,13 @@ def check_names(names: list[str], place: Callable[[str], str]) -> None:
         if twin is not None:
             raise ConfigurationError(
                 f"{place(name)} has the same name as {twin}",
-                next_step="keep one: Spark and most engines do not tell upper case from lower case in names",
+                next_step="keep one of the two: in Spark and most engines upper and lower case of a name are the same",
             )
         seen[name.casefold()] = name
 
 
 def quoted(text: str) -> str:
-    """A name that comes from the data: as ASCII and cut short, so that a reason can always be stored and read."""
+    """A name from the data in quotes, as ASCII and at most 40 characters, so that any sink can store a reason."""
     return json.dumps(text if len(text) <= _NAME_LIMIT else f"{text[:_NAME_LIMIT]}...")
 
 
@@ -186,7 +189,7 @@ def _is_text(text: str) -> bool:
 
 
 def _misfits(field: Field, values: list[Any], start: int) -> list[int]:
-    """Where values do not fit; halving skips the stretches in which all do."""
+    """The positions, counted from ``start``, of values that do not fit; halves that fit are not searched further."""
     try:
         field.column(values)
     except Misfit:
@@ -221,8 +224,8 @@ def _offsets(parts: list[Any]) -> pa.Array:
 
 
 def _spread(present: pa.Array, values: list[Any]) -> pa.Array:
-    """The array of the values that are not None, with nulls put back where they are."""
+    """``present``, the array of the values that are not None, with nulls inserted where ``values`` has None."""
     if len(present) == len(values):
         return present
-    count = iter(range(len(present)))
-    return present.take(pa.array([None if value is None else next(count) for value in values], pa.int64()))
+    positions = iter(range(len(present)))
+    return present.take(pa.array([None if value is None else next(positions) for value in values], pa.int64()))

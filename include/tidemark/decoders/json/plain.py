@@ -1,9 +1,9 @@
-"""Records that are plainly what their schema says, read a column at a time by Arrow's JSON parser.
+"""Reads simple records with Arrow's JSON parser, a column at a time.
 
-That parser is four times as fast as Python's, and too kind: it takes what follows an object, names that come twice and
-fields that are missing. So it is given only what a pattern has vetted, byte by byte: one object, the names in an order
-that was seen before, each once, each value of its own type, nothing before or after. Whatever does not match is not
-wrong, it is read the slow way. Flat schemas without decimals have a pattern; others have none.
+That parser is four times as fast as Python's, but accepts too much: content after the object, names that come twice,
+fields that are missing. So it reads only records that match a pattern: one object, its names in a known order, each
+once, each value of the right type, nothing before or after. A record that does not match need not be wrong: Python's
+parser reads it. Only flat schemas without decimals have a pattern.
 """
 
 import json
@@ -16,49 +16,49 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from tidemark.decoders.json.nested import Field, Record
+from tidemark.decoders.json.nested import Field, Struct
 from tidemark.decoders.json.shapes import Boolean, Day, Instant, Integer, Misfit, Number, OneOf, Shape, Text
 
-ORDERS = 4  # producers that write their names in more orders than these are read the slow way
-NAMES_LIMIT = 500  # a pattern grows with them
-BYTES_LIMIT = 256 << 20  # the parser holds a batch about three times
-# Escapes of half a surrogate pair stay out: alone it is no character, and two of them are rare.
+ORDERS = 4  # orders of names that are learned; records with another order are read by Python's parser
+NAMES_LIMIT = 500  # names of a record; each makes the pattern longer
+BYTES_LIMIT = 256 << 20  # of a batch; the parser needs about three times its size
+# Escapes of half a surrogate pair do not match: one alone is not a character, and pairs are rare.
 _ESCAPE = r'\\["\\/bfnrt]|\\u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})'
 _TEXT = rf'"(?:[^"\\\x00-\x1f]|{_ESCAPE})*"'
 _FRACTION = r"-?(?:0|[1-9][0-9]{0,14})\.[0-9]{1,17}"
 _WHOLE = r"0|-?[1-9][0-9]{0,14}"  # -0 is 0 to Python's parser and -0.0 to Arrow's
 _EXPONENT = r"[eE][+-]?[0-9]{1,2}"
 _NUMBER = rf"{_WHOLE}|(?:{_FRACTION}|-?[1-9][0-9]{{0,14}})(?:{_EXPONENT})?"
-_DIGITS = {8: 1, 16: 3, 32: 8, 64: 17}  # after the first: what has one more may be too large
+_DIGITS = {8: 1, 16: 3, 32: 8, 64: 17}  # digits after the first; a number with one more may be too large
 _DATE = r"\d{4}-\d\d-\d\d"
 _TIME = r"\d\d:\d\d:\d\d(?:\.\d{1,9})?"
 _OFFSET = r"(?:Z|[+-]\d\d:\d\d)"
 
 
 class PlainReader:
-    """Learns the orders of names from records that were read the slow way; picklable, and one per task."""
+    """Learns the orders of names from records that Python's parser has read; picklable, and one per task."""
 
-    def __init__(self, record: Record) -> None:
-        self._fields = {field.name: field for field in record.fields}
+    def __init__(self, struct: Struct) -> None:
+        self._fields = {field.name: field for field in struct.fields}
         self._values = {name: _nullable(field) for name, field in self._fields.items()}
         self._orders: list[tuple[str, ...]] = []
         self._pattern = ""
-        self._read_as = pa.schema([(field.name, _read_as(field.shape)) for field in record.fields])
+        self._read_as = pa.schema([(field.name, _read_as(field.shape)) for field in struct.fields])
 
     @classmethod
-    def of(cls, record: Record) -> Self | None:
+    def of(cls, struct: Struct) -> Self | None:
         """A reader, or None for a schema that has no pattern."""
-        return cls(record) if all(_value(field.shape) for field in record.fields) else None
+        return cls(struct) if all(_value(field.shape) for field in struct.fields) else None
 
     def learn(self, record: Mapping[str, Any]) -> None:
-        """Take the names of a good record into an order that is known, or as another one."""
+        """Add the names of a good record to an order that is known, or as a new order."""
         names = tuple(record)
         if len(names) > NAMES_LIMIT or not all(map(_is_plain_name, names)):
             return
-        for at, known in enumerate(self._orders):
+        for index, known in enumerate(self._orders):
             joined = _joined(known, names)
             if joined is not None:
-                self._orders[at] = joined
+                self._orders[index] = joined
                 break
         else:
             if len(self._orders) == ORDERS:
@@ -67,7 +67,7 @@ class PlainReader:
         self._pattern = f"^(?:{'|'.join(map(self._object, self._orders))})$"
 
     def fitting(self, values: pa.Array) -> pa.Array | None:
-        """Which of the values (binary) can be read here, as ``bool``; None when that cannot be told."""
+        """Which of the values (binary) match the pattern, as ``bool``; None when it cannot be applied."""
         if not self._pattern or not pa.types.is_binary(values.type) or values.nbytes > BYTES_LIMIT:
             return None
         try:
@@ -77,7 +77,10 @@ class PlainReader:
         return pc.fill_null(matched, False)
 
     def columns(self, values: pa.Array) -> list[pa.Array]:
-        """The columns of values that all fit; raises ``Misfit`` for a date or time that does not exist."""
+        """The columns of values that all match.
+
+        Raises ``Misfit`` or ``pa.ArrowInvalid`` for a date or time that does not exist.
+        """
         start, end = (values.offset, values.offset + len(values))
         offsets = pa.Array.from_buffers(pa.int32(), end + 1, [None, values.buffers()[1]])
         first, last = offsets[start].as_py(), offsets[end].as_py()
@@ -107,9 +110,9 @@ class PlainReader:
 
 
 def _joined(known: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...] | None:
-    """``known`` with the new ones of ``names`` where they stand there; None when the two orders contradict each other.
+    """``known`` with the new names of ``names`` in their places; None when the two orders contradict each other.
 
-    The first name stays the first, since each other one follows a comma.
+    Both must have the same first name, since the pattern has a comma before every other name.
     """
     shared = [name for name in known if name in names]
     if known[:1] != names[:1] or shared != [name for name in names if name in known]:
@@ -131,7 +134,7 @@ def _nullable(field: Field) -> str:
 
 
 def _value(shape: Shape) -> str | None:
-    """How a plain value is written; every text that matches is read by both parsers as the same value."""
+    """The pattern of a value, None without one; both parsers read every text that matches as the same value."""
     match shape:
         case Text():
             return _TEXT
@@ -148,7 +151,7 @@ def _value(shape: Shape) -> str | None:
         case Instant():
             return f'"{_DATE}[T ]{_TIME}{_OFFSET}?"'
         case OneOf(shape=Text(), allowed=allowed) if all(map(_is_plain_name, allowed)):
-            return "|".join(re.escape(f'"{one}"') for one in sorted(allowed))
+            return "|".join(re.escape(f'"{value}"') for value in sorted(allowed))
         case _:
             return None
 

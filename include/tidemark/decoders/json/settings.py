@@ -13,7 +13,7 @@ from tidemark.suggestion import nearest
 
 
 def _read_schema(value: object, info: ValidationInfo) -> object:
-    """The content instead of the path: an order must be complete without the files of this machine."""
+    """The content of the file instead of its path: executors do not have the files of this machine."""
     if not isinstance(value, str | dict):
         raise wrong("must be the name of a JSON Schema file, a JSON Schema, or columns such as id BIGINT, name STRING")
     if isinstance(value, dict) or not value.endswith(".json"):
@@ -35,12 +35,12 @@ def _parsable(schema: str | dict[str, Any]) -> str | dict[str, Any]:
 
 
 def _fields(schema: str | dict[str, Any]) -> dict[str, tuple[str, bool]]:
-    """The Arrow type of each field, as text, and whether it may be null."""
-    # Late, because it brings pyarrow, and a pipeline of raw records has no use for it.
+    """Of each field: (Arrow type as text, whether it may be null)."""
+    # Imported late: it needs pyarrow, which a pipeline of raw records does without.
     from tidemark.decoders.json import json_schema
 
     try:
-        return {one.name: (str(one.type), one.arrow.nullable) for one in json_schema.parse(schema)}
+        return {field.name: (str(field.type), field.arrow.nullable) for field in json_schema.parse(schema)}
     except ConfigurationError as problem:
         raise wrong(f"does not parse: {problem.what}") from None
 
@@ -72,18 +72,15 @@ class Settings(DecodeSettings):
         return tombstones
 
     def order(self) -> dict[str, Any]:
-        """What the executors must know, complete without any file."""
         order = {"format": self.format, "schema": self.record_schema}
         return {**order, "tombstones": list(self.tombstones)} if self.tombstones else order
 
     def field_types(self) -> dict[str, str]:
-        """The Arrow type, as text, of each top-level field."""
         return {name: kind for name, (kind, _) in _fields(self.record_schema).items()}
 
     def tombstone_fields(self) -> tuple[str, ...]:
         return self.tombstones
 
     def never_null(self) -> set[str]:
-        """The top-level fields that every row has, also one made of a tombstone."""
-        present = {name for name, (_, nullable) in _fields(self.record_schema).items() if not nullable}
-        return present & set(self.tombstones) if self.tombstones else present
+        not_null = {name for name, (_, nullable) in _fields(self.record_schema).items() if not nullable}
+        return not_null & set(self.tombstones) if self.tombstones else not_null

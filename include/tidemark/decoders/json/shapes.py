@@ -1,10 +1,11 @@
 """What a JSON value may be, and how a list of such values becomes an Arrow column.
 
-Every shape answers two questions. ``column`` turns many values into an array at once, fast, and raises ``Misfit`` when
-any of them is wrong. ``why`` says of one value what is wrong with it, or None. They agree: ``column`` raises exactly
-when ``why`` has something to say about some value (a property test compares them).
+Every shape has two methods. ``column`` turns many values into an array at once, fast, and raises ``Misfit`` when any of
+them is wrong. ``why`` gives the reason why a single value is wrong, or None. They agree: ``column`` raises exactly when
+``why`` gives a reason for one of the values (a property test compares them).
 
-Nothing is coerced. An integer is written without fraction or exponent (1.0 is a number); a number may be an integer.
+No value is converted to another type. An integer has no fraction and no exponent (1.0 is a number); a number may be an
+integer.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +20,7 @@ from tidemark.event_time import INSTANT, instants
 
 
 class Misfit(Exception):
-    """Some value does not have the shape; a signal between ``column`` and its caller, never seen by a user."""
+    """Some value does not have the shape; a signal from ``column`` to its caller, which users never see."""
 
 
 class Absent:
@@ -42,7 +43,7 @@ def json_name(value: object) -> str:
 
 
 class Shape(ABC):
-    """What a value that is there and not null may be; nulls are the business of what holds the shape."""
+    """What a value that is present and not null may be; whether it may be null is checked by what holds the shape."""
 
     @property
     @abstractmethod
@@ -54,11 +55,11 @@ class Shape(ABC):
 
     @abstractmethod
     def why(self, value: Any, path: str) -> str | None:
-        """What is wrong with a value that is not None; ``path`` is how a reason names it."""
+        """Why a value that is not None is wrong, None when it is right; ``path`` is its name in the reason."""
 
 
 class Scalar(Shape):
-    """A value without parts: the Python types it may be parsed as, and how such values are built into an array."""
+    """A value without parts; ``types`` are the Python types that the JSON parser may give for it."""
 
     expected: ClassVar[str]
     types: ClassVar[frozenset[type]]
@@ -66,7 +67,7 @@ class Scalar(Shape):
     @property
     @abstractmethod
     def beyond(self) -> str:
-        """What is wrong with a value of the right type that cannot be stored."""
+        """Why a value of the right type cannot be stored."""
 
     def column(self, values: list[Any]) -> pa.Array:
         if not set(map(type, values)) <= self.types | {_NONE}:
@@ -117,7 +118,7 @@ class Integer(Scalar):
 
 @dataclass(frozen=True)
 class Number(Scalar):
-    """A float of 32 or 64 bits: the nearest one to what is written, which must not be infinite."""
+    """A float of 32 or 64 bits: the nearest to the written number; it must be finite."""
 
     bits: int = 64
     expected = "number"
@@ -161,7 +162,7 @@ class Day(Scalar):
         return self.of_text(pa.array(values, pa.string()))
 
     def of_text(self, text: pa.Array) -> pa.Array:
-        """The days that texts name; raises ``Misfit``, or what Arrow raises for one that does not exist."""
+        """The dates of texts; raises ``Misfit``, or ``pa.ArrowInvalid`` for a date that does not exist."""
         fits = pc.and_(pc.match_substring_regex(text, _DATE), pc.invert(pc.starts_with(text, "0000")))
         if pc.all(fits).as_py() is False:
             raise Misfit
@@ -170,7 +171,7 @@ class Day(Scalar):
 
 @dataclass(frozen=True)
 class Instant(Scalar):
-    """A ``date-time`` of RFC 3339; with a ``zone`` its offset may be missing and means local time there."""
+    """A ``date-time`` of RFC 3339; with a ``zone`` its offset may be missing, and it is a local time of that zone."""
 
     zone: str | None = None
     expected = "date-time string"
@@ -185,19 +186,19 @@ class Instant(Scalar):
         return self.of_text(pa.array(values, pa.string()))
 
     def of_text(self, text: pa.Array) -> pa.Array:
-        """The moments that texts name; raises ``Misfit``."""
+        """The times of texts; raises ``Misfit``."""
         built = instants(text, self.zone)
         if built.null_count > text.null_count:
             raise Misfit
         return built
 
 
-_EXPONENT_LIMIT = 1_000  # a DECIMAL holds 38 digits; what lies this far from 1 fits none
+_EXPONENT_LIMIT = 1_000  # far above the 38 digits of the largest DECIMAL
 
 
 @dataclass(frozen=True)
 class Exact(Scalar):
-    """A decimal; digits that would be lost are an error, zeros at the end of the fraction are not digits."""
+    """A decimal; a value with more digits than fit is wrong, zeros at the end of the fraction do not count."""
 
     precision: int
     scale: int
@@ -213,7 +214,7 @@ class Exact(Scalar):
         return pa.decimal128(self.precision, self.scale)
 
     def _built(self, values: list[Any]) -> pa.Array:
-        # pyarrow 26 dies of an exponent such as that of 1e-999999999, and with it the whole task.
+        # pyarrow 26 crashes on an exponent such as that of 1e-999999999, and the whole task with it.
         if any(type(value) is Decimal and abs(value.adjusted()) > _EXPONENT_LIMIT for value in values):
             raise Misfit
         return super()._built(values)
@@ -237,7 +238,7 @@ class OneOf(Shape):
         return built
 
     def why(self, value: Any, path: str) -> str | None:
-        wrong = self.shape.why(value, path)
-        if wrong is None and value not in self.allowed:
+        reason = self.shape.why(value, path)
+        if reason is None and value not in self.allowed:
             return f"{path}: not one of the {len(self.allowed)} values the schema allows"
-        return wrong
+        return reason

@@ -1,65 +1,48 @@
-"""``json``: one JSON object per record, held to its schema word by word.
+"""``json``: one JSON object per record, checked strictly against its schema.
 
 Spark's ``from_json`` and ``pyarrow.json`` accept content after the object, a second object, duplicate names and absent
-fields without a word. Here each is an error of its record. The scanner is Python's own in C; types are checked a
-column at a time, and only a column with a wrong value is searched for it. Records of which a pattern has shown that
-they can have none of these faults are read by Arrow instead (``plain_json.py``), with the same result.
+fields without an error. Here each is an error of its record. The parser is Python's own, in C. Types are checked a
+column at a time, and only a column with a wrong value is searched for it. Records that match a pattern (``plain.py``)
+cannot have these errors: Arrow reads them instead, with the same result.
 """
 
 import json
 import re
-from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import REASON_LIMIT, Decoded
-from tidemark.decoders.json.json_schema import record_of
-from tidemark.decoders.json.nested import Record, quoted
+from tidemark.decoders.json.nested import Struct, quoted
 from tidemark.decoders.json.plain import PlainReader
 from tidemark.decoders.json.shapes import Misfit, json_name
 
 DEPTH_LIMIT = 128  # nesting of a record; Python's scanner gives up near 1,000, at a depth that differs by caller
-RARE = 100  # one record in so many may be read the slow way before a pattern is sought that takes it in
-LOOKED_AT = 3
+RARE = 100  # when more than one record in so many does not match, the patterns learn from some of them
+LEARNED_FROM = 3  # records per batch
 _WHITESPACE = " \t\n\r"
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
 class Undecodable(Exception):
-    """Why one record is not what the schema describes."""
+    """Why one record is not what the schema describes; the message is the reason of its dead letter."""
 
 
 class JsonDecoder:
-    """``schema`` of the config is a JSON Schema as a mapping or a Spark DDL text (``decoders/json_schema.py``)."""
+    """Decodes records with the fields of ``struct``, which it gives back as a property."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self._take(record_of(config.get("schema")))
-
-    @classmethod
-    def of(cls, record: Record) -> Self:
-        """A decoder of just these fields."""
-        made = cls.__new__(cls)
-        made._take(record)
-        return made
-
-    def _take(self, record: Record) -> None:
-        self._record = record
-        self._schema = pa.schema([field.arrow for field in self._record.fields])
-        self._plain = PlainReader.of(record)
-        exact = any(pa.types.is_decimal(kind) for kind in _types_within(self._record.arrow))
+    def __init__(self, struct: Struct) -> None:
+        self.struct = struct
+        self._schema = pa.schema([field.arrow for field in struct.fields])
+        self._plain = PlainReader.of(struct)
+        exact = any(pa.types.is_decimal(kind) for kind in _types_within(struct.arrow))
         self._scanner = json.JSONDecoder(
             object_pairs_hook=_unique,
             parse_constant=_no_constant,
             parse_float=Decimal if exact else None,
         )
-
-    @property
-    def record(self) -> Record:
-        """What a record must look like."""
-        return self._record
 
     @property
     def schema(self) -> pa.Schema:
@@ -71,43 +54,43 @@ class JsonDecoder:
         values = batch.column("value")
         fits = self._fitting(values)
         if self._plain is None or fits is None:
-            return self._each(values)
+            return self._one_by_one(values)
         others = pc.indices_nonzero(pc.invert(fits)).cast(pa.int64())
         plain = pc.indices_nonzero(fits).cast(pa.int64())
         try:
             columns = self._plain.columns(values.filter(fits) if len(others) else values)
         except (Misfit, pa.ArrowInvalid):  # a 30th of February
-            return self._each(values)
+            return self._one_by_one(values)
         if not len(others):
             return Decoded(pa.RecordBatch.from_arrays(columns, schema=self._schema), plain, ())
-        return self._joined(columns, plain, self._each(values.take(others)), others)
+        return self._joined(columns, plain, self._one_by_one(values.take(others)), others)
 
     def _fitting(self, values: pa.Array) -> pa.Array | None:
-        """Which values Arrow may read; looks at some of the others when they are many, so that the next ones fit."""
+        """Which values Arrow may read; when many do not match, the patterns learn from some of them first."""
         if self._plain is None:
             return None
         fits = self._plain.fitting(values)
         others = values if fits is None else values.filter(pc.invert(fits))
         if len(others) * RARE <= len(values):
             return fits
-        for value in others[:LOOKED_AT].to_pylist():
+        for value in others[:LEARNED_FROM].to_pylist():
             try:
                 record = self._parsed(value)
             except Undecodable:
                 continue
-            if self._record.why(record, "") is None:
+            if self.struct.why(record, "") is None:
                 self._plain.learn(record)
         return self._plain.fitting(values)
 
     def _joined(self, columns: list[pa.Array], plain: pa.Array, rest: Decoded, others: pa.Array) -> Decoded:
-        """Both ways' rows in the order of the records; ``others`` says where the rest's records stand."""
+        """Rows of both parsers in the order of the records; ``others`` are the indices of the records of ``rest``."""
         good = pa.concat_arrays([plain, others.take(rest.good)])
         order = pc.sort_indices(good)
         both = [pa.concat_arrays(pair).take(order) for pair in zip(columns, rest.rows.columns, strict=True)]
-        errors = tuple((others[at].as_py(), reason) for at, reason in rest.errors)
+        errors = tuple((others[index].as_py(), reason) for index, reason in rest.errors)
         return Decoded(pa.RecordBatch.from_arrays(both, schema=self._schema), good.take(order), errors)
 
-    def _each(self, values: pa.Array) -> Decoded:
+    def _one_by_one(self, values: pa.Array) -> Decoded:
         """Decode record by record, with the reason for each that cannot be."""
         records: list[dict[str, Any]] = []
         good: list[int] = []
@@ -119,15 +102,19 @@ class JsonDecoder:
             except Undecodable as error:
                 errors.append((index, str(error)))
         try:
-            columns = self._record.columns(records)
+            columns = self.struct.columns(records)
         except Misfit:
-            wrong = {at: self._record.why(records[at], "") or "" for at in self._record.misfits(records)}
-            errors += [(good[at], reason) for at, reason in wrong.items()]
+            wrong = {
+                position: self.struct.why(records[position], "") or "" for position in self.struct.misfits(records)
+            }
+            errors += [(good[position], reason) for position, reason in wrong.items()]
             errors.sort()
-            columns = self._record.columns([record for at, record in enumerate(records) if at not in wrong])
-            good = [index for at, index in enumerate(good) if at not in wrong]
+            columns = self.struct.columns([record for position, record in enumerate(records) if position not in wrong])
+            good = [index for position, index in enumerate(good) if position not in wrong]
         rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        return Decoded(rows, pa.array(good, pa.int64()), tuple((at, reason[:REASON_LIMIT]) for at, reason in errors))
+        return Decoded(
+            rows, pa.array(good, pa.int64()), tuple((index, reason[:REASON_LIMIT]) for index, reason in errors)
+        )
 
     def _parsed(self, value: bytes | None) -> dict[str, Any]:
         if not value:
@@ -136,23 +123,25 @@ class JsonDecoder:
             raise Undecodable(f"not read: nested deeper than {DEPTH_LIMIT}")
         try:
             text = value.decode()
-            found, end = self._scanner.raw_decode(text, len(text) - len(text.lstrip(_WHITESPACE)))
+            record, end = self._scanner.raw_decode(text, len(text) - len(text.lstrip(_WHITESPACE)))
         except (ValueError, ArithmeticError, RecursionError) as error:
             raise Undecodable(_reason(error)) from error
         if end != len(text) and text[end:].strip(_WHITESPACE):
             raise Undecodable(f"not JSON: more content after the first value, at character {end}")
-        if type(found) is not dict:
-            raise Undecodable(f"expected an object, found {json_name(found)}")
-        return found
+        if type(record) is not dict:
+            raise Undecodable(f"expected an object, found {json_name(record)}")
+        return record
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise Undecodable(f"not JSON: the name {quoted(twice)} comes twice")
-    return found
+        for name, _ in pairs:
+            if name in seen:
+                raise Undecodable(f"not JSON: the name {quoted(name)} comes twice")
+            seen.add(name)
+    return members
 
 
 def _no_constant(name: str) -> None:
@@ -174,7 +163,7 @@ def _reason(error: Exception) -> str:
 
 
 def _depth(value: bytes) -> int:
-    """How deeply brackets are nested outside strings; what is not UTF-8 or not JSON gets some number."""
+    """How deeply brackets outside strings are nested; any number for text that is not UTF-8 or not JSON."""
     deepest = depth = 0
     for character in _STRING.sub("", value.decode(errors="replace")):
         if character in "[{":
@@ -186,6 +175,6 @@ def _depth(value: bytes) -> int:
 
 
 def _types_within(kind: pa.DataType) -> list[pa.DataType]:
-    """A type and all that it is made of."""
-    parts = [kind.field(at).type for at in range(kind.num_fields)]
+    """A type and all types nested in it."""
+    parts = [kind.field(index).type for index in range(kind.num_fields)]
     return [kind, *(inner for part in parts for inner in _types_within(part))]

@@ -14,13 +14,11 @@ class RawDecoder:
     schema = pa.schema([pa.field("value", pa.binary()), pa.field("headers", HEADERS)])
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """Value and headers, unchanged."""
         columns = [batch.column("value").cast(pa.binary()), batch.column("headers").cast(HEADERS)]
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         return Decoded(rows, pa.array(range(batch.num_rows), pa.int64()), ())
 
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:
-    """``raw`` has no options."""
-    del config
+    del config  # it has no options
     return RawDecoder()

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, ManifestState
-from tidemark.paths import ENDINGS, OWNER, RECORDS, STAGING, ObjectName, RecordName
+from tidemark.paths import OWNER, RECORDS, STAGING, SUFFIXES, ObjectName, RecordName
 from tidemark.receipt import PublishedObject, Receipt
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
@@ -15,14 +15,14 @@ from tidemark.storage.base import ObjectStore
 
 Place = tuple[str, int, int]  # topic, partition, offset
 
-_ENDINGS = tuple(f".{one}" for one in ENDINGS)
+_SUFFIXES = tuple(f".{one}" for one in SUFFIXES)
 
 
 def differences_of_files(
     database: ManifestDatabase, sink: Sink, store: ObjectStore, manifests: Sequence[Manifest], *, deep: bool
 ) -> Iterator[Difference]:
     """What lies in the lake and should not, and the other way round; ``deep`` compares rows and offsets too."""
-    published = database.published_objects(sink.pipeline)
+    published = database.published_objects(sink.pipeline_name)
     found = dict(store.list())
     by_manifest: dict[int, list[PublishedObject]] = {}
     for manifest_id, _, one in published:
@@ -32,16 +32,16 @@ def differences_of_files(
     for manifest in manifests if deep else ():
         if manifest.published(sink.name):
             yield from _offsets(database, sink, store, manifest, by_manifest.get(manifest.id, []))
-    own = {manifest.id: manifest for manifest in database.manifests(sink.pipeline)}
+    own = {manifest.id: manifest for manifest in database.manifests(sink.pipeline_name)}
     for key, made_for in strays(database, sink, store, own):
         yield _stray(sink, key, own[made_for] if made_for else None)
 
 
-def _still_published(database: ManifestDatabase, manifest: int, one: PublishedObject, found: dict[str, int]) -> bool:
+def _still_published(database: ManifestDatabase, manifest_id: int, one: PublishedObject, found: dict[str, int]) -> bool:
     """An object that is not there any more may have been replaced since publications were read."""
     if one.path in found:
         return True
-    return any(now.path == one.path for _, _, now in database.published_objects(ids=[manifest]))
+    return any(now.path == one.path for _, _, now in database.published_objects(ids=[manifest_id]))
 
 
 def strays(
@@ -53,7 +53,7 @@ def strays(
     is not taken for a stray.
     """
     keys = {key for key, _ in store.list()}
-    published = database.published_objects(sink.pipeline)
+    published = database.published_objects(sink.pipeline_name)
     expected = {one.path for _, _, one in published if one.sink == sink.name}
     return _strays(database, sink, keys - expected, own)
 
@@ -62,15 +62,15 @@ def _strays(
     database: ManifestDatabase, sink: Sink, keys: set[str], own: Mapping[int, Manifest]
 ) -> list[tuple[str, int | None]]:
     names = {
-        key: RecordName.parse(key) or ObjectName.parse(key) for key in sorted(keys) if _is_seen(key, sink.pipeline)
+        key: RecordName.parse(key) or ObjectName.parse(key) for key in sorted(keys) if _is_seen(key, sink.pipeline_name)
     }
-    foreign = sorted({name.manifest for name in names.values() if name and name.manifest not in own})
+    foreign = sorted({name.manifest_id for name in names.values() if name and name.manifest_id not in own})
     others = {one.id for one in database.manifests(ids=foreign)} if foreign else set()
     found: list[tuple[str, int | None]] = []
     for key, name in names.items():
-        manifest = own.get(name.manifest) if name else None
+        manifest = own.get(name.manifest_id) if name else None
         if name is None or manifest is None:
-            found += [(key, None)] if name is None or name.manifest not in others else []
+            found += [(key, None)] if name is None or name.manifest_id not in others else []
         elif manifest.attempt < name.attempt <= database.newest_attempt(manifest.id):
             pass  # it has begun since the manifests were read
         elif not _belongs(name, manifest, sink.name):
@@ -78,15 +78,15 @@ def _strays(
     return found
 
 
-def _is_seen(key: str, pipeline: str) -> bool:
+def _is_seen(key: str, pipeline_name: str) -> bool:
     """Whether some reader would look at it: records, files, and hidden files that are data, which DuckDB reads."""
     if key == OWNER or key.startswith(f"{STAGING}/"):
         return False
     path = PurePosixPath(key)
     if key.startswith(f"{RECORDS}/"):
         record = RecordName.parse(key)
-        return record is not None and record.pipeline == pipeline
-    return path.name.endswith(_ENDINGS) or not path.name.startswith((".", "_"))
+        return record is not None and record.pipeline_name == pipeline_name
+    return path.name.endswith(_SUFFIXES) or not path.name.startswith((".", "_"))
 
 
 def _belongs(name: ObjectName | RecordName, manifest: Manifest, sink: str) -> bool:
@@ -97,14 +97,14 @@ def _belongs(name: ObjectName | RecordName, manifest: Manifest, sink: str) -> bo
 
 
 def _object(
-    sink: Sink, store: ObjectStore, manifest: int, one: PublishedObject, size: int | None, *, deep: bool
+    sink: Sink, store: ObjectStore, manifest_id: int, one: PublishedObject, size: int | None, *, deep: bool
 ) -> Iterator[Difference]:
-    mend = f"tidemark replay {sink.pipeline} --manifest {manifest}"
+    mend = f"tidemark replay {sink.pipeline_name} --manifest {manifest_id}"
     if size is None:
-        yield Difference(manifest, f"{one.path} is missing ({one.rows:,} rows)", mend)
+        yield Difference(manifest_id, f"{one.path} is missing ({one.rows:,} rows)", mend)
         return
     if size != one.bytes:
-        yield Difference(manifest, f"{one.path} has {size:,} bytes instead of {one.bytes:,}", mend)
+        yield Difference(manifest_id, f"{one.path} has {size:,} bytes instead of {one.bytes:,}", mend)
         return
     try:
         written = format_of(one.path)
@@ -116,12 +116,12 @@ def _object(
         else:
             digest = one.digest
     except (Unreadable, OSError) as unreadable:
-        yield Difference(manifest, f"{one.path} cannot be read: {str(unreadable)[:120]}", mend)
+        yield Difference(manifest_id, f"{one.path} cannot be read: {str(unreadable)[:120]}", mend)
         return
     if rows != one.rows:
-        yield Difference(manifest, f"{one.path} has {rows:,} rows instead of {one.rows:,}", mend)
+        yield Difference(manifest_id, f"{one.path} has {rows:,} rows instead of {one.rows:,}", mend)
     elif digest != one.digest:
-        yield Difference(manifest, f"{one.path} holds other rows than were written (digest {digest})", mend)
+        yield Difference(manifest_id, f"{one.path} holds other rows than were written (digest {digest})", mend)
 
 
 def _offsets(
@@ -150,7 +150,7 @@ def _offsets(
         "of other ranges": [place for place in seen if place[2] not in spans.get(place[:2], range(0))],
         "at offsets where none was read": [place for place in _in_gaps(receipt) if place in seen],
     }
-    mend = f"tidemark replay {sink.pipeline} --manifest {manifest.id}"
+    mend = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}"
     for how, places in wrong.items():
         if places:
             topic, partition, offset = places[0]
@@ -170,13 +170,13 @@ def _in_gaps(receipt: Receipt | None) -> Iterator[Place]:
 
 def _stray(sink: Sink, key: str, manifest: Manifest | None) -> Difference:
     if manifest is None:
-        repair = f"tidemark repair {sink.pipeline} --why TEXT, if a restored database forgot it; else "
+        repair = f"tidemark repair {sink.pipeline_name} --why TEXT, if a restored database forgot it; else "
         ours = repair if ObjectName.parse(key) else ""
         return Difference(None, f"{key} belongs to no manifest", f"{ours}remove it, or move it out of the lake")
     if manifest.state is not ManifestState.DONE:
         return Difference(
-            manifest.id, f"{key} was left by an attempt that is not published", f"tidemark retry {sink.pipeline}"
+            manifest.id, f"{key} was left by an attempt that is not published", f"tidemark retry {sink.pipeline_name}"
         )
     return Difference(
-        manifest.id, f"{key} is not part of what was published", f"tidemark repair {sink.pipeline} --why TEXT"
+        manifest.id, f"{key} is not part of what was published", f"tidemark repair {sink.pipeline_name} --why TEXT"
     )

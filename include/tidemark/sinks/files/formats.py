@@ -25,13 +25,13 @@ class Unreadable(Exception):
 
 
 class Format(ABC):
-    """One format with one compression; ``ending`` is what its files' names end in, without the dot.
+    """One format with one compression; ``suffix`` is what its files' names end in, without the dot.
 
     What reads a file raises ``Unreadable``, also when it cannot be got at any more.
     """
 
-    def __init__(self, ending: str, compression: str) -> None:
-        self.ending = ending
+    def __init__(self, suffix: str, compression: str) -> None:
+        self.suffix = suffix
         self._compression = compression
 
     def check(self, schema: pa.Schema) -> None:
@@ -71,7 +71,7 @@ _MODULES = {
     "jsonl": ("tidemark.sinks.files.json_lines", "JsonLines"),
     "avro": ("tidemark.sinks.files.avro", "Avro"),
 }
-_ENDINGS = {
+_SUFFIXES = {
     ("jsonl", "gzip"): "jsonl.gz",
     ("jsonl", "zstd"): "jsonl.zst",
 }
@@ -83,7 +83,7 @@ def open_format(name: str, compression: str) -> Format:
         raise ConfigurationError(f"files of format {name} cannot be written",
                                  next_step=f"write format: {' | '.join(_MODULES)}")  # fmt: skip
     module, kind = _MODULES[name]
-    made: Format = getattr(import_module(module), kind)(_ENDINGS.get((name, compression), name), compression)
+    made: Format = getattr(import_module(module), kind)(_SUFFIXES.get((name, compression), name), compression)
     return made
 
 
@@ -92,5 +92,5 @@ def format_of(path: str) -> Format:
     name = ObjectName.parse(path)
     if name is None:
         raise Unreadable(f"the name {path} does not say which format it has")
-    compressed = {ending: pair for pair, ending in _ENDINGS.items()}
+    compressed = {suffix: pair for pair, suffix in _SUFFIXES.items()}
     return open_format(*compressed.get(name.format, (name.format, "none")))

@@ -16,7 +16,7 @@ def leftovers(database: ManifestDatabase, sink: Sink, store: ObjectStore) -> lis
 
     What an unfinished manifest has, its retry may still need.
     """
-    own = {one.id: one for one in database.manifests(sink.pipeline)}
+    own = {one.id: one for one in database.manifests(sink.pipeline_name)}
     found = strays(database, sink, store, own)
     done = [(key, one) for key, one in found if one is not None and own[one].state is ManifestState.DONE]
     unknown = {key: name for key, one in found if one is None and (name := ObjectName.parse(key))}
@@ -30,7 +30,7 @@ def _forgotten(
 
     Such a manifest was never published: the database was restored from a copy without it, and planned anew.
     """
-    recorded = {name.manifest for name in sink.records(own=False)} if unknown else set()
+    recorded = {name.manifest_id for name in sink.records(own=False)} if unknown else set()
     published = [one for one in own.values() if one.published(sink.name)]
     spans: dict[tuple[str, int], list[range]] = {}
     for covered in (each for one in published for each in one.ranges):
@@ -38,7 +38,7 @@ def _forgotten(
     return [
         key
         for key, name in unknown.items()
-        if name.manifest not in recorded
+        if name.manifest_id not in recorded
         if all(any(offset in span for span in spans.get(place, ())) for place, offset in _places(store, key))
     ]
 

@@ -11,7 +11,9 @@ from tidemark.sinks.located import Located, Standing
 from tidemark.storage.base import ObjectStore
 
 
-def locate(store: ObjectStore, published: Publication, receipt: Receipt, at: TopicPartition, offset: int) -> Located:
+def locate(
+    store: ObjectStore, pipeline_name: str, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
+) -> Located:
     """The offsets of each file whose lowest and highest enclose the one asked for are read, until one has it."""
     damaged: list[str] = []
     for one in receipt.objects_of(published.sink):
@@ -32,7 +34,7 @@ def locate(store: ObjectStore, published: Publication, receipt: Receipt, at: Top
         return Located(published.sink, published.attempt, Standing.NO_RECORD, said)
     said = "; ".join(damaged) or "no published file holds it"
     return Located(
-        published.sink, published.attempt, Standing.MISSING, f"{said}; next: tidemark audit --deep says more"
+        published.sink, published.attempt, Standing.MISSING, f"{said}; next: tidemark audit {pipeline_name} --deep"
     )
 
 

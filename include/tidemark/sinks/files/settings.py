@@ -157,8 +157,8 @@ class Settings(SinkSettings):
             return f"may not have format {self.format}: {problem.what}"
         return ""
 
-    def place_of(self, pipeline: str, topic: str, when: datetime | None) -> str:
-        folder = dead_letter_folder(topic) if when is None else Layout(self.layout).folder(pipeline, topic, when)
+    def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
+        folder = dead_letter_folder(topic) if when is None else Layout(self.layout).folder(pipeline_name, topic, when)
         return f"{self.root}/{folder}"
 
     def connections(self) -> set[str]:

@@ -38,8 +38,8 @@ class FilesSink(Sink):
 
     way = Way.REPLACES
 
-    def __init__(self, pipeline: str, settings: Settings, lookup: Lookup) -> None:
-        super().__init__(pipeline, settings.name)
+    def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
+        super().__init__(pipeline_name, settings.name)
         self.store: ObjectStore = open_store(settings.root, settings.store_settings(), lookup)
         self.target = self.store.root
         self.max_objects = settings.max_objects
@@ -60,18 +60,18 @@ class FilesSink(Sink):
         content = self.store.get(OWNER)
         return None if content is None else str(json.loads(content)["database"])
 
-    def order(self, manifest: int, attempt: int) -> dict[str, Any]:
-        del manifest, attempt  # they are in the order, and every sink's staging folder is named after them
+    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
+        del manifest_id, attempt  # they are in the order, and every sink's staging folder is named after them
         return {"root": self.root}
 
     def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
-        pipelines = [self.pipeline] if own else self.store.folders(RECORDS)
+        pipelines = [self.pipeline_name] if own else self.store.folders(RECORDS)
         after = f"{above:010d}.~"  # behind every record of that manifest
         keys = (key for one in pipelines for key in self.store.names(f"{RECORDS}/{one}", after=after))
         return [name for key in keys if (name := RecordName.parse(key))]
 
-    def recorded_attempt(self, manifest: int) -> int | None:
-        keys = self.store.names(f"{RECORDS}/{self.pipeline}", beginning=f"{manifest:010d}.")
+    def recorded_attempt(self, manifest_id: int) -> int | None:
+        keys = self.store.names(f"{RECORDS}/{self.pipeline_name}", beginning=f"{manifest_id:010d}.")
         return max((name.attempt for key in keys if (name := RecordName.parse(key))), default=None)
 
     def record(self, name: RecordName) -> dict[str, Any] | None:
@@ -125,21 +125,21 @@ class FilesSink(Sink):
                 f"the manifest has {objects:,} objects, and at most {self.max_objects:,} are allowed (max_objects)",
                 next_step="nothing was published; write a coarser layout (by day instead of by hour), or larger "
                 "slices, or raise sinks.files.max_objects; then: "
-                f"tidemark retry {self.pipeline} --manifest {receipt.manifest_id}",
-                pipeline=self.pipeline,
+                f"tidemark retry {self.pipeline_name} --manifest {receipt.manifest_id}",
+                pipeline=self.pipeline_name,
                 manifest=receipt.manifest_id,
                 sink=self.name,
             )
 
     def write_record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> None:
-        name = RecordName(self.pipeline, receipt.manifest_id, receipt.attempt)
+        name = RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt)
         content = self.content_of_record(receipt, ranges, database_id)
         self.store.put(str(name), json.dumps(content, indent=1, sort_keys=True).encode())
 
     def discard(self, receipt: Receipt) -> None:
         """The record goes first, so that no record ever names an object that is gone; staging goes last, so that what
         dies on the way is found again by ``sweep``."""
-        self.store.delete([str(RecordName(self.pipeline, receipt.manifest_id, receipt.attempt))])
+        self.store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
         self.store.delete(one.path for one in receipt.objects_of(self.name))
         self.clear_staging(receipt.manifest_id, receipt.attempt)
 
@@ -147,11 +147,11 @@ class FilesSink(Sink):
         """Of all pipelines, and also those with an empty folder."""
         return [int(name) for name in self.store.folders(STAGING) if name.isdecimal()]
 
-    def staged_attempts(self, manifest: int) -> list[int]:
-        return [int(name) for name in self.store.folders(manifest_staging(manifest)) if name.isdecimal()]
+    def staged_attempts(self, manifest_id: int) -> list[int]:
+        return [int(name) for name in self.store.folders(manifest_staging(manifest_id)) if name.isdecimal()]
 
-    def clear_staging(self, manifest: int, attempt: int) -> None:
-        self.store.delete_folder(staging_folder(manifest, attempt))
+    def clear_staging(self, manifest_id: int, attempt: int) -> None:
+        self.store.delete_folder(staging_folder(manifest_id, attempt))
 
     def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
         """What lies in the lake and should not, and the other way round."""
@@ -161,7 +161,7 @@ class FilesSink(Sink):
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
     ) -> Located:
         del manifest
-        return locate(self.store, published, receipt, at, offset)
+        return locate(self.store, self.pipeline_name, published, receipt, at, offset)
 
     def leftovers(self, database: ManifestDatabase) -> list[tuple[str, int | None]]:
         return leftovers(database, self, self.store)
@@ -195,12 +195,12 @@ class FilesSink(Sink):
         yield ok(self.name, "objects can be created once, moved and removed (tried)")
 
 
-def open_sink(pipeline: str, settings: Settings, lookup: Lookup) -> FilesSink:
-    return FilesSink(pipeline, settings, lookup)
+def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> FilesSink:
+    return FilesSink(pipeline_name, settings, lookup)
 
 
 def _shelf(one: PublishedObject) -> tuple[str, str]:
-    """The folder of an object and the ending of its name: what a change of layout or format changes."""
+    """The folder of an object and the suffix of its name: what a change of layout or format changes."""
     folder, _, name = one.path.rpartition("/")
     parsed = ObjectName.parse(name)
     return folder, parsed.format if parsed else ""

@@ -110,7 +110,7 @@ class FilesWriter:
             raise SinkRefused(
                 f"one task has made {number:,} files, and at most {self._max_objects:,} are allowed (max_objects)",
                 next_step="nothing was published; write a coarser layout (by day instead of by hour), or larger "
-                "slices, or raise sinks.files.max_objects; then: tidemark retry PIPELINE",
+                "slices, or raise sinks.files.max_objects; then: tidemark retry {pipeline}",
                 topic=target.topic, partition=target.partition, sink=self._name,
             )  # fmt: skip
         try:
@@ -119,7 +119,7 @@ class FilesWriter:
             kind = AccessDenied if isinstance(error, PermissionError) else Unavailable
             raise kind(
                 f"the sink {self._name} cannot stage a file: {error}",
-                next_step="free space or give this user the right to write, then: tidemark retry PIPELINE",
+                next_step="free space or give this user the right to write, then: tidemark retry {pipeline}",
                 topic=target.topic, partition=target.partition, file=f"{self._store.root}/{self._key(number)}",
             ) from error  # fmt: skip
         offsets = pc.min_max(table.column("_offset")).as_py()
@@ -129,7 +129,7 @@ class FilesWriter:
                 kind=target.kind,
                 staged=f"{self._name}/{self._file_name(number)}",
                 folder=target.folder,
-                format=self._format.ending,
+                format=self._format.suffix,
                 topic=target.topic,
                 partition=target.partition,
                 rows=rows,
@@ -153,7 +153,7 @@ class FilesWriter:
         return f"{self._folder}/{self._file_name(number)}"
 
     def _file_name(self, number: int) -> str:
-        return f"{self._task}-{number:05d}.{self._format.ending}"
+        return f"{self._task}-{number:05d}.{self._format.suffix}"
 
 
 def _store(sink: SinkOrder) -> ObjectStore:

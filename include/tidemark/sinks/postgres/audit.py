@@ -31,7 +31,7 @@ def differences_of_table(
     there = table.there()
     if published and not there:
         yield Difference(None, f"{sink.target} does not exist, and has rows of {len(published):,} manifests published",
-                         f"restore it; or replay each manifest: tidemark manifests {sink.pipeline}")  # fmt: skip
+                         f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}")  # fmt: skip
     elif deep and there:
         rows = table.rows_by_manifest()  # one pass over the table, however many manifests there are
         dead = table.dead_letters_by_manifest()
@@ -48,22 +48,22 @@ def _left_in_staging(database: ManifestDatabase, sink: Sink, own: Mapping[int, M
     for manifest in dead:
         if manifest in still:
             what = "staging was left by an attempt that died"
-            yield Difference(manifest, what, f"tidemark retry {sink.pipeline}")
+            yield Difference(manifest, what, f"tidemark retry {sink.pipeline_name}")
 
 
 def _unpublished(
     database: ManifestDatabase, sink: Sink, own: Mapping[int, Manifest], markers: Mapping[int, RecordName]
 ) -> Iterator[Difference]:
     """Rows are merged with their marker, so a marker of more than what is published tells of an attempt that died."""
-    ahead = [one for one in markers.values() if one.manifest in own and _is_ahead(one, own[one.manifest], sink)]
-    for now in database.manifests(ids=[one.manifest for one in ahead]) if ahead else []:
+    ahead = [one for one in markers.values() if one.manifest_id in own and _is_ahead(one, own[one.manifest_id], sink)]
+    for now in database.manifests(ids=[one.manifest_id for one in ahead]) if ahead else []:
         marker = markers[now.id]
         if marker.attempt > now.attempt:
             what = f"{sink.target} has a marker of attempt {marker.attempt}, this database ends at {now.attempt}"
-            yield Difference(now.id, what, f"tidemark adopt {sink.pipeline} --why TEXT")
+            yield Difference(now.id, what, f"tidemark adopt {sink.pipeline_name} --why TEXT")
         elif not now.alive and _is_ahead(marker, now, sink):
             what = f"the rows of attempt {marker.attempt} are in the table and not published: it died before that"
-            yield Difference(now.id, what, f"tidemark retry {sink.pipeline}")
+            yield Difference(now.id, what, f"tidemark retry {sink.pipeline_name}")
 
 
 def _is_ahead(marker: RecordName, manifest: Manifest, sink: Sink) -> bool:
@@ -76,7 +76,7 @@ def _unknown(database: ManifestDatabase, sink: Sink, strange: Mapping[str, set[i
     for unknown in sorted(database.unknown_manifests(sorted(set().union(*strange.values())))):
         kinds = " and ".join(kind for kind, of in strange.items() if unknown in of)
         yield Difference(None, f"{sink.target} has {kinds} of manifest {unknown}, which this database does not know",
-                         f"tidemark adopt {sink.pipeline} --why TEXT")  # fmt: skip
+                         f"tidemark adopt {sink.pipeline_name} --why TEXT")  # fmt: skip
 
 
 def _contents(
@@ -91,7 +91,7 @@ def _contents(
     there = sum(row["rows"] for of in rows.values() for row in of)
     for manifest, publication in published:
         yield from _rows(sink, manifest, publication, rows.get(manifest.id, []))
-        mend, counts = f"tidemark replay {sink.pipeline} --manifest {manifest.id}", publication.counts
+        mend, counts = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}", publication.counts
         if (kept := dead.get(manifest.id, 0)) != counts.dead_lettered:
             yield Difference(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", mend)
         # The table's marker knows how many rows a newer one replaced also when the database was lost.
@@ -104,7 +104,7 @@ def _contents(
 def _rows(
     sink: Sink, manifest: Manifest, publication: Publication, found: list[dict[str, Any]]
 ) -> Iterator[Difference]:
-    mend = f"tidemark replay {sink.pipeline} --manifest {manifest.id}"
+    mend = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}"
     counts = publication.counts
     merged = counts.written - counts.superseded - counts.stale
     # What a replay with other code did not produce any more has a lower attempt, and stays; no attempt has number 0.
@@ -118,7 +118,7 @@ def _rows(
             yield Difference(manifest.id, what, mend)
         if row["attempt"] > publication.attempt:
             what = f"the table has rows of attempt {row['attempt']}, published is attempt {publication.attempt}"
-            yield Difference(manifest.id, what, f"tidemark retry {sink.pipeline}")
+            yield Difference(manifest.id, what, f"tidemark retry {sink.pipeline_name}")
 
 
 def _inside(manifest: Manifest, row: dict[str, Any]) -> bool:

@@ -91,8 +91,8 @@ class Settings(SinkSettings):
             )
         return ""
 
-    def place_of(self, pipeline: str, topic: str, when: datetime | None) -> str:
-        del pipeline, topic
+    def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
+        del pipeline_name, topic
         return f"connection {self.connection}, table {DEAD_LETTERS if when is None else self.table}"
 
     def connections(self) -> set[str]:

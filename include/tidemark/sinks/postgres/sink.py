@@ -44,12 +44,12 @@ class PostgresSink(Sink):
 
     way = Way.MERGES
 
-    def __init__(self, pipeline: str, config: Settings, lookup: Lookup) -> None:
-        super().__init__(pipeline, config.name)
+    def __init__(self, pipeline_name: str, config: Settings, lookup: Lookup) -> None:
+        super().__init__(pipeline_name, config.name)
         self.config = config
         self.target = f"connection {config.connection}, table {config.table}"
-        tag = sha256(f"{pipeline}/{config.name}/{config.table}".encode()).hexdigest()[:12]
-        self._table = PostgresTarget(pipeline, config, tag, lookup)
+        tag = sha256(f"{pipeline_name}/{config.name}/{config.table}".encode()).hexdigest()[:12]
+        self._table = PostgresTarget(pipeline_name, config, tag, lookup)
         self._data = pa.schema([])
         self._lives: list[tuple[str, int, int]] = []
         self._shared: ManifestDatabase | None = None  # when the table lies in the manifest database itself
@@ -65,15 +65,15 @@ class PostgresSink(Sink):
         return rows[0]["database"] if rows else None
 
     def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
-        rows = self._table.kept("records", pipeline=self.pipeline if own else None, above=above)
+        rows = self._table.kept("records", pipeline=self.pipeline_name if own else None, above=above)
         return [RecordName(row["pipeline"], row["manifest"], row["attempt"]) for row in rows]
 
     def record(self, name: RecordName) -> dict[str, Any] | None:
-        marker = self._table.marker(name.manifest)
+        marker = self._table.marker(name.manifest_id)
         return marker["record"] if marker and marker["attempt"] == name.attempt else None
 
-    def recorded_attempt(self, manifest: int) -> int | None:
-        marker = self._table.marker(manifest)
+    def recorded_attempt(self, manifest_id: int) -> int | None:
+        marker = self._table.marker(manifest_id)
         return None if marker is None else int(marker["attempt"])
 
     def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
@@ -88,18 +88,18 @@ class PostgresSink(Sink):
         del receipt
         return self._table.there()
 
-    def order(self, manifest: int, attempt: int) -> dict[str, Any]:
-        return {"staging": self._table.staging(manifest, attempt)}
+    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
+        return {"staging": self._table.staging(manifest_id, attempt)}
 
-    def prepare(self, manifest: int, attempt: int, decode: Mapping[str, Any], database: ManifestDatabase) -> None:
+    def prepare(self, manifest_id: int, attempt: int, decode: Mapping[str, Any], database: ManifestDatabase) -> None:
         """The table is there with the right columns and key, and the attempt has staging tables."""
         self._data = open_decoder(decode).schema
-        self._lives = database.incarnations(manifest)
+        self._lives = database.incarnations(manifest_id)
         self._table.check(self._data, decode.get("tombstones") or [])
-        lock = database.attempt_lock(manifest, attempt)
+        lock = database.attempt_lock(manifest_id, attempt)
         seen = self._table.rows("same_database", lock=lock)[0]
         self._shared = database if seen["same"] and seen["user"] == database.user() else None
-        self._table.create_staging(manifest, attempt, self._data)
+        self._table.create_staging(manifest_id, attempt, self._data)
 
     def rehearse(self, decode: Mapping[str, Any]) -> Iterator[Finding]:
         data = open_decoder(decode).schema
@@ -113,11 +113,11 @@ class PostgresSink(Sink):
     def staged_manifests(self) -> list[int]:
         return sorted({manifest for manifest, _ in self._table.staged()})
 
-    def staged_attempts(self, manifest: int) -> list[int]:
-        return sorted(attempt for of, attempt in self._table.staged() if of == manifest)
+    def staged_attempts(self, manifest_id: int) -> list[int]:
+        return sorted(attempt for of, attempt in self._table.staged() if of == manifest_id)
 
-    def clear_staging(self, manifest: int, attempt: int) -> None:
-        self._table.drop_staging(manifest, attempt)
+    def clear_staging(self, manifest_id: int, attempt: int) -> None:
+        self._table.drop_staging(manifest_id, attempt)
 
     def discard(self, receipt: Receipt) -> None:
         """Staging only: merged rows cannot be taken out again, a higher attempt replaces them."""
@@ -200,7 +200,7 @@ class PostgresSink(Sink):
                 f"staging holds {merged['staged']:,} rows and {buried:,} dead letters, the receipt says "
                 f"{_sum(rows):,} and {_sum(dead):,}",
                 next_step="the server may have crashed, which empties staging; nothing was applied: "
-                f"tidemark retry {self.pipeline}",
+                f"tidemark retry {self.pipeline_name}",
                 **self._table.context(manifest=receipt.manifest_id),
             )
         superseded, stale = merged["staged"] - merged["newest"], merged["newest"] - merged["merged"]
@@ -307,5 +307,5 @@ def _sum(parts: Sequence[PublishedObject]) -> int:
     return sum(one.rows for one in parts)
 
 
-def open_sink(pipeline: str, settings: Settings, lookup: Lookup) -> PostgresSink:
-    return PostgresSink(pipeline, settings, lookup)
+def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> PostgresSink:
+    return PostgresSink(pipeline_name, settings, lookup)

@@ -46,11 +46,11 @@ class PostgresTarget:
     The connection is opened when it is first needed, and anew when it was lost.
     """
 
-    def __init__(self, pipeline: str, config: Settings, tag: str, lookup: Lookup) -> None:
+    def __init__(self, pipeline_name: str, config: Settings, tag: str, lookup: Lookup) -> None:
         self.config = config
         self.table = config.table
         self.identifier = sql.Identifier(*config.table.split("."))
-        self.names = {"target": config.table, "pipeline": pipeline, "sink": config.name}
+        self.names = {"target": config.table, "pipeline": pipeline_name, "sink": config.name}
         self._tag = tag
         self._lookup = lookup
         self._connection: Connection | None = None
@@ -106,9 +106,9 @@ class PostgresTarget:
                 **self.context(),
             ) from denied
 
-    def marker(self, manifest: int) -> dict[str, Any] | None:
+    def marker(self, manifest_id: int) -> dict[str, Any] | None:
         """What was published last of a manifest."""
-        rows = self.kept("marker", manifest=manifest)
+        rows = self.kept("marker", manifest=manifest_id)
         return rows[0] if rows else None
 
     def columns(self) -> list[Column]:
@@ -167,22 +167,22 @@ class PostgresTarget:
         """Whether the table itself is there."""
         return bool(self.columns())
 
-    def row_at(self, manifest: int, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
+    def row_at(self, manifest_id: int, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
         """Key, ``_attempt`` and ``_deleted`` of the row a record became; None when a newer one of its key is there."""
         parts: Parts = {"table": self.identifier, "key": names(self.config.key)}
-        place: dict[str, Any] = {"manifest": manifest, "topic": topic, "partition": partition, "offset": offset}
+        place: dict[str, Any] = {"manifest": manifest_id, "topic": topic, "partition": partition, "offset": offset}
         rows = self.rows("row_at", parts, **place)
         return rows[0] if rows else None
 
-    def dead_letter_at(self, manifest: int, topic: str, partition: int, offset: int) -> str | None:
+    def dead_letter_at(self, manifest_id: int, topic: str, partition: int, offset: int) -> str | None:
         """Why a record is a dead letter; None when it is not."""
-        place: dict[str, Any] = {"manifest": manifest, "topic": topic, "partition": partition, "offset": offset}
+        place: dict[str, Any] = {"manifest": manifest_id, "topic": topic, "partition": partition, "offset": offset}
         rows = self.rows("dead_letter_at", **place)
         return rows[0]["reason"] if rows else None
 
-    def dead_letters(self, manifest: int) -> int:
+    def dead_letters(self, manifest_id: int) -> int:
         """How many dead letters of a manifest are kept."""
-        return int(self.rows("count_dead_letters", manifest=manifest)[0]["rows"])
+        return int(self.rows("count_dead_letters", manifest=manifest_id)[0]["rows"])
 
     def dead_letters_by_manifest(self) -> dict[int, int]:
         """How many dead letters of each manifest, of any pipeline, are kept beside this table."""
@@ -201,24 +201,24 @@ class PostgresTarget:
 
     # staging
 
-    def staging(self, manifest: int, attempt: int) -> str:
+    def staging(self, manifest_id: int, attempt: int) -> str:
         """The name of the table that takes an attempt's rows; that of its dead letters ends in ``_dead``."""
-        return f"staging_{manifest:010d}_{attempt:04d}_{self._tag}"
+        return f"staging_{manifest_id:010d}_{attempt:04d}_{self._tag}"
 
-    def staging_parts(self, manifest: int, attempt: int) -> Parts:
+    def staging_parts(self, manifest_id: int, attempt: int) -> Parts:
         """Both staging tables as identifiers."""
-        name = self.staging(manifest, attempt)
+        name = self.staging(manifest_id, attempt)
         return {"staging": sql.Identifier(SCHEMA, name), "staging_dead": sql.Identifier(SCHEMA, name + DEAD)}
 
-    def create_staging(self, manifest: int, attempt: int, data: pa.Schema) -> None:
+    def create_staging(self, manifest_id: int, attempt: int, data: pa.Schema) -> None:
         """Empty staging tables for rows of ``data``."""
         staged = [Column("_task", "text"), *(Column(name, kind) for name, kind in STAGED.items())]
         columns = [*staged, *(Column(one.name, type_of(one.type)) for one in data)]
         listed = sql.SQL(", ").join(
             sql.SQL("{} {}").format(sql.Identifier(one.name), sql.SQL(one.type)) for one in columns
         )
-        parts = self.staging_parts(manifest, attempt)
-        with translated(**self.context(manifest=manifest)), self.connected().transaction():
+        parts = self.staging_parts(manifest_id, attempt)
+        with translated(**self.context(manifest=manifest_id)), self.connected().transaction():
             self.connected().execute(sql.SQL(QUERIES["create_staging"]).format(**parts, columns=listed))
 
     def staged(self) -> Iterator[tuple[int, int]]:
@@ -228,9 +228,9 @@ class PostgresTarget:
             if match and match["tag"] == self._tag:
                 yield int(match["manifest"]), int(match["attempt"])
 
-    def drop_staging(self, manifest: int, attempt: int) -> None:
+    def drop_staging(self, manifest_id: int, attempt: int) -> None:
         """Left alone while somebody holds it, such as a paused task that still copies; ``sweep`` finds it again."""
-        statement = sql.SQL(QUERIES["drop_staging"]).format(**self.staging_parts(manifest, attempt))
+        statement = sql.SQL(QUERIES["drop_staging"]).format(**self.staging_parts(manifest_id, attempt))
         with suppress(Locked), translated(**self.context()), self.connected().transaction():
             execute(self.connected(), "set_local", None, {"name": "lock_timeout", "value": f"{DROP_TIMEOUT_S}s"})
             self.connected().execute(statement)

@@ -27,7 +27,7 @@ from tidemark.sinks.postgres.connection import connect, conninfo, translated
 from tidemark.sinks.writer import StagedPart
 
 SCHEMA = "tidemark_target"
-DEAD = "_dead"  # the ending of the staging table that takes dead letters
+DEAD = "_dead"  # the suffix of the staging table that takes dead letters
 _CSV = csv.WriteOptions(include_header=False, quoting_style="all_valid")
 
 

@@ -10,7 +10,7 @@ from tidemark.config.values import wrong
 from tidemark.kafka.options import KafkaOptions
 from tidemark.sources.kafka.starting_offsets import ExplicitOffsets, StartingOffsets
 from tidemark.sources.settings import SourceSettings
-from tidemark.suggestion import nearest
+from tidemark.suggestion import with_nearest
 
 
 def _client_config(value: object) -> dict[str, str]:
@@ -18,7 +18,7 @@ def _client_config(value: object) -> dict[str, str]:
 
 
 class Settings(SourceSettings):
-    """Topics of one Kafka cluster. Either ``connection`` or ``bootstrap_servers`` is set, never both."""
+    """Topics of one Kafka cluster. Exactly one of ``connection`` and ``bootstrap_servers`` is set."""
 
     kind = "kafka"
 
@@ -55,8 +55,8 @@ class Settings(SourceSettings):
         if isinstance(start, ExplicitOffsets) and topics is not None:
             for topic in start.offsets:
                 if topic not in topics:
-                    said = f"is not in source.kafka.topics; {nearest(topic, topics)}".removesuffix("; ")
-                    raise wrong_at(("offsets", topic), said)
+                    message = with_nearest("is not in source.kafka.topics", topic, topics)
+                    raise wrong_at(("offsets", topic), message)
         return start
 
     def connections(self) -> set[str]:

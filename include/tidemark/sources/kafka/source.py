@@ -1,4 +1,4 @@
-"""The driver's face of Kafka: what is there, where it starts and ends, at ``read_committed``."""
+"""Kafka as the source of a pipeline, for the process that plans."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -20,8 +20,8 @@ class KafkaSource(Source):
     title = "Kafka"
     settings: Settings
 
-    def __init__(self, pipeline: str, settings: Settings, connection: KafkaConnection) -> None:
-        super().__init__(pipeline, settings)
+    def __init__(self, pipeline_name: str, settings: Settings, connection: KafkaConnection) -> None:
+        super().__init__(pipeline_name, settings)
         self.address = connection.bootstrap_servers
         self.cluster = KafkaCluster(connection.bootstrap_servers, connection.config)
         self._connection = connection
@@ -41,7 +41,7 @@ class KafkaSource(Source):
         return self.cluster.offsets_at(places, when)
 
     def starting_offsets(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
-        return starting_offsets(self.pipeline, self.settings.starting_offsets, self.cluster, bounds)
+        return starting_offsets(self.pipeline_name, self.settings.starting_offsets, self.cluster, bounds)
 
     def records(self, covered: Range) -> Iterator[Record]:
         return self.cluster.records(covered)
@@ -53,8 +53,11 @@ class KafkaSource(Source):
             "connection": self._connection.secured_by(),
         }
 
+    def endpoints(self) -> list[str]:
+        return [server.strip() for server in self.address.split(",")]
+
     def compacted(self, topics: Sequence[str]) -> list[str]:
-        """One whose configuration this user may not see (DESCRIBE_CONFIGS) is left out: compaction shows as gaps."""
+        """Without the topics whose configuration this user may not see (DESCRIBE_CONFIGS); theirs shows as gaps."""
         return self.cluster.compacted(topics)
 
     def open_transactions(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, OpenTransaction]:
@@ -64,16 +67,16 @@ class KafkaSource(Source):
         return self._connection.warnings()
 
 
-def kafka_connection(pipeline: str, settings: Settings, lookup: Lookup = from_environment) -> KafkaConnection:
-    """Where the pipeline's Kafka is; options of the pipeline file win over those of the connection.
+def kafka_connection(pipeline_name: str, settings: Settings, lookup: Lookup = from_environment) -> KafkaConnection:
+    """The connection of a pipeline; options of the pipeline file replace those of the Airflow connection.
 
-    ``ConfigurationError`` names keys, never values.
+    Raises ``ConfigurationError`` with names of keys, never values.
     """
     if settings.bootstrap_servers is not None:
         return KafkaConnection(settings.bootstrap_servers, dict(settings.options))
-    connection = named_connection(settings.connection or "", pipeline, lookup)
+    connection = named_connection(settings.connection or "", pipeline_name, lookup)
     return KafkaConnection(connection.bootstrap_servers, {**connection.config, **settings.options}, connection.conn_id)
 
 
-def open_source(pipeline: str, settings: Settings, lookup: Lookup) -> KafkaSource:
-    return KafkaSource(pipeline, settings, kafka_connection(pipeline, settings, lookup))
+def open_source(pipeline_name: str, settings: Settings, lookup: Lookup) -> KafkaSource:
+    return KafkaSource(pipeline_name, settings, kafka_connection(pipeline_name, settings, lookup))

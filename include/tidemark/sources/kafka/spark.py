@@ -1,4 +1,4 @@
-"""The Spark face of Kafka: Spark's batch source, told exactly which offsets to read."""
+"""Kafka as the source of a Spark job: Spark's batch source reads exactly the offsets of an order."""
 
 import json
 import re
@@ -16,23 +16,23 @@ from tidemark.order import Order
 from tidemark.sources.spark import SparkReader
 
 _HEADERS = "array<struct<key: string, value: binary>>"
-# Names of classes, the nearest to a code that crosses from Java: the password, the certificate or an ACL says no.
-_NOT_LET_IN = re.compile(r"org\.apache\.kafka\.common\.errors\.\w*(Authentication|Authorization)Exception")
+# Java sends no error codes, so names of classes stand for them: wrong password or certificate, or a right is missing.
+_REFUSALS = re.compile(r"org\.apache\.kafka\.common\.errors\.\w*(Authentication|Authorization)Exception")
 
 
 class KafkaReader:
-    """Options are those of Java's client with their secrets; they go to Spark's source alone."""
+    """Holds the options of Java's client with their secrets, and gives them to Spark's source only."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        given = order.source.options
-        self._options = java_options(given["connection"], given["options"], order.pipeline)
+        source = order.source.options
+        self._options = java_options(source["connection"], source["options"], order.pipeline)
 
     def read(self, session: SparkSession) -> DataFrame:
-        """Headers are never null but empty, where Kafka has none: a list vector of nulls makes Spark slow.
+        """Headers of a record without any are empty, not null, since a list vector of nulls makes Spark slow.
 
-        It asks after every row how large its Arrow batch has grown, and such a vector answers by going over all nulls
-        at its end again: 40 us a row, and more in larger batches.
+        After every row Spark asks for the size of its Arrow batch. Such a vector then goes over all nulls at its end
+        again: 40 us a row, and more in larger batches.
         """
         ranges = self._order.ranges
         return (
@@ -55,7 +55,7 @@ class KafkaReader:
         return masked(text, self._options)
 
     def refusal(self, failed: Exception) -> TidemarkError | None:
-        if not _NOT_LET_IN.search(str(failed)):
+        if not _REFUSALS.search(str(failed)):
             return None
         return AccessDenied(
             "Kafka does not let Spark read",

@@ -1,6 +1,6 @@
-"""Where a pipeline starts: what ``starting_offsets`` comes to in each partition, asked once, at its first plan.
+"""Turns ``starting_offsets`` of a pipeline into an offset for each partition, at its first plan.
 
-The planner compares what is found here with what Kafka holds: the log start, and the last stable offset.
+The planner compares the result with the log start and the last stable offset.
 """
 
 from collections.abc import Mapping
@@ -13,101 +13,111 @@ from tidemark.offsets import TopicPartition
 from tidemark.partitions import Bounds
 from tidemark.sources.kafka.starting_offsets import CommittedOffsets, ExplicitOffsets, StartingOffsets
 
-Marks = Mapping[TopicPartition, Bounds]
+AllBounds = Mapping[TopicPartition, Bounds]
 
 
 def starting_offsets(
-    pipeline: str, wanted: StartingOffsets, cluster: KafkaCluster, marks: Marks
+    pipeline_name: str, wanted: StartingOffsets, cluster: KafkaCluster, bounds: AllBounds
 ) -> dict[TopicPartition, int]:
-    """The first offset to read of every partition; ``PlanRefused`` where the file or the group does not say it."""
+    """The first offset to read of every partition; ``PlanRefused`` when the file or the group does not give it."""
     match wanted:
         case "earliest":
-            return {place: mark.log_start for place, mark in marks.items()}
+            return {place: bound.log_start for place, bound in bounds.items()}
         case "latest":
-            return {place: mark.last_stable for place, mark in marks.items()}
+            return {place: bound.last_stable for place, bound in bounds.items()}
         case datetime() as when:
-            found = cluster.offsets_at(list(marks), when)
-            answers = {place: (found[place] or (mark.last_stable,))[0] for place, mark in marks.items()}
-            return {place: min(offset, marks[place].last_stable) for place, offset in answers.items()}
+            answers = cluster.offsets_at(list(bounds), when)
+            # A record of an open transaction has a timestamp too, but lies above the last stable offset.
+            return {
+                place: min(answer[0], bounds[place].last_stable) if answer else bounds[place].last_stable
+                for place, answer in answers.items()
+            }
         case CommittedOffsets(group):
-            return _committed(pipeline, cluster, marks, group)
+            return _committed(pipeline_name, cluster, bounds, group)
         case ExplicitOffsets(offsets):
-            return _explicit(pipeline, marks, offsets)
+            return _explicit(pipeline_name, bounds, offsets)
         case other:
             assert_never(other)
 
 
-def _committed(pipeline: str, cluster: KafkaCluster, marks: Marks, name: str) -> dict[TopicPartition, int]:
-    """Where a group has committed. A partition that never held a record starts at 0 in any case."""
-    group = cluster.group(name, list(marks))
+def _committed(pipeline_name: str, cluster: KafkaCluster, bounds: AllBounds, name: str) -> dict[TopicPartition, int]:
+    """The committed offsets of a group. A partition that never had a record starts at 0 in any case."""
+    group = cluster.group(name, list(bounds))
     if not group.exists:
         raise PlanRefused(
             f"Kafka knows no consumer group {name}",
             next_step="nothing was planned; correct source.kafka.starting_offsets.group (a connector's group is "
-            f"connect-NAME; Kafka forgets a group that rested for a week), or write {_written(marks, {})}",
-            pipeline=pipeline,
+            f"connect-NAME; Kafka removes a group that was not used for a week), or write {_written(bounds, {})}",
+            pipeline=pipeline_name,
             group=name,
         )
     if group.active:
         raise PlanRefused(
             f"consumer group {name} is active: it and this pipeline would copy the same records",
             next_step="nothing was planned; stop its consumers for good (pause is not enough), then plan again",
-            pipeline=pipeline,
+            pipeline=pipeline_name,
             group=name,
         )
     if group.unsettled:
         place = group.unsettled[0]
         raise PlanRefused(
             f"a transaction that commits offsets of consumer group {name} has not ended",
-            next_step="nothing was planned; plan again when it has: the producer's transaction.timeout.ms ends it",
-            pipeline=pipeline,
+            next_step="nothing was planned; plan again when it has ended (transaction.timeout.ms of its producer)",
+            pipeline=pipeline_name,
             topic=place.topic,
             partition=place.partition,
             group=name,
         )
-    found = {place: 0 for place, mark in marks.items() if mark.log_end == 0} | dict(group.committed)
-    missing = sorted(marks.keys() - found.keys())
+    offsets = {place: 0 for place, bound in bounds.items() if bound.log_end == 0} | dict(group.committed)
+    missing = sorted(bounds.keys() - offsets.keys())
     if missing:
         raise PlanRefused(
             f"consumer group {name} has committed nothing for {_named(missing)}",
-            next_step=f"nothing was planned; decide where they start, and write {_written(marks, found)}",
-            pipeline=pipeline,
+            next_step=f"nothing was planned; decide where they start, and write {_written(bounds, offsets)}",
+            pipeline=pipeline_name,
             topic=missing[0].topic,
             partition=missing[0].partition,
             group=name,
         )
-    return found
+    return offsets
 
 
-def _explicit(pipeline: str, marks: Marks, offsets: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
-    """What the file says, which must be said of every partition there is and of no other."""
-    places = {(place.topic, place.partition): place for place in marks}
-    given = {(topic, partition): at for topic, each in offsets.items() for partition, at in each.items()}
-    unknown = sorted(given.keys() - places.keys())
-    found = {places[one]: offset for one, offset in given.items() if one in places}
-    missing = sorted(marks.keys() - found.keys())
+def _explicit(
+    pipeline_name: str, bounds: AllBounds, offsets: Mapping[str, Mapping[int, int]]
+) -> dict[TopicPartition, int]:
+    """The offsets of the file, which must name every partition of the topics and no other."""
+    places = {(place.topic, place.partition): place for place in bounds}
+    known: dict[TopicPartition, int] = {}
+    unknown: list[tuple[str, int]] = []
+    for topic, partitions in offsets.items():
+        for partition, offset in partitions.items():
+            if (topic, partition) in places:
+                known[places[topic, partition]] = offset
+            else:
+                unknown.append((topic, partition))
+    missing = sorted(bounds.keys() - known.keys())
     if not unknown and not missing:
-        return found
-    topic, partition = unknown[0] if unknown else (missing[0].topic, missing[0].partition)
-    names = ", ".join(f"{one}-{number}" for one, number in unknown)
-    what = f"names {names}, which Kafka does not have" if unknown else f"says nothing of {_named(missing)}"
+        return known
+    topic, partition = min(unknown) if unknown else (missing[0].topic, missing[0].partition)
+    names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(unknown))
+    what = f"names {names}, which Kafka does not have" if unknown else f"does not name {_named(missing)}"
     raise PlanRefused(
         f"starting_offsets {what}",
-        next_step=f"nothing was planned; write {_written(marks, found)}",
-        pipeline=pipeline,
+        next_step=f"nothing was planned; write {_written(bounds, known)}",
+        pipeline=pipeline_name,
         topic=topic,
         partition=partition,
     )
 
 
-def _written(marks: Marks, known: Mapping[TopicPartition, int]) -> str:
-    """The explicit form for every partition, with the word OFFSET where a person has to decide."""
+def _written(bounds: AllBounds, known: Mapping[TopicPartition, int]) -> str:
+    """``starting_offsets`` for every partition, with the word OFFSET where a person must decide."""
     topics: dict[str, list[str]] = {}
-    for place in sorted(marks):
+    for place in sorted(bounds):
         topics.setdefault(place.topic, []).append(f"{place.partition}: {known.get(place, 'OFFSET')}")
-    parts = ", ".join(f"{topic}: {{{', '.join(each)}}}" for topic, each in topics.items())
+    parts = ", ".join(f"{topic}: {{{', '.join(offsets)}}}" for topic, offsets in topics.items())
     return f"starting_offsets: {{offsets: {{{parts}}}}}"
 
 
 def _named(places: list[TopicPartition]) -> str:
-    return ", ".join(f"{one.topic}-{one.partition}" for one in places)
+    return ", ".join(f"{place.topic}-{place.partition}" for place in places)

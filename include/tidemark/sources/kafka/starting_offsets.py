@@ -1,4 +1,4 @@
-"""How ``starting_offsets`` is written: a word, a time, a consumer group's name, or an offset for every partition."""
+"""``starting_offsets`` of a pipeline file: a word, a time, the name of a consumer group, or offsets by partition."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ Offset = Annotated[StrictInt, Field(ge=0, le=LAST_OFFSET)]
 
 
 class StartingPoint(Section):
-    """``starting_offsets`` as it is written when it is neither a word nor a time: exactly one key."""
+    """``starting_offsets`` as a mapping, with exactly one key."""
 
     group: Annotated[str, AfterValidator(values.group)] | None = Field(
         default=None, description="A consumer group that has stopped: start where it has committed."
