@@ -181,9 +181,7 @@ class World:
             process.communicate()
         for database in self.opened:
             database.close()
-        counts.REACHED[counts.HIT] += len(
-            list(self.folder.glob("**/_failpoints/*"))
-        )  # one file for each failpoint that acted
+        counts.REACHED[counts.HIT] += len(list(self.folder.glob("**/_failpoints/*")))  # a file for each that acted
         self.broker.delete_topic(self.topic)
 
     def here(self, *words: str) -> Result:
