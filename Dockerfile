@@ -1,11 +1,11 @@
-# Airflow with Java, Spark and Tidemark: what docker-compose.yaml runs, and a start for an image of your own.
+# Airflow with Java, Spark and Tidemark: the image of docker-compose.yaml, and an example for your own image.
 #
-# Not built yet: there was no Docker engine where this was written, so only its text is tested
-# (tests/unit/test_containers.py: versions, paths and variables agree with the code and the locks).
+# Never built yet: it was written on a machine without Docker, so only its text is tested
+# (tests/unit/test_containers.py: versions, paths and variables agree with the code and the lock files).
 
 FROM apache/airflow:3.3.2-python3.11 AS packages
 USER root
-# Spark brings no Java. What /var/lib/tidemark is for stands at TIDEMARK_HOME below.
+# Spark has no Java of its own. /var/lib/tidemark is TIDEMARK_HOME, see below.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless \
     && rm -rf /var/lib/apt/lists/* \
@@ -14,7 +14,7 @@ USER airflow
 COPY requirements/tidemark.lock /tmp/tidemark.lock
 RUN pip install --no-cache-dir --require-hashes --requirement /tmp/tidemark.lock
 
-# The Kafka connector, checked against jars.lock; in a stage of its own, because the broker's jars come along.
+# The Kafka connector, checked against jars.lock. A separate stage, because it also fetches the broker's jars.
 FROM packages AS jars
 WORKDIR /tmp/build
 COPY --chown=airflow:root jars jars
@@ -28,7 +28,7 @@ COPY --chown=airflow:root dags dags
 COPY --chown=airflow:root plugins plugins
 COPY --chown=airflow:root spark_jobs spark_jobs
 COPY --chown=airflow:root include include
-# TIDEMARK_HOME: logs of Spark, orders, the zip for executors, and lakes whose root is relative.
+# TIDEMARK_HOME: Spark's logs, orders, the zip for executors, and lakes with a relative root.
 ENV AIRFLOW__CORE__DAGS_FOLDER=/opt/tidemark/dags \
     AIRFLOW__CORE__PLUGINS_FOLDER=/opt/tidemark/plugins \
     PYTHONPATH=/opt/tidemark/include \

@@ -1,7 +1,7 @@
-# Every target sets up what it needs first; `make` alone prints this list.
+# Every target first installs what it needs; `make` alone prints this list.
 PYTHON ?= python3.11
 BIN := .venv/bin
-# Compiled modules halve Airflow's start; an empty value means "do write them".
+# With compiled modules Airflow starts in half the time; an empty value lets Python write them.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
@@ -13,29 +13,29 @@ help:
 ## Tidemark: Kafka topics into lakes, exactly once. Needs Python 3.11 and Java 17 or 21.
 ##
 ## See it
-##   make run     bring 336,776 flights from Kafka through Airflow and Spark into a lake, kill one slice, count
+##   make run     copy 336,776 flights from Kafka through Airflow and Spark into a lake, kill one slice, count
 ##   make up      the same, and leave Airflow's page open
 ##   make down    stop what `make up` left running
 ##
 ## Work on it
-##   make setup   the virtual environment and the jars, nothing more (name another Python with PYTHON=..)
+##   make setup   only the virtual environment and the jars (PYTHON=.. names another Python 3.11)
 ##   make unit    the tests that need no service, less than a minute
 ##   make test    all the tests, on real services, about 17 minutes on 2 cores
-##   make lint    ruff and mypy, as CI does
-##   make lock    resolve Python packages and jars anew (after a change of requirements/*.in or jars/ivy.xml)
+##   make lint    ruff and mypy, as in CI
+##   make lock    write the lock files of packages and jars again (after a change of requirements/*.in or jars/ivy.xml)
 ##
 ## Break it
-##   make test-faults   every fault there is a test for: kills, cuts, restarts, drawn schedules; it ends after 45 minutes
+##   make test-faults   the tests of all faults: kills, lost connections, restarts, random schedules; at most 45 minutes
 ##
 ## Time it
-##   make bench   its speed beside plain Spark jobs on 4,000,000 messages, within 20 minutes (ARGS=--quick: 200,000)
+##   make bench   the speed beside plain Spark jobs on 4,000,000 messages, within 20 minutes (ARGS=--quick: 200,000)
 ##
 ## Start over
 ##   make clean   remove all state of this checkout: .venv, .tidemark and caches of tools
 
 python:
 	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
-	  echo "Python 3.11 is needed, and there is no $(PYTHON)" >&2; \
+	  echo "Python 3.11 is needed, and $(PYTHON) was not found" >&2; \
 	  echo "  install it (Debian: apt-get install python3.11 python3.11-venv), or name it: make PYTHON=/path/to/python3.11" >&2; \
 	  exit 2; }
 
@@ -56,7 +56,7 @@ up: python
 down:
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m sandbox down; else echo "nothing is running"; fi
 
-# Two at once (tests/conftest.py says which): most tests wait for a process to start, to stop or to be noticed as dead.
+# Two workers (tests/conftest.py says how tests are shared): most tests wait for processes to start or to stop.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 unit: setup
@@ -65,7 +65,7 @@ unit: setup
 test: setup
 	@$(PYTEST)
 
-# Whoever starts it learns after 45 minutes at the latest.
+# pytest ends after 45 minutes at the latest.
 test-faults: setup
 	@$(PYTEST) -m "fault or exhaustive" --session-timeout 2700
 

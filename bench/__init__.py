@@ -1,1 +1,1 @@
-"""``make bench``: how fast, beside what a user would write otherwise. Nothing here is shipped or timed in a test."""
+"""``make bench`` measures the speed beside plain Spark jobs. It is not shipped, and no test measures time."""

@@ -1,7 +1,7 @@
-"""`python -m bench [--quick] [--messages N] [--runs N] [--only PART]`: measures, prints the tables, keeps the figures.
+"""`python -m bench [--quick] [--messages N] [--runs N] [--only PART]`: measures and prints the tables.
 
-Exit status 0 when all ran, whatever the figures are. They go to `.tidemark/bench.json`, and with `--write` into
-`bench/README.md`.
+Exit status 0 when all jobs ran, whatever the figures are. The figures are written to `.tidemark/bench.json`, and with
+`--write` to `bench/README.md`.
 """
 
 import argparse
@@ -34,7 +34,7 @@ RESULTS = STATE / "bench.json"
 
 
 class Bench:
-    """One measurement: its services, its topics and where its processes write."""
+    """The services and the folder of one measurement."""
 
     def __init__(self, folder: Path, broker: Broker, postgres: Postgres) -> None:
         self.folder = folder
@@ -43,11 +43,11 @@ class Bench:
         self.jars = STATE / "jars" / "spark"
 
     def fill(self, topic: str, count: int) -> None:
-        """A topic with ``count`` messages, as they would lie there after a busy day."""
+        """Create a topic and send ``count`` messages to it."""
         self.broker.create_topic(topic, PARTITIONS, {"retention.ms": "-1"})
         producer = self.broker.producer(compression_type="lz4", linger_ms=50, queue_buffering_max_messages=1_000_000)
-        for number, one in enumerate(messages(count)):
-            producer.produce(topic, one.value, one.key, one.partition, timestamp=one.stamp_ms)
+        for number, message in enumerate(messages(count)):
+            producer.produce(topic, message.value, message.key, message.partition, timestamp=message.stamp_ms)
             if number % 10_000 == 0:
                 producer.poll(0)
                 while len(producer) > 500_000:
@@ -55,11 +55,11 @@ class Bench:
         assert producer.flush(120) == 0
 
     def once(self, kind: str, topic: str, expected: int) -> Timing:
-        """One contender, from an empty lake (and for Tidemark an empty database); what it wrote is removed again."""
+        """Run one contender with an empty lake (and for Tidemark an empty database); remove its output afterwards."""
         folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=self.folder))
         task = {
             "master": "local[*]",
-            "jars": ",".join(str(one) for one in sorted(self.jars.glob("*.jar"))),
+            "jars": ",".join(str(jar) for jar in sorted(self.jars.glob("*.jar"))),
             "bootstrap_servers": self.broker.bootstrap_servers,
             "topic": topic,
             "output": str(folder / "lake"),
@@ -96,25 +96,25 @@ class Bench:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Everything asked for, as one mapping that JSON can hold; said on standard error as it comes."""
-    found: dict[str, Any] = {"machine": report.machine(), "messages": arguments.messages, "runs": arguments.runs}
+    """Every part that was asked for, as values for JSON. Prints each run to standard error when it ends."""
+    figures: dict[str, Any] = {"machine": report.machine(), "messages": arguments.messages, "runs": arguments.runs}
     with _bench() as bench:
         if "jobs" in arguments.only:
             bench.fill("events", arguments.messages)
             kinds = ("tidemark", "batch", "streaming", "noop")
-            found["jobs"] = _alternating(bench, kinds, "events", arguments.messages, arguments.runs)
+            figures["jobs"] = _alternating(bench, kinds, "events", arguments.messages, arguments.runs)
         if "small" in arguments.only:
             bench.fill("few", SMALL_MESSAGES)
-            found["small"] = _alternating(bench, ("tidemark", "batch"), "few", SMALL_MESSAGES, arguments.runs)
+            figures["small"] = _alternating(bench, ("tidemark", "batch"), "few", SMALL_MESSAGES, arguments.runs)
         if "plan" in arguments.only:
-            found["plan"] = [planning.measure(bench.postgres, *shape) for shape in planning.SHAPES]
-    return found
+            figures["plan"] = [planning.measure(bench.postgres, *shape) for shape in planning.SHAPES]
+    return figures
 
 
 def _alternating(
     bench: Bench, kinds: tuple[str, ...], topic: str, expected: int, runs: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """Each kind once, then each again: what the machine does meanwhile befalls all of them."""
+    """Each kind once, then each again: other load on the machine slows all of them down alike."""
     timings: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
     for number in range(runs):
         for kind in kinds:
@@ -129,7 +129,7 @@ def _bench() -> Iterator[Bench]:
     STATE.mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir=STATE))
     try:
-        # fsync as in production: publishing pays for it, and must.
+        # fsync as in production, because publishing waits for it.
         with Postgres(folder, durable=True) as postgres, Broker(folder, STATE / "jars" / "kafka") as broker:
             yield Bench(folder, broker, postgres)
     finally:
@@ -138,20 +138,19 @@ def _bench() -> Iterator[Bench]:
 
 
 def main(words: list[str]) -> None:
-    """Measure and report; see the module."""
     parser = argparse.ArgumentParser(prog="make bench", description="Measures Tidemark beside plain Spark jobs.")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_MESSAGES:,} messages, each job once")
-    parser.add_argument("--messages", type=int, default=None, help=f"how many (default {MESSAGES:,})")
+    parser.add_argument("--messages", type=int, default=None, help=f"number of messages (default {MESSAGES:,})")
     parser.add_argument("--runs", type=int, default=None, help="how often each job runs (default 3)")
-    parser.add_argument("--only", choices=PARTS, action="append", help="leave the other parts out; may be repeated")
-    parser.add_argument("--write", action="store_true", help="put the tables into bench/README.md")
+    parser.add_argument("--only", choices=PARTS, action="append", help="measure only this part; may be repeated")
+    parser.add_argument("--write", action="store_true", help="write the tables to bench/README.md")
     arguments = parser.parse_args(words)
     arguments.messages = arguments.messages or (QUICK_MESSAGES if arguments.quick else MESSAGES)
     arguments.runs = arguments.runs or (1 if arguments.quick else 3)
     arguments.only = arguments.only or list(PARTS)
-    found = measure(arguments)
-    RESULTS.write_text(json.dumps(found, indent=1))
-    text = report.tables(found)
+    figures = measure(arguments)
+    RESULTS.write_text(json.dumps(figures, indent=1))
+    text = report.tables(figures)
     print(text)
     if arguments.write:
         report.write_into(CHECKOUT / "bench" / "README.md", text)
@@ -163,7 +162,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _leave)  # the default would leave services and contenders running
+    signal.signal(signal.SIGTERM, _leave)  # by default SIGTERM leaves services and contenders running
     try:
         main(sys.argv[1:])
     except TidemarkError as error:

@@ -1,7 +1,7 @@
-"""One contender as a process of its own: `python -m bench.contender KIND TASK.json`.
+"""Runs one contender in its own process: `python -m bench.contender KIND TASK.json`.
 
-Every contender has the same master, the same jars and the same heap. It writes when it reached what, as seconds since
-1970, into the file that the task names; the process that started it knows when that was.
+Every contender has the same master, the same jars and the same heap. It writes the time of each mark, in seconds since
+1970, to the file that the task names.
 """
 
 import json
@@ -18,7 +18,6 @@ METADATA = ("topic", "partition", "offset", "timestamp", "key")
 
 
 def main(kind: str, file: Path) -> None:
-    """Do the task; raises what went wrong."""
     task = json.loads(file.read_text())
     marks: dict[str, float] = {}
 
@@ -31,7 +30,7 @@ def main(kind: str, file: Path) -> None:
 
 
 def tidemark(task: dict[str, Any], mark: Callable[[str], None]) -> None:
-    """`tidemark run`, with a mark before and after Spark's part."""
+    """`tidemark run`, with marks before and after Spark's part."""
     from tidemark.cli import main
     from tidemark.spark import job, session
 
@@ -41,7 +40,7 @@ def tidemark(task: dict[str, Any], mark: Callable[[str], None]) -> None:
 
 
 def _marked(module: ModuleType, name: str, mark: Callable[[str], None], *, before: str, after: str) -> None:
-    """Let a function of the package, which is imported when it is wanted, say when it begins and ends."""
+    """Set marks before and after a function of a module; its callers must look it up in the module at each call."""
     function = getattr(module, name)
 
     def marked(*arguments: Any, **options: Any) -> Any:
@@ -54,7 +53,7 @@ def _marked(module: ModuleType, name: str, mark: Callable[[str], None], *, befor
 
 
 def batch(task: dict[str, Any], mark: Callable[[str], None]) -> None:
-    """A plain batch job: all there is, parsed by ``from_json``, written by Spark's own Parquet writer."""
+    """A plain batch job: reads the whole topic, parses with ``from_json``, writes with Spark's own Parquet writer."""
     session = _session(task, mark)
     options = {**_source(task), "endingOffsets": "latest"}
     rows = _rows(session.read.format("kafka").options(**options).load())
@@ -63,7 +62,7 @@ def batch(task: dict[str, Any], mark: Callable[[str], None]) -> None:
 
 
 def streaming(task: dict[str, Any], mark: Callable[[str], None]) -> None:
-    """The same as Structured Streaming that ends when it has caught up."""
+    """The same with Structured Streaming, which ends when it has read the whole topic."""
     session = _session(task, mark)
     rows = _rows(session.readStream.format("kafka").options(**_source(task)).load())
     query = (
@@ -79,7 +78,7 @@ def streaming(task: dict[str, Any], mark: Callable[[str], None]) -> None:
 
 
 def noop(task: dict[str, Any], mark: Callable[[str], None]) -> None:
-    """Reading alone: what no job on this source can be faster than."""
+    """Reading alone: no job on this source can be faster."""
     session = _session(task, mark)
     options = {**_source(task), "endingOffsets": "latest"}
     session.read.format("kafka").options(**options).load().write.format("noop").mode("overwrite").save()
@@ -116,7 +115,7 @@ def _source(task: dict[str, Any]) -> dict[str, str]:
 
 
 def _rows(records: Any) -> Any:
-    """The columns that Tidemark writes, and the two that become folders."""
+    """The columns that Tidemark writes, and two for the folders."""
     from pyspark.sql import functions as f
 
     parsed = records.select(

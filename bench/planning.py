@@ -1,7 +1,7 @@
-"""How long `plan` takes with many partitions and a long history, beyond what Kafka itself takes to answer.
+"""Measures how long `plan` takes with many partitions and a long history, without Kafka's answers.
 
-The database is a real PostgreSQL; its history is filled by SQL as planning and publishing would have left it, with a
-record in the lake for each manifest. The source answers from memory, which takes a few milliseconds.
+The database is a real PostgreSQL. SQL fills its history as planning and publishing would, with a record in the lake for
+each manifest. The source answers from memory, which takes a few milliseconds.
 """
 
 import statistics
@@ -74,12 +74,12 @@ class MemorySource(Source):
 
 
 def measure(postgres: Postgres, partitions: int, ranges: int) -> dict[str, Any]:
-    """The median of three plans of one shape, each of which takes new records in, and how the ranges were read."""
+    """The median time of ``REPEATS`` plans, each with new records, and how PostgreSQL read the ranges."""
     with postgres.temporary_database("plan") as dsn, tempfile.TemporaryDirectory(prefix="tidemark-bench-") as lake:
         migrate(dsn)
         pipeline = _pipeline(lake)
-        [config] = pipeline.sinks
-        sink = open_sink(NAME, config, from_environment)
+        [settings] = pipeline.sinks
+        sink = open_sink(NAME, settings, from_environment)
         per_chain = ranges // partitions
         source = MemorySource(pipeline, partitions, 0)
         with ManifestDatabase(dsn, "bench") as database:
@@ -107,7 +107,7 @@ def _one_plan(pipeline: Pipeline, dsn: str, source: MemorySource, sink: Sink, nu
         context = Context(pipeline, database, source, (sink,))
         planned = plan(context, Tick(f"plan {number}", RunKind.MANUAL, datetime.now(UTC)))
         took = time.monotonic() - began
-    assert len(planned.manifests) == 1, "every plan has new records to take in"
+    assert len(planned.manifests) == 1, "every plan has new records"
     return took
 
 
@@ -123,8 +123,8 @@ def _pipeline(lake: str) -> Pipeline:
 
 
 def _fill(dsn: str, lake: Path, partitions: int, manifests: int) -> None:
-    """As many done manifests, each with a range on every chain, and their records in the lake (empty: plan reads names
-    only)."""
+    """Insert done manifests, each with a range of every chain, and write their records to the lake. The records are
+    empty files, because ``plan`` reads only their names."""
     with psycopg.connect(dsn, autocommit=True, options="-c search_path=tidemark") as connection:
         connection.execute("SELECT set_config('bench.manifests', %s, false)", [str(manifests)])
         connection.execute("SELECT set_config('bench.records', %s, false)", [str(RANGE_RECORDS)])
@@ -133,39 +133,39 @@ def _fill(dsn: str, lake: Path, partitions: int, manifests: int) -> None:
         counted = connection.execute("SELECT count(*) FROM manifest_range WHERE kind = 'data'").fetchone()
         assert counted == (manifests * partitions,)
         ids = [row[0] for row in connection.execute("SELECT id FROM manifest")]
-    for one in ids:
-        path = lake / str(RecordName(NAME, one, 1))
+    for manifest_id in ids:
+        path = lake / str(RecordName(NAME, manifest_id, 1))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
 
 
 def _scans(dsn: str) -> int:
-    """How often the table of ranges was read from end to end; sessions that ended have all said what they did."""
+    """The number of sequential scans of the table of ranges by sessions that have ended."""
     with psycopg.connect(dsn) as connection:
         row = connection.execute("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'manifest_range'").fetchone()
     return int(row[0]) if row else 0
 
 
 def _nodes(dsn: str, partitions: int, end: int) -> dict[str, list[str]]:
-    """How PostgreSQL means to read ``manifest_range`` in each query of planning that names it."""
+    """How PostgreSQL plans to read ``manifest_range``, for each query of planning that uses it."""
     values: dict[str, dict[str, Any]] = {
         "chains": {"pipeline": NAME},
         "covering_manifests": {"chains": list(range(1, partitions + 1)), "ends": [end] * partitions},
     }
-    found = {}
+    nodes = {}
     with psycopg.connect(dsn, options="-c search_path=tidemark") as connection:
         for name, parameters in values.items():
             cursor = psycopg.ClientCursor(connection)
             cursor.execute(b"EXPLAIN (FORMAT JSON) " + QUERIES[name].encode(), parameters)
             row = cursor.fetchone()
             assert row is not None
-            found[name] = sorted(set(_ways(row[0][0]["Plan"])))
-    return found
+            nodes[name] = sorted(set(_scan_nodes(row[0][0]["Plan"])))
+    return nodes
 
 
-def _ways(node: dict[str, Any]) -> list[str]:
-    within = [node, *node.get("Plans", [])]  # the index of a bitmap stands one below
-    index = next((one["Index Name"] for one in within if "Index Name" in one), "no index")
+def _scan_nodes(node: dict[str, Any]) -> list[str]:
+    within = [node, *node.get("Plans", [])]  # the index of a bitmap scan is in a child node
+    index = next((plan["Index Name"] for plan in within if "Index Name" in plan), "no index")
     own = [f"{node['Node Type']} ({index})"]
-    below = [way for one in node.get("Plans", []) for way in _ways(one)]
+    below = [scan for child in node.get("Plans", []) for scan in _scan_nodes(child)]
     return (own if node.get("Relation Name") == "manifest_range" else []) + below

@@ -1,7 +1,7 @@
-"""The records every contender reads: the same for the same seed, about 170 bytes of JSON each.
+"""The records that every contender reads: the same for the same seed, about 170 bytes of JSON each.
 
-Events are spread evenly over ``HOURS`` hours and come in order, as a backlog does; one in a hundred comes into Kafka
-between two and five hours after it happened, so its event hour is one that other records left long ago.
+Events are spread evenly over ``HOURS`` hours, in order, as in a backlog. One of a hundred is late: it arrives in Kafka
+between two and five hours after it happened.
 """
 
 import random
@@ -24,7 +24,7 @@ COLUMNS = tuple(column.split()[0] for column in SCHEMA.split(", "))
 
 @dataclass(frozen=True)
 class Message:
-    """One record; ``stamp_ms`` is its Kafka timestamp, in milliseconds since 1970."""
+    """``stamp_ms`` is the Kafka timestamp, in milliseconds since 1970."""
 
     partition: int
     key: bytes
@@ -33,8 +33,8 @@ class Message:
 
 
 def messages(count: int, seed: int = 2026) -> Iterator[Message]:
-    """``count`` records, round robin over the partitions."""
-    chance = random.Random(seed)
+    """``count`` records, spread over the partitions in turn."""
+    chance = random.Random(seed)  # noqa: S311 -- the same records every time, no secrets
     for number in range(count):
         bits = chance.getrandbits(64)
         arrived = START_S + number * HOURS * 3600 // count

@@ -26,7 +26,7 @@ LONGEST_PLAN_S = 3.0
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """The machine and the versions of the measurement."""
     java_version = subprocess.run([java(), "-version"], capture_output=True, text=True).stderr.splitlines()
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
@@ -49,26 +49,26 @@ def line(kind: str, timing: Timing) -> str:
     )
 
 
-def tables(found: dict[str, Any]) -> str:
-    """All that was measured, as Markdown."""
-    of = found["machine"]
+def tables(figures: dict[str, Any]) -> str:
+    """All figures as Markdown."""
+    of = figures["machine"]
     measured = (
         f"Measured on {of['date']}: {of['cores']} cores, {of['memory_gib']} GiB, Python {of['python']}, {of['java']}, "
         f"Spark {of['spark']}, pyarrow {of['pyarrow']}; load average before: {of['load_before']}. "
-        f"Medians of {found['runs']}."
+        f"Medians of {figures['runs']}."
     )
     parts = [measured]
-    if "jobs" in found:
-        parts.append(_jobs(found["jobs"], found["messages"]))
-    if "small" in found:
-        parts.append(_small(found["small"]))
-    if "plan" in found:
-        parts.append(_plans(found["plan"]))
+    if "jobs" in figures:
+        parts.append(_jobs(figures["jobs"], figures["messages"]))
+    if "small" in figures:
+        parts.append(_small(figures["small"]))
+    if "plan" in figures:
+        parts.append(_plans(figures["plan"]))
     return "\n\n".join(parts)
 
 
 def _median(timings: list[dict[str, Any]], name: str) -> float:
-    return statistics.median(float(one[name]) for one in timings)
+    return statistics.median(float(timing[name]) for timing in timings)
 
 
 def _jobs(jobs: dict[str, list[dict[str, Any]]], messages: int) -> str:
@@ -92,7 +92,7 @@ def _jobs(jobs: dict[str, list[dict[str, Any]]], messages: int) -> str:
 
 
 def _ratios(jobs: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """The targets, and what came of them."""
+    """The figures that have a target."""
     own = jobs["tidemark"]
     lines = []
     for kind in ("batch", "streaming"):
@@ -102,7 +102,7 @@ def _ratios(jobs: dict[str, list[dict[str, Any]]]) -> list[str]:
             f"- `tidemark run` beside {NAMES[kind]}: the stage job {job:.2f} times as fast (target 1.0), "
             f"the whole {whole:.2f} times"
         )
-    share = statistics.median(one["publish"] / one["whole"] for one in own)
+    share = statistics.median(timing["publish"] / timing["whole"] for timing in own)
     return [*lines, f"- publish is {share:.1%} of the whole (target at most 5 %)"]
 
 
@@ -123,11 +123,15 @@ def _plans(plans: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|",
     ]
     rows += [
-        f"| {one['partitions']:,} | {one['ranges']:,} | {one['manifests']:,} | {one['seconds']:.2f} s "
-        f"| {one['whole_table_reads_of_ranges']} |"
-        for one in plans
+        f"| {shape['partitions']:,} | {shape['ranges']:,} | {shape['manifests']:,} | {shape['seconds']:.2f} s "
+        f"| {shape['whole_table_reads_of_ranges']} |"
+        for shape in plans
     ]
-    ways = [f"- {one['partitions']:,} partitions with history: {_ways(one['nodes'])}" for one in plans if one["ranges"]]
+    ways = [
+        f"- {shape['partitions']:,} partitions with history: {_ways(shape['nodes'])}"
+        for shape in plans
+        if shape["ranges"]
+    ]
     return "\n".join([*rows, "", "How PostgreSQL reads `manifest_range` for each query:", "", *ways])
 
 
@@ -136,7 +140,7 @@ def _ways(nodes: dict[str, list[str]]) -> str:
 
 
 def write_into(readme: Path, text: str) -> None:
-    """Put the tables between the two marks of a file."""
+    """Replace the text between the two marks of a file."""
     before, _, rest = readme.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     readme.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")

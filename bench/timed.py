@@ -1,4 +1,4 @@
-"""Runs one contender as a fresh process, and measures it from outside."""
+"""Runs one contender in a new process and measures it from outside."""
 
 import contextlib
 import json
@@ -22,12 +22,11 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Timing:
-    """One run. Seconds, from the start of the process: ``whole`` to its end, ``session`` until Spark takes a job,
-    ``job`` from there to the end of Spark's work, ``publish`` (Tidemark only) from there to the run's end.
+    """One run, in seconds. ``whole``: from the start of the process to its end. ``session``: from the start until Spark
+    takes a job. ``job``: from there to the end of Spark's work. ``publish`` (Tidemark only): from there to the end.
 
-    ``cpu`` is processor time, which tells more than ``whole`` on a machine that does other things too.
-    ``memory`` is the highest sum of resident memory over the process and all below it, in bytes; pages that forked
-    processes share are counted in each.
+    ``cpu`` is processor time, which other load on the machine changes less than ``whole``. ``memory`` is the highest
+    sum of resident memory of the process and all below it, in bytes; pages that processes share are counted in each.
     """
 
     whole: float
@@ -44,7 +43,7 @@ class Timing:
 
 
 def timed(kind: str, task: dict[str, Any], folder: Path, environment: dict[str, str], expected: int | None) -> Timing:
-    """Run it; ``WrongResult`` unless its Parquet files hold ``expected`` rows (None: it writes none)."""
+    """Run a contender; ``WrongResult`` unless its Parquet files have ``expected`` rows (None: it writes no files)."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "task.json"
     task = {**task, "marks": str(folder / "marks.json"), "log": str(folder / "spark.log")}
@@ -73,9 +72,10 @@ def timed(kind: str, task: dict[str, Any], folder: Path, environment: dict[str, 
 
 
 def _watched(process: subprocess.Popen[bytes]) -> tuple[int, float]:
-    """Peak memory in bytes and processor time in seconds, until it ends; whoever takes too long is killed.
+    """The peak memory in bytes and the processor time in seconds, when a process has ended.
 
-    Processor time of what ends between two samples is lost: at most a tenth of a second of each process.
+    It is killed after ``TIMEOUT_S``. Processor time after the last sample of a process is lost: at
+    most ``SAMPLE_S`` for each.
     """
     peak = 0
     used: dict[int, float] = {}
@@ -90,39 +90,39 @@ def _watched(process: subprocess.Popen[bytes]) -> tuple[int, float]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Nothing of it lives on when it failed or we were interrupted."""
+    """Kill the process and all below it, after an error or an interrupt."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        for one in [*psutil.Process(process.pid).children(recursive=True), process]:
+        for member in [*psutil.Process(process.pid).children(recursive=True), process]:
             with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
+                member.kill()
     process.wait()
 
 
 def _sample(pid: int, used: dict[int, float]) -> int:
-    """The memory of a process and all below it now; their processor time so far goes into ``used``, by process id."""
+    """The memory of a process and all below it now. Stores their processor time so far in ``used``, by process id."""
     try:
         top = psutil.Process(pid)
         family = [top, *top.children(recursive=True)]
     except psutil.NoSuchProcess:
         return 0
     total = 0
-    for one in family:
+    for member in family:
         try:
-            total += one.memory_info().rss
-            times = one.cpu_times()
-            used[one.pid] = times.user + times.system
+            total += member.memory_info().rss
+            times = member.cpu_times()
+            used[member.pid] = times.user + times.system
         except psutil.NoSuchProcess:
             continue
     return total
 
 
 def _files(output: Path) -> list[Path]:
-    """What a reader that lists folders would open."""
-    found = output.rglob("*.parquet")
-    return [one for one in found if not any(part[0] in "_." for part in one.relative_to(output).parts)]
+    """The files that a reader of folders opens."""
+    paths = output.rglob("*.parquet")
+    return [path for path in paths if not any(part[0] in "_." for part in path.relative_to(output).parts)]
 
 
 def _check_rows(kind: str, output: Path, expected: int) -> None:
-    rows = sum(pq.read_metadata(one).num_rows for one in _files(output))
+    rows = sum(pq.read_metadata(path).num_rows for path in _files(output))
     if rows != expected:
         raise WrongResult(f"{kind} wrote {rows:,} rows of {expected:,}", next_step=f"look into {output}")

@@ -1,4 +1,4 @@
-"""`python -m sandbox COMMAND`: what the Makefile calls. Exit status 0 done, 1 failed, 2 not now or not so."""
+"""`python -m sandbox COMMAND`: what the Makefile calls. Exit status 0 done, 1 failed, 2 busy or wrong use."""
 
 import signal
 import sys
@@ -9,7 +9,7 @@ from tidemark.errors import TidemarkError
 
 
 def main(command: str) -> None:
-    """Run one command; each is imported only when asked for."""
+    """Run one command. Only its own module is imported: others take seconds, or need jars that are not there yet."""
     if command == "jars":
         from sandbox.bootstrap import jars
 
@@ -48,7 +48,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    # The default would end this process without leaving its `with` blocks; Ctrl-C (KeyboardInterrupt) does leave them.
+    # By default these signals end the process without leaving its `with` blocks, and services would go on.
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGHUP, _end)
     try:

@@ -1,10 +1,10 @@
-"""What can go wrong with the local services."""
+"""Errors of the local services."""
 
 from tidemark.errors import TidemarkError
 
 
 class SandboxFailed(TidemarkError):
-    """A local service could not be started, stopped in the middle, or did not answer in time."""
+    """A local service did not start, ended too early, or did not answer in time."""
 
 
 class SandboxBusy(SandboxFailed):
@@ -14,4 +14,4 @@ class SandboxBusy(SandboxFailed):
 
 
 class WrongResult(SandboxFailed):
-    """The demo's numbers are not the published ones."""
+    """The numbers of a result are not the expected ones."""

@@ -1,4 +1,4 @@
-"""Does one order, for whoever calls spark-submit by hand; Airflow is given tidemark/spark/application.py."""
+"""Does one order when you call spark-submit by hand; Airflow submits tidemark/spark/application.py."""
 
 import sys
 

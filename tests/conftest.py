@@ -5,6 +5,7 @@ Fixtures of services are in ``tests/fixtures``; the folders whose tests need the
 
 import re
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +62,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     line = counts.summary()
     if line:
         terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a file of this test and gives its path; without a name, a pipeline file."""
+
+    def file(text: str | bytes, name: str = "p.yaml") -> Path:
+        path = tmp_path / name
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    return file

@@ -1,6 +1,47 @@
-"""Tidemark copies Kafka topics into lakes in recorded micro-batches, exactly once."""
+"""Tidemark copies Kafka topics into lakes in recorded micro-batches, exactly once.
+
+The functions named here do what the commands of the same names do; docs/python.md shows them. They are imported when
+they are first used: executors import this package too, and have only the standard library and pyarrow.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from tidemark.version import VERSION
 
+if TYPE_CHECKING:
+    from tidemark.api import audit, manifests, objects, plan, replay
+    from tidemark.errors import TidemarkError
+    from tidemark.manifest import Counts, ManifestState
+    from tidemark.views import DifferenceView, ManifestView, ObjectView, PublicationView, RangeView, RunView
+
 __version__ = VERSION
-__all__ = ["__version__"]
+__all__ = [
+    "Counts",
+    "DifferenceView",
+    "ManifestState",
+    "ManifestView",
+    "ObjectView",
+    "PublicationView",
+    "RangeView",
+    "RunView",
+    "TidemarkError",
+    "__version__",
+    "audit",
+    "manifests",
+    "objects",
+    "plan",
+    "replay",
+]
+
+
+if not TYPE_CHECKING:  # a type checker that saw it would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        if name in __all__:
+            return getattr(import_module("tidemark.api"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -50,7 +50,7 @@ class Digest:
 
     @classmethod
     def of(cls, first: pa.Array | pa.ChunkedArray, second: pa.Array | pa.ChunkedArray) -> "Digest":
-        """The digest of rows whose hashes (``row_hashes``) are given."""
+        """The digest of rows by their two hashes, as ``row_hashes`` returns them."""
         return cls(len(first), pc.sum(first).as_py() or 0, pc.sum(second).as_py() or 0)
 
     @classmethod

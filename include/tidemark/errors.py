@@ -22,11 +22,16 @@
 Every message says what happened, to which pipeline, manifest, topic, partition and offsets, and what to do next.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class TidemarkError(Exception):
     """An error for people: what happened, where, and the next step.
 
-    ``next_step`` is printed on its own line; ``context`` holds the names and numbers to search logs for.
+    ``next_step`` is printed on its own line; ``context`` holds the names and numbers to search logs for. A place
+    that does not know the pipeline or manifest writes ``{pipeline}`` or ``{manifest}`` into the next step; ``about``
+    fills it in.
     """
 
     exit_code = 1
@@ -34,8 +39,16 @@ class TidemarkError(Exception):
     def __init__(self, what: str, *, next_step: str = "", **context: object) -> None:
         self.what = what
         self.next_step = next_step
-        self.context = {name: value for name, value in context.items() if value is not None}
+        self.context: dict[str, object] = {}
+        self.within(**context)
         super().__init__(what)
+
+    def within(self, **context: object) -> None:
+        """Add words to the context where it lacks them, and to the next step where it asks for them."""
+        known = {name: value for name, value in context.items() if value is not None}
+        self.context = known | self.context
+        for name, value in self.context.items():
+            self.next_step = self.next_step.replace(f"{{{name}}}", str(value))
 
     def __str__(self) -> str:
         where = " ".join(f"{name}={value}" for name, value in self.context.items())
@@ -43,6 +56,16 @@ class TidemarkError(Exception):
         if self.next_step:
             lines.append(f"next: {self.next_step}")
         return "\n".join(lines)
+
+
+@contextmanager
+def about(**context: object) -> Iterator[None]:
+    """Whoever knows the pipeline or the manifest completes the errors of places that do not."""
+    try:
+        yield
+    except TidemarkError as error:
+        error.within(**context)
+        raise
 
 
 class ConfigurationError(TidemarkError):

@@ -1,4 +1,4 @@
-"""What a check of ``tidemark doctor`` says. No secret stands in it."""
+"""The results of the checks of ``tidemark doctor``. A finding must not hold a secret: it is printed."""
 
 import shutil
 from collections.abc import Iterator
@@ -7,11 +7,11 @@ from enum import StrEnum
 from pathlib import Path
 
 GIB = 1 << 30
-CLOCK_S = 5.0  # a clock that differs by more gets a warning: cuts are times
+CLOCK_S = 5.0  # a larger difference of clocks is a warning: cuts are times
 
 
 class Severity(StrEnum):
-    """How a check ended; only ``failed`` will keep a pipeline from working."""
+    """Only ``failed`` keeps a pipeline from working."""
 
     OK = "ok"
     WARNING = "warning"
@@ -20,7 +20,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check; ``next_step`` is empty when there is nothing to do."""
+    """One result of a check; ``next_step`` is empty when there is nothing to do."""
 
     check: str
     severity: Severity
@@ -28,41 +28,41 @@ class Finding:
     next_step: str = ""
 
 
-def ok(check: str, said: str) -> Finding:
-    return Finding(check, Severity.OK, said)
+def ok(check: str, message: str) -> Finding:
+    return Finding(check, Severity.OK, message)
 
 
-def warning(check: str, said: str, next_step: str) -> Finding:
-    return Finding(check, Severity.WARNING, said, next_step)
+def warning(check: str, message: str, next_step: str) -> Finding:
+    return Finding(check, Severity.WARNING, message, next_step)
 
 
-def failed(check: str, said: str, next_step: str) -> Finding:
-    return Finding(check, Severity.FAILED, said, next_step)
+def failed(check: str, message: str, next_step: str) -> Finding:
+    return Finding(check, Severity.FAILED, message, next_step)
 
 
-def clock(check: str, whose: str, ahead: float) -> Finding:
-    """Compare a clock with this machine's; ``ahead`` in seconds, negative when it is behind."""
+def clock(check: str, owner: str, ahead: float) -> Finding:
+    """How far the clock of ``owner`` is ahead of this machine's, in seconds; negative when it is behind."""
     if abs(ahead) <= CLOCK_S:
-        return ok(check, f"the clock of {whose} and ours agree within {abs(ahead):.1f} s")
-    way = "ahead of" if ahead > 0 else "behind"
+        return ok(check, f"the clock of {owner} agrees with this machine's within {abs(ahead):.1f} s")
+    direction = "ahead of" if ahead > 0 else "behind"
     return warning(
         check,
-        f"the clock of {whose} is {abs(ahead):,.0f} s {way} this machine's",
-        "synchronise both machines by NTP: a cut is a time, and it decides when an hour is complete",
+        f"the clock of {owner} is {abs(ahead):,.0f} s {direction} this machine's",
+        "synchronise both clocks by NTP: cuts are times",
     )
 
 
-def room(check: str, folder: Path) -> Iterator[Finding]:
+def disk_space(check: str, folder: Path) -> Iterator[Finding]:
     """Free space on the disk of a folder, which need not exist yet."""
-    nearest = existing(folder)
-    free = shutil.disk_usage(nearest).free
-    said = f"{free / GIB:.1f} GiB free at {nearest}"
+    place = existing(folder)
+    free = shutil.disk_usage(place).free
+    message = f"{free / GIB:.1f} GiB free at {place}"
     if free < GIB:
-        yield warning(check, said, "free some space: staging holds the output of every running attempt")
+        yield warning(check, message, "free some space: staging holds the output of every running attempt")
     else:
-        yield ok(check, said)
+        yield ok(check, message)
 
 
 def existing(folder: Path) -> Path:
-    """The folder, or the nearest folder above it that exists."""
+    """The folder, or the nearest parent that exists."""
     return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())

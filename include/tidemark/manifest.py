@@ -9,7 +9,7 @@ from tidemark.offsets import Range
 
 
 class ManifestState(StrEnum):
-    """What is still to be done about a manifest; what readers see is its publication, nothing else."""
+    """What is still to do for a manifest. What readers see depends on its publications only."""
 
     PLANNED = "planned"
     RUNNING = "running"
@@ -22,7 +22,7 @@ UNDONE = tuple(state for state in ManifestState if state is not ManifestState.DO
 
 
 class AttemptState(StrEnum):
-    """How one try at a manifest stands or ended."""
+    """How one attempt at a manifest is going or ended."""
 
     RUNNING = "running"
     PUBLISHED = "published"
@@ -46,7 +46,7 @@ class RunKind(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided, or with a dry run would be: one line per chain, and the manifests that change or are new."""
+    """What was decided, or in a dry run would be: lines for people, and the ids of the changed and new manifests."""
 
     lines: tuple[str, ...]
     manifests: tuple[int, ...] = ()
@@ -57,8 +57,8 @@ class Decision:
 class Counts:
     """Records, each term measured: ``invisible`` is the only remainder (``span - read``).
 
-    Of the rows ``written`` to a table, ``superseded`` had a later one with their key in the same manifest, and
-    ``stale`` met a newer one in the table; the others are there.
+    Of the rows ``written`` to a table, ``superseded`` ones had a later row of the same key in the manifest, and
+    ``stale`` ones had a newer row in the table; the others are in the table.
     """
 
     read: int = 0
@@ -87,7 +87,10 @@ class Publication:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest as the database knows it; ``attempt`` is the newest number given out (0 = never started)."""
+    """A manifest as the database knows it; ``attempt`` is the number of the newest attempt (0 = never started).
+
+    ``alive`` says whether the process of that attempt is running.
+    """
 
     id: int
     pipeline_name: str
@@ -104,9 +107,9 @@ class Manifest:
     publications: tuple[Publication, ...]
 
     def published(self, sink: str) -> Publication | None:
-        return next((one for one in self.publications if one.sink == sink), None)
+        return next((publication for publication in self.publications if publication.sink == sink), None)
 
     @property
     def published_attempt(self) -> int | None:
-        """The attempt that readers see; with several sinks the lowest of theirs, None while any sink has none."""
-        return min((one.attempt for one in self.publications), default=None)
+        """The attempt that readers see, with several sinks the lowest of them; None before the first publication."""
+        return min((publication.attempt for publication in self.publications), default=None)

@@ -18,6 +18,11 @@ class TopicPartition:
     topic_id: str
     partition: int
 
+    @property
+    def name(self) -> str:
+        """Topic and partition as messages call them, such as ``flights-0``."""
+        return f"{self.topic}-{self.partition}"
+
 
 @dataclass(frozen=True, order=True)
 class Range:

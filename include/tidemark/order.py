@@ -36,6 +36,14 @@ class SourceOrder:
 
 
 @dataclass(frozen=True)
+class TransformOrder:
+    """One transform of an order: its kind and what that kind needs."""
+
+    kind: str
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class SinkOrder:
     """One sink of an order: its name, its kind and what that kind needs."""
 
@@ -57,6 +65,7 @@ class Order:
     event_time: dict[str, Any]
     on_error: str
     sinks: tuple[SinkOrder, ...]
+    transforms: tuple[TransformOrder, ...] = ()  # applied in this order, between decoder and event time
     record_bytes: float | None = None  # of key and value, as measured on earlier manifests; None before the first
     nul_allowed: bool = True  # whether text may hold the character NUL: every sink must be able to store it
 
@@ -77,5 +86,6 @@ class Order:
                 "ranges": tuple(range_from(one) for one in raw["ranges"]),
                 "source": SourceOrder(**raw["source"]),
                 "sinks": tuple(SinkOrder(**one) for one in raw["sinks"]),
+                "transforms": tuple(TransformOrder(**transform) for transform in raw["transforms"]),
             }
         )

@@ -51,10 +51,7 @@ class OpenTransaction:
             stamped = self.since.isoformat(timespec="seconds")
             age = f"for {duration(now - self.since)}, by the timestamp of its first record ({stamped})"
         offsets = f"{self.held_back:,} offset{'' if self.held_back == 1 else 's'}"
-        return (
-            f"{self.at.topic}-{self.at.partition}: an open transaction holds back {offsets} "
-            f"from offset {self.first_offset} on, {age}"
-        )
+        return f"{self.at.name}: an open transaction holds back {offsets} from offset {self.first_offset} on, {age}"
 
 
 def duration(age: timedelta) -> str:

@@ -1,4 +1,4 @@
-"""Where things lie below a lake root: every path is built and parsed here.
+"""Paths below a lake root: all of them are built and parsed here.
 
     <folder of the layout>/<manifest>-a<attempt>-p<partition>-<start>-<end>-<part>.<format>     data
     _dead_letters/<stream>/<the same name>                                                      dead letters

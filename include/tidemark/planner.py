@@ -1,6 +1,6 @@
-"""Turns chain ends, broker offsets and limits into ranges, or refuses loudly. Pure: no clock, no network.
+"""Turns chain ends, the source's offsets and limits into ranges, or refuses. Pure: no clock, no network.
 
-What a plan promises: each chain's new ranges start where the last one ended; every partition seen gets an anchor;
+What a plan promises: the new ranges of each chain start where its last range ended; every partition gets an anchor;
 nothing past the last stable offset is planned; loss, truncation and another topic under an old name are refused.
 """
 
@@ -12,11 +12,11 @@ from enum import StrEnum
 from tidemark.errors import DataLost, PlanRefused, TopicChanged
 from tidemark.offsets import Range, TopicPartition, split
 
-CLOCK_TOLERANCE = timedelta(hours=1)  # brokers of version 4 refuse records stamped further ahead by default
+CLOCK_TOLERANCE = timedelta(hours=1)  # Kafka 4 refuses records with timestamps further ahead by default
 
 
 class OnDataLoss(StrEnum):
-    """What planning does with offsets that retention took before they were read."""
+    """What a plan does about offsets that retention took before they were read."""
 
     FAIL = "fail"
     RECORD = "record"
@@ -24,11 +24,11 @@ class OnDataLoss(StrEnum):
 
 @dataclass(frozen=True)
 class PartitionState:
-    """What the source says of one partition, at ``read_committed``.
+    """The source's answer about one partition; committed records only.
 
-    ``cut`` is the first offset stamped at or after the cut and the time stamped on it (None: there is none, or the
-    cut is ``latest``); ``by_time`` says that the run has such a cut. ``start_offset`` is where ``starting_offsets``
-    points to.
+    ``cut`` is (offset, timestamp) of the first record at or after the cut time (None: there is no such record, or the
+    run has no cut time); ``by_time`` is true when the run has a cut time. ``start_offset`` is where
+    ``starting_offsets`` of the pipeline file points to.
     """
 
     at: TopicPartition
@@ -41,16 +41,17 @@ class PartitionState:
 
     @property
     def held_back(self) -> bool:
-        """Whether an open transaction keeps a run that cuts by time from records of before its cut."""
+        """Whether the run cuts by time, and an open transaction hides records from before the cut."""
         later = self.cut is None or self.cut[0] > self.last_stable
         return self.by_time and self.last_stable < self.log_end and later
 
 
 @dataclass(frozen=True)
 class Chain:
-    """One chain of the pipeline: from where to where it goes, and what stands against going on.
+    """One chain of the pipeline: its ranges cover ``[anchor, end)``.
 
-    ``blocked_end`` is where the log ended when a truncation was noticed.
+    ``blocked`` is why nothing may be planned on it; ``blocked_end`` is where the log ended when a truncation was
+    noticed.
     """
 
     id: int
@@ -80,7 +81,7 @@ class Plan:
     """What to insert: ``anchors`` for partitions without a chain, ``lost`` ranges, and a list of ranges per slice.
 
     ``ends`` is the cut, one offset per partition; ``reached`` is false when ``max_slices`` or an open transaction
-    ended the plan before the cut did. ``notes`` are for people.
+    ended the plan before the cut. ``notes`` are for people.
     """
 
     anchors: tuple[tuple[TopicPartition, int], ...]
@@ -93,7 +94,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A chain on which planning must stop until a person accepts what happened."""
+    """A chain on which nothing is planned until a person accepts what happened."""
 
     chain_id: int
     reason: str
@@ -101,7 +102,7 @@ class Refusal:
 
 
 class Refused(PlanRefused):
-    """Planning is refused and ``refusals`` must be written on their chains; ``cause`` is what the person reads."""
+    """Planning is refused, and the caller must store the ``refusals``; ``cause`` is the error for the person."""
 
     def __init__(self, cause: PlanRefused, refusals: Sequence[Refusal]) -> None:
         self.cause = cause
@@ -122,9 +123,9 @@ def plan(
 ) -> Plan:
     """The next ranges of every chain up to the cut; raises ``PlanRefused`` or one of its kinds.
 
-    Only a pipeline's ``first_plan`` looks at ``start_offset``: what appears later is read from offset 0, and what
-    retention took of it is lost, whatever ``on_data_loss`` says, since nobody was there to read it. ``ended`` says
-    where chains that a person has ended stopped: a topic that comes back with its old id goes on there.
+    Only a pipeline's ``first_plan`` looks at ``start_offset``. A partition that appears later is read from offset 0,
+    and what retention took of it is recorded as lost, whatever ``on_data_loss`` says. ``ended`` has the ends of
+    chains that a person has ended: a topic that comes back with its old id goes on there.
     """
     by_place = {chain.at: chain for chain in chains}
     _refuse_changed_topics(pipeline_name, partitions, chains)
@@ -133,13 +134,13 @@ def plan(
     open_ranges: list[Range] = []
     ends: list[tuple[TopicPartition, int]] = []
     notes: list[str] = []
-    for state in sorted(partitions, key=lambda one: one.at):
+    for state in sorted(partitions, key=lambda state: state.at):
         chain = by_place.get(state.at)
         if chain is None:
             covered = state.start_offset if first_plan else min(ended.get(state.at, 0), state.log_end)
             if state.at in ended:
-                notes.append(f"{_place(state.at)}: the same topic is back, it is read on from offset {covered}; what "
-                             "was given up stays lost")  # fmt: skip
+                notes.append(f"{state.at.name}: the topic is back with its old id, reading goes on at offset "
+                             f"{covered}; offsets that were given up stay lost")  # fmt: skip
             anchors.append((state.at, covered))
             if first_plan:
                 _refuse_unreached_start(pipeline_name, state)
@@ -150,7 +151,7 @@ def plan(
             if on_data_loss is OnDataLoss.FAIL and (chain is not None or first_plan or state.at in ended):
                 raise _loss(pipeline_name, state, covered, chain=chain, first_plan=first_plan)
             lost.append(Range(state.at, covered, state.log_start))
-            notes.append(f"{_place(state.at)}: offsets [{covered}, {state.log_start}) are lost, retention took them")
+            notes.append(f"{state.at.name}: offsets [{covered}, {state.log_start}) are lost, retention took them")
             covered = state.log_start
         end, note = _end(state, now)
         ends.append((state.at, end))
@@ -164,19 +165,19 @@ def plan(
 
 
 def sliced(ranges: list[Range], limits: Limits) -> list[list[Range]]:
-    """Ranges cut into as few slices as the limits allow, all of them; ``max_slices`` is for the caller to heed."""
-    return split(ranges, -(-sum(one.span for one in ranges) // limits.records_per_slice))
+    """All the ranges, cut into as few slices as the limits allow; the caller must apply ``max_slices``."""
+    return split(ranges, -(-sum(range_.span for range_ in ranges) // limits.records_per_slice))
 
 
 def _end(state: PartitionState, now: datetime) -> tuple[int, str | None]:
-    """Where this run stops reading: the cut, never past the last stable offset."""
+    """Where this run stops reading, never past the last stable offset; and a note for people, or None."""
     if state.cut is None:
         return state.last_stable, None
-    offset, stamped = state.cut
-    if stamped > now + CLOCK_TOLERANCE:
+    offset, timestamp = state.cut
+    if timestamp > now + CLOCK_TOLERANCE:
         return state.last_stable, (
-            f"{_place(state.at)}: offset {offset} is stamped {stamped.isoformat()}, more than an hour ahead of this "
-            f"clock; read up to the last stable offset {state.last_stable} instead of cutting there"
+            f"{state.at.name}: offset {offset} has the timestamp {timestamp.isoformat()}, more than an hour ahead "
+            f"of this clock; so the run reads up to the last stable offset {state.last_stable}"
         )
     return min(offset, state.last_stable), None
 
@@ -185,7 +186,7 @@ def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionSta
     blocked = [chain for chain in chains if chain.blocked]
     if blocked:
         raise TopicChanged(
-            f"a refusal stands: {blocked[0].blocked}",
+            f"planning was refused before, and nobody has decided yet: {blocked[0].blocked}",
             next_step=_acceptance(pipeline_name, blocked[0]),
             pipeline=pipeline_name,
             topic=blocked[0].at.topic,
@@ -205,23 +206,23 @@ def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionSta
             what = f"partition {chain.at.partition} of topic {chain.at.topic} no longer exists"
         cause = TopicChanged(
             what,
-            next_step=f"nothing was planned; when that was meant: tidemark accept-topic {pipeline_name} --topic "
-            f"{chain.at.topic} --why TEXT",
+            next_step="nothing was planned; if this change is intended: tidemark accept-topic "
+            f"{pipeline_name} --topic {chain.at.topic} --why TEXT",
             pipeline=pipeline_name,
             topic=chain.at.topic,
             partition=chain.at.partition,
             end=chain.end,
         )
-        raise Refused(cause, [Refusal(one.id, what) for one in chains if one.at.topic == chain.at.topic])
+        raise Refused(cause, [Refusal(other.id, what) for other in chains if other.at.topic == chain.at.topic])
 
 
 def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -> None:
     if state.log_end >= chain.end:
         return
-    what = f"{_place(state.at)} was truncated: it ends at {state.log_end}, the chain at {chain.end}"
+    what = f"{state.at.name} was truncated: it ends at {state.log_end}, the chain at {chain.end}"
     cause = TopicChanged(
         what,
-        next_step="nothing was planned; find out what rewrote the log (an unclean leader election, a restored disk), "
+        next_step="nothing was planned; find out what changed the log (an unclean leader election, a restored disk), "
         + _acceptance(pipeline_name, chain),
         pipeline=pipeline_name,
         topic=state.at.topic,
@@ -235,20 +236,22 @@ def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -
 def _acceptance(pipeline_name: str, chain: Chain) -> str:
     where = f"{pipeline_name} --topic {chain.at.topic}"
     if chain.blocked is not None and chain.blocked_end is None:
-        return f"when the new topic is meant to be read from its beginning: tidemark accept-topic {where} --why TEXT"
+        return f"to read the new topic from its beginning: tidemark accept-topic {where} --why TEXT"
     return f"then: tidemark accept-truncation {where} --partition {chain.at.partition} --why TEXT"
 
 
 def _refuse_unreached_start(pipeline_name: str, state: PartitionState) -> None:
-    """A chain from past the last stable offset would leave out what comes up to there."""
+    """A chain that began past the last stable offset would leave out the records before it."""
     if state.start_offset <= state.last_stable:
         return
     if state.start_offset <= state.log_end:
-        why = "an open transaction holds back what lies between: plan again when it has ended"
+        why = "an open transaction holds back the records before that offset: plan again when it has ended"
     else:
-        why = "the topic was restored or made anew since, or the offset is not of this topic: correct starting_offsets"
+        why = (
+            "the topic was restored or created again since, or this is another topic's offset: correct starting_offsets"
+        )
     raise PlanRefused(
-        f"starting_offsets points to offset {state.start_offset} of {_place(state.at)}, past the last stable offset "
+        f"starting_offsets points to offset {state.start_offset} of {state.at.name}, past the last stable offset "
         f"{state.last_stable} (it ends at {state.log_end})",
         next_step=f"nothing was planned; {why}",
         pipeline=pipeline_name,
@@ -260,21 +263,17 @@ def _refuse_unreached_start(pipeline_name: str, state: PartitionState) -> None:
 def _loss(
     pipeline_name: str, state: PartitionState, covered: int, *, chain: Chain | None, first_plan: bool
 ) -> DataLost:
-    if chain is None:  # there is none yet on which a person could accept it
-        remedy = "on_data_loss: record in the pipeline file, for this plan at least"
+    if chain is None:  # accept-loss needs a chain
+        remedy = "on_data_loss: record in the pipeline file, at least for this plan"
         remedy += ", or another starting_offsets" if first_plan else ""
     else:
         remedy = f"tidemark accept-loss {pipeline_name} --why TEXT, or on_data_loss: record in the pipeline file"
     return DataLost(
-        f"retention took offsets [{covered}, {state.log_start}) of {_place(state.at)} before they were read",
-        next_step=f"nothing was planned; to go on without them: {remedy}; and give the topic a longer retention",
+        f"retention took offsets [{covered}, {state.log_start}) of {state.at.name} before they were read",
+        next_step=f"nothing was planned; to continue without them: {remedy}; and give the topic a longer retention",
         pipeline=pipeline_name,
         topic=state.at.topic,
         partition=state.at.partition,
         lost_start=covered,
         lost_end=state.log_start,
     )
-
-
-def _place(at: TopicPartition) -> str:
-    return f"{at.topic}-{at.partition}"

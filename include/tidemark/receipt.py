@@ -23,7 +23,8 @@ class ObjectKind(StrEnum):
 class PartitionCount:
     """What one attempt measured on one partition; ``first`` and ``last`` are None when nothing was read.
 
-    ``bytes`` are those of keys and values; ``gaps`` lists the holes, cut short when ``gap_count`` says more.
+    ``bytes`` counts keys and values. ``gaps`` lists half-open gaps between the offsets; the list is cut short when
+    ``gap_count`` is higher than its length.
     """
 
     topic: str
@@ -45,7 +46,7 @@ class PartitionCount:
 class PublishedObject:
     """One object of an attempt: where it was staged and its final key, both relative to the root of its sink.
 
-    Rows of a table are staged by the Spark task that ``staged`` names, and have no key: their ``path`` is empty.
+    Rows of a table have no key: ``staged`` names the Spark task that staged them, and ``path`` is empty.
     """
 
     sink: str
@@ -61,16 +62,20 @@ class PublishedObject:
     last_offset: int
 
 
-MALFORMED = (KeyError, TypeError, ValueError)  # what reading a record says that is damaged, or of another version
+MALFORMED = (KeyError, TypeError, ValueError)  # raised when JSON of ours is damaged or of another version
 
 
 def object_from(raw: Mapping[str, Any]) -> PublishedObject:
     return PublishedObject(**{**raw, "kind": ObjectKind(raw["kind"])})
 
 
+def _count_from(raw: Mapping[str, Any]) -> PartitionCount:
+    return PartitionCount(**{**raw, "gaps": tuple((start, end) for start, end in raw["gaps"])})
+
+
 @dataclass(frozen=True)
 class Receipt:
-    """What one attempt made for the ``sinks`` it worked for: measured counts, and every object with its final key.
+    """What one attempt wrote for its ``sinks``: measured counts, and every object with its final key.
 
     ``hours`` maps an event hour (``2013-01-01T10``, UTC) to ``[written, late]``.
     """
@@ -84,31 +89,30 @@ class Receipt:
 
     def counts(self, sink: str, ranges: Iterable[Range]) -> Counts:
         """The terms of both equations for one sink; ``written`` counts rows of its data objects only."""
-        read = sum(one.read for one in self.partitions)
+        read = sum(count.read for count in self.partitions)
         return Counts(
             read=read,
-            invisible=sum(one.span for one in ranges) - read,
-            written=sum(one.rows for one in self.objects_of(sink) if one.kind is ObjectKind.DATA),
-            dead_lettered=sum(one.dead_lettered for one in self.partitions),
-            filtered=sum(one.filtered for one in self.partitions),
-            deduplicated=sum(one.deduplicated for one in self.partitions),
+            invisible=sum(range_.span for range_ in ranges) - read,
+            written=sum(part.rows for part in self.objects_of(sink) if part.kind is ObjectKind.DATA),
+            dead_lettered=sum(count.dead_lettered for count in self.partitions),
+            filtered=sum(count.filtered for count in self.partitions),
+            deduplicated=sum(count.deduplicated for count in self.partitions),
         )
 
     def joined(self, other: "Receipt | None") -> "Receipt":
-        """This one, and of the same attempt what ``other`` says of sinks that are not in this one."""
-        more = tuple(sink for sink in other.sinks if sink not in self.sinks) if other else ()
-        objects = tuple(one for one in other.objects if one.sink in more) if other else ()
-        return replace(self, sinks=self.sinks + more, objects=self.objects + objects)
+        """This receipt, with the sinks and objects that ``other``, of the same attempt, has and this one has not."""
+        if other is None:
+            return self
+        sinks = tuple(sink for sink in other.sinks if sink not in self.sinks)
+        objects = tuple(part for part in other.objects if part.sink in sinks)
+        return replace(self, sinks=self.sinks + sinks, objects=self.objects + objects)
 
     def objects_of(self, sink: str) -> tuple[PublishedObject, ...]:
-        return tuple(one for one in self.objects if one.sink == sink)
+        return tuple(part for part in self.objects if part.sink == sink)
 
     def digest(self, sink: str) -> str:
-        """The order-independent digest of all rows this attempt made for one sink, without attempt and file names."""
-        total = Digest.zero()
-        for one in self.objects_of(sink):
-            total += Digest.parse(one.digest)
-        return str(total)
+        """The digest of all rows that this attempt wrote for one sink; row order, files and attempt do not matter."""
+        return str(sum((Digest.parse(part.digest) for part in self.objects_of(sink)), Digest.zero()))
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
@@ -119,15 +123,13 @@ class Receipt:
 
     @classmethod
     def from_raw(cls, raw: Mapping[str, Any]) -> "Receipt":
+        """A receipt as JSON holds it; one of the errors in ``MALFORMED`` when it is damaged."""
         return cls(
             manifest_id=raw["manifest_id"],
             attempt=raw["attempt"],
             sinks=tuple(raw["sinks"]),
-            partitions=tuple(
-                PartitionCount(**{**one, "gaps": tuple((start, end) for start, end in one["gaps"])})
-                for one in raw["partitions"]
-            ),
-            objects=tuple(object_from(one) for one in raw["objects"]),
+            partitions=tuple(_count_from(count) for count in raw["partitions"]),
+            objects=tuple(object_from(part) for part in raw["objects"]),
             hours=raw["hours"],
         )
 
@@ -138,29 +140,29 @@ def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receip
     Parts are numbered in the order of folder, partition and first offset, so the same files get the same keys.
     """
     tasks = list(tasks)
-    ranges = {(one.at.topic, one.at.partition): one for one in order.ranges}
+    ranges = {(range_.at.topic, range_.at.partition): range_ for range_ in order.ranges}
     parts = sorted(
-        (one for task in tasks for one in task["parts"]),
-        key=lambda one: (one["sink"], one["kind"], one["folder"], one["partition"], one["first_offset"]),
+        (part for task in tasks for part in task["parts"]),
+        key=lambda part: (part["sink"], part["kind"], part["folder"], part["partition"], part["first_offset"]),
     )
     objects = []
-    for number, one in enumerate(parts):
-        covered = ranges[one["topic"], one["partition"]]
-        placed: dict[str, Any] = {} if one["format"] is None else _placed(order, covered, one, number)
-        kept = {name: value for name, value in one.items() if name not in ("folder", "format")}
-        objects.append(PublishedObject(**{"path": "", **kept, "kind": ObjectKind(one["kind"]), **placed}))
+    for number, part in enumerate(parts):
+        raw = {name: value for name, value in part.items() if name not in ("folder", "format")} | {"path": ""}
+        if part["format"] is not None:
+            raw |= _places(order, ranges[part["topic"], part["partition"]], part, number)
+        objects.append(object_from(raw))
     return Receipt(
         order.manifest_id,
         order.attempt,
         tuple(sink.name for sink in order.sinks),
-        _joined(order, tasks),
+        tuple(_count_of(range_, tasks) for range_ in order.ranges),
         tuple(objects),
         sum_of_hours(task["hours"] for task in tasks),
     )
 
 
-def _placed(order: Order, covered: Range, part: Mapping[str, Any], number: int) -> dict[str, str]:
-    """Where a staged file lies, and where it goes."""
+def _places(order: Order, covered: Range, part: Mapping[str, Any], number: int) -> dict[str, str]:
+    """The path of a staged file and its final key."""
     name = ObjectName(
         order.manifest_id, order.attempt, part["partition"], covered.start, covered.end, number, part["format"]
     )
@@ -169,47 +171,42 @@ def _placed(order: Order, covered: Range, part: Mapping[str, Any], number: int) 
     return {"staged": f"{order.staging}/{part['staged']}", "path": f"{folder}/{name}"}
 
 
-def _joined(order: Order, tasks: list[Mapping[str, Any]]) -> tuple[PartitionCount, ...]:
-    """One count per range of the order; a partition that several tasks read is added up, one that none read is zero."""
-    joined = []
-    for one in order.ranges:
-        seen = sorted(
-            (
-                count
-                for task in tasks
-                for count in task["partitions"]
-                if (count["topic"], count["partition"]) == (one.at.topic, one.at.partition) and count["read"]
-            ),
-            key=lambda count: count["first"],
-        )
-        gaps: list[tuple[int, int]] = []
-        expected = one.start
-        for count in seen:
-            if count["first"] > expected:
-                gaps.append((expected, count["first"]))
-            gaps += [(start, end) for start, end in count["gaps"]]
-            expected = count["last"] + 1
-        if expected < one.end:
-            gaps.append((expected, one.end))
-        overlap = any(a["last"] >= b["first"] for a, b in pairwise(seen))
-        joined.append(
-            PartitionCount(
-                topic=one.at.topic,
-                partition=one.at.partition,
-                read=sum(count["read"] for count in seen),
-                bytes=sum(count["bytes"] for count in seen),
-                distinct=0 if overlap else sum(count["distinct"] for count in seen),
-                first=seen[0]["first"] if seen else None,
-                last=seen[-1]["last"] if seen else None,
-                decoded=sum(count["decoded"] for count in seen),
-                dead_lettered=sum(count["dead_lettered"] for count in seen),
-                filtered=sum(count["filtered"] for count in seen),
-                deduplicated=sum(count["deduplicated"] for count in seen),
-                gap_count=len(gaps) + sum(count["gap_count"] - len(count["gaps"]) for count in seen),
-                gaps=tuple(gaps),
-            )
-        )
-    return tuple(joined)
+def _count_of(covered: Range, tasks: list[Mapping[str, Any]]) -> PartitionCount:
+    """The count of one range, added up over the tasks that read it; all zero when no task did."""
+    place = (covered.at.topic, covered.at.partition)
+    counts = [count for task in tasks for count in task["partitions"] if (count["topic"], count["partition"]) == place]
+    counts = sorted((count for count in counts if count["read"]), key=lambda count: count["first"])
+    gaps = _gaps_of(covered, counts)
+    overlap = any(a["last"] >= b["first"] for a, b in pairwise(counts))
+    return PartitionCount(
+        topic=covered.at.topic,
+        partition=covered.at.partition,
+        read=sum(count["read"] for count in counts),
+        bytes=sum(count["bytes"] for count in counts),
+        distinct=0 if overlap else sum(count["distinct"] for count in counts),
+        first=counts[0]["first"] if counts else None,
+        last=counts[-1]["last"] if counts else None,
+        decoded=sum(count["decoded"] for count in counts),
+        dead_lettered=sum(count["dead_lettered"] for count in counts),
+        filtered=sum(count["filtered"] for count in counts),
+        deduplicated=sum(count["deduplicated"] for count in counts),
+        gap_count=len(gaps) + sum(count["gap_count"] - len(count["gaps"]) for count in counts),
+        gaps=tuple(gaps),
+    )
+
+
+def _gaps_of(covered: Range, counts: list[Mapping[str, Any]]) -> list[tuple[int, int]]:
+    """The gaps inside the counts, between them, and at both ends of the range."""
+    gaps: list[tuple[int, int]] = []
+    expected = covered.start
+    for count in counts:
+        if count["first"] > expected:
+            gaps.append((expected, count["first"]))
+        gaps += [(start, end) for start, end in count["gaps"]]
+        expected = count["last"] + 1
+    if expected < covered.end:
+        gaps.append((expected, covered.end))
+    return gaps
 
 
 def sum_of_hours(parts: Iterable[Mapping[str, Sequence[int]]]) -> dict[str, list[int]]:

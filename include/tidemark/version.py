@@ -1,4 +1,4 @@
-"""The version of this package, and the folder it lies in."""
+"""The version of this package, and its folder."""
 
 from pathlib import Path
 from typing import Final

@@ -1,1 +1,1 @@
-"""What runs before the packages are installed, and what installs them."""
+"""The set-up: checks the machine and installs the packages. It runs before they are installed."""

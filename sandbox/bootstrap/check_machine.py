@@ -1,10 +1,10 @@
-"""What this machine must have before anything is installed: `python -m sandbox.bootstrap.check_machine [run]`.
+"""Checks this machine before anything is installed: `python -m sandbox.bootstrap.check_machine [run]`.
 
-Runs on whatever Python there is (3.8 and later), with the standard library only. Says everything that is wrong at once,
-and what to do about it; exit status 2. With `run` it also refuses while another `make run` or `make up` is at work.
+It runs on any Python from 3.8, with the standard library only. It prints every problem and what to do about it, and
+ends with exit status 2. With `run` it also fails while another `make run` or `make up` of this checkout runs.
 """
 
-from __future__ import annotations  # Python 3.8 would evaluate the annotations and fail before it can say what is wrong
+from __future__ import annotations  # else Python 3.8 evaluates the annotations and fails
 
 import errno
 import fcntl
@@ -18,7 +18,7 @@ from pathlib import Path
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
 
 GIB = 1 << 30
-# Measured: .venv 2.2 GiB with its caches on the same disk as much again; services, jars and the demo's lake 0.6 GiB.
+# Measured: 2.2 GiB for .venv, the same again for caches on this disk, 0.6 GiB for services, jars and the demo's lake.
 NEEDED_FRESH = 5 * GIB
 NEEDED_LATER = 1 * GIB
 JAVA_VERSIONS = ("17", "21")
@@ -26,16 +26,16 @@ INSTALL_JAVA = "install a JDK 17 or 21 (Debian: apt-get install openjdk-17-jdk-h
 
 
 def check_python() -> list[str]:
-    """Python 3.11 with venv and pip in it, because the lock is made for it."""
-    found = "{}.{}".format(*sys.version_info[:2])
-    if found != "3.11":
-        need = f"Python 3.11 is needed, {sys.executable} is {found}"
-        return [f"{need}\n  install it, or name it: make PYTHON=/path/to/python3.11"]
+    """Python 3.11, for which the lock file is made, with venv and pip."""
+    version = "{}.{}".format(*sys.version_info[:2])
+    if version != "3.11":
+        problem = f"Python 3.11 is needed, {sys.executable} is {version}"
+        return [f"{problem}\n  install it, or name it: make PYTHON=/path/to/python3.11"]
     try:
-        import ensurepip  # noqa: F401 -- Debian leaves it out of its python3.11 package
+        import ensurepip  # noqa: F401 -- Debian's package python3.11 does not have it
         import venv  # noqa: F401
     except ImportError:
-        return [f"{sys.executable} cannot make virtual environments\n  Debian: apt-get install python3.11-venv"]
+        return [f"{sys.executable} cannot create virtual environments\n  Debian: apt-get install python3.11-venv"]
     return []
 
 
@@ -59,26 +59,26 @@ def check_java() -> list[str]:
 
 
 def check_disk() -> list[str]:
-    """Room for what will be installed, or for what a run makes when it is installed already."""
+    """Disk space for the installation or, when that exists, for a run."""
     needed = NEEDED_LATER if (CHECKOUT / ".venv").exists() else NEEDED_FRESH
     free = shutil.disk_usage(str(CHECKOUT)).free
     if free < needed:
-        need = f"{needed / GIB:.0f} GiB must be free at {CHECKOUT}, {free / GIB:.1f} GiB are"
-        return [f"{need}\n  make room, or clone elsewhere"]
+        problem = f"{needed / GIB:.0f} GiB of free disk space are needed at {CHECKOUT}, {free / GIB:.1f} GiB are free"
+        return [f"{problem}\n  free some space, or clone into a folder on another disk"]
     return []
 
 
 def check_place() -> list[str]:
-    """A folder that may be written, with a name that Java's and the shell's lists of paths can hold."""
+    """A folder that we may write, with a name that fits into lists of paths (PATH, Java's class path)."""
     if ":" in str(CHECKOUT):
-        return [f"{CHECKOUT} holds a colon, which lists of paths cannot\n  clone into a folder without"]
+        return [f"{CHECKOUT} has a colon, which separates paths in lists\n  clone into a folder without a colon"]
     if not os.access(str(CHECKOUT), os.W_OK):
-        return [f"{CHECKOUT} cannot be written by you\n  clone into a folder of yours"]
+        return [f"you may not write to {CHECKOUT}\n  clone into a folder that you own"]
     return []
 
 
 def holder(name: str) -> str | None:
-    """Who holds a lock file of the state folder (its process id), or None; takes nothing."""
+    """The id of the process that holds a lock file of the state folder, or None. The lock itself stays as it is."""
     path = STATE / name
     if not path.exists():
         return None
@@ -93,22 +93,22 @@ def holder(name: str) -> str | None:
 
 
 def check_alone() -> list[str]:
-    """Nobody else is running the services of this checkout."""
+    """No other process runs the services of this checkout."""
     pid = holder("run.lock")
     if pid is not None:
-        busy = f"another `make run` or `make up` of this checkout is at work (process {pid})"
-        return [f"{busy}\n  wait for it, or stop it: make down"]
+        problem = f"another `make run` or `make up` of this checkout is at work (process {pid})"
+        return [f"{problem}\n  wait for it, or stop it: make down"]
     return []
 
 
 def problems(purpose: str) -> list[str]:
-    """Everything that stands in the way, each with what to do."""
+    """Every problem, each with what to do about it."""
     found = check_place() + check_python() + check_java() + check_disk()
     return found + (check_alone() if purpose == "run" else [])
 
 
 def main() -> None:
-    """Print what is wrong and exit 2, or exit 0 in silence."""
+    """Print the problems and exit with 2, or exit with 0."""
     found = problems(sys.argv[1] if len(sys.argv) > 1 else "")
     for problem in found:
         print(problem, file=sys.stderr)

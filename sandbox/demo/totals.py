@@ -1,4 +1,4 @@
-"""The lake as an engine sees it that knows nothing of Tidemark: DuckDB over Parquet files."""
+"""Counts the lake with DuckDB, an engine that knows nothing of Tidemark."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class Totals:
-    """What lies in the lake at one moment; ``distinct`` counts (_topic, _partition, _offset)."""
+    """The content of the lake at one moment; ``distinct`` counts different (_topic, _partition, _offset)."""
 
     files: int = 0
     rows: int = 0
@@ -24,36 +24,40 @@ class Totals:
 
     @property
     def checks(self) -> list[tuple[str, int, int]]:
-        """(what, found, published) of everything that must agree at the end."""
+        """(name, counted, published) of every total that must agree at the end."""
         return [
             ("flights", self.rows, flights.FLIGHTS),
             ("distinct (topic, partition, offset)", self.distinct, flights.FLIGHTS),
-            *((f"carrier {name}", self.carriers.get(name, 0), right) for name, right in flights.CARRIERS.items()),
-            *((f"from {name}", self.origins.get(name, 0), right) for name, right in flights.ORIGINS.items()),
+            *((f"carrier {name}", self.carriers.get(name, 0), number) for name, number in flights.CARRIERS.items()),
+            *((f"from {name}", self.origins.get(name, 0), number) for name, number in flights.ORIGINS.items()),
         ]
 
     @property
     def wrong(self) -> list[str]:
-        """What does not agree, in words."""
-        return [f"{what}: {found:,}, published {right:,}" for what, found, right in self.checks if found != right]
+        """One line for each total that does not agree."""
+        return [
+            f"{name}: {counted:,}, published {published:,}"
+            for name, counted, published in self.checks
+            if counted != published
+        ]
 
 
 def listed(lake: Path) -> list[str]:
-    """Every file that a listing of the folders shows; while a publish runs this may be a part of a slice."""
+    """Every file that a listing of the folders shows; while a publish runs, this may be only a part of a slice."""
     return sorted(str(path) for path in (lake / "raw" / flights.TOPIC).glob("**/*.parquet"))
 
 
 def count(files: Callable[[], Sequence[str]]) -> Totals:
-    """Count the rows of the files, and the slices they come from; asks for the files again when one of them is gone."""
+    """Count the rows of the files and their slices; calls ``files`` again when a file disappears meanwhile."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return _count(files())
         except duckdb.IOException:
-            # A file of a fenced attempt was removed between the listing and the reading of it.
+            # A file of a fenced attempt was removed after it was listed.
             if attempt == ATTEMPTS:
                 raise
         except RuntimeError as error:
-            # No error of DuckDB's own family is one: it met a signal while it was counting, and says so like this.
+            # DuckDB's own errors are no RuntimeError: it raises one when a signal interrupts it.
             raise KeyboardInterrupt from error
     raise AssertionError("unreachable")
 
@@ -63,15 +67,15 @@ def _count(files: Sequence[str]) -> Totals:
         return Totals()
     with duckdb.connect() as connection:
         connection.execute(
-            "CREATE TABLE found AS SELECT _topic, _partition, _offset, _manifest_id, carrier, origin "
+            "CREATE TABLE lake AS SELECT _topic, _partition, _offset, _manifest_id, carrier, origin "
             "FROM read_parquet($files, hive_partitioning = false)",
             {"files": list(files)},
         )
         counts = connection.execute(
-            "SELECT count(*), count(DISTINCT (_topic, _partition, _offset)), count(DISTINCT _manifest_id) FROM found"
+            "SELECT count(*), count(DISTINCT (_topic, _partition, _offset)), count(DISTINCT _manifest_id) FROM lake"
         ).fetchone()
         assert counts is not None
         rows, distinct, slices = counts
-        carriers = connection.execute("SELECT carrier, count(*) FROM found GROUP BY carrier").fetchall()
-        origins = connection.execute("SELECT origin, count(*) FROM found GROUP BY origin").fetchall()
+        carriers = connection.execute("SELECT carrier, count(*) FROM lake GROUP BY carrier").fetchall()
+        origins = connection.execute("SELECT origin, count(*) FROM lake GROUP BY origin").fetchall()
     return Totals(len(files), rows, distinct, slices, dict(carriers), dict(origins))

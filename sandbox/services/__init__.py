@@ -1,1 +1,1 @@
-"""Real services from packages, on free ports of this machine: what starts, stops and asks them."""
+"""Starts, stops and asks real services, which are installed as packages, on free ports of this machine."""

@@ -1,7 +1,7 @@
 """A real Airflow: API server, scheduler (LocalExecutor) and DAG processor, on free ports, metadata in PostgreSQL.
 
-The three run side by side instead of below `airflow standalone`, which starts a triggerer that nothing here needs,
-takes 7 s longer, and on SIGTERM leaves its children running. Each has a guard of its own (see `guard.py`).
+They are three processes of ours, each with its own guard (see `guard.py`). `airflow standalone` would also start a
+triggerer, take 7 s longer, and leave its children running after SIGTERM.
 """
 
 import json
@@ -24,11 +24,11 @@ COMPONENTS = ("api-server", "scheduler", "dag-processor")
 
 
 class Airflow(AirflowApi):
-    """One Airflow; start it with ``with`` or ``start``. Its history is kept with the metadata database.
+    """One Airflow; start it with ``with`` or ``start``. The metadata database keeps its history.
 
-    ``env`` is added to what every component and task sees. ``schedules`` false starts no run by the clock, so that only
-    what is triggered runs. ``parallelism`` bounds the tasks at work: each brings a Spark of its own. DAG files are read
-    again every ``parse_interval`` seconds, for 2 s of one core.
+    ``env``: more environment variables for all components and tasks. ``schedules``: false starts no scheduled runs.
+    ``parallelism``: the most tasks at a time, each with a Spark of its own. ``parse_interval``: seconds after which DAG
+    files are read again, which takes 2 s of one core.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Airflow(AirflowApi):
             "PYSPARK_PYTHON": sys.executable,
             "AIRFLOW__CORE__PARALLELISM": str(parallelism),
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": str(parse_interval),
-            # Compiled modules halve the start (16 s to 9 s); an empty value means "do write them".
+            # With compiled modules Airflow starts in 9 s instead of 16; an empty value lets Python write them.
             "PYTHONDONTWRITEBYTECODE": "",
             **env,
         }
@@ -77,7 +77,7 @@ class Airflow(AirflowApi):
         self.stop()
 
     def prepare(self) -> None:
-        """Make or upgrade the metadata tables; quick when this version did so before on this database."""
+        """Create or upgrade the metadata tables; quick when this version of Airflow has done it for this database."""
         stamp = self.home / "metadata.json"
         wanted = json.dumps([version("apache-airflow-core"), self._metadata_dsn.rpartition("/")[2]])
         if stamp.exists() and stamp.read_text() == wanted:
@@ -87,11 +87,11 @@ class Airflow(AirflowApi):
         wait_until(lambda: not migration.running, "Airflow's tables", timeout=180)
         migration.stop()
         if migration.exit_code != 0:
-            raise migration.failure("Airflow's tables could not be made")
+            raise migration.failure("Airflow's tables could not be created")
         stamp.write_text(wanted)
 
     def start(self) -> None:
-        """Start the components without waiting for them; ``prepare`` comes before, ``wait_healthy`` after."""
+        """Start the components without waiting for them. Call ``prepare`` before and ``wait_healthy`` after."""
         for name in COMPONENTS:
             self._start_component(name)
 
@@ -100,15 +100,15 @@ class Airflow(AirflowApi):
         self._components[name] = self._child(name, [command, name])
 
     def kill_scheduler(self) -> None:
-        """SIGKILL to the scheduler alone: its workers, and the tasks they run, live on."""
+        """SIGKILL to the scheduler alone; its workers and their tasks go on."""
         self._components["scheduler"].kill()
 
     def start_scheduler(self) -> None:
-        """A new scheduler after ``kill_scheduler``; it takes over the tasks of the dead one."""
+        """Start a new scheduler after ``kill_scheduler``; it takes over the tasks of the dead one."""
         self._start_component("scheduler")
 
     def stop(self) -> None:
-        """End all components and every task they had started; returns when nothing is left. Nothing starts after it."""
+        """Stop all components and all tasks that they started. Returns when all have ended; then nothing starts."""
         with self._starting:
             self._stopped = True
         for child in self._children:
@@ -126,7 +126,7 @@ class Airflow(AirflowApi):
             return self._children[-1]
 
     def wait_healthy(self, timeout: float = 120) -> None:
-        """Return when the API answers and scheduler and DAG processor have reported; raises if one of them ends."""
+        """Return when API server, scheduler and DAG processor are healthy; raises when one of them ends."""
 
         def healthy() -> bool:
             for child in self._components.values():
@@ -137,17 +137,17 @@ class Airflow(AirflowApi):
         wait_until(healthy, "Airflow to be healthy", timeout=timeout, interval=0.2)
 
     def _kept_secrets(self) -> dict[str, str]:
-        """Keys that all components must share, and the admin's password: random, made once per state folder."""
+        """The keys that all components share, and the admin's password: random, created once per state folder."""
         path = self.home / "secrets.json"
-        found: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
-        if set(found) != {"api", "jwt", "fernet", "password"}:
-            found = {name: secrets.token_urlsafe(32) for name in ("api", "jwt")}
-            found["fernet"] = urlsafe_b64encode(secrets.token_bytes(32)).decode()
-            found["password"] = secrets.token_urlsafe(9)
-            for name, content in (("secrets.json", found), ("passwords.json", {"admin": found["password"]})):
+        kept: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+        if set(kept) != {"api", "jwt", "fernet", "password"}:
+            kept = {name: secrets.token_urlsafe(32) for name in ("api", "jwt")}
+            kept["fernet"] = urlsafe_b64encode(secrets.token_bytes(32)).decode()
+            kept["password"] = secrets.token_urlsafe(9)
+            for name, content in (("secrets.json", kept), ("passwords.json", {"admin": kept["password"]})):
                 (self.home / name).touch(mode=0o600)
                 (self.home / name).write_text(json.dumps(content))
-        return found
+        return kept
 
     def _settings(self, dsn: str, dags: Path, plugins: Path, schedules: bool) -> dict[str, str]:
         url = f"http://127.0.0.1:{self.port}"
@@ -158,7 +158,7 @@ class Airflow(AirflowApi):
             ("core", "load_examples"): False,
             ("core", "dags_folder"): dags,
             ("core", "plugins_folder"): plugins,
-            # Without one, each component makes its own when the three start at once, or keeps connections in the clear.
+            # Without it each component generates its own key, or connections are stored unencrypted.
             ("core", "fernet_key"): self._secrets["fernet"],
             ("core", "execution_api_server_url"): f"{url}/execution/",
             ("core", "simple_auth_manager_passwords_file"): self.home / "passwords.json",
@@ -171,7 +171,7 @@ class Airflow(AirflowApi):
             ("logging", "trigger_log_server_port"): free_port(),
             ("logging", "colored_console_log"): False,
             ("scheduler", "use_job_schedule"): schedules,
-            # A task that died is seen, and its retry started, within a second or two instead of five.
+            # The scheduler sees a dead task and starts its retry within one or two seconds instead of five.
             ("scheduler", "scheduler_idle_sleep_time"): 0.3,
             ("scheduler", "scheduler_heartbeat_sec"): 2,
             ("scheduler", "job_heartbeat_sec"): 2,

@@ -1,4 +1,4 @@
-"""What a person does on Airflow's pages, by its REST API: the command line would cost 3 s of imports each time."""
+"""Does by Airflow's REST API what a person does on its pages. Each call of the command line would import for 3 s."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ HEALTHY_PARTS = ("metadatabase", "scheduler", "dag_processor")
 
 
 class AirflowApi:
-    """A logged-in client of one Airflow; logs in at the first call."""
+    """A client of one Airflow; logs in at the first call."""
 
     def __init__(self, url: str, user: str, password: str) -> None:
         self.url = url
@@ -25,11 +25,11 @@ class AirflowApi:
         self._client = httpx.Client(base_url=url, timeout=30, trust_env=False)
 
     def close_client(self) -> None:
-        """Let go of the connection; the next call would fail."""
+        """Close the connection; later calls fail."""
         self._client.close()
 
     def healthy(self) -> bool:
-        """Whether database, scheduler and DAG processor say they are well; false while nothing answers."""
+        """Whether database, scheduler and DAG processor report that they are healthy; false while nothing answers."""
         try:
             answer = self._client.get("/api/v2/monitor/health")
         except httpx.TransportError:
@@ -38,24 +38,24 @@ class AirflowApi:
         return all((parts.get(name) or {}).get("status") == "healthy" for name in HEALTHY_PARTS)
 
     def wait_dag(self, dag_id: str, timeout: float = 60) -> None:
-        """Return when the DAG is known; raises at once with the traceback when a DAG file cannot be imported."""
+        """Return when Airflow knows the DAG; raises at once, with the traceback, when a DAG file cannot be imported."""
 
         def known() -> bool:
             if self._request("GET", f"/dags/{dag_id}", accept=(200, 404)).status_code == 200:
                 return True
             for error in self._request("GET", "/importErrors").json()["import_errors"]:
-                what = f"{error['filename']} cannot be imported:\n{error['stack_trace']}"
-                raise SandboxFailed(what, next_step="mend it")
+                message = f"{error['filename']} cannot be imported:\n{error['stack_trace']}"
+                raise SandboxFailed(message, next_step="correct the file")
             return False
 
         wait_until(known, f"DAG {dag_id} to appear", timeout=timeout, interval=0.2)
 
     def unpause(self, dag_id: str) -> None:
-        """Let runs of the DAG start."""
+        """Allow runs of the DAG to start."""
         self._request("PATCH", f"/dags/{dag_id}", json={"is_paused": False})
 
     def trigger(self, dag_id: str, conf: dict[str, Any] | None = None, logical_date: datetime | None = None) -> str:
-        """Start a run by hand, as the form does; its run id. Without ``logical_date`` it has none."""
+        """Start a manual run, as the form does, and return its run id. Without ``logical_date`` the run has none."""
         body = {"conf": conf or {}, "logical_date": logical_date.isoformat() if logical_date else None}
         return str(self._request("POST", f"/dags/{dag_id}/dagRuns", json=body).json()["dag_run_id"])
 
@@ -69,9 +69,9 @@ class AirflowApi:
         return list(answer.json()["dag_runs"])
 
     def asset_events(self, run_id: str) -> list[dict[str, Any]]:
-        """What a run said about its DAG's asset, oldest first: extra, timestamp, .."""
+        """The asset events of a run, oldest first: extra, timestamp, .."""
         answer = self._request("GET", "/assets/events", params={"limit": 100, "order_by": "timestamp"})
-        return [one for one in answer.json()["asset_events"] if one["source_run_id"] == run_id]
+        return [event for event in answer.json()["asset_events"] if event["source_run_id"] == run_id]
 
     def task_instances(self, dag_id: str, run_id: str) -> list[TaskInstance]:
         """The run's task instances: task_id, map_index, state, try_number, start_date, end_date, .."""
@@ -79,15 +79,16 @@ class AirflowApi:
         return list(answer.json()["task_instances"])
 
     def clear(self, dag_id: str, run_id: str, tasks: Iterable[tuple[str, int]] | None = None) -> None:
-        """Clear some (task id, map index) of a run, or all of it, as the button does."""
+        """Clear some tasks of a run, as (task id, map index), or all of them, as the button does."""
         if tasks is None:
             self._request("POST", f"/dags/{dag_id}/dagRuns/{run_id}/clear", json={"dry_run": False})
             return
-        body = {"dry_run": False, "dag_run_id": run_id, "task_ids": [list(one) for one in tasks], "only_failed": False}
+        task_ids = [list(task) for task in tasks]
+        body = {"dry_run": False, "dag_run_id": run_id, "task_ids": task_ids, "only_failed": False}
         self._request("POST", f"/dags/{dag_id}/clearTaskInstances", json=body)
 
     def set_task_state(self, dag_id: str, run_id: str, task: tuple[str, int], state: str) -> None:
-        """Mark one (task id, map index) as success, failed or skipped, as the button does."""
+        """Mark a task (task id, map index) as success, failed or skipped, as the button does."""
         task_id, map_index = task
         place = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
         path = place if map_index < 0 else f"{place}/{map_index}"
@@ -96,9 +97,9 @@ class AirflowApi:
     def backfill(
         self, dag_id: str, start: datetime, end: datetime, conf: dict[str, Any] | None = None, reprocess: str = "none"
     ) -> list[str]:
-        """Create runs for the schedule's dates in [start, end], as `airflow backfill create` does; their run ids.
+        """Create runs for the scheduled dates in [start, end], as `airflow backfill create` does. Returns run ids.
 
-        ``reprocess``: which dates that have a run already are done again: none, failed or completed.
+        ``reprocess``: which dates that already have a run get another one: none, failed or completed.
         """
         body = {
             "dag_id": dag_id,
@@ -107,19 +108,19 @@ class AirflowApi:
             "dag_run_conf": conf or {},
             "reprocess_behavior": reprocess,
         }
-        before = {one["dag_run_id"] for one in self.runs(dag_id)}
+        before = {run["dag_run_id"] for run in self.runs(dag_id)}
         self._request("POST", "/backfills", json=body)
-        made = {one["dag_run_id"] for one in self.runs(dag_id) if one["run_type"] == "backfill"}
-        return sorted(made - before)
+        after = {run["dag_run_id"] for run in self.runs(dag_id) if run["run_type"] == "backfill"}
+        return sorted(after - before)
 
     def delete_dag(self, dag_id: str) -> None:
-        """Forget the DAG with its runs; it comes back, on pause, when its file is read again."""
+        """Delete the DAG with its runs; Airflow adds it again, paused, when it reads the file again."""
         self._request("DELETE", f"/dags/{dag_id}", accept=(200, 204, 404))
 
     def create_connection(self, conn_id: str, conn_type: str, host: str, **more: str | int) -> None:
-        """A connection in Airflow's own store, which environment variables take precedence over.
+        """Store a connection in Airflow's database; an environment variable for the same connection wins.
 
-        ``more`` are its other fields: login, password, port, schema.
+        ``more``: its other fields: login, password, port, schema.
         """
         named = {"connection_id": conn_id, "conn_type": conn_type, "host": host}
         self._request("POST", "/connections", json={**named, **more})
@@ -131,7 +132,7 @@ class AirflowApi:
         """The log of the newest try of a task instance, one line per entry."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task['task_id']}/logs/{task['try_number']}"
         answer = self._request("GET", path, params={"map_index": task["map_index"]}).json()
-        return "\n".join(line for one in answer["content"] for line in _lines(one))
+        return "\n".join(line for entry in answer["content"] for line in _lines(entry))
 
     def wait_run(
         self,
@@ -140,7 +141,7 @@ class AirflowApi:
         on_progress: Callable[[list[TaskInstance]], None] = lambda _: None,
         timeout: float = 600,
     ) -> str:
-        """Wait for the end of a run and return its state; ``on_progress`` gets the task instances twice a second."""
+        """Wait for the end of a run and return its state. ``on_progress`` gets the task instances twice a second."""
         deadline = time.monotonic() + timeout
         while True:
             state = self.run_state(dag_id, run_id)
@@ -154,27 +155,29 @@ class AirflowApi:
     def _log_in(self) -> None:
         answer = self._client.post("/auth/token", json={"username": self.user, "password": self.password})
         if answer.status_code not in (200, 201):
-            raise SandboxFailed(f"Airflow refused to log {self.user} in: {answer.text}", next_step="make clean")
+            raise SandboxFailed(f"Airflow refused the login of {self.user}: {answer.text}", next_step="make clean")
         self._client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
 
-    def _request(self, method: str, path: str, *, accept: tuple[int, ...] = (200, 201), **how: Any) -> httpx.Response:
+    def _request(
+        self, method: str, path: str, *, accept: tuple[int, ...] = (200, 201), **options: Any
+    ) -> httpx.Response:
         if "Authorization" not in self._client.headers:
             self._log_in()
         try:
-            answer = self._client.request(method, f"/api/v2{path}", **how)
+            answer = self._client.request(method, f"/api/v2{path}", **options)
             if answer.status_code == 401:
                 self._log_in()
-                answer = self._client.request(method, f"/api/v2{path}", **how)
+                answer = self._client.request(method, f"/api/v2{path}", **options)
         except httpx.TransportError as error:
-            raise SandboxFailed(f"Airflow does not answer: {error}", next_step="look into its logs") from error
+            raise SandboxFailed(f"Airflow does not answer: {error}", next_step="read its logs") from error
         if answer.status_code not in accept:
             raise SandboxFailed(f"Airflow answered {answer.status_code} to {method} {path}: {answer.text[:500]}")
         return answer
 
 
 def _lines(entry: Any) -> list[str]:
-    """A log entry as text; an exception lies beside the message, innermost cause last."""
+    """A log entry as lines of text; exceptions stand after the message, the innermost cause last."""
     if not isinstance(entry, dict):
         return [str(entry)]
     errors = entry.get("error_detail") or ()
-    return [str(entry.get("event", entry)), *(f"{one['exc_type']}: {one['exc_value']}" for one in errors)]
+    return [str(entry.get("event", entry)), *(f"{error['exc_type']}: {error['exc_value']}" for error in errors)]

@@ -1,6 +1,6 @@
-"""Certificates for a secured broker and its clients, as PEM files: issued by an authority that lives as long as a test.
+"""Issues certificates for a secured broker and its clients, as PEM files, from an authority of its own.
 
-Keys are PKCS#8, the one form that both of Kafka's clients read.
+Keys are PKCS#8, the only format that both of Kafka's clients read.
 """
 
 from dataclasses import dataclass
@@ -47,14 +47,14 @@ class Authority:
         not_before: datetime | None = None,
         not_after: datetime | None = None,
     ) -> Identity:
-        """A certificate for a host, or for a client whose common name is ``name``; ``password`` encrypts the key."""
+        """A certificate for ``host`` with the common name ``name``; ``password`` encrypts the key."""
         issued = self._authority.issue_cert(host, common_name=name, not_before=not_before, not_after=not_after)
-        certificate = "".join(one.bytes().decode() for one in issued.cert_chain_pems)
+        certificate = "".join(part.bytes().decode() for part in issued.cert_chain_pems)
         secret = NoEncryption() if password is None else BestAvailableEncryption(password.encode())
         private = load_pem_private_key(issued.private_key_pem.bytes(), None)
         key = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secret).decode()
-        made = Identity(certificate, key, self._folder / f"{name}.pem", self._folder / f"{name}.key")
-        made.certificate_file.write_text(certificate)
-        made.key_file.write_text(key)
-        made.key_file.chmod(0o600)
-        return made
+        identity = Identity(certificate, key, self._folder / f"{name}.pem", self._folder / f"{name}.key")
+        identity.certificate_file.write_text(certificate)
+        identity.key_file.write_text(key)
+        identity.key_file.chmod(0o600)
+        return identity

@@ -1,7 +1,7 @@
-"""A real Kafka broker (KRaft, one node) from plain jars, on free ports of 127.0.0.1.
+"""A real Kafka broker (KRaft, one node) from jars, on free ports of 127.0.0.1.
 
-Transactions work: every internal topic has one replica and needs one. Topics are never made by accident. The port is
-chosen once and kept, so that clients find the broker again after `restart`, also with the same state folder later.
+Transactions work, because internal topics need only one replica. Topics are not created automatically. The port stays
+the same after `restart`, and for a later broker with the same state folder, so that clients find it again.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ from sandbox.bootstrap.jars import java
 from sandbox.errors import SandboxFailed
 from sandbox.services.processes import Child, Service, free_port, port_answers, wait_until
 
-# Parallel GC threads and the second compiler cost more at start than they bring to one small broker on 2 cores.
+# For a small broker on 2 cores, more GC threads and the second compiler cost more at the start than they gain.
 JVM = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dfile.encoding=UTF-8")
 
-# librdkafka writes a line to stderr at every failed connection; a broker that a test killed is worth none.
+# Else librdkafka writes a line to stderr for every failed connection, also when a test has killed the broker.
 QUIET = {"log_level": 2}
 
 LOG4J = """
@@ -33,7 +33,7 @@ appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS} %p %c{1} %m%n
 rootLogger.level = WARN
 rootLogger.appenderRef.out.ref = out
-# A broker that was killed and is not let back in yet warns twenty times a second that it cannot reach itself.
+# After a kill the broker warns twenty times a second that it cannot reach itself, until the controller admits it.
 logger.network.name = org.apache.kafka.clients.NetworkClient
 logger.network.level = ERROR
 logger.server.name = kafka.server.KafkaRaftServer
@@ -44,9 +44,9 @@ logger.config.level = ERROR
 
 
 class Broker(Service):
-    """One broker. Its records are kept when the state folder is used again.
+    """One broker. A later broker with the same state folder has the same records.
 
-    ``jars`` is the folder of the jar set ``kafka``. Topics with old timestamps need ``retention.ms=-1``.
+    ``jars``: the folder with the jar set ``kafka``. A topic for records with old timestamps needs ``retention.ms=-1``.
     """
 
     def __init__(self, state: Path, jars: Path) -> None:
@@ -61,7 +61,7 @@ class Broker(Service):
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Format the storage if there is none, and return when the broker answers a client."""
+        """Format the storage when there is none, and return when the broker answers a client."""
         (self.state / "log4j2.properties").write_text(LOG4J)
         lines = [f"{name}={value}\n" for name, value in self._properties().items()]
         (self.state / "server.properties").write_text("".join(lines))
@@ -70,11 +70,11 @@ class Broker(Service):
         self._child.wait_ready(self._answers, timeout=180)
 
     def admin(self) -> AdminClient:
-        """A client for topics and offsets; keep it alive until its futures are done, a dead one cancels them."""
+        """A client for topics and offsets. Keep a reference until its futures are done: they end with the client."""
         return AdminClient({**QUIET, "bootstrap.servers": self.bootstrap_servers})
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Create a topic and wait until the broker tells of it and can be asked; ``SandboxFailed`` if it exists."""
+        """Create a topic and wait until its partitions have leaders; ``SandboxFailed`` when it exists."""
         admin = self.admin()
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
         try:
@@ -93,7 +93,7 @@ class Broker(Service):
                 raise
 
     def producer(self, **config: str | float | bool) -> Producer:
-        """An idempotent producer: a batch that the broker made it send again lands once and in its turn.
+        """An idempotent producer: a batch that it sends again is stored once, in the right order.
 
         Write options with underscores: ``transactional_id="t"`` is ``transactional.id``.
         """
@@ -103,7 +103,7 @@ class Broker(Service):
 
     def _java(self) -> list[str]:
         if not any(self.jars.glob("kafka_*.jar")):
-            raise SandboxFailed(f"no Kafka in {self.jars}", next_step="make setup")
+            raise SandboxFailed(f"the jars of Kafka are not in {self.jars}", next_step="make setup")
         log4j = f"-Dlog4j2.configurationFile={self.state / 'log4j2.properties'}"
         return [java(), *JVM, log4j, "-cp", f"{self.jars}/*"]
 
@@ -115,7 +115,7 @@ class Broker(Service):
         return False
 
     def _kept_ports(self) -> list[int]:
-        """The ports of last time if they are still free: the storage and clients know them."""
+        """The ports of the last start, unless others use them now: the storage and clients know them."""
         self.state.mkdir(parents=True, exist_ok=True)
         path = self.state / "ports.json"
         ports: list[int] = json.loads(path.read_text()) if path.exists() else [free_port(), free_port()]
@@ -143,10 +143,10 @@ class Broker(Service):
             "share.coordinator.state.topic.replication.factor": 1,
             "share.coordinator.state.topic.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
-            # After a kill the controller lets the broker back in when the old session is over: 9 s by default.
+            # After a kill the controller admits the broker again when the old session ends: 9 s by default.
             "broker.session.timeout.ms": 3000,
             "broker.heartbeat.interval.ms": 500,
-            # Hanging transactions are a thing to test: let a test ask for seconds, and look for expired ones often.
+            # For tests of hanging transactions: timeouts of seconds are allowed, and expired transactions end soon.
             "transaction.max.timeout.ms": 900000,
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
             "log.retention.check.interval.ms": 5000,
@@ -161,19 +161,19 @@ class Broker(Service):
             return
         shutil.rmtree(self.state / "data", ignore_errors=True)
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # One word: an id may begin with "-", and would be taken for an option.
+        # One word, because an id may begin with "-" and would look like an option.
         arguments = ["format", f"--cluster-id={cluster}", "--config", "server.properties"]
         command = [*self._java(), "kafka.tools.StorageTool", *arguments]
         done = subprocess.run(command, cwd=self.state, text=True, capture_output=True)
         if done.returncode != 0:
-            what = f"Kafka's storage was not formatted:\n{done.stdout}{done.stderr}"
-            raise SandboxFailed(what, next_step="make clean")
+            message = f"Kafka's storage was not formatted:\n{done.stdout}{done.stderr}"
+            raise SandboxFailed(message, next_step="make clean")
 
 
 def _has_leaders(admin: AdminClient, name: str) -> bool:
-    """What was just created is told of by the controller first: the broker learns of it a moment later."""
+    """The controller knows a new topic first, the broker a moment later."""
     try:
-        found = admin.describe_topics(TopicCollection([name]))[name].result(timeout=30)
+        topic = admin.describe_topics(TopicCollection([name]))[name].result(timeout=30)
     except KafkaException:
         return False
-    return all(one.leader is not None for one in found.partitions)
+    return all(partition.leader is not None for partition in topic.partitions)

@@ -1,4 +1,4 @@
-"""Where the time went: named steps, also those that run side by side."""
+"""Measures how long named steps take, also steps that run at the same time."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Step:
-    """One step; ``start`` and ``seconds`` count from the clock's first tick."""
+    """``start``: seconds after the clock was created. ``seconds``: how long the step took."""
 
     name: str
     start: float
@@ -17,7 +17,7 @@ class Step:
 
 
 class Clock:
-    """Collects steps from any thread."""
+    """Steps may come from any thread."""
 
     def __init__(self) -> None:
         self._zero = time.monotonic()
@@ -26,7 +26,7 @@ class Clock:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Time the block, also when it fails."""
+        """Measure the block, also when it fails."""
         start = time.monotonic()
         try:
             yield
@@ -36,11 +36,11 @@ class Clock:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the clock was made."""
+        """Seconds since the clock was created."""
         return time.monotonic() - self._zero
 
     @property
     def steps(self) -> list[Step]:
-        """The finished steps, by when they began."""
+        """The finished steps, ordered by start."""
         with self._lock:
             return sorted(self._steps, key=lambda step: step.start)

@@ -1,13 +1,13 @@
-"""Run one command and answer for everything it starts: `python guard.py GRACE SIGNAL USER COMMAND...`.
+"""Runs a command and stops it with everything that it started: `python guard.py GRACE SIGNAL USER COMMAND...`.
 
-Started by `processes.py` as a file, with the standard library only. The guard is the *subreaper* of the command:
-a process that loses its parent, or moves to a group or session of its own (Airflow's tasks and Spark do), still hangs
-below it. It stops the whole tree when its stdin closes, which the kernel does for it even when its parent was killed
-with SIGKILL: first SIGNAL (a number) to the command's group, GRACE seconds later SIGKILL to what is left, until nothing
-is. USER drops root's rights for the command ("-" keeps them). On stdout it says `pid N` and later `exit N`.
+`processes.py` starts this file, with the standard library only. The guard is the *subreaper* of the command: a process
+that loses its parent, or moves to another group or session (as Airflow's tasks and Spark do), stays below the guard.
+When the guard's stdin closes, it stops the whole tree: SIGNAL (a number) to the command's group, and after GRACE
+seconds SIGKILL to the rest. The kernel closes stdin even when the guard's parent is killed with SIGKILL. USER runs the
+command without root's rights ("-" keeps them). On stdout the guard prints `pid N` and later `exit N`.
 
-When the command dies by itself the guard leaves the rest alone, so that a test may kill a scheduler and keep its tasks.
-Outside Linux there is neither subreaper nor /proc: there the command's process group is all that is stopped.
+When the command ends by itself, the guard leaves its children alone: a test can kill a scheduler and keep its tasks.
+Outside Linux there is neither subreaper nor /proc, and the guard stops only the command's process group.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ LINUX = sys.platform == "linux"
 
 
 def prctl(option: int, value: int) -> None:
-    """Tell the kernel how to treat this process; does nothing outside Linux."""
+    """The system call `prctl`; does nothing outside Linux."""
     if LINUX:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def become_command(guard_pid: int, user: str, command: list[str]) -> None:
-    """Turn the forked child into the command; never returns."""
+    """Replace the forked child by the command; never returns."""
     try:
         os.setpgid(0, 0)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -42,7 +42,7 @@ def become_command(guard_pid: int, user: str, command: list[str]) -> None:
             os.setgroups([])
             os.setgid(account.pw_gid)
             os.setuid(account.pw_uid)
-        # After setuid, which clears it. The kernel sends it when the guard itself is killed.
+        # The kernel sends this signal when the guard is killed. Set it after setuid, which clears it.
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != guard_pid:
             os._exit(1)
@@ -57,20 +57,20 @@ def descendants() -> list[int]:
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*") if LINUX else ():
         with contextlib.suppress(OSError):
-            # "pid (name) state ppid ..": the name may hold spaces and brackets, so look behind the last one.
+            # "pid (name) state ppid ..": the name may hold spaces and brackets, so split after the last bracket.
             parent = int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry.name))
-    found: list[int] = []
-    heads = [os.getpid()]
-    while heads:
-        below = children.get(heads.pop(), [])
-        found += below
-        heads += below
-    return found
+    below: list[int] = []
+    parents = [os.getpid()]
+    while parents:
+        pids = children.get(parents.pop(), [])
+        below += pids
+        parents += pids
+    return below
 
 
 def reap(main: int) -> int | None:
-    """Collect the dead; the command's exit code if it was among them (128 + signal when a signal ended it)."""
+    """Collect ended children. Returns the command's exit code if it ended (128 + signal after a signal), else None."""
     code = None
     while True:
         try:
@@ -85,7 +85,7 @@ def reap(main: int) -> int | None:
 
 
 def stop(main: int, first: int, grace: float) -> None:
-    """End the whole tree and return when it is gone."""
+    """Stop the whole tree and return when it has ended."""
     with contextlib.suppress(OSError):
         os.killpg(main, signal.SIGCONT)
         os.killpg(main, first)
@@ -106,7 +106,7 @@ def stop(main: int, first: int, grace: float) -> None:
 
 
 def group_lives(main: int) -> bool:
-    """Whether the command's process group has a member; the only thing to go by outside Linux."""
+    """Whether the command's process group has a member, outside Linux, where ``descendants`` finds nothing."""
     try:
         os.killpg(main, 0)
     except OSError:
@@ -115,7 +115,7 @@ def group_lives(main: int) -> bool:
 
 
 def main() -> None:
-    """Start the command, report, and wait for the order to stop."""
+    """Start the command, print its pid and exit code, and wait until stdin closes or a signal comes."""
     grace, first, user = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     wake_read, wake_write = os.pipe()

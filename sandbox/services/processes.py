@@ -1,7 +1,7 @@
-"""Child processes that never outlive us, and ports for them.
+"""Child processes that end with us, and free ports for them.
 
-Each child runs below a guard (`guard.py`), which ends the child and everything below it when we say so, when we
-exit, and when we are killed with SIGKILL. Readiness is probed, never slept for.
+Each child runs below a guard (`guard.py`), which stops the child and everything below it when we ask for it, when we
+exit, and when we are killed with SIGKILL.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _ports_lock = threading.Lock()
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now; never the same twice in this process."""
+    """A TCP port of 127.0.0.1 that is free now; this process never gets the same port twice."""
     while True:
         with socket.socket() as probe, _ports_lock:
             probe.bind(("127.0.0.1", 0))
@@ -45,7 +45,7 @@ def port_answers(port: int) -> bool:
 class Child:
     """One running command, its process tree and its log file.
 
-    ``grace`` is the time in seconds between ``stop_signal`` and SIGKILL. ``user`` drops root's rights (None keeps it).
+    ``grace``: the seconds between ``stop_signal`` and SIGKILL. ``user``: the user that the command runs as; None: ours.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether the command itself (not only something it started) still lives."""
+        """Whether the command itself runs; its children may run longer."""
         return self.exit_code is None and self._guard.poll() is None
 
     def signal(self, number: signal.Signals) -> None:
@@ -95,12 +95,12 @@ class Child:
         os.kill(self.pid, number)
 
     def kill(self, *, tree: bool = False) -> None:
-        """SIGKILL to the command, and wait until it is gone; what it had started lives on until ``stop``.
+        """SIGKILL to the command, and wait until it has ended. Its children go on until ``stop``.
 
-        With ``tree`` its direct children get it too, whichever thread started them (on Linux, which tells).
+        ``tree``: kill its direct children, too, of all its threads (on Linux only).
         """
-        found = Path(f"/proc/{self.pid}/task").glob("*/children") if tree else []
-        children = [child for thread in found for child in thread.read_text().split()]
+        threads = Path(f"/proc/{self.pid}/task").glob("*/children") if tree else []
+        children = [child for thread in threads for child in thread.read_text().split()]
         self.signal(signal.SIGKILL)
         for child in children:
             with contextlib.suppress(ProcessLookupError):
@@ -108,13 +108,13 @@ class Child:
         wait_until(lambda: not self.running, f"{self.name} to die", timeout=10)
 
     def begin_stop(self) -> None:
-        """Order the end without waiting for it, so that several children can end side by side; ``stop`` waits."""
+        """Start the stop without waiting for it, so that several children can stop at the same time."""
         assert self._guard.stdin is not None
         with contextlib.suppress(OSError):
             self._guard.stdin.close()
 
     def stop(self) -> None:
-        """End the whole tree; returns when nothing of it is left. May be called again."""
+        """Stop the whole tree, and return when all of it has ended. May be called again."""
         assert self._guard.stdout is not None
         self.begin_stop()
         self._guard.wait()
@@ -122,7 +122,7 @@ class Child:
         self._guard.stdout.close()
 
     def wait_ready(self, ready: Callable[[], bool], *, timeout: float) -> None:
-        """Return as soon as ``ready`` is true; ``SandboxFailed`` with the end of the log if the command ends before."""
+        """Return when ``ready`` is true. ``SandboxFailed``, with the end of the log, if the command ends first."""
         deadline = time.monotonic() + timeout
         while not ready():
             if not self.running:
@@ -153,17 +153,17 @@ class Service(ABC):
         """Set ``_child`` and wait until it is ready."""
 
     def stop(self) -> None:
-        """End the server and everything below it; no error when it is not started."""
+        """Stop the server and everything below it; no error when it is not started."""
         if self._child is not None:
             self._child.stop()
             self._child = None
 
     def kill(self) -> None:
-        """SIGKILL to the server and its children at once; ``restart`` recovers from what it had written."""
+        """SIGKILL to the server and its children; ``restart`` starts it again with the data that it had written."""
         self._started.kill(tree=True)
 
     def stop_signal(self) -> None:
-        """SIGSTOP: the server freezes but its connections stay open, as in a long pause."""
+        """SIGSTOP: the server freezes and its connections stay open, as in a long pause."""
         self._started.signal(signal.SIGSTOP)
 
     def cont_signal(self) -> None:
@@ -182,11 +182,11 @@ class Service(ABC):
 
 
 def wait_until(done: Callable[[], bool], what: str, *, timeout: float, interval: float = 0.05) -> None:
-    """Poll until ``done`` is true; ``SandboxFailed`` naming ``what`` after ``timeout`` seconds."""
+    """Wait until ``done`` is true; ``SandboxFailed`` with ``what`` after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not done():
         if time.monotonic() > deadline:
-            raise SandboxFailed(f"waited {timeout:.0f} s for {what}", next_step="look into the logs (.tidemark/logs)")
+            raise SandboxFailed(f"waited {timeout:.0f} s for {what}", next_step="read the logs (.tidemark/logs)")
         time.sleep(interval)
 
 

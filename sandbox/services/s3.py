@@ -1,7 +1,7 @@
-"""An emulator of the S3 API (moto's server) on a free port of 127.0.0.1; what it holds is gone when it stops.
+"""An emulator of the S3 API (moto's server) on a free port of 127.0.0.1.
 
-It keeps the promises of S3 that we rely on (conditional PUT, multipart, strong listing) and checks no keys: what a real
-store refuses, the tests say in its place.
+It has what we need of S3 (conditional PUT, multipart uploads, strongly consistent lists) and accepts any access key; in
+tests a proxy answers with the refusals of a real store.
 """
 
 import json
@@ -13,11 +13,11 @@ import boto3
 
 from sandbox.services.processes import Child, Service, free_port, port_answers
 
-KEY_ID, SECRET = "sandbox", "sandbox-secret"  # the emulator takes any
+KEY_ID, SECRET = "sandbox", "sandbox-secret"  # the emulator accepts any
 
 
 class S3(Service):
-    """One server; its objects are gone when it stops."""
+    """One server; it loses its objects when it stops."""
 
     def __init__(self, state: Path) -> None:
         self.log = state.resolve() / "logs" / "s3.log"
@@ -34,7 +34,7 @@ class S3(Service):
         self._child.wait_ready(lambda: port_answers(self.port), timeout=60)
 
     def client(self) -> Any:
-        """A client of its owner, for what tests do by hand."""
+        """A client with all rights."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint_url,
@@ -47,6 +47,6 @@ class S3(Service):
         self.client().create_bucket(Bucket=name)
 
     def connection(self, endpoint_url: str = "", *, key_id: str = KEY_ID, secret: str = SECRET) -> str:
-        """The emulator, or a proxy before it, as ``AIRFLOW_CONN_..`` wants it."""
+        """The value of ``AIRFLOW_CONN_..`` for the emulator, or for a proxy in front of it."""
         extra = {"endpoint_url": endpoint_url or self.endpoint_url, "region_name": "us-east-1"}
         return json.dumps({"conn_type": "aws", "login": key_id, "password": secret, "extra": extra})

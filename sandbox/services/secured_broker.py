@@ -1,8 +1,8 @@
-"""A Kafka broker that lets nobody in without a password, a token or a certificate, for tests of secured connections.
+"""A Kafka broker that asks for a password, a token or a certificate, for tests of secured connections.
 
-Listeners beside the open one, which only tests use: ``SASL`` (SASL_SSL: PLAIN, SCRAM, OAUTHBEARER), ``MTLS`` (a client
-certificate is required) and ``EXPIRED`` (TLS, with a certificate that is none any more). They are advertised as
-``localhost``, and their certificate names nothing else.
+Its listeners are ``SASL`` (SASL_SSL: PLAIN, SCRAM, OAUTHBEARER), ``MTLS`` (a client certificate is required),
+``EXPIRED`` (TLS, its certificate has expired), and an open one that only tests use. They are advertised as
+``localhost``, the only name in their certificates.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ ISSUER = "https://example.com/tokens"
 
 
 class SecuredBroker(Broker):
-    """``users`` (name: password) may come in by PLAIN and SCRAM; ``jwks`` has the keys of tokens, None allows none."""
+    """``users``: name to password, for PLAIN and SCRAM. ``jwks``: a file with keys of tokens; None: no OAUTHBEARER."""
 
     def __init__(self, state: Path, jars: Path, users: Mapping[str, str], jwks: Path | None = None) -> None:
         super().__init__(state, jars)
@@ -46,26 +46,26 @@ class SecuredBroker(Broker):
         )
 
     def address(self, listener: str) -> str:
-        """``host:port`` of a listener; the host is the one that its certificate names."""
+        """``host:port`` of a listener, with the host that its certificate names."""
         return f"localhost:{self.ports[listener]}"
 
     def start(self) -> None:
-        """As any broker; its users of SCRAM are made through the open listener, so no password is an argument."""
+        """Start the broker and create the SCRAM users through the open listener, so that no password is an argument."""
         super().start()
-        self._make_users()
+        self._create_users()
 
-    def _make_users(self) -> None:
+    def _create_users(self) -> None:
         admin = self.admin()
-        for mechanism in _SCRAM:  # one request for each: a user may stand in it once
-            made: list[UserScramCredentialAlteration] = [
+        for mechanism in _SCRAM:  # one request each: a request may name a user only once
+            credentials: list[UserScramCredentialAlteration] = [
                 UserScramCredentialUpsertion(name, ScramCredentialInfo(mechanism, 4096), password.encode())
                 for name, password in self.users.items()
             ]
-            for future in admin.alter_user_scram_credentials(made).values():
+            for future in admin.alter_user_scram_credentials(credentials).values():
                 future.result(timeout=30)
 
     def allow(self, topic: str, user: str, operation: AclOperation) -> None:
-        """Let one user do one thing with a topic; from then on nobody else may do anything with it."""
+        """Allow one user one operation on a topic. The broker then refuses all other requests for this topic."""
         admin = self.admin()
         binding = AclBinding(
             ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", "*", operation,
@@ -81,13 +81,13 @@ class SecuredBroker(Broker):
         return [command, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._jwks.as_uri()}", *rest]
 
     def _properties(self) -> dict[str, object]:
-        found = super()._properties()
+        properties = super()._properties()
         ports = "".join(f",{name}://127.0.0.1:{port}" for name, port in self.ports.items())
         advertised = "".join(f",{name}://localhost:{port}" for name, port in self.ports.items())
         return {
-            **found,
-            "listeners": f"{found['listeners']}{ports}",
-            "advertised.listeners": f"{found['advertised.listeners']}{advertised}",
+            **properties,
+            "listeners": f"{properties['listeners']}{ports}",
+            "advertised.listeners": f"{properties['advertised.listeners']}{advertised}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_SSL,MTLS:SSL,"
             "EXPIRED:SSL",
             "inter.broker.listener.name": "PLAINTEXT",
@@ -111,17 +111,17 @@ class SecuredBroker(Broker):
         return {f"{prefix}.type": "PEM", f"{prefix}.location": store}
 
     def _sasl(self) -> dict[str, object]:
-        quoted = {name: one.replace("\\", "\\\\").replace('"', '\\"') for name, one in self.users.items()}
-        users = " ".join(f'user_{name}="{one}"' for name, one in quoted.items())
+        quoted = {name: password.replace("\\", "\\\\").replace('"', '\\"') for name, password in self.users.items()}
+        users = " ".join(f'user_{name}="{password}"' for name, password in quoted.items())
         modules = {
             "plain": f"plain.PlainLoginModule required {users}",
             "scram-sha-256": "scram.ScramLoginModule required",
             "scram-sha-512": "scram.ScramLoginModule required",
         }
-        found: dict[str, object] = {}
+        tokens: dict[str, object] = {}
         if self._jwks is not None:
             modules["oauthbearer"] = "oauthbearer.OAuthBearerLoginModule required"
-            found |= {
+            tokens |= {
                 "listener.name.sasl.oauthbearer.sasl.server.callback.handler.class": f"{_SECURITY}.oauthbearer."
                 "OAuthBearerValidatorCallbackHandler",
                 "listener.name.sasl.sasl.oauthbearer.jwks.endpoint.url": self._jwks.as_uri(),
@@ -133,10 +133,10 @@ class SecuredBroker(Broker):
             f"listener.name.sasl.{name}.sasl.jaas.config": _property(f"{_SECURITY}.{module};")
             for name, module in modules.items()
         }
-        return {**found, **jaas, "listener.name.sasl.sasl.enabled.mechanisms": enabled}
+        return {**tokens, **jaas, "listener.name.sasl.sasl.enabled.mechanisms": enabled}
 
 
 def _property(value: str) -> str:
-    """As a file of Java properties wants it: backslashes twice, and nothing beyond ASCII."""
+    """Escape a value for a file of Java properties: double backslashes, and ASCII only."""
     text = value.replace("\\", "\\\\")
-    return "".join(one if ord(one) < 128 else f"\\u{ord(one):04x}" for one in text)
+    return "".join(char if ord(char) < 128 else f"\\u{ord(char):04x}" for char in text)

@@ -1,7 +1,7 @@
 """A Spark standalone cluster of one master and some workers, from PySpark's own jars, on free ports of 127.0.0.1.
 
-Executors are started by the workers: in folders of their own, with the workers' environment and not with the driver's.
-What they find there (secrets of sinks, a Python) is what an administrator would have put on those machines.
+The workers start the executors, in their own folders and with the workers' environment, not the driver's. That
+environment is what an administrator would set up on those machines: secrets of sinks, a Python.
 """
 
 import contextlib
@@ -17,12 +17,18 @@ from sandbox.errors import SandboxFailed
 from sandbox.services.processes import Child, Service, free_port, wait_until
 
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-READY_S = 240  # 4 on idle cores; 60 were too short on busy ones
-INHERITED = ("PATH", "JAVA_HOME", "LANG", "LC_ALL", "TMPDIR")  # no PYTHONPATH: executors must not find a checkout by it
+READY_S = 240  # 4 s on idle cores, more than 60 on busy ones
+INHERITED = (
+    "PATH",
+    "JAVA_HOME",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+)  # no PYTHONPATH: executors must not import from the checkout
 
 
 def spark_home() -> Path:
-    """PySpark's folder, which has jars and scripts as a Spark installation does."""
+    """The folder of PySpark, which has jars and scripts as a Spark installation does."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SandboxFailed("PySpark is not installed", next_step="make setup")
@@ -30,7 +36,7 @@ def spark_home() -> Path:
 
 
 class SparkCluster(Service):
-    """One core and 1 GiB for each worker; ``environment`` is what executors find beside PATH and JAVA_HOME."""
+    """Each worker has one core and 1 GiB. ``environment``: more variables for executors, beside PATH and JAVA_HOME."""
 
     def __init__(self, state: Path, *, workers: int = 2, environment: Mapping[str, str] | None = None) -> None:
         self.state = state.resolve() / "spark-cluster"
@@ -39,17 +45,16 @@ class SparkCluster(Service):
         self._count = workers
         self._port, self._page = free_port(), free_port()
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        # Spark's scripts, which are not used here, would find the Scala version out.
+        # Spark's scripts, which are not used here, would set the Scala version.
         own = {"SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": "127.0.0.1"}
         self._environment = {**inherited, **own, **(environment or {})}
 
     @property
     def master(self) -> str:
-        """``spark://host:port`` for drivers."""
         return f"spark://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Return when every worker has registered with the master."""
+        """Start the master and the workers, and return when every worker has registered."""
         self.state.mkdir(parents=True, exist_ok=True)
         page = ("--webui-port", str(self._page))
         self._child = self._launch("master", "master.Master", "--port", str(self._port), *page)
@@ -59,12 +64,12 @@ class SparkCluster(Service):
         wait_until(lambda: self._alive() == self._count, f"{self._count} workers to register", timeout=READY_S)
 
     def add_worker(self, number: int) -> None:
-        """One more worker, whose executors work below a folder of this number."""
+        """Start one more worker; its executors use the folder ``work<number>``."""
         size = ("--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(self.state / f"work{number}"))
         self.workers.append(self._launch(f"worker{number}", "worker.Worker", *size, self.master))
 
     def stop(self) -> None:
-        """End workers, executors and the master."""
+        """Stop workers, executors and the master."""
         for worker in self.workers:
             worker.begin_stop()
         super().stop()
@@ -73,18 +78,18 @@ class SparkCluster(Service):
         self.workers = []
 
     def kill_worker(self, number: int) -> None:
-        """SIGKILL to a worker and its executors at once, as when their machine is gone."""
+        """SIGKILL to a worker and its executors, as when their machine fails."""
         self.workers[number].kill(tree=True)
 
-    def _launch(self, name: str, main: str, *words: str) -> Child:
+    def _launch(self, name: str, main: str, *arguments: str) -> Child:
         classes = (java(), *JVM, "-cp", f"{spark_home()}/jars/*", f"org.apache.spark.deploy.{main}")
         log = self.logs / f"spark-{name}.log"
         return Child(
-            f"Spark {name}", [*classes, "--host", "127.0.0.1", *words], log, env=self._environment, cwd=self.state
+            f"Spark {name}", [*classes, "--host", "127.0.0.1", *arguments], log, env=self._environment, cwd=self.state
         )
 
     def _alive(self) -> int | None:
-        """How many workers the master knows to be alive; None while it does not answer."""
+        """The number of workers that the master calls alive; None while it does not answer."""
         with contextlib.suppress(OSError, ValueError):
             page = f"http://127.0.0.1:{self._page}/json/"
             with urllib.request.urlopen(page, timeout=5) as answer:

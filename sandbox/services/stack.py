@@ -1,4 +1,4 @@
-"""PostgreSQL, Kafka and Airflow side by side, wired for Tidemark: what `make run` and `make up` stand on."""
+"""PostgreSQL, Kafka and Airflow, configured for Tidemark: the services of `make run` and `make up`."""
 
 import fcntl
 import json
@@ -24,10 +24,10 @@ SHELL_FILE = "env"
 
 
 class Stack:
-    """All services of one state folder; leaving the block stops them all and what they had started.
+    """All services of one state folder; the end of the block stops them and everything that they started.
 
-    On entering, PostgreSQL and the broker answer, and Airflow is on its way; ``wait_airflow`` waits for it. Only one
-    stack may use a state folder at a time (``SandboxBusy``). ``env`` reaches Airflow's tasks.
+    At the start of the block PostgreSQL and the broker answer, and Airflow is still starting; ``wait_airflow`` waits
+    for it. Only one stack may use a state folder at a time (``SandboxBusy``). ``env``: variables for Airflow's tasks.
     """
 
     def __init__(self, state: Path, clock: Clock, env: Mapping[str, str] | None = None) -> None:
@@ -47,7 +47,7 @@ class Stack:
             broker = self._pool.submit(self._start_broker)
             self._start_postgres()
             env = {**self.environment, **self._env}
-            # No runs by the clock: an hourly one would start with the demo's own and plan before it.
+            # No scheduled runs: an hourly run would start at the same time as the demo's run and plan before it.
             self._airflow = Airflow(self.state, self.postgres.dsn(METADATA), env, schedules=False)
             self._healthy = self._pool.submit(self._start_airflow, self._airflow)
             broker.result()
@@ -61,7 +61,7 @@ class Stack:
         self.close()
 
     def close(self) -> None:
-        """Stop everything, also what is still starting."""
+        """Stop all services, also those that are still starting."""
         with self.clock.step("stopping"):
             if self._airflow is not None:
                 self._airflow.stop()
@@ -72,15 +72,15 @@ class Stack:
             self._lock.release()
 
     def wait_airflow(self) -> Airflow:
-        """Airflow, once it is healthy; raises what kept it from starting."""
+        """Airflow, once it is healthy; raises the error when it did not start."""
         assert self._healthy is not None, "not started"
         return self._healthy.result()
 
     @property
     def environment(self) -> dict[str, str]:
-        """What Tidemark's command line and tasks need to find these services."""
+        """The environment variables by which Tidemark's command line and tasks find these services."""
         kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": self.broker.bootstrap_servers}}
-        # Two threads for each slice: the machine's cores are shared by those that Airflow runs side by side.
+        # Two threads for each slice: the slices that Airflow runs at the same time share the cores.
         spark = {"conn_type": "spark", "host": "local[2]"}
         return {
             "TIDEMARK_DB": self.postgres.dsn(DATABASE),
@@ -93,7 +93,7 @@ class Stack:
         }
 
     def _write_shell_file(self) -> None:
-        """Let a person's shell find these services: `. .tidemark/env`."""
+        """Write the variables for a shell: `. .tidemark/env`."""
         path = self.state / SHELL_FILE
         path.touch(mode=0o600)
         settings = {
@@ -124,14 +124,14 @@ class Stack:
 
 
 class LockFile:
-    """An exclusive lock with our process id in the file; the kernel lets go of it when we die."""
+    """An exclusive lock with our process id in the file; the kernel releases it when our process ends."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: TextIO | None = None
 
     def acquire(self) -> None:
-        """Take it, or raise ``SandboxBusy`` with the holder's process id."""
+        """Raises ``SandboxBusy``, with the holder's process id, when another process holds the lock."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         file = self._path.open("a+")
         try:
@@ -150,7 +150,7 @@ class LockFile:
         self._file = file
 
     def release(self) -> None:
-        """Let go of it; no error when it is not held."""
+        """No error when the lock is not held."""
         if self._file is not None:
             self._file.truncate(0)
             self._file.close()

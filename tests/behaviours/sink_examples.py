@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from psycopg.rows import dict_row
 
+from tests.toys.toy_sink.settings import Settings as ToySettings
 from tests.worlds.s3_world import BUCKET, Prefix
 from tidemark.config.base import Surroundings
 from tidemark.connections import from_environment
@@ -186,6 +187,34 @@ class PostgresExample(Example):
     def _query(self, statement: str) -> list[dict[str, Any]]:
         with psycopg.connect(self.warehouse, row_factory=dict_row) as connection:
             return connection.execute(statement).fetchall()  # type: ignore[arg-type]
+
+
+class ToyExample(Example):
+    """JSON files: a reader takes those of the highest record of each manifest."""
+
+    def settings(self) -> SinkSettings:
+        return ToySettings.model_validate({"folder": "toys"}, context=Surroundings(self.folder, self.folder))
+
+    def seen(self) -> dict[int, tuple[int, str | None]]:
+        return {row["_offset"]: (row["_manifest_id"], row["also"]) for row in self._recorded("data")}
+
+    def dead(self) -> set[int]:
+        return {row["_offset"] for row in self._recorded("dead_letter")}
+
+    def lose_a_row(self) -> None:
+        [file] = self._files()
+        content = json.loads(file.read_text())
+        del content["data"][0]
+        file.write_text(json.dumps(content))
+
+    def _recorded(self, kind: str) -> list[dict[str, Any]]:
+        return [row for file in self._files() for row in json.loads(file.read_text())[kind]]
+
+    def _files(self) -> list[Path]:
+        toys = self.folder / "toys"
+        names = [record.name.split(".")[:2] for record in sorted((toys / "_manifests" / "demo").glob("*.json"))]
+        newest = {int(manifest): int(attempt) for manifest, attempt in names}
+        return [toys / "rows" / f"demo.{manifest}.{attempt}.json" for manifest, attempt in newest.items()]
 
 
 def agree() -> None:

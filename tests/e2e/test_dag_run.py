@@ -26,7 +26,7 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     run_id = demo.trigger()
     demo.succeed(run_id)
     world.assert_complete()
-    manifests = world.json("manifests", DAG)
+    manifests = world.manifests()
     assert [one["state"] for one in manifests] == ["done", "done"]
     assert sum(one["counts"]["dead_lettered"] for one in manifests) == 3
     [told] = [one["extra"] for one in airflow.asset_events(run_id)]
@@ -105,7 +105,7 @@ def test_a_backfill_over_a_covered_interval_processes_nothing_and_before_the_anc
     produce_hours(demo.world, hour, 4)
     for back in (2, 1, 0):
         demo.world.ok("run", DAG, "--until", (hour - back * HOUR).isoformat(), "--run-key", f"by hand {back}")
-    assert [one["id"] for one in demo.world.json("manifests", DAG)] == [1, 2, 3]
+    assert [one["id"] for one in demo.world.manifests()] == [1, 2, 3]
     demo.deploy()
     made = demo.airflow.backfill(DAG, hour - 4 * HOUR, hour - HOUR)
     before_the_anchor, at_the_anchor, *covered = made
@@ -117,7 +117,7 @@ def test_a_backfill_over_a_covered_interval_processes_nothing_and_before_the_anc
     said = demo.logs(covered[0], ("success",)) + demo.logs(covered[1], ("success",))
     assert "manifests [], covered by [1]" in said
     assert "manifests [], covered by [2]" in said
-    assert [one["attempt"] for one in demo.world.json("manifests", DAG)] == [1, 1, 1]
+    assert [one["attempt"] for one in demo.world.manifests()] == [1, 1, 1]
 
     said = demo.fail(before_the_anchor)
     assert "the backfill ends before offset 10, where this pipeline's chain begins" in said

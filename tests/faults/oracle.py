@@ -21,6 +21,7 @@ from tidemark.offsets import Range
 from tidemark.operations.audit import audit
 from tidemark.paths import RecordName
 from tidemark.receipt import ObjectKind, PublishedObject
+from tidemark.views import difference_views
 
 Piece = tuple[int | None, int, str, int | None]  # start, end, kind, manifest
 
@@ -209,7 +210,7 @@ class Oracle:
         for one in self.manifests.values():
             if one.state is not ManifestState.DONE and not self._rightly_blocked(one):
                 self._fail("I24 progress", f"manifest {one.id} is {one.state}: {one.reason}")
-        differences = [str(one) for one in audit(self.world.onlooker(), deep=True)]
+        differences = [str(view) for view in difference_views(audit(self.world.onlooker(), deep=True))]
         if differences:
             self._fail("the audit", "; ".join(differences))
         left = self.world.lake.staged()

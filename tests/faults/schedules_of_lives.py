@@ -123,7 +123,7 @@ def restored_from_an_older_copy(checked: CheckedWorld) -> None:
 
 
 def restored_and_an_attempt_without_a_record_is_forgotten(checked: CheckedWorld) -> None:
-    """Its manifest gets no number again, since a later one left a record; its offsets are planned anew."""
+    """Its manifest gets no number again, since a later one left a record; its offsets are planned again."""
     world = checked.world
     checked.run()
     world.snapshot()

@@ -56,7 +56,7 @@ def test_a_backfill_told_to_replay_does_the_manifests_of_its_interval_again(airf
     demo.deploy()
     (run_id,) = demo.airflow.backfill(DAG, hour - HOUR, hour - HOUR, {"replay": True})
     demo.succeed(run_id)
-    assert [one["attempt"] for one in demo.world.json("manifests", DAG)] == [1, 1, 2, 2, 1, 1]
+    assert [one["attempt"] for one in demo.world.manifests()] == [1, 1, 2, 2, 1, 1]
     demo.world.assert_complete()
     produce_hours(demo.world, hour, 2, 5)  # late, so none of it is in the interval; but the run plans it
     demo.succeed(demo.trigger({"replay": True, "plan_until": datetime.now(UTC).isoformat()}))

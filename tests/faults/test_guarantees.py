@@ -56,7 +56,7 @@ def test_killed_for_the_first_time_each_reader_sees_what_the_table_says(world: W
 def test_killed_in_a_replay_each_reader_sees_what_the_table_says(world: World, point: str) -> None:
     world.produce(60)
     world.ok("run", "demo")
-    manifest = str(world.json("manifests", "demo")[0]["id"])
+    manifest = str(world.manifests()[0]["id"])
     world.settings["decode"] = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"}  # other rows
     world.write_pipeline()
     killed = world.tidemark("replay", "demo", "--manifest", manifest, failpoint=f"{point}:kill9")

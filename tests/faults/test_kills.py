@@ -79,7 +79,7 @@ def test_killed_at_a_failpoint_nothing_is_missing_and_nothing_twice(world: World
 def test_killed_while_replaying_what_is_published_stays_whole(world: World, point: str) -> None:
     world.produce(60)
     world.ok("run", "demo")
-    last = world.json("manifests", "demo")[-1]  # a table still has rows of it
+    last = world.manifests()[-1]  # a table still has rows of it
     world.damage(last)  # else the replay finds its own rows published and moves nothing
     killed = world.tidemark("replay", "demo", "--manifest", str(last["id"]), failpoint=f"{point}:kill9")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -90,7 +90,7 @@ def test_killed_while_replaying_what_is_published_stays_whole(world: World, poin
 
 def standing(world: World) -> object:
     """What readers count: the rows, and which attempt is published in each sink."""
-    published = [(one["id"], one["publications"]) for one in world.json("manifests", "demo")]
+    published = [(one["id"], one["publications"]) for one in world.manifests()]
     return world.exact(), world.rows() if isinstance(world, TableWorld) else {}, published
 
 
@@ -101,7 +101,7 @@ def test_a_paused_attempt_that_wakes_late_changes_nothing_readers_count(world: W
     paused = world.start("run", "demo", failpoint=f"{point}:stop")
     wait_stopped(paused)
     taken_over = {one["id"]: one["attempt"] for one in world.json("manifests", "demo")}
-    world.ok("replay", "demo", "--run-key", world.json("manifests", "demo")[0]["run_key"], "--take-over")
+    world.ok("replay", "demo", "--run-key", world.manifests()[0]["run_key"], "--take-over")
     world.assert_readers_complete()
     before = standing(world)
     woken = wake(paused)

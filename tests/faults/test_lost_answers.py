@@ -53,7 +53,7 @@ def test_P3_a_plan_whose_commit_is_unknown_is_planned_once_under_its_key(
     armed = proxy.arm(Armed(fault, having="INSERT INTO run"))
     fails(world, "plan", "demo", "--run-key", "one")
     assert armed.struck
-    stored = [one["id"] for one in world.json("manifests", "demo")]
+    stored = [one["id"] for one in world.manifests()]
     assert len(stored) == (3 if fault is Fault.ANSWER_LOST else 0)
     world.produce(50)
     again = world.json("plan", "demo", "--run-key", "one")
@@ -88,7 +88,7 @@ def test_F2_a_receipt_that_may_be_stored_or_not_publishes_nothing(world: World, 
     assert armed.struck
     assert (world.exact(), world.listing(), world.recorded()) == ({}, {}, {})
     finish(world, "one")
-    assert world.json("manifests", "demo")[0]["published_attempt"] == 2
+    assert world.manifests()[0]["published_attempt"] == 2
 
 
 @FAULTS
@@ -117,7 +117,7 @@ def test_M1_a_replay_whose_mark_is_unknown_leaves_one_of_the_two_whole(
     world.ok("run", "demo")
     world.settings["decode"] = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"}  # other rows
     world.write_pipeline()
-    manifest = str(world.json("manifests", "demo")[0]["id"])
+    manifest = str(world.manifests()[0]["id"])
     armed = proxy.arm(Armed(fault, having="INSERT INTO publication"))
     fails(world, "replay", "demo", "--manifest", manifest)
     assert armed.struck

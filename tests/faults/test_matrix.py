@@ -191,7 +191,7 @@ def test_F5_replays_of_one_manifest_at_once_leave_one_of_them_whole(world: World
     assert seen > 3
     assert {one.returncode for one in together} <= {0, 1}, ended
     assert not any("Traceback" in one or "the lake failed" in one for one in ended), ended
-    published = [one["published_attempt"] for one in world.json("manifests", "demo")]
+    published = [one["published_attempt"] for one in world.manifests()]
     assert all(1 < one <= 5 for one in published), published
     finish(world)
 
@@ -271,7 +271,7 @@ def test_F11_late_events_of_published_hours_join_them_and_each_replay_keeps_the_
     hours = Counter(path.parent for path in world.lake.glob("raw/**/*.parquet"))
     assert set(hours.values()) == {4}, "two manifests, two partitions each"
     other_rows(world)
-    for one in world.json("manifests", "demo"):
+    for one in world.manifests():
         world.ok("replay", "demo", "--manifest", str(one["id"]))
         world.assert_complete()
 

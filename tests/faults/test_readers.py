@@ -131,7 +131,7 @@ def strike(world: World, chance: random.Random, round_: int) -> None:
     world.ok("retry", "demo")
     world.ok("run", "demo", *key)
     write_other_rows(world, str(round_))
-    manifest = str(chance.choice(world.json("manifests", "demo"))["id"])
+    manifest = str(chance.choice(world.manifests())["id"])
     point = chance.choice([one for one in FAILPOINTS if one.startswith(("stage", "publish"))])
     replay = ("replay", "demo", "--manifest", manifest)
     killed = world.tidemark(*replay, failpoint=f"{point}:kill9", env=once(world, round_, "replay"))

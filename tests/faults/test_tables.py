@@ -63,7 +63,7 @@ def test_G8_merges_of_the_same_keys_at_once_wait_for_each_other(make_table_world
     world = make_table_world(same=same)
     world.produce(160)
     world.ok("plan", "demo", "--run-key", "one")
-    ids = [str(one["id"]) for one in world.json("manifests", "demo")]
+    ids = [str(one["id"]) for one in world.manifests()]
     assert len(ids) == 4
     for verb in ("retry", "replay"):
         at_once = [world.start(verb, "demo", "--manifest", manifest) for manifest in ids]

@@ -18,7 +18,8 @@ def test_an_attempt_at_work_is_taken_over_only_when_a_person_says_so(world: Worl
         refuse_at_work([manifest])
     named = world.here("retry", "demo", "--manifest", str(manifest.id))
     assert named.exit_code == 1
-    assert f"next:  wait for it; or fence it: tidemark replay demo --manifest {manifest.id} --take-over" in named.stderr
+    take_over = f"tidemark replay demo --manifest {manifest.id} --take-over"
+    assert f"next:  wait for it; or take over from it: {take_over}" in named.stderr
     for words in (["retry", "demo"], ["run", "demo", "--run-key", "one"]):
         others = world.here(*words)
         assert f"manifest {manifest.id} is left out: attempt 1 is at work" in others.stderr
@@ -40,5 +41,5 @@ def test_what_somebody_has_begun_since_retry_listed_it_is_left_to_them(world: Wo
     assert "manifest 2 is left out: attempt 1 is at work" in ended.stderr
     ended = wake(other)
     assert ended.returncode == 0, ended.stderr
-    assert [one["attempt"] for one in world.json("manifests", "demo")] == [1, 1]
+    assert [one["attempt"] for one in world.manifests()] == [1, 1]
     world.assert_complete()

@@ -124,8 +124,8 @@ def test_a_database_that_is_not_there(world: World, words: tuple[str, ...]) -> N
     ("dsn", "said"),
     [
         ("", "TIDEMARK_DB is not set"),
-        (f"postgresql:/tidemark:{PASSWORD}@127.0.0.1", "is no PostgreSQL connection string"),
-        (f"host=127.0.0.1 pasword={PASSWORD}", "is no PostgreSQL connection string"),
+        (f"postgresql:/tidemark:{PASSWORD}@127.0.0.1", "is not a PostgreSQL connection string"),
+        (f"host=127.0.0.1 pasword={PASSWORD}", "is not a PostgreSQL connection string"),
     ],
     ids=["unset", "not a DSN", "an unknown key"],
 )
@@ -195,13 +195,16 @@ def test_names_that_do_not_exist(world: World, words: tuple[str, ...], said: str
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("rum", "demo"), 'no such command "rum"; did you mean "run"?'),
+        (("rum", "demo"), "No such command 'rum'. Did you mean 'run'?"),
         (("plan",), "Missing argument 'PIPELINE'"),
         (("plan", "demo", "--untill", "2024-01-01"), "--until"),
         (("plan", "demo", "--until", "yesterday"), "'yesterday' does not match the formats"),
         (("manifests", "--state", "don"), "'done'"),
-        (("replay", "demo"), "name either --manifest ID or --run-key KEY"),
-        (("replay", "demo", "--manifest", "1", "--run-key", "x"), "name either --manifest ID or --run-key KEY"),
+        (("replay", "demo"), "name either a manifest (--manifest) or a run (--run-key)"),
+        (
+            ("replay", "demo", "--manifest", "1", "--run-key", "x"),
+            "name either a manifest (--manifest) or a run (--run-key)",
+        ),
     ],
 )
 def test_wrong_use_of_the_command_line(world: World, words: tuple[str, ...], said: str) -> None:
@@ -275,7 +278,7 @@ def test_a_disk_that_fills_up_while_staging(world: World) -> None:
     done = within(PROMPTLY, world, "run", "demo", **full_disk_at(600))
     told(done, 1, "cannot stage a file", "File too large", "tidemark retry")
     assert leftovers(world) == []
-    assert world.json("manifests", "demo")[0]["state"] == "failed"
+    assert world.manifests()[0]["state"] == "failed"
     finished(world)
 
 
@@ -290,7 +293,7 @@ def test_a_disk_that_fills_up_while_the_record_is_written(world: World) -> None:
     done = within(PROMPTLY, world, "run", "demo", **full_disk_at(largest + 100))
     told(done, 1, "the disk under the lake is full", "nothing is published half")
     assert {path: path.stat().st_mtime_ns for path in world.lake.rglob("*") if path.is_file()} == before
-    assert [one["state"] for one in world.json("manifests", "demo")] == ["done", "failed"]
+    assert [one["state"] for one in world.manifests()] == ["done", "failed"]
     world.assert_whole()
     finished(world)
 

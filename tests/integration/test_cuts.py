@@ -71,8 +71,8 @@ def test_a_cut_that_has_not_come_is_refused_and_its_key_stays_free(world: World)
     world.produce(20)
     refused = world.here("plan", "demo", *until(datetime.now(UTC) + HOUR))
     assert refused.exit_code == 1
-    assert "the run is to read up to" in refused.stderr
-    assert "nothing was planned; give a moment that has passed, or none to read all there is" in refused.stderr
+    assert "the run reads up to" in refused.stderr
+    assert "nothing was planned; give a time in the past, or none to read all there is" in refused.stderr
     assert world.chain() == []
     world.ok("plan", "demo", *until(datetime.now(UTC)))
     assert ends(world) == {0: 10, 1: 10}
@@ -119,7 +119,7 @@ def test_one_record_in_the_far_future_does_not_stop_the_runs_that_come_after_it(
     for number in range(3):  # Kafka answers every later cut with the offset of that record
         send_stamped(world, [now - HOUR + timedelta(minutes=number)])
         done = world.json("plan", "demo", *until(now - HOUR + timedelta(minutes=number + 1)))
-        assert "offset 1 is stamped" in done["notes"][0]
+        assert "offset 1 has the timestamp" in done["notes"][0]
         assert ends(world) == {0: 4 + number}
     world.ok("retry", "demo")
     assert world.exact() == Counter((world.topic, 0, offset) for offset in range(6))
@@ -191,7 +191,7 @@ def test_a_topic_that_vanished_stops_the_plan_of_all_until_a_person_accepts_it(m
     before = world.chain(), other.chain()
     world.send(record(1))
     world.broker.delete_topic(other.topic)
-    for said in (f"topic {other.topic} no longer exists", "a refusal stands"):
+    for said in (f"topic {other.topic} no longer exists", "planning was refused before"):
         done = world.here("run", "demo")
         assert done.exit_code == 1
         assert said in done.stderr

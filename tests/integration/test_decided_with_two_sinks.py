@@ -39,7 +39,7 @@ def test_what_only_lacks_the_mark_of_the_second_sink_is_not_lost(world: TableWor
     drop_records(world)
     refused = world.here("accept-loss", "demo", "--why", "retention")
     assert refused.exit_code == 1
-    assert "only its mark is missing" in refused.stderr
+    assert "only its publication is missing" in refused.stderr
     world.ok("retry", "demo")
     world.assert_complete()
 
@@ -50,7 +50,7 @@ def test_what_only_lacks_the_mark_of_the_second_sink_outlives_its_topic(world: T
     world.create_topic()
     assert "was recreated" in world.here("plan", "demo").stderr
     refused = world.here("accept-topic", "demo", "--topic", world.topic, "--why", "made anew")
-    assert "only its mark is missing" in refused.stderr
+    assert "only its publication is missing" in refused.stderr
     world.ok("retry", "demo")
     world.assert_complete()
     world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "made anew")
@@ -87,7 +87,7 @@ def test_rows_that_are_merged_are_found_after_an_attempt_of_other_code(make_tabl
     world.write_pipeline()
     killed(world, "retry", "demo", failpoint="publish.receipt:kill9")
     drop_records(world)
-    assert "only its mark is missing" in world.here("accept-loss", "demo", "--why", "retention").stderr
+    assert "only its publication is missing" in world.here("accept-loss", "demo", "--why", "retention").stderr
     world.settings = before
     world.write_pipeline()
     world.ok("retry", "demo")
@@ -109,7 +109,7 @@ def test_an_empty_database_adopts_a_lake_of_one_manifest_and_goes_on(
 
 def test_adopting_what_one_sink_published_forgets_nothing_of_the_other(world: TableWorld) -> None:
     world.ok("run", "demo")
-    world.damage(world.json("manifests", "demo")[0])
+    world.damage(world.manifests()[0])
     killed(world, "replay", "demo", "--manifest", "1", failpoint="publish.before_mark:kill9")
     world.ok("adopt", "demo", "--why", "the lake knows more")
     published = {one["sink"]: one["attempt"] for one in world.json("show", "1")["publications"]}

@@ -49,13 +49,13 @@ def test_a_pipeline_that_can_work_passes_and_the_doctor_leaves_nothing(make_tabl
     assert "2 partitions, 20 offsets to read" in said(found, "demo: kafka")
     assert f"records can be read ({world.topic})" in said(found, "demo: kafka")
     assert "rolled back" in said(found, "demo: sink postgres")
-    assert "the first plan makes it" in said(found, "demo: sink files")
+    assert "the first plan creates it" in said(found, "demo: sink files")
     assert "fsync=off" in said(found, "manifest database"), "the sandbox is not durable, and it is said"
     world.ok("run", "demo")
     before = names(world.folder)
     after = doctor(world, "demo")
     assert "created once, moved and removed" in said(after, "demo: sink files")
-    assert "it is this manifest database's" in said(after, "demo: sink postgres")
+    assert "it belongs to this manifest database" in said(after, "demo: sink postgres")
     assert names(world.folder) == before
     world.assert_complete()
 
@@ -91,7 +91,7 @@ def test_a_database_that_is_away_keeps_nothing_else_from_being_checked(make_tabl
     found = doctor(world, "demo", exit_code=1)
     assert list(failures(found)) == ["manifest database"]
     assert "records can be read" in said(found, "demo: kafka")
-    assert "whose it is was not compared" in said(found, "demo: sink postgres")
+    assert "its owner was not checked" in said(found, "demo: sink postgres")
     assert "canary" not in json.dumps(found)
 
 

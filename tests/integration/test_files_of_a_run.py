@@ -63,10 +63,10 @@ def test_objects_prints_exactly_the_published_paths(world: World) -> None:
     world.produce(100, bad_every=10)
     world.ok("plan", "demo")
     assert world.ok("objects", "demo") == ""
-    first = world.json("manifests", "demo")[0]
+    first = world.manifests()[0]
     world.ok("retry", "demo", "--manifest", str(first["id"]))
     assert {str(path) for path in world.data_paths()} == {
-        one["path"] for manifest in world.json("manifests", "demo") for one in manifest["objects"]
+        one["path"] for manifest in world.manifests() for one in manifest["objects"]
     }
     world.ok("retry", "demo")
     on_disk = {path for path in world.lake.rglob("*.parquet") if "_staging" not in path.parts}
@@ -117,7 +117,7 @@ def test_on_error_fail_names_the_record_and_publishes_nothing(make_world: MakeWo
     world.settings["on_error"] = "dead_letter"
     world.write_pipeline()
     world.ok("retry", "demo")
-    assert world.json("manifests", "demo")[0]["counts"]["dead_lettered"] == 1
+    assert world.manifests()[0]["counts"]["dead_lettered"] == 1
     world.assert_whole()
 
 

@@ -68,7 +68,7 @@ def test_a_run_a_replay_and_a_deep_audit(world: World) -> None:
     assert world.ok("audit", "demo", "--deep") == ""
     [nested] = [one for path in paths for one in rows(path) if one["_offset"] == 30]
     assert nested["more"] == {"tags": ["a", None], "by": {"x": 0.1}}
-    for manifest in world.json("manifests", "demo"):
+    for manifest in world.manifests():
         world.ok("replay", "demo", "--manifest", str(manifest["id"]))
     assert on_disk(world) == before, "equal rows: nothing moved"
     done = json.loads(world.ok("where", world.topic, "1", "30", "--json"))
@@ -107,6 +107,6 @@ def test_a_replay_after_a_change_of_format_or_layout_moves_the_rows(make_world: 
         assert not set(paths) & set(old)
         assert set(on_disk(world)) == set(paths), "what was replaced is gone"
         assert seen(paths) == world.everything()
-        assert world.json("manifests", "demo")[0]["published_attempt"] == number
+        assert world.manifests()[0]["published_attempt"] == number
         assert world.ok("audit", "demo", "--deep") == ""
         old = paths

@@ -59,12 +59,12 @@ def test_a_part_of_the_older_region_that_left_no_record_is_planned_anew(make_wor
     world.ok("run", "demo")
     with postgres.temporary_database("older", copy_of(world)) as older:
         world.ok("extend-back", "demo", "--why", "the whole history")
-        first, _, last = [one["id"] for one in world.json("manifests", "demo") if one["state"] == "planned"]
+        first, _, last = [one["id"] for one in world.manifests() if one["state"] == "planned"]
         world.ok("retry", "demo", "--manifest", str(first))
         world.ok("retry", "demo", "--manifest", str(last))
         world.dsn = older
         said = world.ok("adopt", "demo", "--why", "restored")
-        assert f"{world.topic}-0: offsets [33, 66) are planned anew" in said
+        assert f"{world.topic}-0: offsets [33, 66) are planned again" in said
         world.ok("retry", "demo")
         world.assert_complete()
 
@@ -127,7 +127,7 @@ def test_the_unread_beginning_of_a_second_life_is_planned_anew(
         world.dsn = empty
         migrate(empty)
         said = world.ok("adopt", "demo", "--why", "the manifest database is gone")
-        assert f"{world.topic}-0: offsets [0, 35) are planned anew" in said
+        assert f"{world.topic}-0: offsets [0, 35) are planned again" in said
         world.ok("retry", "demo")
         world.ok("run", "demo")
         places = Counter((world.topic, 0, offset) for offset in range(70))
@@ -166,9 +166,9 @@ def test_a_copy_that_knows_a_manifest_as_blocked_adopts_it(make_world: Make, pos
         world.write_pipeline()
         world.ok("retry", "demo", "--manifest", "1")
         world.dsn = older
-        assert world.json("manifests", "demo")[0]["state"] == "blocked"
+        assert world.manifests()[0]["state"] == "blocked"
         world.ok("adopt", "demo", "--why", "restored")
-        assert world.json("manifests", "demo")[0]["state"] == "done"
+        assert world.manifests()[0]["state"] == "done"
         assert sum(world.exact().values()) == 1
 
 
@@ -185,7 +185,7 @@ def test_offsets_whose_rows_are_in_a_table_are_not_given_up(make_table_world: Ma
     world.targets["warehouse"] = alive
     refused = world.here("accept-loss", "demo", "--why", "too late")
     assert refused.exit_code == 1
-    assert "only its mark is missing" in refused.stderr
+    assert "only its publication is missing" in refused.stderr
     world.ok("retry", "demo")
     world.assert_complete()
 
@@ -216,7 +216,7 @@ def test_what_one_sink_has_and_kafka_lost_is_ended_without_the_other_sink(make_t
     refused = world.here("accept-loss", "demo", "--why", "too late")
     assert refused.exit_code == 1
     assert "it is published in files, and the source has lost what postgres lacks" in refused.stderr
-    assert "take postgres out of the pipeline file, end the manifest with tidemark retry demo" in refused.stderr
+    assert "take postgres out of the pipeline file, finish the manifest with tidemark retry demo" in refused.stderr
     sinks = world.settings["sinks"]
     world.settings["sinks"] = [one for one in sinks if "files" in one]
     world.write_pipeline()
@@ -250,7 +250,7 @@ def test_what_lies_below_a_truncation_and_one_sink_lacks_is_still_read(make_tabl
     world.assert_complete()
     replayed = world.here("replay", "demo", "--manifest", "1")
     assert replayed.exit_code == 1
-    assert "it cannot be done again" in replayed.stderr
+    assert "it cannot be replayed" in replayed.stderr
     told = [(one["decision"], one["why"], one["actor"].split()[0]) for one in world.json("history", "demo")]
     assert told == [("accept-truncation", "the disk was restored", "cli")] * 2
 
@@ -268,7 +268,7 @@ def test_a_truncation_accepted_from_elsewhere_says_what_is_lost_and_what_may_be_
     assert f"{world.topic}-0 ends at 50: nothing can be read from offset 51 on" in beyond.stderr
     assert world.here(*accept, "-1").exit_code == 2
     said = world.ok(*accept, "20", "--dry-run")
-    assert "offsets [20, 40) are read again beside what manifests 1, 2 have published of them" in said
+    assert "offsets [20, 40) are read again, though manifests 1, 2 have published some of them" in said
     assert "the next starts at 20\n" in said
     assert world.json("history", "demo") == []
     assert "the next starts at 40, and its offsets [40, 45) are lost" in world.ok(*accept, "45")

@@ -326,7 +326,7 @@ def test_every_command_refuses_tables_of_another_version_and_changes_nothing(wor
             done = world.here(*words)
             assert done.exit_code == 2, (words, done.stderr)
             assert "the tables are of version 99, this Tidemark needs 1" in done.stderr, (words, done.stderr)
-            assert "use the Tidemark that made them" in done.stderr, words
+            assert "use the Tidemark version that created them" in done.stderr, words
         connection.execute("DELETE FROM tidemark.database")
         assert "of version unknown, this Tidemark needs 1" in world.here("manifests").stderr
         sessions = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'tidemark'"

@@ -119,7 +119,7 @@ def test_an_empty_topic_and_wrong_places_are_told_apart(make_world: MakeWorld) -
     for words, said in [
         (("--topic", "nothere"), "does not read topic nothere"),
         (("--partition", "7"), "there is no partition 7"),
-        (("--from", "0"), "is about one partition"),
+        (("--from", "0"), "needs one partition"),
         (("--partition", "0", "--from", "9"), "Kafka holds [0, 2)"),
     ]:
         done = world.here("peek", "demo", *words)

@@ -39,7 +39,7 @@ def test_an_empty_database_adopts_what_markers_say(world: TableWorld) -> None:
     world.produce(20)
     world.ok("run", "demo", "--run-key", "two")
     world.assert_complete()
-    assert [one["id"] for one in world.json("manifests", "demo")] == [1, 2, 3]
+    assert [one["id"] for one in world.manifests()] == [1, 2, 3]
 
 
 def test_a_database_restored_from_an_older_copy_is_refused_until_it_adopts(world: TableWorld) -> None:

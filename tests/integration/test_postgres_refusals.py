@@ -34,7 +34,7 @@ def refused(world: TableWorld) -> str:
     """What the person reads; nothing is published, and no row is in the table."""
     failed = world.here("run", "demo", "--run-key", "one")
     assert failed.exit_code == 1, failed.stderr
-    assert world.json("manifests", "demo")[0]["published_attempt"] is None
+    assert world.manifests()[0]["published_attempt"] is None
     assert world.rows() == {} if world.table_is_readable() else True
     return failed.stderr
 

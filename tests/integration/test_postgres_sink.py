@@ -24,7 +24,7 @@ def price(k: int, n: int, **more: Any) -> str:
 
 def counts(world: TableWorld) -> list[tuple[int, int, int]]:
     """(written, superseded, stale) of each manifest."""
-    found = [one["counts"] for one in world.json("manifests", "demo")]
+    found = [one["counts"] for one in world.manifests()]
     return [(one["written"], one["superseded"], one["stale"]) for one in found]
 
 
@@ -51,7 +51,7 @@ def test_a_stale_update_is_dropped_and_counted_and_a_key_may_come_twice(world: T
 def test_manifests_may_be_merged_in_any_order_and_any_number_of_times(world: TableWorld, times: int) -> None:
     world.produce(160)  # four manifests of at most 40 offsets
     world.ok("plan", "demo", "--run-key", "one")
-    ids = [str(one["id"]) for one in world.json("manifests", "demo")]
+    ids = [str(one["id"]) for one in world.manifests()]
     assert len(ids) == 4
     for manifest in [ids[2], ids[0], ids[3], ids[1]]:
         world.ok("retry", "demo", "--manifest", manifest)
@@ -69,7 +69,7 @@ def test_without_order_by_the_later_offset_of_a_partition_wins(make_table_world:
     world.ok("run", "demo")
     world.send(price(1, 7))
     world.ok("run", "demo")
-    [first, _] = world.json("manifests", "demo")
+    [first, _] = world.manifests()
     world.query("UPDATE public.latest SET name = 'by hand' RETURNING k")
     world.ok("replay", "demo", "--manifest", str(first["id"]))
     assert {k: n for k, (n, _) in world.rows().items()} == {1: 7}
@@ -99,7 +99,7 @@ def test_a_tombstone_deletes_its_key_and_a_replay_of_something_older_does_not_br
     assert {k: n for k, (n, _) in deleting.rows().items()} == {2: 20}
     kept = deleting.query("SELECT k, n, name, _deleted FROM public.latest WHERE _deleted ORDER BY k")
     assert [tuple(row.values()) for row in kept] == [(1, None, None, True), (7, None, None, True)]
-    [first, _] = deleting.json("manifests", "demo")
+    [first, _] = deleting.manifests()
     deleting.query("UPDATE public.latest SET _attempt = 0 WHERE k = 2 RETURNING k")
     deleting.ok("replay", "demo", "--manifest", str(first["id"]))
     assert {k: n for k, (n, _) in deleting.rows().items()} == {2: 20}
@@ -170,5 +170,5 @@ def test_both_sinks_of_a_pipeline_get_every_record(make_table_world: MakeTableWo
     world.produce(100, bad_every=13)
     world.ok("run", "demo")
     world.assert_complete()
-    [first, *_] = world.json("manifests", "demo")
+    [first, *_] = world.manifests()
     assert len(first["objects"]) > 0

@@ -18,10 +18,10 @@ def test_a_replay_of_what_did_not_change_touches_no_file(world: World) -> None:
     world.produce(100, bad_every=9)
     world.ok("run", "demo")
     before = world.files()
-    for manifest in world.json("manifests", "demo"):
+    for manifest in world.manifests():
         world.ok("replay", "demo", "--manifest", str(manifest["id"]))
     assert world.files() == before
-    attempts = [(one["attempt"], one["published_attempt"], one["state"]) for one in world.json("manifests", "demo")]
+    attempts = [(one["attempt"], one["published_attempt"], one["state"]) for one in world.manifests()]
     assert attempts == [(2, 1, "done")] * 3
     world.assert_complete()
 
@@ -30,7 +30,7 @@ def test_a_replay_with_another_schema_touches_only_its_own_objects(world: World)
     world.produce(100, bad_every=9)
     world.ok("run", "demo")
     before = world.files()
-    manifest = world.json("manifests", "demo")[1]
+    manifest = world.manifests()[1]
     world.settings["decode"] = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"}
     world.write_pipeline()
     world.ok("replay", "demo", "--manifest", str(manifest["id"]))
@@ -50,7 +50,7 @@ def test_a_replay_of_a_run_replays_its_manifests_and_no_others(world: World) -> 
     world.produce(40)
     world.ok("run", "demo", "--run-key", "two")
     world.ok("replay", "demo", "--run-key", "one")
-    assert [one["attempt"] for one in world.json("manifests", "demo")] == [2, 2, 1]
+    assert [one["attempt"] for one in world.manifests()] == [2, 2, 1]
     world.assert_complete()
 
 
@@ -124,7 +124,7 @@ def test_a_restored_database_does_not_give_out_an_attempt_a_second_time(world: W
         assert done.exit_code == 1
         assert "holds a record of attempt 1, this database ends at attempt 0" in done.stderr
         assert world.files() == before
-        assert world.json("manifests", "demo")[0]["attempt"] == 0
+        assert world.manifests()[0]["attempt"] == 0
         world.dsn = newer
         world.assert_complete()
 

@@ -79,7 +79,7 @@ def test_the_mark_of_a_transaction_holds_no_record(make_world: MakeWorld) -> Non
     assert [where(world, at)[0]["standing"] for at in range(6)] == [
         "held", "held", "no record", "no record", "no record", "held",
     ]  # fmt: skip
-    assert "the mark of a transaction" in where(world, 2)[0]["said"]
+    assert "the end mark of a transaction" in where(world, 2)[0]["said"]
 
 
 def test_a_record_of_a_topic_that_was_recreated_is_told_from_the_new_one(world: World, broker: Broker) -> None:
@@ -110,7 +110,7 @@ def test_a_file_that_is_gone_or_damaged_is_missing_and_the_audit_is_advised(worl
     [found] = where(world, 3)
     assert found["standing"] == "missing"
     assert "cannot be read" in found["said"]
-    assert "tidemark audit --deep" in found["said"]
+    assert "tidemark audit demo --deep" in found["said"]
     path.unlink()
     assert where(world, 3)[0]["standing"] == "missing"
 

@@ -20,13 +20,15 @@ from sandbox.services.processes import wait_until
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World, wait_stopped, wake
-from tidemark.errors import UndecodableRecord, WorkFailed
+from tidemark.errors import DataLost, UndecodableRecord, WorkFailed
 from tidemark.lifecycle.attempt import order_of, process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Ending
-from tidemark.manifest import RunKind
+from tidemark.manifest import ManifestState, RunKind
 from tidemark.order import Order
 from tidemark.receipt import PublishedObject, Receipt
+from tidemark.sources.kafka.spark import KafkaReader
+from tidemark.sources.spark import open_reader
 from tidemark.spark import job
 
 # PySpark 4.0 leaves the sockets of collect() to the garbage collector.
@@ -95,11 +97,13 @@ def test_how_spark_splits_the_work_changes_neither_rows_nor_counts(
     [order] = orders(world)
     plain = job.stage(session, order)
     if parallelism.startswith("7"):
-        split: Any = SimpleNamespace(read=session.read.option("minPartitions", "7"), sparkContext=session.sparkContext)
+        split: Any = SimpleNamespace(
+            read=session.read.option("minPartitions", "7"), conf=session.conf, sparkContext=session.sparkContext
+        )
     else:
         split = session
-        read = job.read
-        monkeypatch.setattr(job, "read", lambda *words: read(*words).coalesce(1))
+        read = KafkaReader.read
+        monkeypatch.setattr(KafkaReader, "read", lambda reader, session: read(reader, session).coalesce(1))
     other = job.stage(split, elsewhere(order, tmp_path / "other"))
     tasks = {one.staged.rpartition("/")[2].split("-")[0] for one in other.objects}
     assert len(tasks) > 3 if parallelism.startswith("7") else len(tasks) == 1  # a task of aborted records has no file
@@ -112,7 +116,7 @@ def test_exactly_the_offsets_of_the_order_are_read(session: SparkSession, make_w
     world = make_world(partitions=2)
     world.produce(100)
     order = orders(world)[1]
-    rows = job.read(session, order).select("topic", "partition", "offset").collect()
+    rows = open_reader(order).read(session).select("topic", "partition", "offset").collect()
     world.produce(50)  # what comes after the plan is of no concern to it
     assert sorted(rows) == [
         (one.at.topic, one.at.partition, offset) for one in order.ranges for offset in range(one.start, one.end)
@@ -161,6 +165,29 @@ def test_offsets_that_are_gone_fail_the_job_at_once_and_are_named(session: Spark
     assert "\n" not in failed.value.what
 
 
+def test_offsets_that_go_while_spark_starts_are_named_as_a_plan_names_them(
+    session: SparkSession, make_world: MakeWorld
+) -> None:
+    world = make_world(partitions=2)
+    world.produce(20)
+    context = world.context()
+    [manifest] = plan(context, Tick("one", RunKind.MANUAL, None)).manifests
+
+    def too_late(order: Order) -> Receipt:
+        world.administer("delete_records", [TopicPartition(world.topic, 1, 4)])
+        return job.stage(session, order)
+
+    with pytest.raises(DataLost) as lost:
+        process(context, manifest, too_late)
+    assert lost.value.what == f"retention took offsets [0, 4) of {world.topic}-1 before they were read"
+    assert "tidemark accept-loss demo --why TEXT" in lost.value.next_step
+    assert isinstance(lost.value.__cause__, WorkFailed)
+    after = context.database.manifest(manifest)
+    assert (after.state, after.reason) == (ManifestState.FAILED, str(lost.value))
+    world.ok("accept-loss", "demo", "--why", "a test")
+    assert process(context, manifest, partial(job.stage, session)).counts.read == 16
+
+
 def test_a_range_that_ends_in_aborted_records_is_read_promptly(session: SparkSession, make_world: MakeWorld) -> None:
     world = make_world(partitions=1, settings={"kafka": {"gaps": "transactions"}})
     world.produce(3)
@@ -168,7 +195,7 @@ def test_a_range_that_ends_in_aborted_records_is_read_promptly(session: SparkSes
     [order] = orders(world)
     assert (order.ranges[0].start, order.ranges[0].end) == (0, 7)
     started = time.monotonic()
-    assert [row.offset for row in job.read(session, order).select("offset").collect()] == [0, 1, 2]
+    assert [row.offset for row in open_reader(order).read(session).select("offset").collect()] == [0, 1, 2]
     assert time.monotonic() - started < 15, "the poll time-out is 120 s"
 
 
@@ -292,5 +319,5 @@ def test_a_run_of_several_slices_uses_one_session_and_leaves_no_process(make_wor
     assert done.returncode == 0, done.stderr
     assert os.getpid() not in processes_of(world)
     wait_until(lambda: not processes_of(world), "no process of it is left", timeout=30)
-    assert [one["state"] for one in world.json("manifests", "demo")] == ["done"] * 3
+    assert [one["state"] for one in world.manifests()] == ["done"] * 3
     world.assert_complete()

@@ -129,7 +129,7 @@ def test_the_doctor_asks_every_executor(make_world: Callable[..., TableWorld], c
     out, said = end(process)
     assert process.returncode == 0, out + said
     found = json.loads(out)
-    assert {one["verdict"] for one in found if one["check"].startswith("executor")} == {"ok"}
+    assert {one["severity"] for one in found if one["check"].startswith("executor")} == {"ok"}
     assert "2 of 2 answered" in " ".join(one["said"] for one in found if one["check"] == "executors")
     assert list(world.lake.iterdir()) == []
     assert_not_told(world, cluster)

@@ -1,8 +1,7 @@
 """Unit tests start no service and import neither Spark nor Airflow, so that all of them take less than a minute."""
 
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -27,15 +26,3 @@ def light(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(Child, "__init__", refuse)
     yield
     assert heavy_imports() == before, "a unit test imports Spark or Airflow: it belongs to another folder"
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a file of this test and gives its path; without a name, a pipeline file."""
-
-    def file(text: str | bytes, name: str = "p.yaml") -> Path:
-        path = tmp_path / name
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return path
-
-    return file

@@ -36,7 +36,11 @@ def asked(typed: str, **env: str) -> list[str]:
 
 
 def takes_a_pipeline() -> list[str]:
-    return [name for name, one in main.main.commands.items() if any(part.name == "pipeline" for part in one.params)]
+    return [
+        name
+        for name, command in main.main.commands.items()
+        if any(parameter.name == "pipeline_name" for parameter in command.load().params)
+    ]
 
 
 @pytest.mark.parametrize("command", takes_a_pipeline())

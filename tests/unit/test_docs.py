@@ -82,16 +82,15 @@ def test_every_make_target_that_is_named_exists(path: Path) -> None:
 def test_every_command_and_option_that_is_named_exists(path: Path) -> None:
     for line in code(path.read_text()):
         for name, words in re.findall(r"(?<![-\w/])tidemark ([a-z][a-z-]*)\b([^;#|]*)", line):
-            command = main.main.commands.get(name)
-            assert command is not None, line
-            options = {option for one in command.params for option in one.opts} | {"--help"}
+            assert name in main.main.commands, line
+            options = {option for one in main.main.commands[name].load().params for option in one.opts} | {"--help"}
             assert set(re.findall(r"(?<!\S)--[a-z-]+", words)) <= options, line
 
 
 def test_the_readme_names_every_command() -> None:
     rows = re.findall(r"^\| `tidemark ([\w-]+)` \|", text("README.md"), re.MULTILINE)
     assert sorted(rows) == sorted(main.main.commands)
-    assert all(any("--json" in option.opts for option in main.main.commands[name].params) for name in rows)
+    assert all(any("--json" in option.opts for option in main.main.commands[name].load().params) for name in rows)
 
 
 def test_the_pipeline_of_the_readme_loads(write: Callable[..., Path]) -> None:
@@ -216,7 +215,8 @@ def test_no_file_names_a_registry_or_a_path_of_some_machine() -> None:
 
 
 def test_every_command_and_every_option_has_a_help_text() -> None:
-    for name, command in main.main.commands.items():
+    for name, named in main.main.commands.items():
+        command = named.load()
         assert command.help, name
         for one in command.params:
             assert not isinstance(one, click.Option) or one.help, f"{name} {one.name}"

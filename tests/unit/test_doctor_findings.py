@@ -101,7 +101,7 @@ def test_a_java_that_is_not_there_is_said_with_the_place(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize(
     ("versions", "severity", "said"),
-    [(["4.0.0"], Severity.OK, "4.0.0"), (["3.5.1"], Severity.FAILED, "is there as 3.5.1, PySpark is 4.0.0"),
+    [(["4.0.0"], Severity.OK, "4.0.0"), (["3.5.1"], Severity.FAILED, "has version 3.5.1, PySpark is 4.0.0"),
      (["3.5.1", "4.0.0"], Severity.FAILED, "3.5.1, 4.0.0"), ([], Severity.FAILED, "is not in")],
 )  # fmt: skip
 def test_jars_must_have_the_version_of_pyspark(
@@ -123,8 +123,8 @@ def test_pyspark_and_its_client_share_a_folder_and_so_a_version(monkeypatch: pyt
 
 
 def test_room_is_measured_where_a_folder_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    [found] = findings.room("lake", tmp_path / "not" / "yet")
+    [found] = findings.disk_space("lake", tmp_path / "not" / "yet")
     assert str(tmp_path) in found.said
     monkeypatch.setattr(findings, "GIB", os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize * 2)
-    [found] = findings.room("lake", tmp_path)
+    [found] = findings.disk_space("lake", tmp_path)
     assert found.severity is Severity.WARNING

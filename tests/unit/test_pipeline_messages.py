@@ -9,6 +9,7 @@ import pytest
 from tests.unit.pipeline_text import changed, problems
 from tidemark.errors import ConfigurationError
 from tidemark.pipeline.loader import load_each
+from tidemark.sinks.kinds import SINKS
 
 Write = Callable[..., Path]
 
@@ -18,6 +19,8 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
      '5: source.kafka.cutt: unknown key; did you mean "cut"? allowed: bootstrap_servers, connection, cut, gaps, on_data_loss, options, slice, starting_offsets, topics'),
     ("a typo at the top", "pipeline: flights", "pipeline: flights\nshedule: '@daily'",
      '2: shedule: unknown key; did you mean "schedule"? allowed: catchup, decode, description, event_time, max_active_runs, on_error, pipeline, retries, retry_delay, schedule, sinks, source, spark, start_date'),
+    ("a transform, for which there is no key yet", "pipeline: flights", "pipeline: flights\ntransform: [{sql: x}]",
+     "2: transform: unknown key; allowed: catchup, decode, description, event_time, max_active_runs, on_error, pipeline, retries, retry_delay, schedule, sinks, source, spark, start_date"),
     ("a typo in a sink", "      root: lake", "      rooot: lake",
      '14: sinks[0].files.root: is missing: Folder of the lake, or s3://bucket/prefix; a relative folder lies below TIDEMARK_HOME.\n15: sinks[0].files.rooot: unknown key; did you mean "root"? allowed: compression, connection, format, layout, max_objects, name, root, s3'),
     ("a kind of sink that does not exist", "  - files:", "  - filess:",
@@ -126,7 +129,37 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a folder that readers skip", "      root: lake", '      root: lake\n      layout: "_raw/{stream}"',
      '16: sinks[0].files.layout: has a folder "_raw" that readers skip: none may start with _ or a dot'),
     ("a sink that is nothing", "  - files:\n      root: lake\n", "  - {}\n",
-     "14: sinks[0]: must hold one key, the kind of the sink: files, postgres"),
+     "14: sinks[0]: must hold one key, the kind of the sink, with its settings below; allowed: files, postgres"),
+    ("a sink that is empty", "  - files:\n      root: lake\n", "  -\n",
+     "14: sinks[0]: must hold one key, the kind of the sink, with its settings below; allowed: files, postgres"),
+    ("a sink without settings", "  - files:\n      root: lake\n", "  - files\n",
+     '14: sinks[0]: must hold one key, the kind of the sink, with its settings below; allowed: files, postgres (it is "files")'),
+    ("a sink with a typo and nothing below", "  - files:\n      root: lake\n", "  - {fiels: {}}\n",
+     '14: sinks[0].fiels: unknown key; did you mean "files"? allowed: files, postgres'),
+    ("two sinks in one entry", "      root: lake\n", "      root: lake\n    postgres: {connection: w}\n",
+     "16: sinks[0].postgres: is a second kind beside files: one sink is of one kind"),
+    ("a sink and something unknown beside it", "      root: lake\n", "      root: lake\n    kafka: {topic: flights}\n",
+     "16: sinks[0].kafka: unknown key; allowed: files, postgres"),
+    ("a sink whose settings are not below it", "      root: lake\n", "    root: lake\n",
+     "14: sinks[0].files: must be a mapping of keys to values (it is empty)\n15: sinks[0].root: unknown key; allowed: files, postgres"),
+    ("sinks that are no list", "  - files:\n      root: lake\n", "  files: {root: lake}\n",
+     "13: sinks: must be a list (it is a mapping)"),
+    ("a kind of source that does not exist", "  kafka:\n", "  kafak:\n",
+     '3: source.kafak: unknown key; did you mean "kafka"? allowed: kafka'),
+    ("a source and something unknown beside it", "      max_records: 1000\n", "      max_records: 1000\n  kafak: {}\n",
+     '8: source.kafak: unknown key; did you mean "kafka"? allowed: kafka'),
+    ("a source that is nothing", "  kafka:\n    connection: kafka_default\n    topics: [flights]\n    slice:\n      max_records: 1000\n", "  {}\n",
+     "2: source: must hold one key, the kind of the source, with its settings below; allowed: kafka"),
+    ("a source that is empty", "  kafka:\n    connection: kafka_default\n    topics: [flights]\n    slice:\n      max_records: 1000\n", "",
+     "2: source: must hold one key, the kind of the source, with its settings below; allowed: kafka"),
+    ("a source without settings", "source:\n  kafka:\n    connection: kafka_default\n    topics: [flights]\n    slice:\n      max_records: 1000\n", "source: kafka\n",
+     '2: source: must hold one key, the kind of the source, with its settings below; allowed: kafka (it is "kafka")'),
+    ("a kind of source with nothing below", "  kafka:\n    connection: kafka_default\n    topics: [flights]\n    slice:\n      max_records: 1000\n", "  kafka:\n",
+     "3: source.kafka: must be a mapping of keys to values (it is empty)"),
+    ("settings of a source without its kind", "  kafka:\n    connection: kafka_default\n    topics: [flights]\n    slice:\n      max_records: 1000\n", "  topics: [flights]\n",
+     "3: source.topics: unknown key; allowed: kafka"),
+    ("no source", "source:\n  kafka:\n    connection: kafka_default\n    topics: [flights]\n    slice:\n      max_records: 1000\n", "",
+     "1: source: is missing: Where the records come from."),
     ("no sinks", "  - files:\n      root: lake\n", "  []\n",
      "13: sinks: must have at least one entry"),
     ("a key that is not decoded", "  - files:\n      root: lake", "  - postgres: {connection: w, table: t, key: [idd]}",
@@ -245,3 +278,16 @@ def test_the_value_of_a_variable_is_never_shown(write: Write) -> None:
         path = write(changed((key, f"{name}: {value}")))
         assert "hunter2" not in "\n".join(problems(path, values))
         assert len(problems(path, values)) == 1
+
+
+def test_a_kind_that_was_registered_is_allowed_and_named(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SINKS, "toy", "tests.toys.toy_sink")
+    assert problems(write(changed(("  - files:", "  - toyy:")))) == [
+        'p.yaml:14: sinks[0].toyy: unknown key; did you mean "toy"? allowed: files, postgres, toy'
+    ]
+    assert problems(write(changed(("      root: lake", "      root: lake\n  - toy: {foldr: x}")))) == [
+        "p.yaml:16: sinks[1].toy.folder: is missing: Where the files lie; a relative folder lies below TIDEMARK_HOME.",
+        'p.yaml:16: sinks[1].toy.foldr: unknown key; did you mean "folder"? allowed: folder, name',
+    ]
+    both = changed(("      root: lake", "      root: lake\n  - toy: {folder: x}\n    files: {root: other}"))
+    assert problems(write(both)) == ["p.yaml:17: sinks[1].files: is a second kind beside toy: one sink is of one kind"]

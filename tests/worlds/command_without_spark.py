@@ -4,14 +4,15 @@ from collections.abc import Mapping
 
 from tests.worlds.arrow_stage import arrow_stage
 from tidemark.cli import main
+from tidemark.environment import Environment
 from tidemark.lifecycle.attempt import Stage
-from tidemark.settings import Settings
+from tidemark.spark import in_process
 
 
-def without_spark(settings: Settings, master: str, conf: Mapping[str, str]) -> Stage:
+def without_spark(environment: Environment, master: str, conf: Mapping[str, str]) -> Stage:
     return arrow_stage
 
 
 if __name__ == "__main__":
-    main.in_this_process = without_spark
+    in_process.stage_in = without_spark
     main.main()

@@ -32,6 +32,7 @@ from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.pipeline.loader import find
+from tidemark.spark import in_process
 
 Files = dict[str, tuple[bytes, int]]
 Place = tuple[str, int, int]
@@ -185,7 +186,7 @@ class World:
 
     def here(self, *words: str) -> Result:
         """The command line in this process, orders staged by ``arrow_stage``: for all that need not die."""
-        with mock.patch.object(main, "in_this_process", return_value=arrow_stage):
+        with mock.patch.object(in_process, "stage_in", return_value=arrow_stage):
             return CliRunner().invoke(main.main, words, env=self.environment(), catch_exceptions=False)
 
     def ok(self, *words: str) -> str:
@@ -195,6 +196,11 @@ class World:
 
     def json(self, *words: str) -> Any:
         return json.loads(self.ok(*words, "--json"))
+
+    def manifests(self) -> list[dict[str, Any]]:
+        """What ``tidemark manifests`` lists, oldest first."""
+        listed: list[dict[str, Any]] = self.json("manifests", "demo")
+        return listed[::-1]
 
     def context(self) -> Context:
         """In this process, acting as the test; closed when the test ends."""

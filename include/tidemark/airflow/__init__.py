@@ -1,1 +1,1 @@
-"""Airflow's face: a DAG per pipeline file. Only this folder, ``dags/`` and ``plugins/`` import Airflow."""
+"""Tidemark in Airflow: a DAG for each pipeline file. Only this folder and ``dags/`` import Airflow."""

@@ -1,7 +1,7 @@
 """The story of a run: ``plan >> process (one mapped task per manifest) >> close``.
 
-``plan`` cuts the chains and records manifests, ``process`` has Spark stage each and publishes it, ``close`` asks the
-database whether all of the run is published. A retry, a clear, a backfill run the same three.
+``plan`` cuts the chains and records manifests. ``process`` lets Spark stage one manifest and publishes it. ``close``
+asks the database whether every manifest of the run is published. Retries, clears and backfills run the same tasks.
 """
 
 import time
@@ -27,7 +27,7 @@ from tidemark.manifest import ManifestState, RunKind
 from tidemark.pipeline.settings import Pipeline
 
 OTHERS_POLL = 3.0  # seconds; a manifest takes from 15 s to minutes
-LONGEST_WAIT = 1800.0  # seconds that a replay waits for an attempt that is alive, before a person must look at it
+LONGEST_WAIT = 1800.0  # seconds that a replay waits for a live attempt, before a person must look at it
 PARAMS = {
     "plan_until": Param(
         None, type=["null", "string"], format="date-time", title="Plan until",
@@ -35,23 +35,23 @@ PARAMS = {
     ),
     "replay": Param(
         [], type=["array", "boolean"], items={"type": "integer"}, title="Replay these manifests",
-        description="Their ids, such as [12, 13]. They are processed once more, and their new output replaces the "
-        "published one. true in a backfill's conf: those that cover its interval.",
+        description="Their ids, such as [12, 13]. They are processed once more, and the new output replaces the "
+        "published one. In a backfill's conf, true means all manifests that cover its interval.",
     ),
     "retry_unfinished": Param(
-        False, type="boolean", title="Retry what is unfinished",
-        description="Plan nothing new; finish what is planned, failed or abandoned.",
+        False, type="boolean", title="Retry unfinished manifests",
+        description="Plan nothing new; process the manifests that are planned, failed or abandoned.",
     ),
 }  # fmt: skip
 
 
 def asset_of(pipeline: Pipeline) -> Asset:
-    """What the pipeline makes, for DAGs that wait for it."""
+    """The asset that other DAGs wait for."""
     return Asset(name=f"tidemark_{pipeline.name}", uri=f"tidemark://pipeline/{pipeline.name}")
 
 
 def build_dag(pipeline: Pipeline) -> DAG:
-    """The DAG of one pipeline file; needs no I/O, so parsing stays quick."""
+    """The DAG of one pipeline file. It does no I/O, because Airflow parses DAG files often."""
     asset = asset_of(pipeline)
     with DAG(
         dag_id=pipeline.name,
@@ -64,8 +64,8 @@ def build_dag(pipeline: Pipeline) -> DAG:
         tags=["tidemark"],
         default_args={"retries": pipeline.retries, "retry_delay": pipeline.retry_delay},
         doc_md=f"Topics {', '.join(pipeline.source.topics)}. {pipeline.description}\n\n"
-        f"On the command line: `tidemark manifests {pipeline.name}`, `tidemark show MANIFEST`, "
-        f"`tidemark audit {pipeline.name}`.",
+        f"On the command line: `tidemark manifests {pipeline.name}`, `tidemark audit {pipeline.name}`, "
+        "and `tidemark show 1` for manifest 1.",
     ) as dag:
 
         @task
@@ -86,7 +86,7 @@ def build_dag(pipeline: Pipeline) -> DAG:
 
 
 def tick_of(task_context: Any) -> Tick:
-    """The tick of a DAG run: its cut is the form's, else the interval's end, else the logical date, else none."""
+    """The tick of a DAG run. Its cut is ``plan_until``, or the end of the interval, or the logical date, or None."""
     run = task_context["dag_run"]
     kind = {"scheduled": RunKind.SCHEDULED, "backfill": RunKind.BACKFILL}.get(str(run.run_type.value), RunKind.MANUAL)
     until = task_context["params"].get("plan_until")
@@ -95,21 +95,22 @@ def tick_of(task_context: Any) -> Tick:
 
 
 def moment(text: str) -> datetime:
-    """A time of the form or a run's configuration, without a zone in UTC; Airflow lets any text through."""
+    """A time from the trigger form or a run's conf, UTC when it has no zone; Airflow does not check the text."""
     try:
-        found = datetime.fromisoformat(text)
+        time_ = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigurationError(
             f"plan_until is {text!r}, which is no time",
             next_step="write it as 2024-03-01T11:00 (UTC) or 2024-03-01T11:00+01:00",
         ) from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return time_ if time_.tzinfo else time_.replace(tzinfo=UTC)
 
 
 def interval_start(pipeline: Pipeline, task_context: Any, tick: Tick) -> datetime | None:
-    """Where the interval that ends at the tick's cut begins; None without a schedule.
+    """The start of the interval that ends at the tick's cut; None without a schedule.
 
-    Airflow 3's cron timetable has no interval: its start is its end. Then it is the schedule's moment before the cut.
+    Airflow 3's cron timetable has empty intervals (start = end). Then the start is the last scheduled time before the
+    cut.
     """
     begin: datetime | None = task_context["dag_run"].data_interval_start
     if begin and tick.cut_at and begin < tick.cut_at:
@@ -121,25 +122,26 @@ def interval_start(pipeline: Pipeline, task_context: Any, tick: Tick) -> datetim
 
 
 def plan_run(pipeline: Pipeline) -> list[int]:
-    """Manifest ids to process: the run's plan, or what the trigger form asked for instead."""
+    """Manifest ids to process: those of the run's plan, or those that the trigger form asked for."""
     task_context: Any = get_current_context()
     params = task_context["params"]
     with airflow_verdict(), opened(pipeline, task_context) as context:
         spark_master("spark_default")
         if isinstance(params.get("replay"), list) and params["replay"]:
-            named = [own_manifest(context, one) for one in params["replay"]]
-            refuse_at_work(named)
-            return [one.id for one in named]
+            manifests = [own_manifest(context, manifest_id) for manifest_id in params["replay"]]
+            refuse_at_work(manifests)
+            return [manifest.id for manifest in manifests]
         if params.get("retry_unfinished"):
-            return [one.id for one in unfinished(context)]
+            return [manifest.id for manifest in unfinished(context)]
         tick = tick_of(task_context)
         run = plan_ranges(context, tick)
         if params.get("replay"):
             begin = interval_start(pipeline, task_context, tick)
-            found = manifests_between(context, begin, tick.cut_at) if begin and tick.cut_at else run.covered_by
+            covering = manifests_between(context, begin, tick.cut_at) if begin and tick.cut_at else run.covered_by
             planned = context.database.manifests(ids=run.manifests)
-            todo = [one.id for one in planned if one.state is not ManifestState.DONE]  # nobody else will do that
-            ids = sorted({*todo, *found})
+            # No other run processes what this plan has just recorded.
+            todo = [manifest.id for manifest in planned if manifest.state is not ManifestState.DONE]
+            ids = sorted({*todo, *covering})
             wait_for_others(context, ids, limit=LONGEST_WAIT)
             refuse_at_work(context.database.manifests(ids=ids))
             return ids
@@ -150,12 +152,12 @@ def plan_run(pipeline: Pipeline) -> list[int]:
 
 
 def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any]:
-    """Fail unless everything the run stands for is published; returns what the asset event carries."""
+    """Fail unless every manifest of the run is published; returns the extra of the asset event."""
     task_context: Any = get_current_context()
     params = task_context["params"]
     with airflow_verdict(), opened(pipeline, task_context) as context:
         if params.get("replay") or params.get("retry_unfinished"):
-            return {"manifests": [one.id for one in require_done(context, planned)]}
+            return {"manifests": [manifest.id for manifest in require_done(context, planned)]}
         tick = tick_of(task_context)
         run = context.database.find_run(pipeline.name, tick.run_key)
         ids = [*run["manifests"], *run["covered_by"]] if run else []
@@ -178,21 +180,23 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any]:
 def wait_for_others(
     context: Context, ids: list[int], states: list[ManifestState] | None = None, limit: float | None = None
 ) -> None:
-    """Another run may be at work on manifests of this one: wait as long as it is alive, or ``limit`` seconds, instead
-    of a false alarm, and before a replay that would fence it."""
-    said, end = "", time.monotonic() + limit if limit else None
-    while busy := [one for one in context.database.manifests(states=states, ids=ids) if one.alive]:
-        waiting = f"waiting for manifests {[one.id for one in busy]}: another task is at work on them"
-        if waiting != said:
-            print(waiting)
-            said = waiting
-        if end and time.monotonic() > end:
+    """Wait while other runs process manifests of this run, at most ``limit`` seconds (None: as long as they are alive).
+
+    Else ``close`` would fail though nothing is wrong, and a replay would fence the other run's attempt.
+    """
+    printed, deadline = "", time.monotonic() + limit if limit else None
+    while busy := [manifest for manifest in context.database.manifests(states=states, ids=ids) if manifest.alive]:
+        message = f"waiting for manifests {[manifest.id for manifest in busy]}: another task processes them"
+        if message != printed:
+            print(message)
+            printed = message
+        if deadline and time.monotonic() > deadline:
             return
         time.sleep(OTHERS_POLL)
 
 
 def broken_dag(name: str, error: TidemarkError) -> DAG:
-    """A DAG in the place of a pipeline file that cannot be read: it says why, and fails when run."""
+    """A DAG for a pipeline file that cannot be read: it shows the error, and fails when it runs."""
     with DAG(dag_id=name, schedule=None, tags=["tidemark", "broken"], doc_md=f"```\n{error}\n```") as dag:
 
         @task(task_id="read_pipeline_file", retries=0)

@@ -11,10 +11,10 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from tidemark.connections import variable_of
 from tidemark.database.client import ManifestDatabase
-from tidemark.errors import ConfigurationError
+from tidemark.environment import Environment
+from tidemark.errors import ConfigurationError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.pipeline.settings import Pipeline
-from tidemark.settings import Settings
 
 
 def _connection(conn_id: str) -> Connection | None:
@@ -25,49 +25,49 @@ def _connection(conn_id: str) -> Connection | None:
 
 
 def airflow_lookup(conn_id: str) -> Mapping[str, Any] | None:
-    """A connection from wherever Airflow keeps it, in the shape of ``connections``."""
-    found = _connection(conn_id)
-    return None if found is None else as_mapping(found)
+    """A connection from wherever Airflow stores it; a ``connections.Lookup``."""
+    connection = _connection(conn_id)
+    return None if connection is None else as_mapping(connection)
 
 
-def as_mapping(found: Any) -> Mapping[str, Any]:
-    """A connection of Airflow's SDK or of its models in the shape of ``connections``."""
+def as_mapping(connection: Any) -> Mapping[str, Any]:
+    """A connection of Airflow's SDK or of its models, as ``connections.Lookup`` returns it."""
     return {
-        "host": found.host,
-        "port": found.port,
-        "login": found.login,
-        "password": found.password,
-        "schema": found.schema,
-        "extra": found.extra_dejson,
+        "host": connection.host,
+        "port": connection.port,
+        "login": connection.login,
+        "password": connection.password,
+        "schema": connection.schema,
+        "extra": connection.extra_dejson,
     }
 
 
 def spark_master(conn_id: str) -> str:
-    """The master a Spark connection names; without one Airflow would silently submit to YARN."""
+    """The master of a Spark connection; ``ConfigurationError`` without one, since Airflow would submit to YARN."""
     return master_of(_connection(conn_id), conn_id)
 
 
-def master_of(found: Any, conn_id: str) -> str:
-    """The master of a connection (or None) as Airflow's provider makes it of type, host and port."""
-    if found is None or not found.host:
+def master_of(connection: Any, conn_id: str) -> str:
+    """The master of a connection, put together from type, host and port as Airflow's provider does it."""
+    if connection is None or not connection.host:
         raise ConfigurationError(
             f"there is no Airflow connection {conn_id} with a Spark master as its host",
             next_step=f"create it in Admin > Connections, or set AIRFLOW_CONN_{conn_id.upper()}="
             '\'{"conn_type": "spark", "host": "local[2]"}\'',
         )
-    whole = found.conn_type == "spark" and ("://" in found.host or not found.port)
-    master = found.host if whole else f"{found.conn_type}://{found.host}"
-    return f"{master}:{found.port}" if found.port else str(master)
+    is_complete = connection.conn_type == "spark" and ("://" in connection.host or not connection.port)
+    master = connection.host if is_complete else f"{connection.conn_type}://{connection.host}"
+    return f"{master}:{connection.port}" if connection.port else str(master)
 
 
 @contextmanager
 def in_environment(pipeline: Pipeline) -> Iterator[None]:
-    """Every connection the pipeline names in the environment, as Airflow has it, where Spark's processes look it up.
+    """Put Airflow's connections that the pipeline names into environment variables, where Spark's processes read them.
 
-    Not in arguments or Spark properties: those are seen in process lists and in pages.
+    Arguments and Spark properties would show secrets in process lists and web pages.
     """
-    found = {variable_of(one): airflow_lookup(one) for one in pipeline.connections()}
-    added = {name: json.dumps(one) for name, one in found.items() if one is not None}
+    connections = {variable_of(conn_id): airflow_lookup(conn_id) for conn_id in pipeline.connections()}
+    added = {name: json.dumps(connection) for name, connection in connections.items() if connection is not None}
     before = {name: os.environ.get(name) for name in added}
     os.environ.update(added)
     try:
@@ -82,10 +82,11 @@ def in_environment(pipeline: Pipeline) -> Iterator[None]:
 
 @contextmanager
 def opened(pipeline: Pipeline, task: Any) -> Iterator[Context]:
-    """What the verbs of a pipeline need, acting as this task instance; ``task`` is Airflow's context of it."""
+    """The context of a pipeline inside a task; ``task`` is Airflow's context. The history names the task instance."""
     instance = task["ti"]
     actor = f"airflow {instance.dag_id} {instance.run_id} {instance.task_id} try {instance.try_number}"
-    with ManifestDatabase(Settings.from_environment().database(), actor) as database:
+    database_url = Environment.from_variables().database()
+    with about(pipeline=pipeline.name), ManifestDatabase(database_url, actor) as database:
         context = open_context(pipeline, database, airflow_lookup)
         for warning in context.source.warnings():
             print(f"warning: {warning}")

@@ -1,4 +1,4 @@
-"""Who must act on an error, in Airflow's words: try again, or stop and wait for a person."""
+"""Turns our errors into Airflow's: retry the task, or fail at once because a person must act."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,15 +9,15 @@ from tidemark.errors import Fenced, TidemarkError, Unavailable, UndecodableRecor
 
 
 def may_help(error: TidemarkError) -> bool:
-    """Whether the same task, run again a little later, may end differently."""
+    """Whether a later retry of the same task may succeed."""
     return isinstance(error, Unavailable | WorkFailed) and not isinstance(error, Fenced | UndecodableRecord)
 
 
 @contextmanager
 def airflow_verdict() -> Iterator[None]:
-    """Let Airflow retry what a retry may help; everything else fails at once, with the message that says what to do."""
+    """Let Airflow retry errors that a retry may solve; others fail the task at once. The message says what to do."""
     try:
         yield
     except TidemarkError as error:
         verdict = AirflowException if may_help(error) else AirflowFailException
-        raise verdict(str(error)) from error.__cause__  # not from error: the log would say everything twice
+        raise verdict(str(error)) from error.__cause__  # not from error: the log would show the message twice

@@ -6,66 +6,70 @@ from datetime import UTC, datetime
 import click
 
 from tidemark.cli import output
-from tidemark.cli.options import Command, json_option, opened, pipeline_argument
+from tidemark.cli.opened import opened
+from tidemark.cli.options import Command, common_options, pipeline_argument
+from tidemark.environment import Environment
 from tidemark.lifecycle.context import Context
 from tidemark.manifest import Decision
-from tidemark.operations import adopt, decisions, repair
-from tidemark.settings import Settings
+from tidemark.operations import decisions
+from tidemark.operations.adopt import adopt as adopt_lake
+from tidemark.operations.repair import repair as repair_lake
 
-DECISIONS: list[click.Command] = []
+commands = click.Group()
 
 topic_option = click.option("--topic", required=True, help="The topic it is about.")
 
 
-def _deciding(name: str) -> Callable[[Command], click.Command]:
+def _deciding(command: Command) -> click.Command:
     """A command that decides: PIPELINE, --why, --dry-run and --json come from here."""
-
-    def decorate(command: Command) -> click.Command:
-        for option in (
-            json_option,
-            click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing."),
-            click.option("--why", required=True, help="Your reason, for the history."),
-            pipeline_argument,
-        ):
-            command = option(command)
-        made = click.command(name)(click.pass_obj(command))
-        DECISIONS.append(made)
-        return made
-
-    return decorate
+    for option in (
+        common_options,
+        click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing."),
+        click.option("--why", required=True, help="Your reason, for the history."),
+        pipeline_argument(),
+    ):
+        command = option(command)
+    return commands.command()(click.pass_obj(command))
 
 
-def _decide(settings: Settings, pipeline: str, as_json: bool, decide: Callable[[Context], Decision]) -> None:
-    with opened(settings, pipeline) as context:
-        output.decided(decide(context), as_json)
+def _decide(environment: Environment, pipeline_name: str, as_json: bool, decide: Callable[[Context], Decision]) -> None:
+    with opened(environment, pipeline_name) as context:
+        output.decided(decide(context), pipeline_name, as_json)
 
 
-@_deciding("accept-loss")
-def accept_loss(settings: Settings, pipeline: str, why: str, dry_run: bool, as_json: bool) -> None:
+@_deciding
+def accept_loss(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
     """Give up offsets that Kafka dropped unread."""
-    _decide(settings, pipeline, as_json, lambda one: decisions.accept_loss(one, why, dry_run=dry_run))
+    _decide(environment, pipeline_name, as_json, lambda context: decisions.accept_loss(context, why, dry_run=dry_run))
 
 
-@_deciding("accept-topic")
+@_deciding
 @topic_option
-def accept_topic(settings: Settings, pipeline: str, why: str, dry_run: bool, as_json: bool, topic: str) -> None:
+def accept_topic(
+    environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, topic: str
+) -> None:
     """Go on with a topic that was recreated, or vanished.
 
     The next plan reads the new topic from offset 0; one that is gone must leave the pipeline file too. When the same
     topic is back, its chain goes on.
     """
-    _decide(settings, pipeline, as_json, lambda one: decisions.accept_topic(one, topic, why, dry_run=dry_run))
+    _decide(
+        environment,
+        pipeline_name,
+        as_json,
+        lambda context: decisions.accept_topic(context, topic, why, dry_run=dry_run),
+    )
 
 
-@_deciding("accept-truncation")
+@_deciding
 @topic_option
 @click.option("--partition", type=int, required=True, help="The partition it is about.")
 @click.option(
     "--from", "start", type=click.IntRange(min=0), help="First offset to read (default: the log's end when noticed)."
 )
 def accept_truncation(
-    settings: Settings,
-    pipeline: str,
+    environment: Environment,
+    pipeline_name: str,
     why: str,
     dry_run: bool,
     as_json: bool,
@@ -75,14 +79,14 @@ def accept_truncation(
 ) -> None:
     """Go on with a partition whose log was cut."""
     _decide(
-        settings,
-        pipeline,
+        environment,
+        pipeline_name,
         as_json,
-        lambda one: decisions.accept_truncation(one, topic, partition, why, start=start, dry_run=dry_run),
+        lambda context: decisions.accept_truncation(context, topic, partition, why, start=start, dry_run=dry_run),
     )
 
 
-@_deciding("extend-back")
+@_deciding
 @click.option(
     "--from",
     "start",
@@ -90,26 +94,31 @@ def accept_truncation(
     help="Oldest record time to read (UTC; default: all that Kafka still has).",
 )
 def extend_back(
-    settings: Settings, pipeline: str, why: str, dry_run: bool, as_json: bool, start: datetime | None
+    environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, start: datetime | None
 ) -> None:
     """Plan what lies before the chains' anchors.
 
-    tidemark retry then reads it, while live runs go on.
+    The command retry then reads it, while live runs go on.
     """
     moment = start if start is None or start.tzinfo else start.replace(tzinfo=UTC)
-    _decide(settings, pipeline, as_json, lambda one: decisions.extend_back(one, moment, why, dry_run=dry_run))
+    _decide(
+        environment,
+        pipeline_name,
+        as_json,
+        lambda context: decisions.extend_back(context, moment, why, dry_run=dry_run),
+    )
 
 
-@_deciding("adopt")
-def adopt_command(settings: Settings, pipeline: str, why: str, dry_run: bool, as_json: bool) -> None:
+@_deciding
+def adopt(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
     """Read a lake's records back into the database.
 
     After a restore from an older copy, or into an empty one.
     """
-    _decide(settings, pipeline, as_json, lambda one: adopt.adopt(one, why, dry_run=dry_run))
+    _decide(environment, pipeline_name, as_json, lambda context: adopt_lake(context, why, dry_run=dry_run))
 
 
-@_deciding("repair")
-def repair_command(settings: Settings, pipeline: str, why: str, dry_run: bool, as_json: bool) -> None:
+@_deciding
+def repair(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
     """Remove leftovers, write lost records again."""
-    _decide(settings, pipeline, as_json, lambda one: repair.repair(one, why, dry_run=dry_run))
+    _decide(environment, pipeline_name, as_json, lambda context: repair_lake(context, why, dry_run=dry_run))

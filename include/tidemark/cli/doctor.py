@@ -8,39 +8,42 @@ from pathlib import Path
 import click
 
 from tidemark.cli import output
-from tidemark.cli.options import json_option, master_option, pipeline_names
+from tidemark.cli.options import common_options, master_option, pipeline_argument
 from tidemark.connections import Lookup, from_environment
 from tidemark.doctor import database, machine, source, targets
 from tidemark.doctor.checks import TIMEOUT_S, Check, examine
+from tidemark.environment import Environment
 from tidemark.errors import TidemarkError
 from tidemark.findings import Finding, Severity, failed, ok
 from tidemark.pipeline.loader import find, load_each
 from tidemark.pipeline.settings import Pipeline
-from tidemark.settings import Settings
 from tidemark.sources.registry import open_source
 
 STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.FAILED: "red"}
 
 
-@click.command("doctor")
-@click.argument("pipeline", required=False, shell_complete=pipeline_names)
+commands = click.Group()
+
+
+@commands.command()
+@pipeline_argument(required=False)
 @master_option
 @click.option(
     "--airflow", "with_airflow", is_flag=True, help="Ask Airflow for connections too; needs its configuration."
 )
-@json_option
+@common_options
 @click.pass_context
-def doctor(command: click.Context, pipeline: str | None, master: str, with_airflow: bool, as_json: bool) -> None:
+def doctor(command: click.Context, pipeline_name: str | None, master: str, with_airflow: bool, as_json: bool) -> None:
     """Check all that pipelines need; exit 1 when a check fails.
 
     Without PIPELINE: all of the folder. Nothing is planned, and what is tried is taken back.
     """
-    settings: Settings = command.obj
-    pipelines, wrong = _pipelines(settings, pipeline)
+    environment: Environment = command.obj
+    pipelines, wrong = _pipelines(environment, pipeline_name)
     found = [*wrong]
     for one in found:
         _show(one, as_json)
-    for one in examine(_checks(settings, pipelines, master, with_airflow), begin=_announce):
+    for one in examine(_checks(environment, pipelines, master, with_airflow), begin=_announce):
         _show(one, as_json)
         found.append(one)
     if as_json:
@@ -50,18 +53,18 @@ def doctor(command: click.Context, pipeline: str | None, master: str, with_airfl
     command.exit(1 if counts[Severity.FAILED] else 0)
 
 
-def _pipelines(settings: Settings, name: str | None) -> tuple[list[Pipeline], list[Finding]]:
+def _pipelines(environment: Environment, pipeline_name: str | None) -> tuple[list[Pipeline], list[Finding]]:
     """The pipelines to look at, and what is to be said of their files."""
     try:
-        if name is not None:
-            return [find(settings.pipelines, name)], []
-        each = load_each(settings.pipelines)
+        if pipeline_name is not None:
+            return [find(environment.pipelines, pipeline_name)], []
+        each = load_each(environment.pipelines)
     except TidemarkError as error:
         return [], [failed("pipelines", error.what, error.next_step)]
     good = [one for _, one in each if isinstance(one, Pipeline)]
     bad = [(file, one) for file, one in each if not isinstance(one, Pipeline)]
-    said = ok("pipelines", f"{len(good)} in {settings.pipelines}: {', '.join(one.name for one in good)}")
-    return good, [*([said] if good else [_none(settings.pipelines, bool(bad))]), *(_of_file(*one) for one in bad)]
+    said = ok("pipelines", f"{len(good)} in {environment.pipelines}: {', '.join(one.name for one in good)}")
+    return good, [*([said] if good else [_none(environment.pipelines, bool(bad))]), *(_of_file(*one) for one in bad)]
 
 
 def _none(folder: Path, wrong: bool) -> Finding:
@@ -73,22 +76,22 @@ def _of_file(file: Path, error: TidemarkError) -> Finding:
     return failed(f"pipelines: {file.name}", error.what, error.next_step)
 
 
-def _checks(settings: Settings, pipelines: list[Pipeline], master: str, with_airflow: bool) -> Iterator[Check]:
+def _checks(environment: Environment, pipelines: list[Pipeline], master: str, with_airflow: bool) -> Iterator[Check]:
     """Made one by one, so that Airflow and Spark are imported when their turn comes."""
     lookup: Lookup = from_environment
-    yield from machine.checks(settings)
-    yield from database.checks(settings)
+    yield from machine.checks(environment)
+    yield from database.checks(environment)
     if with_airflow:
-        from tidemark.airflow import examined as airflow
+        from tidemark.airflow import doctor as airflow
 
         yield from airflow.checks(pipelines)
         lookup = airflow.stored
     for pipeline in pipelines:
         yield from source.checks(pipeline, lookup)
-        yield from targets.checks(settings, pipeline, lookup)
-    from tidemark.spark import examined as spark  # takes 1 s to import
+        yield from targets.checks(environment, pipeline, lookup)
+    from tidemark.spark import doctor as spark  # takes 1 s to import
 
-    yield from spark.checks(settings, master, pipelines, _brokers(pipelines, lookup))
+    yield from spark.checks(environment, master, pipelines, _brokers(pipelines, lookup))
 
 
 def _brokers(pipelines: list[Pipeline], lookup: Lookup) -> list[str]:
@@ -96,10 +99,10 @@ def _brokers(pipelines: list[Pipeline], lookup: Lookup) -> list[str]:
     found: set[str] = set()
     for pipeline in pipelines:
         try:
-            found |= set(open_source(pipeline.name, pipeline.source, lookup).address.split(","))
+            found |= set(open_source(pipeline.name, pipeline.source, lookup).endpoints())
         except TidemarkError:
             continue
-    return sorted(one.strip() for one in found)
+    return sorted(found)
 
 
 def _announce(check: Check) -> None:

@@ -1,127 +1,117 @@
-"""Commands that look at single records, and the one that teaches a shell the names."""
-
-import json
-from collections.abc import Callable, Sequence
+"""Commands that look: manifests, what is published, how far it is behind, what differs, what was decided."""
 
 import click
-from click.shell_completion import get_completion_class
 
-from tidemark.cli import output, output_records
-from tidemark.cli.options import COMPLETE, database_of, json_option, pipeline_argument, pipeline_names
-from tidemark.connections import from_environment
-from tidemark.errors import TidemarkError
-from tidemark.operations.locate import locate
-from tidemark.operations.peek import Wanted, peek
+from tidemark.api import check_pipeline
+from tidemark.cli import output
+from tidemark.cli.opened import database_of, opened
+from tidemark.cli.options import common_options, pipeline_argument
+from tidemark.environment import Environment
+from tidemark.manifest import ManifestState
+from tidemark.operations.audit import audit as find_differences
+from tidemark.operations.lag import lag as measure_lag
 from tidemark.pipeline.loader import find
-from tidemark.settings import Settings
-from tidemark.sinks.base import Sink
-from tidemark.sinks.located import Standing
-from tidemark.sinks.registry import open_sink
-from tidemark.sources.registry import open_source
-from tidemark.suggestion import nearest
+from tidemark.views import (
+    decision_views,
+    difference_views,
+    lag_views,
+    manifest_history_view,
+    manifest_views,
+    object_views,
+)
 
-LOOKING: list[click.Command] = []
-
-
-def _looking(command: click.Command) -> click.Command:
-    LOOKING.append(command)
-    return command
+commands = click.Group()
+PAGE = 50  # manifests in a table: two or three screens
 
 
-@_looking
-@click.command()
-@click.argument("topic")
-@click.argument("partition", type=click.IntRange(min=0))
-@click.argument("offset", type=click.IntRange(min=0))
-@click.option("--pipeline", shell_complete=pipeline_names, help="Only what this pipeline made of it.")
-@json_option
-@click.pass_context
-def where(command: click.Context, topic: str, partition: int, offset: int, pipeline: str | None, as_json: bool) -> None:
-    """Say which file or row holds a record; exit 1 when none does.
-
-    Names the manifest that covers the offset, or says why there is none: lost, not planned yet, before the anchor, or
-    of another life of the topic.
-    """
-    settings: Settings = command.obj
-    with database_of(settings) as database:
-        found = locate(database, topic, partition, offset, _sinks_of(settings), pipeline)
-        if not found:
-            output.note(_unknown(topic, partition, database.topics(pipeline), pipeline))
-    output_records.located(found, as_json)
-    command.exit(0 if any(one.standing is Standing.HELD for one in found) else 1)
-
-
-def _sinks_of(settings: Settings) -> Callable[[str], Sequence[Sink] | str]:
-    def opened(name: str) -> Sequence[Sink] | str:
-        try:
-            pipeline = find(settings.pipelines, name)
-            return [open_sink(name, one, from_environment) for one in pipeline.sinks]
-        except TidemarkError as error:
-            return error.what
-
-    return opened
-
-
-def _unknown(topic: str, partition: int, topics: Sequence[str], pipeline: str | None) -> str:
-    whose = f"pipeline {pipeline} has" if pipeline else "this database has"
-    if topic in topics:
-        return f"{whose} no chain of {topic}-{partition}: that partition was never planned"
-    known = f"{nearest(topic, topics)} it has: {', '.join(topics)}" if topics else "nothing was planned yet"
-    return " ".join(f"{whose} no chain of topic {topic}; {known}".split())
-
-
-@_looking
-@click.command("peek")
-@pipeline_argument
-@click.option("-n", "count", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many records.")
-@click.option("--topic", help="Only of this topic.")
-@click.option("--partition", type=click.IntRange(min=0), help="Only of this partition.")
-@click.option("--from", "start", type=click.IntRange(min=0), metavar="OFFSET",
-              help="From this offset of one partition on, instead of the newest.")  # fmt: skip
-@json_option
+@commands.command()
+@pipeline_argument(required=False)
+@click.option("--state", type=click.Choice([state.value for state in ManifestState]), help="Only those in this state.")
+@click.option("--limit", type=click.IntRange(min=1), help=f"At most so many (default: {PAGE}, with --json all).")
+@click.option("--after", type=int, metavar="ID", help="The next page: only manifests older than this one.")
+@common_options
 @click.pass_obj
-def peek_records(
-    settings: Settings, pipeline: str, count: int, topic: str | None, partition: int | None, start: int | None,
+def manifests(
+    environment: Environment,
+    pipeline_name: str | None,
+    state: str | None,
+    limit: int | None,
+    after: int | None,
     as_json: bool,
-) -> None:  # fmt: skip
-    """Decode real records and show them; write nothing.
+) -> None:
+    """List manifests, newest first: ranges, states, counts.
 
-    Shows rows, the folders and tables they would go to, and dead letters with their reasons. Needs no database.
+    When there are more, a line on standard error says how many, and the command for the next page.
     """
-    config = find(settings.pipelines, pipeline)
-    source = open_source(config.name, config.source)
-    output_records.peeked(peek(config, source, Wanted(count, topic, partition, start)), as_json)
+    chosen = None if state is None else ManifestState(state)
+    with database_of(environment) as database:
+        if pipeline_name is not None:
+            check_pipeline(environment, database, pipeline_name)
+        size = limit if limit or as_json else PAGE
+        page = database.page_of_manifests(pipeline_name, chosen, limit=size, after=after)
+        output.finished(manifest_views(database, page), as_json, nothing="there are no manifests")
+        matching, older = database.count_manifests(pipeline_name, chosen, page[-1].id) if page else (0, 0)
+    if older:
+        options = {"--state": state, "--limit": limit, "--after": page[-1].id}
+        words = [f"{option} {given}" for option, given in options.items() if given is not None]
+        command = " ".join(["tidemark manifests", *([pipeline_name] if pipeline_name else []), *words])
+        output.note(f"{len(page):,} of {matching:,} manifests; the next: {command}{' --json' if as_json else ''}")
 
 
-@_looking
-@click.command()
-@pipeline_argument
-@json_option
+@commands.command()
+@click.argument("manifest_id", metavar="MANIFEST", type=int)
+@common_options
 @click.pass_obj
-def history(settings: Settings, pipeline: str, as_json: bool) -> None:
+def show(environment: Environment, manifest_id: int, as_json: bool) -> None:
+    """Show one manifest with its attempts and history."""
+    with database_of(environment) as database:
+        output.shown(manifest_history_view(database, database.manifest(manifest_id)), as_json)
+
+
+@commands.command()
+@pipeline_argument()
+@click.option("--dead-letters", is_flag=True, help="List the dead letters instead of the data.")
+@common_options
+@click.pass_obj
+def objects(environment: Environment, pipeline_name: str, dead_letters: bool, as_json: bool) -> None:
+    """Print the published paths: the exact reader."""
+    with database_of(environment) as database:
+        check_pipeline(environment, database, pipeline_name)
+        output.objects(object_views(database, pipeline_name, dead_letters=dead_letters), as_json)
+
+
+@commands.command()
+@pipeline_argument()
+@common_options
+@click.pass_obj
+def lag(environment: Environment, pipeline_name: str, as_json: bool) -> None:
+    """Show how far each chain is behind Kafka."""
+    with opened(environment, pipeline_name) as context:
+        output.lag(lag_views(measure_lag(context)), as_json)
+
+
+@commands.command()
+@pipeline_argument()
+@click.option("--deep", is_flag=True, help="Read every row back and compare offsets and digests.")
+@common_options
+@click.pass_context
+def audit(command: click.Context, pipeline_name: str, deep: bool, as_json: bool) -> None:
+    """Compare database and lake; exit 1 on any difference."""
+    with opened(command.obj, pipeline_name) as context:
+        differences = difference_views(find_differences(context, deep=deep))
+        output.audited(differences, context.database.manifests(pipeline_name), as_json)
+    command.exit(1 if differences else 0)
+
+
+@commands.command()
+@pipeline_argument()
+@common_options
+@click.pass_obj
+def history(environment: Environment, pipeline_name: str, as_json: bool) -> None:
     """Show what people decided about a pipeline: who, when, why.
 
     Losses, topics and truncations accepted, chains extended back, lakes adopted and repaired. What happened to one
     manifest says tidemark show.
     """
-    with database_of(settings) as database:
-        output.history(database.decisions(find(settings.pipelines, pipeline).name), as_json)
-
-
-@_looking
-@click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@json_option
-@click.pass_context
-def completion(command: click.Context, shell: str, as_json: bool) -> None:
-    """Print the script for completion in a shell.
-
-    \b
-    bash   eval "$(tidemark completion bash)" in ~/.bashrc
-    zsh    eval "$(tidemark completion zsh)" in ~/.zshrc, after compinit
-    fish   tidemark completion fish > ~/.config/fish/completions/tidemark.fish
-    """
-    kind = get_completion_class(shell)
-    assert kind is not None, "click knows the three shells"
-    script = kind(command.find_root().command, {}, "tidemark", COMPLETE).source()
-    click.echo(json.dumps({"shell": shell, "script": script}) if as_json else script)
+    with database_of(environment) as database:
+        output.history(decision_views(database, find(environment.pipelines, pipeline_name).name), as_json)

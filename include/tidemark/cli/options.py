@@ -1,36 +1,49 @@
-"""What commands share: options, the context of a pipeline, the database."""
+"""Options that commands share. They come into play before a command is imported, so nothing here is slow to import."""
 
-import getpass
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from tidemark.cli import output
-from tidemark.database.client import ManifestDatabase
+from tidemark.environment import Environment
 from tidemark.errors import TidemarkError
-from tidemark.lifecycle.context import Context, open_context
-from tidemark.pipeline.loader import find, pipeline_files
-from tidemark.settings import Settings
 
 COMPLETE = "_TIDEMARK_COMPLETE"  # click's name for the variable by which a shell asks
 _NAMED = re.compile(r"""^pipeline:\s*["']?([a-z][a-z0-9_-]*)""", re.MULTILINE)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def json_option(command: Command) -> Command:
-    """``--json``, as ``as_json``."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+def _choose_folder(command: click.Context, parameter: click.Parameter, folder: Path | None) -> None:
+    """The environment of this command and those below it; also asked while a shell completes a line."""
+    del parameter
+    environment: Environment = command.obj or Environment.from_variables()
+    command.obj = replace(environment, pipelines=folder) if folder else environment
+
+
+pipelines_option = click.option(
+    "--pipelines",
+    type=click.Path(path_type=Path),
+    expose_value=False,
+    is_eager=True,
+    callback=_choose_folder,
+    help="Folder of pipeline files (default: $TIDEMARK_PIPELINES).",
+)
+
+
+def common_options(command: Command) -> Command:
+    """``--json``, as ``as_json``, and ``--pipelines``, which may stand before or after the command."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(pipelines_option(command))
 
 
 def master_option(command: Command) -> Command:
     """``--master``: where Spark works."""
     return click.option(
         "--master",
-        default=lambda: Settings.from_environment().spark_master,
+        default=lambda: Environment.from_variables().spark_master,
         show_default="$TIDEMARK_SPARK_MASTER, or local[*]",
         help="Spark master to work on, such as spark://host:7077; Airflow's Spark connection is not asked.",
     )(command)
@@ -38,30 +51,22 @@ def master_option(command: Command) -> Command:
 
 def pipeline_names(command: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
     """For shells: names of pipelines that begin with what is typed. Files are not checked, and no error is shown."""
+    from tidemark.pipeline.loader import pipeline_files  # for shells alone: it takes 0.3 s to import
+
     del parameter
-    given = command.find_root().params.get("pipelines")
-    folder = Path(given) if given else Settings.from_environment().pipelines
+    environment: Environment = command.obj
     names: list[str] = []
     with suppress(OSError, TidemarkError):
-        for file in pipeline_files(folder):
+        for file in pipeline_files(environment.pipelines):
             names += _NAMED.findall(file.read_text(encoding="utf-8-sig", errors="replace"))
     return sorted({name for name in names if name.startswith(typed)})
 
 
-pipeline_argument = click.argument("pipeline", shell_complete=pipeline_names)
-
-
-@contextmanager
-def opened(settings: Settings, name: str) -> Iterator[Context]:
-    """The context of a pipeline, acting as this user on the command line."""
-    pipeline = find(settings.pipelines, name)
-    with database_of(settings) as database:
-        context = open_context(pipeline, database)
-        for warning in context.source.warnings():
-            output.note(f"warning: {warning}")
-        yield context
-
-
-def database_of(settings: Settings) -> ManifestDatabase:
-    """A connection to the manifest database, acting as this user."""
-    return ManifestDatabase(settings.database(), f"cli {getpass.getuser()}")
+def pipeline_argument(*, required: bool = True) -> Callable[[Command], Command]:
+    """PIPELINE, as ``pipeline_name``."""
+    return click.argument(
+        "pipeline_name",
+        metavar="PIPELINE" if required else "[PIPELINE]",
+        required=required,
+        shell_complete=pipeline_names,
+    )

@@ -1,4 +1,7 @@
-"""What a person or a program is shown: tables and lines on standard output, notes and progress on standard error."""
+"""What a person or a program is shown: tables and lines on standard output, notes and progress on standard error.
+
+JSON is the views as they are (``tidemark.views``); a table is made from the same views.
+"""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -12,20 +15,31 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TidemarkError
-from tidemark.lifecycle.close import Closing, Lag
-from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.plan import PlannedRun
 from tidemark.lifecycle.publish import Outcome
+from tidemark.lifecycle.work import Progress
 from tidemark.manifest import AttemptState, Decision, Manifest, ManifestState
-from tidemark.offsets import Range
 from tidemark.pipeline.loader import InvalidPipelines
 from tidemark.pipeline.settings import Pipeline
-from tidemark.receipt import ObjectKind
-from tidemark.sinks.difference import Difference
+from tidemark.views import (
+    ClosedRunView,
+    DecisionView,
+    DifferenceView,
+    LagView,
+    ManifestHistoryView,
+    ManifestView,
+    ObjectView,
+    RangeView,
+    RunView,
+)
 
-STATE_STYLES = {"done": "green", "failed": "red", "blocked": "red", "running": "yellow", "planned": "cyan"}
+STATE_STYLES = {
+    ManifestState.DONE: "green",
+    ManifestState.FAILED: "red",
+    ManifestState.BLOCKED: "red",
+    ManifestState.RUNNING: "yellow",
+    ManifestState.PLANNED: "cyan",
+}
 
 
 def _console(stderr: bool = False) -> Console:
@@ -50,28 +64,38 @@ def note(text: str) -> None:
     _console(stderr=True).print(text, style="dim", markup=False)
 
 
-def notes(run: PlannedRun) -> None:
+def notes(run: RunView) -> None:
     for text in run.notes:
         note(text)
     if not run.manifests and not run.slices:
-        note(f"nothing new since the last run{_covered(run)}")
+        covered = f"; covered by manifests {', '.join(map(str, run.covered_by))}" if run.covered_by else ""
+        note(f"nothing new since the last run{covered}")
 
 
-def _covered(run: PlannedRun) -> str:
-    return f"; covered by manifests {', '.join(map(str, run.covered_by))}" if run.covered_by else ""
+class Notes(Progress):
+    """Says on standard error what happens while manifests are worked on."""
+
+    def begins(self, manifest: Manifest, number: int, of: int) -> None:
+        offsets = sum(covered.span for covered in manifest.ranges)
+        note(f"[{number}/{of}] manifest {manifest.id}: {len(manifest.ranges)} ranges, {offsets:,} offsets ...")
+
+    def ended(self, outcome: Outcome) -> None:
+        counts = outcome.counts
+        note(
+            f"      manifest {outcome.manifest_id} attempt {outcome.attempt} {outcome.ending}: read {counts.read:,}, "
+            f"written {counts.written:,}, dead-lettered {counts.dead_lettered:,}"
+        )
+
+    def failed(self, error_of_one: TidemarkError) -> None:
+        error(error_of_one)
+
+    def left_out(self, manifest: Manifest) -> None:
+        note(left_out(manifest))
 
 
-def working(manifest: Manifest, number: int, of: int) -> None:
-    offsets = sum(one.span for one in manifest.ranges)
-    note(f"[{number}/{of}] manifest {manifest.id}: {len(manifest.ranges)} ranges, {offsets:,} offsets ...")
-
-
-def worked(outcome: Outcome) -> None:
-    counts = outcome.counts
-    note(
-        f"      manifest {outcome.manifest_id} attempt {outcome.attempt} {outcome.ending}: read {counts.read:,}, "
-        f"written {counts.written:,}, dead-lettered {counts.dead_lettered:,}"
-    )
+def left_out(manifest: Manifest) -> str:
+    fence = f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id} --take-over"
+    return f"manifest {manifest.id} is left out: attempt {manifest.attempt} is at work; to fence it: {fence}"
 
 
 def as_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -93,60 +117,13 @@ def _print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2, default=as_text))
 
 
-def range_view(one: Range) -> dict[str, Any]:
-    return {**asdict(one.at), "start": one.start, "end": one.end}
+def _print_views(views: Sequence[Any]) -> None:
+    _print_json([asdict(view) for view in views])
 
 
-def _span(one: Range) -> str:
-    return f"{one.at.topic}-{one.at.partition} [{one.start:,}, {one.end:,})"
-
-
-def manifest_views(
-    database: ManifestDatabase,
-    pipeline: str | None,
-    *,
-    states: Sequence[ManifestState] | None = None,
-    ids: Sequence[int] | None = None,
-) -> list[dict[str, Any]]:
-    """Manifests as the documented JSON; ``counts`` is null and ``objects`` empty until something is published."""
-    found = database.manifests(pipeline, states, ids)
-    paths = _published_paths(database, [one.id for one in found])
-    return [
-        {
-            "id": one.id,
-            "pipeline": one.pipeline_name,
-            "run_key": one.run_key,
-            "slice": one.slice,
-            "state": one.state.value,
-            "attempt": one.attempt,
-            "published_attempt": one.published_attempt,
-            "alive": one.alive,
-            "reason": one.reason,
-            "ranges": [range_view(each) for each in one.ranges],
-            "counts": asdict(one.publications[0].counts) if one.publications else None,
-            "publications": [asdict(each) for each in one.publications],
-            "objects": paths.get(one.id, {}).get(ObjectKind.DATA, []),
-            "dead_letter_objects": paths.get(one.id, {}).get(ObjectKind.DEAD_LETTER, []),
-            "created_at": one.created_at,
-            "done_at": one.done_at,
-        }
-        for one in found
-    ]
-
-
-def _published_paths(
-    database: ManifestDatabase, ids: Sequence[int]
-) -> dict[int, dict[ObjectKind, list[dict[str, Any]]]]:
-    paths: dict[int, dict[ObjectKind, list[dict[str, Any]]]] = {}
-    for manifest, root, one in database.published_objects(ids=ids):
-        view = {"path": f"{root}/{one.path}", "rows": one.rows, "bytes": one.bytes}
-        paths.setdefault(manifest, {}).setdefault(one.kind, []).append(view)
-    return paths
-
-
-def planned(run: PlannedRun, as_json: bool) -> None:
+def planned(run: RunView, as_json: bool) -> None:
     if as_json:
-        _print_json({**asdict(run), "slices": [[range_view(one) for one in part] for part in run.slices]})
+        _print_json(asdict(run))
         return
     notes(run)
     console = _console()
@@ -157,102 +134,104 @@ def planned(run: PlannedRun, as_json: bool) -> None:
         console.print(
             f"run {run.run_key}{again}: manifests {', '.join(map(str, run.manifests)) or 'none'}", markup=False
         )
-    for number, part in enumerate(run.slices):
-        console.print(f"  slice {number}: {', '.join(_span(one) for one in part)}", markup=False)
+    for number, ranges in enumerate(run.slices):
+        console.print(f"  slice {number}: {', '.join(map(_span, ranges))}", markup=False)
     if not run.reached:
         console.print(
             "the cut is not reached: max_slices or an open transaction ended the plan, the next run goes on from there"
         )
 
 
-def finished(views: list[dict[str, Any]], as_json: bool, *, nothing: str) -> None:
+def _span(covered: RangeView) -> str:
+    return f"{covered.topic}-{covered.partition} [{covered.start:,}, {covered.end:,})"
+
+
+def finished(views: Sequence[ManifestView], as_json: bool, *, nothing: str) -> None:
     if as_json:
-        _print_json(views)
+        _print_views(views)
         return
     if not views:
         note(nothing)
         return
     table = Table("id", "pipeline", "run", "slice", "state", "attempt", "ranges", "read", "written", "dead", "files")
     for view in views:
-        counts = view["counts"] or {"read": "", "written": "", "dead_lettered": ""}
-        state = view["state"] + (" (at work)" if view["alive"] and view["state"] != "done" else "")
+        counts = view.counts and (view.counts.read, view.counts.written, view.counts.dead_lettered)
+        state = view.state + (" (at work)" if view.alive and view.state is not ManifestState.DONE else "")
         table.add_row(
-            str(view["id"]), view["pipeline"], view["run_key"], str(view["slice"]),
-            f"[{STATE_STYLES[view['state']]}]{state}[/]", str(view["attempt"]), _ranges(view["ranges"]),
-            *(f"{counts[name]:,}" if counts[name] != "" else "" for name in ("read", "written", "dead_lettered")),
-            str(len(view["objects"])),
+            str(view.id), view.pipeline, view.run_key, str(view.slice), f"[{STATE_STYLES[view.state]}]{state}[/]",
+            str(view.attempt), _ranges(view.ranges), *(f"{count:,}" for count in counts or ()),
+            *([""] * (0 if counts else 3)), str(len(view.objects)),
         )  # fmt: skip
     _console().print(table)
     for view in views:
-        if view["reason"]:
-            _console().print(f"manifest {view['id']}: {view['reason']}", markup=False)
+        if view.reason:
+            _console().print(f"manifest {view.id}: {view.reason}", markup=False)
 
 
-def _ranges(ranges: list[dict[str, Any]]) -> str:
-    shown = [f"{one['topic']}-{one['partition']} \\[{one['start']:,}, {one['end']:,})" for one in ranges[:8]]
+def _ranges(ranges: Sequence[RangeView]) -> str:
+    shown = [_span(covered).replace("[", "\\[") for covered in ranges[:8]]
     return "\n".join(shown + ([f".. {len(ranges) - 8} more"] if len(ranges) > 8 else []))
 
 
-def closed(closing: Closing, views: list[dict[str, Any]], as_json: bool) -> None:
+def closed(run: ClosedRunView, as_json: bool) -> None:
     if as_json:
-        _print_json({**asdict(closing), "manifests": views})
+        _print_json(asdict(run))
         return
-    finished(views, False, nothing=f"run {closing.run_key} is complete, nothing had to be done")
+    finished(run.manifests, False, nothing=f"run {run.run_key} is complete, nothing had to be done")
 
 
-def shown(database: ManifestDatabase, manifest: Manifest, as_json: bool) -> None:
-    view = manifest_views(database, None, ids=[manifest.id])[0]
-    attempts, events = database.attempts(manifest.id), database.events(manifest.id)
+def shown(view: ManifestHistoryView, as_json: bool) -> None:
     if as_json:
-        _print_json({**view, "attempts": attempts, "events": events})
+        _print_json(asdict(view))
         return
     console = _console()
     finished([view], False, nothing="")
     table = Table("attempt", "state", "by", "started", "ended", "objects", "error", title="attempts")
-    for one in attempts:
+    for attempt in view.attempts:
+        # An attempt whose process is gone still says ``running`` until the next one fences it.
+        died = attempt.state == AttemptState.RUNNING and not view.alive
         table.add_row(
-            str(one["attempt"]), _standing(one["state"], manifest), one["actor"], _time(one["started_at"]),
-            _time(one["ended_at"]), str(one["objects"]), one["error"] or "",
+            str(attempt.attempt), "died" if died else attempt.state, attempt.actor, _time(attempt.started_at),
+            _time(attempt.ended_at), str(attempt.objects), attempt.error or "",
         )  # fmt: skip
     console.print(table)
-    console.print(_publications(manifest))
-    history = Table("at", "by", "what", title="history")
-    for one in events:
-        changes = ", ".join(f"{name}={value}" for name, value in sorted(one["what"].items()) if name in _TOLD)
-        history.add_row(_time(one["at"]), one["actor"], f"{one['subject']}: {changes}")
-    console.print(history)
+    console.print(_publications(view))
+    entries = Table("at", "by", "what", title="history")
+    for event in view.events:
+        changes = ", ".join(f"{name}={value}" for name, value in sorted(event.what.items()) if name in _TOLD)
+        entries.add_row(_time(event.at), event.actor, f"{event.subject}: {changes}")
+    console.print(entries)
 
 
-def history(decisions: Sequence[dict[str, Any]], as_json: bool) -> None:
+def history(decisions: Sequence[DecisionView], as_json: bool) -> None:
     if as_json:
-        _print_json(list(decisions))
+        _print_views(decisions)
         return
     if not decisions:
         note("nobody has decided anything about this pipeline")
         return
     table = Table("at", "by", "decision", "why", "what")
-    for one in decisions:
-        said, more = one["lines"][:MOST_LINES], len(one["lines"]) - MOST_LINES
-        said += [f"and {more} more (--json)"] if more > 0 else []
-        table.add_row(_time(one["at"]), one["actor"], one["decision"], one["why"], "\n".join(said))
+    for decision in decisions:
+        lines, more = decision.lines[:MOST_LINES], len(decision.lines) - MOST_LINES
+        rest = [f"and {more} more (--json)"] if more > 0 else []
+        table.add_row(_time(decision.at), decision.actor, decision.decision, decision.why, "\n".join([*lines, *rest]))
     _console().print(table)
 
 
 MOST_LINES = 10  # of one decision in a table
 
 
-def _publications(manifest: Manifest) -> Table:
+def _publications(view: ManifestView) -> Table:
     """What readers see, sink by sink."""
     table = Table("sink", "attempt", "written", "dead", "superseded", "stale", "at", title="published")
-    for one in manifest.publications:
-        counts = (one.counts.written, one.counts.dead_lettered, one.counts.superseded, one.counts.stale)
-        table.add_row(one.sink, str(one.attempt), *(f"{count:,}" for count in counts), _time(one.published_at))
+    for published in view.publications:
+        counts = published.counts
+        shown_counts = (counts.written, counts.dead_lettered, counts.superseded, counts.stale)
+        table.add_row(
+            published.sink, str(published.attempt), *(f"{count:,}" for count in shown_counts),
+            _time(published.published_at),
+        )  # fmt: skip
     return table
-
-
-def _standing(state: str, manifest: Manifest) -> str:
-    """An attempt whose process is gone still says ``running`` until the next one fences it."""
-    return "died" if state == AttemptState.RUNNING and not manifest.alive else state
 
 
 _TOLD = ("decision", "why", "state", "attempt", "reason", "sink", "digest", "error", "slice")
@@ -262,17 +241,15 @@ def _time(when: datetime | None) -> str:
     return when.strftime("%Y-%m-%d %H:%M:%S") if when else ""
 
 
-def objects(database: ManifestDatabase, pipeline: Pipeline, *, dead_letters: bool, as_json: bool) -> None:
-    kind = ObjectKind.DEAD_LETTER if dead_letters else ObjectKind.DATA
-    found = [(root, one) for _, root, one in database.published_objects(pipeline.name) if one.kind is kind]
+def objects(views: Sequence[ObjectView], as_json: bool) -> None:
     if as_json:
-        _print_json([{"path": f"{root}/{one.path}", "rows": one.rows, "bytes": one.bytes} for root, one in found])
+        _print_views(views)
         return
-    for root, one in found:
-        click.echo(f"{root}/{one.path}")
+    for view in views:
+        click.echo(view.path)
 
 
-def decided(decision: Decision, as_json: bool) -> None:
+def decided(decision: Decision, pipeline_name: str, as_json: bool) -> None:
     if as_json:
         _print_json(asdict(decision))
         return
@@ -283,49 +260,52 @@ def decided(decision: Decision, as_json: bool) -> None:
     elif decision.dry_run:
         note("nothing was changed (dry run)")
     elif decision.manifests:
-        note(f"manifests {', '.join(map(str, decision.manifests))}; tidemark retry finishes what is planned")
+        ids = ", ".join(map(str, decision.manifests))
+        note(f"manifests {ids}; tidemark retry {pipeline_name} finishes what is planned")
 
 
-def lag(rows: Sequence[Lag], as_json: bool) -> None:
+def lag(views: Sequence[LagView], as_json: bool) -> None:
     if as_json:
-        _print_json([{**asdict(one), "lag": one.lag} for one in rows])
+        _print_views(views)
         return
     table = Table("topic", "partition", "log start", "planned up to", "last stable", "log end", "lag", "unpublished")
-    for one in rows:
-        numbers = (one.log_start, one.planned, one.last_stable, one.log_end, one.lag, one.unpublished)
-        table.add_row(one.topic, str(one.partition), *(f"{value:,}" for value in numbers))
+    for view in views:
+        numbers = (view.log_start, view.planned, view.last_stable, view.log_end, view.lag, view.unpublished)
+        table.add_row(view.topic, str(view.partition), *(f"{value:,}" for value in numbers))
     _console().print(table)
-    for one in rows:
-        if one.open_transaction:
-            _console().print(one.open_transaction, markup=False)
+    for view in views:
+        if view.open_transaction:
+            _console().print(view.open_transaction, markup=False)
     _console().print(
-        f"lag {sum(one.lag for one in rows):,} offsets, {sum(one.unpublished for one in rows):,} unpublished"
+        f"lag {sum(view.lag for view in views):,} offsets, {sum(view.unpublished for view in views):,} unpublished"
     )
 
 
-def audited(context: Context, differences: list[Difference], as_json: bool) -> None:
+def audited(differences: Sequence[DifferenceView], manifests: Sequence[Manifest], as_json: bool) -> None:
     if as_json:
-        _print_json([asdict(one) for one in differences])
+        _print_views(differences)
         return
-    for one in differences:
-        click.echo(str(one))
-    manifests = context.database.manifests(context.pipeline.name)
-    done = [one for one in manifests if one.state is ManifestState.DONE]
-    rows = sum(one.publications[0].counts.written for one in done if one.publications)
+    for difference in differences:
+        click.echo(str(difference))
+    done = [manifest for manifest in manifests if manifest.state is ManifestState.DONE]
+    rows = sum(manifest.publications[0].counts.written for manifest in done if manifest.publications)
     note(f"{len(done)} of {len(manifests)} manifests done, {rows:,} rows; {len(differences)} differences")
 
 
-def validated(found: Sequence[tuple[Path, Pipeline | InvalidPipelines]], as_json: bool) -> None:
+def validated(loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]], as_json: bool) -> None:
     if as_json:
         _print_json(
-            [{"file": str(name), "error": None if isinstance(one, Pipeline) else str(one)} for name, one in found]
+            [
+                {"file": str(file), "error": None if isinstance(pipeline, Pipeline) else str(pipeline)}
+                for file, pipeline in loaded
+            ]
         )
         return
-    for name, one in found:
-        if isinstance(one, Pipeline):
-            click.echo(f"{name}: ok")
+    for file, pipeline in loaded:
+        if isinstance(pipeline, Pipeline):
+            click.echo(f"{file}: ok")
         else:
-            error(one)
+            error(pipeline)
 
 
 def migrated(created: bool, database: str, as_json: bool) -> None:

@@ -98,11 +98,14 @@ class OneKind:
     def _settings(self, value: object, info: ValidationInfo) -> object:
         if isinstance(value, Section):
             return value
-        entry = self.section().model_validate(value, context=info.context)
-        given = [settings for kind in self.packages if (settings := getattr(entry, kind)) is not None]
-        if len(given) != 1:
-            raise wrong(f"must hold one key, the kind of the {self.seam}: {', '.join(self.packages)}")
-        return given[0]
+        if not value or not isinstance(value, Mapping):
+            allowed = ", ".join(self.packages)
+            raise wrong(f"must hold one key, the kind of the {self.seam}, with its settings below; allowed: {allowed}")
+        kinds = [key for key in value if key in self.packages]
+        if len(kinds) > 1:
+            raise wrong_at(kinds[1], f"is a second kind beside {kinds[0]}: one {self.seam} is of one kind")
+        entry = self.section().model_validate(value, context=info.context)  # refuses a mapping without any kind
+        return getattr(entry, kinds[0])
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.with_info_before_validator_function(

@@ -1,1 +1,1 @@
-"""The manifest database: ``schema.sql`` keeps the promises, ``queries.sql`` holds every statement."""
+"""The manifest database: constraints in ``schema.sql`` keep the promises, ``queries.sql`` has every statement."""

@@ -1,4 +1,4 @@
-"""The manifest database as one class: a method per query, transactions that say who acts."""
+"""The manifest database as one class: a method per query; every transaction records who acts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,10 +23,11 @@ QUERIES = named_queries("tidemark.database", "queries.sql")
 
 
 class ManifestDatabase:
-    """One connection to the manifest database, acting as ``actor`` (a user, an Airflow task, the command line).
+    """One connection to the manifest database; the history names the ``actor`` (a user, an Airflow task).
 
-    Opening refuses a database without Tidemark's tables, and tables of another version, with ``ConfigurationError``.
-    An attempt that was started here holds its session lock until ``close``: that is how others see it is alive.
+    Raises ``ConfigurationError`` for a database without Tidemark's tables or with tables of another version, and
+    ``Unavailable`` when it does not answer. An attempt that is started here holds its session lock until ``close``: by
+    that lock others see that it is alive.
     """
 
     def __init__(self, dsn: str, actor: str) -> None:
@@ -35,8 +36,8 @@ class ManifestDatabase:
         self._why = ""
         self._connection: Connection = connect_to_tables(dsn)
 
-    def anew(self) -> "ManifestDatabase":
-        """The same database over another connection, which holds none of this one's locks."""
+    def reopened(self) -> "ManifestDatabase":
+        """The same database over a new connection, which holds none of this one's locks."""
         return ManifestDatabase(self._dsn, self.actor)
 
     def __enter__(self) -> Self:
@@ -50,14 +51,14 @@ class ManifestDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing, with the actor set; READ COMMITTED."""
+        """One transaction (READ COMMITTED) with the actor set, which the history needs."""
         with translated(), self._connection.transaction():
             self._rows("set_actor", actor=self.actor, why=self._why)
             yield
 
     @contextmanager
     def because(self, why: str) -> Iterator[None]:
-        """One transaction, all of whose history entries say why."""
+        """One transaction whose history entries have ``why``."""
         self._why = why
         try:
             with self.transaction():
@@ -66,12 +67,12 @@ class ManifestDatabase:
             self._why = ""
 
     def _rows(self, name: str, **values: object) -> list[Row]:
-        with translated():
+        with translated(pipeline=values.get("pipeline"), manifest=values.get("manifest")):
             cursor = self._connection.execute(QUERIES[name], values)
             return cursor.fetchall() if cursor.description else []
 
     def _changed(self, name: str, **values: object) -> Row | None:
-        """One guarded statement in a transaction of its own (or the open one); None when its guard said no."""
+        """Run one guarded statement in the open transaction or one of its own; None when the guard refused it."""
         with self.transaction():
             rows = self._rows(name, **values)
         return rows[0] if rows else None
@@ -81,7 +82,7 @@ class ManifestDatabase:
 
     @property
     def connection(self) -> Connection:
-        """For a sink whose target is this very database, so that its rows and the publication are one transaction."""
+        """For a sink whose target is this same database: its rows and the publication are one transaction."""
         return self._connection
 
     # planning
@@ -94,20 +95,20 @@ class ManifestDatabase:
         return rows[0] if rows else None
 
     def remember_pipeline(self, pipeline_name: str, targets: Mapping[str, str]) -> None:
-        """Note where the output of each sink goes; what is noted already stays."""
+        """Store where the output of each sink goes; a stored target is never changed."""
         self._rows("remember_pipeline", pipeline_name=pipeline_name, targets=Jsonb(dict(targets)))
 
     def targets(self, pipeline_name: str) -> dict[str, str] | None:
-        """Sink name to target; None before the pipeline is first planned."""
+        """Sink name to target; None before the first plan of the pipeline."""
         rows = self._rows("targets", pipeline_name=pipeline_name)
         return rows[0]["targets"] if rows else None
 
     def has_published(self, pipeline_name: str, sink: str) -> bool:
-        """Whether readers see anything of a pipeline in one sink."""
+        """Whether a manifest of the pipeline is published in the sink."""
         return bool(self._rows("has_published", pipeline_name=pipeline_name, sink=sink))
 
     def chains(self, pipeline_name: str) -> list[Chain]:
-        """The chains that go on; retired ones are history."""
+        """The chains of the pipeline that are not retired."""
         return [
             Chain(
                 row["id"], _place(row), row["incarnation"], row["anchor"], row["end_offset"], row["blocked"],
@@ -117,10 +118,11 @@ class ManifestDatabase:
         ]  # fmt: skip
 
     def ended_chains(self, pipeline_name: str) -> dict[TopicPartition, int]:
-        """Where the last chain of each partition stopped that a person has ended."""
+        """The end of the newest retired chain of each partition."""
         return {_place(row): row["end_offset"] for row in self._rows("ended_chains", pipeline_name=pipeline_name)}
 
     def record_bytes(self, pipeline_name: str) -> float | None:
+        """Mean bytes of key and value per record, measured on the newest published manifests; None before the first."""
         value = self._rows("record_bytes", pipeline_name=pipeline_name)[0]["record_bytes"]
         return None if value is None else float(value)
 
@@ -130,18 +132,18 @@ class ManifestDatabase:
 
     def insert_ranges(self, kind: RangeKind, ranges: Sequence[tuple[int, int | None, int, int | None]]) -> None:
         """Rows of (chain id, start or None for an anchor, end, manifest id or None)."""
-        chains, starts, ends, manifests = ([one[at] for one in ranges] for at in range(4))
+        chains, starts, ends, manifests = ([row[column] for row in ranges] for column in range(4))
         kinds = [kind.value] * len(ranges)
         self._rows("insert_ranges", chains=chains, starts=starts, ends=ends, kinds=kinds, manifests=manifests)
 
     def covering_manifests(self, ends: Sequence[tuple[int, int]]) -> list[int]:
         """Ids of the manifests that hold the last offset before each (chain id, end)."""
-        chains, offsets = [one[0] for one in ends], [one[1] for one in ends]
+        chains, offsets = [chain_id for chain_id, _ in ends], [end for _, end in ends]
         return [row["id"] for row in self._rows("covering_manifests", chains=chains, ends=offsets)]
 
     def manifests_between(self, parts: Sequence[tuple[int, int, int]]) -> list[int]:
         """Ids of the manifests that hold an offset of any part: (chain id, start, end), half-open."""
-        chains, starts, ends = ([one[at] for one in parts] for at in range(3))
+        chains, starts, ends = ([part[column] for part in parts] for column in range(3))
         return [row["id"] for row in self._rows("manifests_between", chains=chains, starts=starts, ends=ends)]
 
     def insert_run(self, pipeline_name: str, run_key: str, kind: RunKind, **values: object) -> int:
@@ -149,7 +151,7 @@ class ManifestDatabase:
         return int(row["id"])
 
     def insert_manifests(self, run_id: int, pipeline_name: str, slices: int, *, first: int = 0) -> list[int]:
-        """New manifests of a run, numbered from ``first``; the run's list names them."""
+        """Insert manifests with slice numbers from ``first`` on and add them to the run's list; returns their ids."""
         rows = self._rows(
             "insert_manifests", run_id=run_id, pipeline_name=pipeline_name, first=first, last=first + slices - 1
         )
@@ -158,7 +160,7 @@ class ManifestDatabase:
         return ids
 
     def block_chains(self, chains: Sequence[int], reason: str, log_end: int | None) -> None:
-        """Write a refusal on chains; one that stands already is kept."""
+        """Store why planning was refused on the chains that are not blocked yet."""
         self._changed("block_chains", chains=list(chains), reason=reason, log_end=log_end)
 
     def retire_chains(self, chains: Sequence[int]) -> None:
@@ -168,41 +170,41 @@ class ManifestDatabase:
         self._changed("unblock_chains", chains=list(chains))
 
     def accept_loss(self, chain_id: int, start: int, end: int) -> list[int]:
-        """Give offsets up, behind the chain's end or in unpublished ranges; the manifests that lost some."""
+        """Give up offsets after the chain's end or in unpublished ranges; returns the manifests that lost some."""
         return [row["id"] for row in self._rows("accept_loss", chain_id=chain_id, start=start, end=end)]
 
     def lock_undone(self, pipeline_name: str, also: Sequence[int] = ()) -> None:
-        """Until the transaction ends, no attempt begins at a manifest that is not done, nor at those of ``also``."""
+        """Until the transaction ends, no attempt can start at an undone manifest or at one of ``also``."""
         self._rows("lock_undone", pipeline_name=pipeline_name, also=list(also))
 
     def undone_ranges(self, pipeline_name: str) -> list[tuple[int, Range, int, int | None]]:
-        """(chain id, range, manifest id, where the chain's life ended if it is retired) of what is not done."""
+        """(chain id, range, manifest id, end of a retired chain's life or None) of each range that is not done."""
         rows = self._rows("undone_ranges", pipeline_name=pipeline_name)
         return [(row["chain_id"], range_from(row["covered"]), row["manifest_id"], row["life_end"]) for row in rows]
 
     def outlived(self, manifest_id: int) -> list[Row]:
-        """Its ranges that reach above where their life of the partition is known to have ended."""
+        """The ranges of a manifest that reach above the known end of their life of the partition."""
         return self._rows("outlived", manifest_id=manifest_id)
 
     def note_decision(self, pipeline_name: str, verb: str, decision: Decision) -> None:
-        """The history entry of a decision; in the transaction of ``because``, which knows who and why."""
+        """Add a decision to the history; must be called inside ``because``, which sets who and why."""
         lines, manifests = list(decision.lines), list(decision.manifests)
         self._rows(
             "note_decision", pipeline_name=pipeline_name, verb=verb, lines=Jsonb(lines), manifests=Jsonb(manifests)
         )
 
     def decisions(self, pipeline_name: str) -> list[Row]:
-        """What people decided: at, actor, decision, why, lines, manifests; oldest first."""
+        """The decisions of people: at, actor, decision, why, lines, manifests; oldest first."""
         return self._rows("decisions", pipeline_name=pipeline_name)
 
     def extend_back(self, chain_id: int, anchor: int) -> None:
-        """Move an anchor back; the hole must be filled in the same transaction."""
+        """Move an anchor back; the caller must insert the ranges up to the old one in the same transaction."""
         self._rows("extend_back", chain_id=chain_id, anchor=anchor)
 
     # adopting
 
     def take_identity(self, database: str) -> bool:
-        """Become the database a lake belongs to; False when this one has manifests of its own."""
+        """Take over the id of the database that a lake belongs to; False when this one has manifests already."""
         return self._changed("take_identity", id=database) is not None
 
     def adopt_manifest(self, run_id: int, pipeline_name: str, manifest_id: int, number: int) -> None:
@@ -211,17 +213,18 @@ class ManifestDatabase:
     def adopt_chains(
         self, pipeline_name: str, lives: Sequence[tuple[TopicPartition, int]]
     ) -> dict[tuple[TopicPartition, int], int]:
-        """New chains by (place, incarnation); a chain that has a newer life of its partition beside it is retired."""
+        """Insert chains; returns ids by (place, incarnation). Chains with a newer life beside them are retired."""
         values = _arrays([at for at, _ in lives]) | {"incarnations": [incarnation for _, incarnation in lives]}
         rows = self._rows("adopt_chains", pipeline_name=pipeline_name, **values)
         self._rows("retire_outlived", pipeline_name=pipeline_name)
         return {(_place(row), row["incarnation"]): row["id"] for row in rows}
 
     def keep_manifest_ids_above(self, highest: int) -> None:
+        """New manifests get ids above ``highest``, and above every id that is in use."""
         self._rows("keep_manifest_ids_above", id=max(highest, self.highest_manifest(), 1))
 
     def adopt_attempt(self, receipt: Receipt, raw: Row) -> None:
-        """An attempt that the lake knows to be published, with its receipt; the manifest is its running one."""
+        """Insert a published attempt with its receipt; a manifest that is not done becomes running."""
         values = {"manifest_id": receipt.manifest_id, "attempt": receipt.attempt}
         self._rows("adopt_attempt", **values, actor=self.actor, receipt=Jsonb(raw))
         self._rows("adopt_number", **values)
@@ -229,7 +232,7 @@ class ManifestDatabase:
     # attempts
 
     def start(self, manifest_id: int, fingerprint: str) -> int | None:
-        """The new attempt's number, or None when the manifest's state forbids it; its lock is held from here on."""
+        """The number of a new attempt, or None when the manifest is blocked; its lock is held from here on."""
         with self.transaction():
             rows = self._rows("start", manifest_id=manifest_id, fingerprint=fingerprint, actor=self.actor)
             if not rows:
@@ -248,7 +251,7 @@ class ManifestDatabase:
         return int(rows[0]["attempt"])
 
     def store_receipt(self, receipt: Receipt, raw: Row) -> bool:
-        """False: a newer attempt has taken over, or other records are at its offsets now (``outlived``)."""
+        """False when a newer attempt has taken over, or other records are at these offsets now (``outlived``)."""
         values = {"manifest_id": receipt.manifest_id, "attempt": receipt.attempt, "receipt": Jsonb(raw)}
         return self._changed("store_receipt", **values) is not None
 
@@ -262,11 +265,12 @@ class ManifestDatabase:
         return Receipt.from_raw(rows[0]["receipt"]) if rows and rows[0]["receipt"] else None
 
     def publish(self, manifest_id: int, newest: int, sink: str, attempt: int, digest: str, counts: Row) -> bool:
-        """Name ``attempt`` as what readers see; False when ``newest`` is not the newest attempt any more."""
+        """Make ``attempt`` what readers see; False when ``newest`` is not the newest attempt any more."""
         values = {"manifest_id": manifest_id, "newest": newest, "sink": sink, "attempt": attempt, "digest": digest}
         return self._changed("publish", **values, counts=Jsonb(counts)) is not None
 
     def finish(self, manifest_id: int, attempt: int, sinks: Sequence[str]) -> bool:
+        """Set the manifest done; False when a sink lacks a publication or the attempt is not the newest any more."""
         return self._changed("finish", manifest_id=manifest_id, attempt=attempt, sinks=list(sinks)) is not None
 
     def end_attempt(self, manifest_id: int, attempt: int, state: AttemptState, error: str | None = None) -> bool:
@@ -280,7 +284,7 @@ class ManifestDatabase:
         return self._changed("block", manifest_id=manifest_id, attempt=attempt, reason=reason) is not None
 
     def release(self, manifest_id: int, attempt: int) -> None:
-        """Give back the attempt's session lock: from here on it is not alive."""
+        """Release the attempt's session lock: from here on it is not alive."""
         self._rows("unlock_attempt", manifest_id=manifest_id, attempt=attempt)
 
     def attempt_lock(self, manifest_id: int, attempt: int) -> int:
@@ -288,13 +292,13 @@ class ManifestDatabase:
         return int(self._rows("attempt_lock", manifest_id=manifest_id, attempt=attempt)[0]["number"])
 
     def user(self) -> str:
-        """As whom this connection acts in PostgreSQL."""
+        """The PostgreSQL user of this connection."""
         return str(self._rows("current_user")[0]["name"])
 
     def unblock(self, manifest_id: int) -> bool:
         return self._changed("unblock", manifest_id=manifest_id) is not None
 
-    # looking
+    # reading
 
     def manifests(
         self,
@@ -302,19 +306,40 @@ class ManifestDatabase:
         states: Sequence[ManifestState] | None = None,
         ids: Sequence[int] | None = None,
     ) -> list[Manifest]:
-        chosen = None if states is None else [one.value for one in states]
+        chosen = None if states is None else [state.value for state in states]
         rows = self._rows(
             "manifests", pipeline_name=pipeline_name, states=chosen, ids=None if ids is None else list(ids)
         )
         return [_manifest(row) for row in rows]
 
+    def page_of_manifests(
+        self,
+        pipeline_name: str | None,
+        state: ManifestState | None,
+        *,
+        limit: int | None = None,
+        after: int | None = None,
+    ) -> list[Manifest]:
+        """At most ``limit`` manifests, newest first; ``after`` is the last id of the page before."""
+        values = {"pipeline_name": pipeline_name, "state": state and state.value, "limit": limit, "after": after}
+        return [_manifest(row) for row in self._rows("page_of_manifests", **values)]
+
+    def count_manifests(self, pipeline_name: str | None, state: ManifestState | None, after: int) -> tuple[int, int]:
+        """How many manifests there are of a pipeline in a state, and how many of them follow after an id."""
+        row = self._rows("count_manifests", pipeline_name=pipeline_name, state=state and state.value, after=after)[0]
+        return row["matching"], row["older"]
+
+    def pipelines(self) -> list[str]:
+        """The pipelines that were ever planned."""
+        return [row["name"] for row in self._rows("pipelines")]
+
     def manifest(self, manifest_id: int) -> Manifest:
-        found = self.manifests(ids=[manifest_id])
-        if not found:
+        manifests = self.manifests(ids=[manifest_id])
+        if not manifests:
             raise NotFound(
                 "there is no such manifest", next_step="list them with: tidemark manifests", manifest=manifest_id
             )
-        return found[0]
+        return manifests[0]
 
     def incarnations(self, manifest_id: int) -> list[tuple[str, int, int]]:
         """(topic, partition, incarnation) of each range of a manifest."""
@@ -324,22 +349,22 @@ class ManifestDatabase:
     def published_objects(
         self, pipeline_name: str | None = None, ids: Sequence[int] | None = None
     ) -> list[tuple[int, str, PublishedObject]]:
-        """(manifest id, lake root, object) of everything readers may count, by manifest and path."""
+        """(manifest id, lake root, object) of every published object, by manifest and path."""
         rows = self._rows("published_objects", pipeline_name=pipeline_name, ids=None if ids is None else list(ids))
         return [(row["manifest_id"], row["root"], object_from(row["object"])) for row in rows]
 
     def attempts_forgotten(self, newest: Mapping[int, int]) -> list[tuple[int, int]]:
-        """(manifest, its newest attempt here) where a sink holds a higher one (``newest``, by manifest)."""
+        """(manifest id, its newest attempt here) where a sink's attempt in ``newest``, by manifest id, is higher."""
         rows = self._rows("attempts_forgotten", manifests=list(newest), attempts=list(newest.values()))
         return [(row["id"], row["attempt"]) for row in rows]
 
     def publications_behind(self, sink: str, newest: Mapping[int, int]) -> list[int]:
-        """The manifests of which a sink holds a higher attempt (``newest``, by manifest) than readers are told of."""
+        """The manifests whose attempt in ``newest``, by manifest id, is higher than the published one."""
         rows = self._rows("publications_behind", sink=sink, manifests=list(newest), attempts=list(newest.values()))
         return [row["id"] for row in rows]
 
     def unknown_manifests(self, manifests: Sequence[int]) -> list[int]:
-        """Those of the ids that this database has no manifest of: one restored from an older copy forgot them."""
+        """The ids that this database has no manifest of, since it was restored from an older copy."""
         return [row["id"] for row in self._rows("unknown_manifests", manifests=list(manifests))]
 
     def attempts(self, manifest_id: int) -> list[Row]:
@@ -349,11 +374,11 @@ class ManifestDatabase:
         return self._rows("events", manifest_id=manifest_id)
 
     def ranges_at(self, topic: str, partition: int, offset: int, pipeline_name: str | None = None) -> list[Row]:
-        """The range of each chain that holds an offset, ``kind`` None where none does; retired chains too."""
+        """For each chain, also retired ones, the range that holds an offset; ``kind`` is None without one."""
         return self._rows("ranges_at", topic=topic, partition=partition, offset=offset, pipeline_name=pipeline_name)
 
     def topics(self, pipeline_name: str | None = None) -> list[str]:
-        """The topics that any chain is of."""
+        """The topics that have a chain."""
         return [row["topic"] for row in self._rows("topics", pipeline_name=pipeline_name)]
 
     def highest_manifest(self, pipeline_name: str | None = None) -> int:
@@ -369,8 +394,11 @@ def _place(row: Row) -> TopicPartition:
 
 def _arrays(places: Sequence[TopicPartition]) -> dict[str, Any]:
     """Partitions as the three parameters that queries unnest."""
-    names = ("topic", "topic_id", "partition")
-    return {f"{name}s": [getattr(one, name) for one in places] for name in names}
+    return {
+        "topics": [place.topic for place in places],
+        "topic_ids": [place.topic_id for place in places],
+        "partitions": [place.partition for place in places],
+    }
 
 
 def _manifest(row: Row) -> Manifest:

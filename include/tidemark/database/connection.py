@@ -1,4 +1,4 @@
-"""The one door to PostgreSQL: connecting, and translating what it refuses."""
+"""Connects to the manifest database, and translates PostgreSQL's errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +14,9 @@ from tidemark.errors import AccessDenied, ConfigurationError, IllegalTransition,
 
 Connection = psycopg.Connection[dict[str, Any]]
 
-# A host that is gone sends no farewell: the server asks, and lets its locks go after 2 minutes instead of 2 hours. A
-# process that is stopped inside a transaction still answers, so that has a limit of its own (but for a decision, see
-# set_actor).
+# A host that dies does not close its connection: with keepalives the server releases its locks after 2 minutes instead
+# of 2 hours. A process that is stopped inside a transaction still answers keepalives, so such a transaction has its own
+# time limit (except for decisions, see set_actor).
 DEAD_CLIENTS = (
     "-c tcp_keepalives_idle=60 -c tcp_keepalives_interval=15 -c tcp_keepalives_count=4 "
     "-c idle_in_transaction_session_timeout=5min"
@@ -35,7 +35,7 @@ def connect(dsn: str) -> Connection:
         )  # fmt: skip
     except psycopg.ProgrammingError as wrong:
         raise ConfigurationError(
-            "TIDEMARK_DB is no PostgreSQL connection string",
+            "TIDEMARK_DB is not a PostgreSQL connection string",
             next_step="write it as postgresql://user:password@host:port/database",
         ) from wrong
     except psycopg.OperationalError as refused:
@@ -54,7 +54,7 @@ def describe(dsn: str) -> str:
 
 @contextmanager
 def translated(**context: object) -> Iterator[None]:
-    """Turn what PostgreSQL refuses into our errors."""
+    """Turn PostgreSQL's errors into ours; ``context`` is added to them."""
     with postgres_errors.translated(lambda error: _translate(error, context)):
         yield
 
@@ -63,11 +63,11 @@ def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkErro
     if (error.constraint or "").startswith(_OF_ANOTHER_PLANNER):
         return PlanRefused(
             f"another planner was faster: the database refused a range ({error.constraint})",
-            next_step="plan again; the chain is whole and nothing of this plan was stored",
+            next_step="plan again; the chain is intact and nothing of this plan was stored",
             **context,
         )
     if error.state == "TM003":
-        return IllegalTransition(error.message, next_step="look at it with: tidemark show ID", **context)
+        return IllegalTransition(error.message, next_step=f"look at it with: {_look(context)}", **context)
     match error.cause:
         case Cause.TABLE_MISSING:
             return ConfigurationError(
@@ -76,12 +76,12 @@ def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkErro
         case Cause.VALUE | Cause.OURS:
             return IllegalTransition(
                 f"the manifest database refused a change: {error.message}",
-                next_step="nothing was stored; the history (tidemark show ID) says what was before",
+                next_step=f"nothing was stored; look at what was before with: {_look(context)}",
                 **context,
             )
         case Cause.DENIED:
             return AccessDenied(
-                f"the manifest database says: {error.message}",
+                f"the manifest database refused access: {error.message}",
                 next_step="grant the user of TIDEMARK_DB the right, or use another user",
                 **context,
             )
@@ -95,8 +95,12 @@ def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkErro
         case Cause.STATEMENT | Cause.FAILED:
             return Unavailable(
                 f"the manifest database failed: {error.message} (SQLSTATE {error.state or 'none'})",
-                next_step="try again; if a COMMIT was under way its outcome is looked up then",
+                next_step="try again; if a COMMIT was running, the next try finds out whether it succeeded",
                 **context,
             )
         case other:
             assert_never(other)
+
+
+def _look(context: dict[str, object]) -> str:
+    return "tidemark show {manifest}" if context.get("manifest") else "tidemark manifests {pipeline}"

@@ -1,4 +1,4 @@
-"""What the manifest database says of itself, for ``tidemark doctor``; nothing is changed."""
+"""State and settings of the manifest database, for ``tidemark doctor``; nothing is changed."""
 
 import time
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ QUERIES = named_queries("tidemark.database", "health.sql")
 
 @dataclass(frozen=True)
 class Health:
-    """``version`` and ``id`` are None without our tables; ``clock_ahead`` is in seconds, of the server against us."""
+    """``version`` and ``id`` are None without our tables; ``clock_ahead``: seconds that the server is ahead of us."""
 
     place: str
     server: str
@@ -25,7 +25,7 @@ class Health:
 
 
 def health(dsn: str) -> Health:
-    """Ask the database of a DSN; ``Unavailable`` when it does not answer within 5 s."""
+    """The health of the database of a DSN; ``Unavailable`` when it does not answer within 5 s."""
     with connect(dsn) as connection, translated(database=describe(dsn)):
         before = time.time()
         row = connection.execute(QUERIES["health"]).fetchone()

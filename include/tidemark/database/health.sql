@@ -1,4 +1,4 @@
--- What the server says of itself. Parameters: none.
+-- State and settings of the server. Parameters: none.
 
 -- name: health
 SELECT current_setting('server_version') AS server,

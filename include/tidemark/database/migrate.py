@@ -1,4 +1,4 @@
-"""Creates the tables, once, in a database that is not Airflow's own; refuses those of another version."""
+"""Creates the tables, never in Airflow's own database; refuses tables of another version."""
 
 from importlib.resources import files
 
@@ -9,7 +9,10 @@ VERSION = 1
 
 
 def migrate(dsn: str) -> bool:
-    """Bring the database to this version; True when something was done. Safe to repeat and to race."""
+    """Create the tables; False when they exist. Safe to repeat, also by several processes at once.
+
+    Raises ``ConfigurationError`` for tables of another version and for Airflow's own database.
+    """
     with connect(dsn) as connection, translated(database=describe(dsn)), connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(1414089812, 0)")
         row = connection.execute(
@@ -31,7 +34,7 @@ def migrate(dsn: str) -> bool:
 
 
 def connect_to_tables(dsn: str) -> Connection:
-    """As ``connect``; a database without Tidemark's tables or with those of another version is refused."""
+    """As ``connect``; ``ConfigurationError`` for a database without Tidemark's tables or with another version."""
     connection = connect(dsn)
     try:
         with translated(database=describe(dsn)):
@@ -47,6 +50,6 @@ def _check_version(connection: Connection, dsn: str) -> None:
     if row is None or row["version"] != VERSION:
         raise ConfigurationError(
             f"the tables are of version {row['version'] if row else 'unknown'}, this Tidemark needs {VERSION}",
-            next_step="use the Tidemark that made them, or a database of its own",
+            next_step="use the Tidemark version that created them, or another database",
             database=describe(dsn),
         )

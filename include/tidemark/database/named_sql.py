@@ -1,4 +1,4 @@
-"""SQL files of named blocks: ``-- name: x`` and the statement below it."""
+"""Reads SQL files of named statements: a line ``-- name: x``, and the statement below it."""
 
 import re
 from importlib.resources import files

@@ -1,6 +1,6 @@
-"""What an error of PostgreSQL means, told by its SQLSTATE; whoever asks says it in words for the person who must act.
+"""Classifies PostgreSQL's errors by their SQLSTATE; the caller writes the message for the person who must act.
 
-Executors use this too, so it imports the standard library, psycopg and our errors, nothing else.
+Executors use this module too: it imports only the standard library, psycopg and our errors.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,9 +14,9 @@ from tidemark.errors import TidemarkError
 
 
 class Cause(Enum):
-    """Whether repeating helps: it does for ``LOCKED`` and ``FAILED`` only."""
+    """The cause of an error; a retry helps for ``LOCKED`` and ``FAILED`` only."""
 
-    DENIED = auto()  # the user has not the right
+    DENIED = auto()  # the user lacks a right
     LOCKED = auto()  # lock_timeout has passed
     TABLE_MISSING = auto()  # or the whole schema
     VALUE = auto()  # a value or a constraint: SQLSTATE 22 and 23
@@ -34,8 +34,8 @@ _CLASSES = {"22": Cause.VALUE, "23": Cause.VALUE, "TM": Cause.OURS} | dict.fromk
 
 @dataclass(frozen=True)
 class PostgresError:
-    """``state`` is the SQLSTATE, empty when the server did not answer; ``message`` is one line and never holds the
-    connection string, ``detail`` may hold values of a row."""
+    """``state`` is the SQLSTATE, empty when the server did not answer. ``message`` is one line without the connection
+    string; ``detail`` may hold values of a row."""
 
     cause: Cause
     state: str
@@ -47,7 +47,7 @@ class PostgresError:
 
 @contextmanager
 def translated(translate: Callable[[PostgresError], TidemarkError]) -> Iterator[None]:
-    """Raise, in place of psycopg's error, the one of ours that ``translate`` makes of it."""
+    """Replace each error of psycopg by the one that ``translate`` makes from it."""
     try:
         yield
     except psycopg.Error as error:
@@ -55,7 +55,7 @@ def translated(translate: Callable[[PostgresError], TidemarkError]) -> Iterator[
 
 
 def message_of(error: psycopg.Error) -> str:
-    """The server's primary message, or the first line of what the client says; below it are guesses at the cause."""
+    """The server's primary message, or the first line of the client's; its other lines guess at the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return error.diag.message_primary or (lines[0] if lines else type(error).__name__)
 

@@ -1,7 +1,7 @@
--- One block per query; ManifestDatabase has one method for each. Parameters are psycopg's %(name)s.
+-- One block per statement, used by the methods of ManifestDatabase. Parameters are psycopg's %(name)s.
 
 -- name: set_actor
--- Whoever decides something looks at targets meanwhile, which takes as long as it takes.
+-- A decision (it has a why) looks at targets during its transaction, so that has no time limit.
 SELECT set_config('tidemark.actor', %(actor)s, true), set_config('tidemark.why', %(why)s, true),
        set_config('idle_in_transaction_session_timeout', CASE %(why)s::text
            WHEN '' THEN current_setting('idle_in_transaction_session_timeout') ELSE '0' END, true);
@@ -29,12 +29,12 @@ SELECT 1 AS found FROM manifest m JOIN publication p ON p.manifest_id = m.id
 WHERE m.pipeline = %(pipeline_name)s AND p.sink = %(sink)s LIMIT 1;
 
 -- name: incarnations
--- Which life of its partition each range of a manifest lies in.
+-- The life of the partition that each range of a manifest belongs to.
 SELECT c.topic, c.partition, c.incarnation
 FROM manifest_range r JOIN chain c ON c.id = r.chain_id WHERE r.manifest_id = %(manifest_id)s;
 
 -- name: chains
--- A chain's end in one index probe each, whatever the length of its history.
+-- The end of each chain by one index probe, however long its history is.
 SELECT DISTINCT ON (c.topic, c.partition)
        c.id, c.topic, c.topic_id, c.partition, c.incarnation, c.blocked, c.blocked_end,
        latest.end_offset, anchor.end_offset AS anchor
@@ -46,7 +46,7 @@ WHERE c.pipeline = %(pipeline_name)s AND c.retired_at IS NULL
 ORDER BY c.topic, c.partition, c.incarnation DESC;
 
 -- name: ended_chains
--- Where the last life of each partition ended that a person has ended, by topic id: the same topic may come back.
+-- The end of the newest retired chain of each partition, by topic id: the same topic may come back.
 SELECT DISTINCT ON (c.topic, c.topic_id, c.partition) c.topic, c.topic_id, c.partition, latest.end_offset
 FROM chain c
 CROSS JOIN LATERAL (
@@ -66,7 +66,7 @@ FROM (
     CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'partitions') AS count) measured;
 
 -- name: insert_chains
--- A partition that had a chain before (another topic id, or a truncated log) begins its next incarnation.
+-- A partition that had a chain before (another topic id, or a truncated log) starts its next incarnation.
 INSERT INTO chain (pipeline, topic, topic_id, partition, incarnation)
 SELECT %(pipeline_name)s, new.topic, new.topic_id, new.partition, 1 + coalesce((
     SELECT max(c.incarnation) FROM chain c
@@ -90,7 +90,7 @@ WHERE r.manifest_id IS NOT NULL AND r.start_offset < cut.end_offset
 ORDER BY 1;
 
 -- name: manifests_between
--- The manifests that hold an offset of each chain's part, which is half-open.
+-- The manifests that hold an offset of any part: offsets of one chain, half-open.
 SELECT DISTINCT r.manifest_id AS id
 FROM unnest(%(chains)s::bigint[], %(starts)s::bigint[], %(ends)s::bigint[]) AS part (chain_id, start_offset, end_offset)
 JOIN manifest_range r ON r.chain_id = part.chain_id
@@ -99,7 +99,7 @@ WHERE r.manifest_id IS NOT NULL
 ORDER BY 1;
 
 -- name: ranges_at
--- Of each chain of a partition the range that holds an offset, by index probes whatever the length of its history.
+-- For each chain of a partition the range that holds an offset, by index probes, however long its history is.
 SELECT c.pipeline, c.topic, c.topic_id, c.partition, c.incarnation, c.retired_at IS NOT NULL AS retired,
        anchor.end_offset AS anchor, latest.end_offset AS chain_end,
        found.start_offset, found.end_offset, found.kind::text AS kind, found.manifest_id
@@ -173,6 +173,25 @@ WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
   AND (%(ids)s::bigint[] IS NULL OR id = ANY (%(ids)s))
 ORDER BY id;
 
+-- name: page_of_manifests
+-- Newest first. The ids come from an index, (pipeline, id) or the primary key, so a page costs the same at any depth.
+SELECT v.* FROM (
+    SELECT id FROM manifest
+    WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
+      AND (%(state)s::text IS NULL OR state = %(state)s::manifest_state)
+      AND (%(after)s::bigint IS NULL OR id < %(after)s)
+    ORDER BY id DESC LIMIT %(limit)s) page
+JOIN manifest_view v ON v.id = page.id
+ORDER BY v.id DESC;
+
+-- name: count_manifests
+SELECT count(*) AS matching, count(*) FILTER (WHERE id < %(after)s) AS older FROM manifest
+WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
+  AND (%(state)s::text IS NULL OR state = %(state)s::manifest_state);
+
+-- name: pipelines
+SELECT name FROM pipeline ORDER BY name;
+
 -- name: lock_attempt
 SELECT pg_advisory_lock(attempt_lock(%(manifest_id)s, %(attempt)s));
 
@@ -207,7 +226,7 @@ WHERE id = %(manifest_id)s AND state = 'blocked' RETURNING id;
 SELECT attempt FROM manifest WHERE id = %(manifest_id)s;
 
 -- name: store_receipt
--- Only by the newest attempt, and only while Kafka has, as far as is known, the records that were planned.
+-- Only for the newest attempt, and only while the source, as far as is known, has the records that were planned.
 WITH newest AS (SELECT id FROM manifest WHERE id = %(manifest_id)s AND attempt = %(attempt)s FOR UPDATE)
 UPDATE attempt a SET receipt = %(receipt)s FROM newest
 WHERE a.manifest_id = newest.id AND a.attempt = %(attempt)s AND a.state = 'running'
@@ -215,7 +234,7 @@ WHERE a.manifest_id = newest.id AND a.attempt = %(attempt)s AND a.state = 'runni
 RETURNING a.attempt;
 
 -- name: receipts_below
--- Attempts that got as far as a receipt, so may have left objects.
+-- Only attempts with a receipt may have left objects.
 SELECT a.attempt, a.receipt, a.fingerprint
 FROM attempt a
 WHERE a.manifest_id = %(manifest_id)s AND a.attempt < %(attempt)s AND a.receipt IS NOT NULL
@@ -225,7 +244,7 @@ ORDER BY a.attempt DESC;
 SELECT receipt FROM attempt WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s;
 
 -- name: publish
--- Only the newest attempt may say what is published, and only in favour of a number not below the published one.
+-- Only the newest attempt may change a publication, and never to an attempt below the published one.
 WITH newest AS (SELECT id FROM manifest WHERE id = %(manifest_id)s AND attempt = %(newest)s FOR UPDATE)
 INSERT INTO publication (manifest_id, sink, attempt, digest, counts)
 SELECT id, %(sink)s, %(attempt)s, %(digest)s, %(counts)s FROM newest
@@ -266,13 +285,13 @@ WHERE (%(pipeline_name)s::text IS NULL OR m.pipeline = %(pipeline_name)s) AND o.
 ORDER BY p.manifest_id, o.object ->> 'path';
 
 -- name: attempts_forgotten
--- Manifests of which a sink holds a higher attempt than was ever given out: the database was restored.
+-- Manifests where a sink holds a higher attempt than this database ever gave out: it was restored from a copy.
 SELECT m.id, m.attempt
 FROM unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
 JOIN manifest m ON m.id = held.manifest_id AND m.attempt < held.attempt ORDER BY m.id;
 
 -- name: publications_behind
--- Done manifests of which a sink holds a higher attempt than the published one.
+-- Manifests where a sink holds a higher attempt than the published one.
 SELECT p.manifest_id AS id
 FROM unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
 JOIN publication p ON p.manifest_id = held.manifest_id AND p.sink = %(sink)s AND p.attempt < held.attempt;
@@ -309,14 +328,14 @@ FROM event WHERE subject = 'decision' AND what ->> 'pipeline' = %(pipeline_name)
 SELECT coalesce(max(id), 0) AS id FROM manifest WHERE %(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s;
 
 -- name: broken_chains
--- What the constraints make impossible; the audit asks all the same.
+-- The constraints make this impossible; the audit checks it anyway.
 SELECT c.topic, c.partition, r.start_offset, r.end_offset
 FROM manifest_range r JOIN chain c ON c.id = r.chain_id
 WHERE c.pipeline = %(pipeline_name)s AND r.kind <> 'anchor'
   AND NOT EXISTS (SELECT FROM manifest_range b WHERE b.chain_id = r.chain_id AND b.end_offset = r.start_offset);
 
 -- name: take_identity
--- An empty database takes over a lake and with it the lake's identity.
+-- An empty database that takes over a lake takes the id of the lake's database.
 UPDATE database SET id = %(id)s WHERE NOT EXISTS (SELECT FROM manifest) RETURNING id;
 
 -- name: adopt_manifest
@@ -346,5 +365,5 @@ WHERE pipeline = %(pipeline_name)s AND retired_at IS NULL AND EXISTS (
     AND newer.partition = chain.partition AND newer.incarnation > chain.incarnation);
 
 -- name: keep_manifest_ids_above
--- Never lowered: ids above may be of a plan that has not committed.
+-- Never lowered: a plan that has not committed may use higher ids.
 SELECT setval('manifest_id_seq', %(id)s) FROM manifest_id_seq WHERE NOT is_called OR last_value < %(id)s;

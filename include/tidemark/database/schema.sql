@@ -1,5 +1,5 @@
--- The manifest database. It keeps the promises; the code reports them.
--- Times are timestamptz, offsets are half-open [start, end). Everything lives in the schema "tidemark".
+-- The manifest database. Its constraints keep the promises; the code reports violations.
+-- Times are timestamptz, ranges of offsets are half-open [start, end). Everything is in the schema "tidemark".
 
 CREATE SCHEMA tidemark;
 SET LOCAL search_path = tidemark;
@@ -9,7 +9,7 @@ CREATE TYPE manifest_state AS ENUM ('planned', 'running', 'failed', 'blocked', '
 CREATE TYPE attempt_state AS ENUM ('running', 'published', 'unchanged', 'failed', 'fenced', 'blocked');
 CREATE TYPE run_kind AS ENUM ('scheduled', 'backfill', 'manual');
 
--- One row: which database this is. A lake root belongs to one of them.
+-- One row: the id of this database. A lake root belongs to one database.
 CREATE TABLE database (
     only_row   boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     id         uuid NOT NULL DEFAULT gen_random_uuid(),
@@ -19,7 +19,7 @@ CREATE TABLE database (
 
 CREATE TABLE pipeline (
     name       text PRIMARY KEY,
-    targets    jsonb NOT NULL,                -- sink name -> where its output is; a change of it is refused
+    targets    jsonb NOT NULL,                -- sink name -> where its output is; a change is refused
     planned_at timestamptz NOT NULL DEFAULT now()
 );
 
@@ -61,16 +61,16 @@ CREATE TABLE chain (
     topic_id      text NOT NULL,
     partition     int NOT NULL CHECK (partition >= 0),
     incarnation   int NOT NULL DEFAULT 1,
-    blocked       text,                       -- a refusal stands until a person accepts it
+    blocked       text,                       -- why planning was refused, until a person decides
     blocked_since timestamptz,
     blocked_end   bigint,                     -- truncated: where the log ended when that was noticed
-    retired_at    timestamptz,                -- a person accepted that this life of the partition is over
+    retired_at    timestamptz,                -- when a person accepted that this life of the partition has ended
     UNIQUE (pipeline, topic_id, partition, incarnation),
     CHECK ((blocked IS NULL) = (blocked_since IS NULL))
 );
 
 -- The chain: a range starts where another ends, and each start and each end exists once.
--- Overlap, gap and fork are impossible, whoever plans.
+-- So no planner can store an overlap, a gap or a fork.
 CREATE TABLE manifest_range (
     chain_id     bigint NOT NULL REFERENCES chain,
     start_offset bigint,                      -- NULL only for the anchor
@@ -92,7 +92,7 @@ CREATE TABLE attempt (
     manifest_id bigint NOT NULL REFERENCES manifest,
     attempt     int NOT NULL CHECK (attempt > 0),
     state       attempt_state NOT NULL DEFAULT 'running',
-    fingerprint text NOT NULL,                -- of the code and configuration that decide the output
+    fingerprint text NOT NULL,                -- of the code and configuration that determine the output
     actor       text NOT NULL,
     receipt     jsonb,                        -- stored before the first object moves
     error       text,
@@ -102,7 +102,7 @@ CREATE TABLE attempt (
     CHECK ((state = 'running') = (ended_at IS NULL))
 );
 
--- What readers see: which attempt, per manifest and sink.
+-- What readers see: one attempt per manifest and sink.
 CREATE TABLE publication (
     manifest_id  bigint NOT NULL,
     sink         text NOT NULL,
@@ -126,7 +126,7 @@ CREATE TABLE event (
 CREATE INDEX ON event (manifest_id);
 CREATE INDEX ON event ((what ->> 'pipeline')) WHERE subject = 'decision';
 
--- Whoever changes anything says who they are.
+-- Every change needs an actor.
 CREATE FUNCTION record_event() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     who text := nullif(current_setting('tidemark.actor', true), '');
@@ -154,7 +154,7 @@ CREATE TRIGGER history AFTER INSERT OR UPDATE ON chain FOR EACH ROW EXECUTE FUNC
 CREATE TRIGGER history AFTER INSERT OR UPDATE ON attempt FOR EACH ROW EXECUTE FUNCTION record_event();
 CREATE TRIGGER history AFTER INSERT OR UPDATE ON publication FOR EACH ROW EXECUTE FUNCTION record_event();
 CREATE TRIGGER history AFTER INSERT ON manifest_range FOR EACH ROW WHEN (NEW.kind <> 'data')
-    EXECUTE FUNCTION record_event();   -- data ranges are told by their manifest; a million of them need no second copy
+    EXECUTE FUNCTION record_event();   -- data ranges are in their manifest; a million of them need no second copy
 
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -169,7 +169,7 @@ CREATE TRIGGER never_deleted BEFORE DELETE ON attempt FOR EACH ROW EXECUTE FUNCT
 CREATE TRIGGER never_deleted BEFORE DELETE ON publication FOR EACH ROW EXECUTE FUNCTION refuse();
 CREATE TRIGGER never_deleted BEFORE DELETE ON run FOR EACH ROW EXECUTE FUNCTION refuse();
 
--- Legal edges only, and the token never goes down.
+-- Only legal state changes, and the attempt number never goes down.
 CREATE FUNCTION check_edge() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NEW.attempt < OLD.attempt OR (OLD.state = NEW.state AND OLD.state NOT IN ('running', 'done')
@@ -207,8 +207,8 @@ CREATE FUNCTION is_alive(manifest bigint, attempt int) RETURNS boolean LANGUAGE 
           AND (classid::bigint << 32) + objid::bigint = tidemark.attempt_lock(manifest, attempt))
 $$;
 
--- Where the log of a chain's life is known to have ended: it was cut there (as accepted, or as noticed), and above are
--- the records of a later life, or none. NULL while it goes on.
+-- Where the log of a chain's life ended: it was truncated there (accepted by a person, or only noticed). The offsets
+-- above hold the records of a later life, or none. NULL while the life goes on.
 CREATE FUNCTION life_end(the_chain bigint) RETURNS bigint LANGUAGE sql STABLE SET search_path = tidemark AS $$
     SELECT least(c.blocked_end, CASE WHEN c.retired_at IS NOT NULL THEN coalesce((
         SELECT min(least(a.end_offset, later.blocked_end)) FROM chain later
@@ -218,7 +218,7 @@ CREATE FUNCTION life_end(the_chain bigint) RETURNS bigint LANGUAGE sql STABLE SE
     FROM chain c WHERE c.id = the_chain
 $$;
 
--- Ranges that reach above the end of their life. The cheap conditions stand first: nearly every chain goes on.
+-- Ranges that reach above the end of their life. The cheap conditions come first: nearly every chain goes on.
 CREATE VIEW outlived_range AS
 SELECT r.manifest_id, c.topic, c.partition, r.start_offset, r.end_offset, tidemark.life_end(c.id) AS life_end,
        EXISTS (SELECT FROM chain n WHERE n.pipeline = c.pipeline AND n.topic_id = c.topic_id
@@ -249,10 +249,10 @@ LEFT JOIN LATERAL (
     SELECT jsonb_agg(to_jsonb(p) - 'manifest_id' ORDER BY p.sink) AS list
     FROM publication p WHERE p.manifest_id = m.id) publications ON true;
 
--- The functions that may do what the trigger forbids. The chain's constraints hold for them as for everybody else.
+-- Only these functions may do what the trigger "immutable" forbids. The constraints of the chain apply to them too.
 
--- Offsets [lost_start, lost_end) are given up: the hole behind the chain's end becomes a lost range, and data ranges
--- without a publication are split into lost and data. Returns the manifests that lost something.
+-- Gives up offsets [lost_start, lost_end): from the chain's end on they become a lost range, and data ranges without a
+-- publication are split into lost and data. Returns the manifests that lost some.
 CREATE FUNCTION accept_loss(the_chain bigint, lost_start bigint, lost_end bigint) RETURNS SETOF bigint
 LANGUAGE plpgsql SET search_path = tidemark AS $$
 DECLARE
@@ -282,7 +282,7 @@ BEGIN
     END IF;
 END $$;
 
--- The anchor moves back to new_anchor; the caller fills [new_anchor, old anchor) in the same transaction.
+-- Moves the anchor back to new_anchor; the caller must insert ranges for [new_anchor, old anchor) in its transaction.
 CREATE FUNCTION extend_back(the_chain bigint, new_anchor bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = tidemark AS $$
 BEGIN

@@ -1,1 +1,1 @@
-"""``tidemark doctor``: looks at everything a pipeline needs, one check at a time, and says what to do next."""
+"""``tidemark doctor``: checks everything that a pipeline needs and says what to do about each problem."""

@@ -1,4 +1,4 @@
-"""How the checks of ``tidemark doctor`` are run: each within its time, none hiding another."""
+"""Runs the checks of ``tidemark doctor``. Each has a time limit, and an error in one does not stop the others."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from tidemark.errors import TidemarkError
 from tidemark.findings import Finding, failed
 
-TIMEOUT_S = 15.0  # above what a broker (10 s) and a database (5 s) are given to answer
+TIMEOUT_S = 15.0  # longer than a broker (10 s) and a database (5 s) may take to answer
 
 
 @dataclass(frozen=True)
 class Check:
-    """A function that yields findings, and the seconds it may take."""
+    """A function that yields findings, and its time limit in seconds."""
 
     name: str
     run: Callable[[], Iterable[Finding]]
@@ -20,32 +20,35 @@ class Check:
 
 
 def examine(checks: Iterable[Check], begin: Callable[[Check], None]) -> Iterator[Finding]:
-    """Every finding of every check; one that raises or hangs is a finding too. ``begin`` hears of each beforehand."""
+    """Every finding of every check. A check that raises or exceeds its time limit gives a finding, too.
+
+    ``begin`` is called with each check before it runs.
+    """
     for check in checks:
         begin(check)
         yield from _examine(check)
 
 
 def _examine(check: Check) -> list[Finding]:
-    found: list[Finding] = []
-    worker = threading.Thread(target=_run, args=(check, found), name=f"check {check.name}", daemon=True)
+    findings: list[Finding] = []
+    worker = threading.Thread(target=_run, args=(check, findings), name=f"check {check.name}", daemon=True)
     worker.start()
     worker.join(check.timeout)
     if worker.is_alive():
         late = failed(
             check.name,
             f"no answer within {check.timeout:.0f} s",
-            "something on the way to it drops packets, or it is overloaded; try again from this machine by hand",
+            "the service is overloaded, or a firewall drops packets; try to connect from this machine by hand",
         )
-        return [*found, late]
-    return found
+        return [*findings, late]
+    return findings
 
 
-def _run(check: Check, found: list[Finding]) -> None:
+def _run(check: Check, findings: list[Finding]) -> None:
     try:
-        for one in check.run():
-            found.append(one)  # noqa: PERF402 -- what was found before an error counts
+        for finding in check.run():
+            findings.append(finding)  # noqa: PERF402 -- findings before an error count
     except TidemarkError as error:
-        found.append(failed(check.name, error.what, error.next_step))
+        findings.append(failed(check.name, error.what, error.next_step))
     except Exception as error:
-        found.append(failed(check.name, f"the check itself failed ({type(error).__name__})", "report this defect"))
+        findings.append(failed(check.name, f"the check itself failed ({type(error).__name__})", "report this bug"))

@@ -1,4 +1,4 @@
-"""This machine: Python, Java, packages, Spark's jars, room on the disk."""
+"""This machine: Python, Java, packages, Spark's jars, free disk space."""
 
 import os
 import re
@@ -10,60 +10,60 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tidemark.doctor.checks import Check
-from tidemark.findings import Finding, failed, ok, room, warning
-from tidemark.settings import Settings
+from tidemark.environment import Environment
+from tidemark.findings import Finding, disk_space, failed, ok, warning
 
-PYTHON = ((3, 11), (3, 14))  # as requires-python of the package, half-open
+PYTHON = ((3, 11), (3, 14))  # [first, end), as requires-python in pyproject.toml
 JAVA = ("17", "21")
-VECTORS = "jdk.incubator.vector"  # Spark asks for this module at its start, and some small runtimes lack it
+VECTORS = "jdk.incubator.vector"  # Spark loads this module when it starts, and some small Java runtimes lack it
 CONNECTOR = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13")
 JAVA_TIMEOUT_S = 10
 
 
-def checks(settings: Settings) -> list[Check]:
+def checks(environment: Environment) -> list[Check]:
     return [
         Check("python", python),
         Check("java", java, 2 * JAVA_TIMEOUT_S + 1),
         Check("pyspark", packages),
-        Check("spark jars", lambda: jars(settings.spark_jars)),
-        Check("home", lambda: room("home", settings.home)),
+        Check("spark jars", lambda: jars(environment.spark_jars)),
+        Check("home", lambda: disk_space("home", environment.home)),
     ]
 
 
 def python() -> Iterator[Finding]:
-    found, said = sys.version_info[:2], sys.version.split()[0]
-    if PYTHON[0] <= found < PYTHON[1]:
-        yield ok("python", said)
+    version_text = sys.version.split()[0]
+    if PYTHON[0] <= sys.version_info[:2] < PYTHON[1]:
+        yield ok("python", version_text)
     else:
-        yield failed("python", f"{said} is not supported", "use Python 3.11, 3.12 or 3.13")
+        yield failed("python", f"{version_text} is not supported", "use Python 3.11, 3.12 or 3.13")
 
 
 def java() -> Iterator[Finding]:
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    install = "install a JDK 17 or 21, and name it by JAVA_HOME or on the PATH"
+    install = "install a JDK 17 or 21, and set JAVA_HOME or the PATH to it"
     if command is None or not os.access(command, os.X_OK):
         yield failed("java", f"there is no Java {f'at JAVA_HOME={home}' if home else 'on the PATH'}", install)
         return
-    said = _java(command, "-XshowSettings:properties", "-version")
-    found = re.search(r"java\.specification\.version = (\S+)", said)
-    if found is None:
+    properties = _java(command, "-XshowSettings:properties", "-version")
+    match = re.search(r"java\.specification\.version = (\S+)", properties)
+    if match is None:
         yield failed("java", f"{command} does not run", install)
-    elif found[1] not in JAVA:
-        yield failed("java", f"{command} is Java {found[1]}; Spark 4.0 runs on 17 or 21", install)
+    elif match[1] not in JAVA:
+        yield failed("java", f"{command} is Java {match[1]}; Spark 4.0 runs on 17 or 21", install)
     elif VECTORS not in _java(command, "--list-modules"):
         yield failed("java", f"{command} lacks the module {VECTORS}, which Spark needs", install)
     else:
-        yield ok("java", f"{found[1]} at {command}")
+        yield ok("java", f"{match[1]} at {command}")
 
 
-def _java(*words: str) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=JAVA_TIMEOUT_S)
+def _java(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=JAVA_TIMEOUT_S)
     return done.stdout + done.stderr
 
 
 def packages() -> Iterator[Finding]:
-    """pyspark and pyspark-client install into one folder: of two versions, the one installed last wins in part."""
+    """pyspark and pyspark-client install into the same folder, so two versions overwrite each other's files."""
     spark = version("pyspark")
     try:
         client = version("pyspark-client")
@@ -81,21 +81,25 @@ def packages() -> Iterator[Finding]:
 
 
 def jars(folder: Path | None) -> Iterator[Finding]:
-    """Spark's Kafka connector must have the version of PySpark, or it fails in the middle of a job."""
+    """Spark's Kafka connector must have the version of PySpark; another version fails in the middle of a job."""
     wanted = version("pyspark")
     if folder is None:
         yield warning(
             "spark jars",
-            "TIDEMARK_SPARK_JARS is not set: the Kafka connector must be on Spark's own class path",
+            "TIDEMARK_SPARK_JARS is not set: then Spark's own class path must have the Kafka connector",
             "set it to a folder with the connector; make setup fills .tidemark/jars/spark",
         )
         return
     for name in CONNECTOR:
-        found = sorted(one.name.removeprefix(f"{name}-").removesuffix(".jar") for one in folder.glob(f"{name}-*.jar"))
-        if found == [wanted]:
+        files = folder.glob(f"{name}-*.jar")
+        versions = sorted(file.name.removeprefix(f"{name}-").removesuffix(".jar") for file in files)
+        if versions == [wanted]:
             yield ok("spark jars", f"{name} {wanted}")
-        elif not found:
-            yield failed("spark jars", f"{name} is not in {folder}", f"put {name}-{wanted}.jar there; make setup does")
+        elif not versions:
+            yield failed(
+                "spark jars", f"{name} is not in {folder}", f"put {name}-{wanted}.jar there; make setup does it"
+            )
         else:
-            said = f"{name} is there as {', '.join(found)}, PySpark is {wanted}"
-            yield failed("spark jars", said, f"leave {name}-{wanted}.jar alone there; make setup does")
+            message = f"{name} has version {', '.join(versions)}, PySpark is {wanted}"
+            step = f"keep only {name}-{wanted}.jar there; make setup does it"
+            yield failed("spark jars", message, step)

@@ -1,4 +1,4 @@
-"""The source as one pipeline sees it: the connection, the topics, the right to read them."""
+"""The source of a pipeline: the connection, the topics, the right to read them."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from tidemark.sources.settings import Gaps
 
 def checks(pipeline: Pipeline, lookup: Lookup) -> list[Check]:
     name = f"{pipeline.name}: {pipeline.source.kind}"
-    # Topics, offsets, clean-up policies and one record: four questions, each answered within 10 s.
+    # Four questions (topics, offsets, clean-up policies, one record), each with 10 s for the answer.
     return [Check(name, lambda: source_findings(name, pipeline, lookup), 3 * TIMEOUT_S)]
 
 
@@ -30,27 +30,29 @@ def source_findings(name: str, pipeline: Pipeline, lookup: Lookup) -> Iterator[F
     if not places:
         return
     bounds = source.bounds(places)
-    records = sum(held.last_stable - held.log_start for held in bounds.values())
-    yield ok(name, f"{len(topics) - len(missing)} topics, {len(places)} partitions, {records:,} offsets to read")
+    offsets = sum(bound.last_stable - bound.log_start for bound in bounds.values())
+    yield ok(name, f"{len(topics) - len(missing)} topics, {len(places)} partitions, {offsets:,} offsets to read")
     yield from _compacted(name, pipeline, source)
     yield from _readable(name, source, bounds)
     for transaction in source.open_transactions(bounds).values():
-        what = transaction.described(datetime.now(UTC))
-        yield warning(name, what, "nothing past it can be read: find the producer, and end its transaction")
+        message = transaction.described(datetime.now(UTC))
+        yield warning(name, message, "find the producer and end its transaction: nothing after it can be read")
 
 
 def _compacted(name: str, pipeline: Pipeline, source: Source) -> Iterator[Finding]:
     if pipeline.source.gaps is Gaps.COMPACTED:
         return
     for topic in source.compacted(pipeline.source.topics):
-        yield failed(name, f"topic {topic} is compacted: records vanish from it", "if that is meant: gaps: compacted")
+        yield failed(
+            name, f"topic {topic} is compacted: Kafka removes records from it", "if you want that, set gaps: compacted"
+        )
 
 
 def _readable(name: str, source: Source, bounds: Mapping[TopicPartition, Bounds]) -> Iterator[Finding]:
-    """One record of each topic that has one: asking for offsets needs fewer rights than reading."""
+    """Reads one record of each topic that has records: some users may ask for offsets, but not read."""
     first: dict[str, TopicPartition] = {}
-    for place, held in bounds.items():
-        if held.log_start < held.last_stable:
+    for place, bound in bounds.items():
+        if bound.log_start < bound.last_stable:
             first.setdefault(place.topic, place)
     for place in first.values():
         source.first_record_in(place, [(bounds[place].log_start, bounds[place].last_stable)])

@@ -7,16 +7,16 @@ from functools import partial
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.doctor.checks import TIMEOUT_S, Check
-from tidemark.errors import TidemarkError
+from tidemark.environment import Environment
+from tidemark.errors import TidemarkError, about
 from tidemark.findings import Finding, ok, warning
 from tidemark.lifecycle.preflight import refuse_moved, refuse_vanished
 from tidemark.pipeline.settings import Pipeline
-from tidemark.settings import Settings
 from tidemark.sinks.registry import open_sink
 from tidemark.sinks.settings import SinkSettings
 
 
-def checks(settings: Settings, pipeline: Pipeline, lookup: Lookup) -> list[Check]:
+def checks(settings: Environment, pipeline: Pipeline, lookup: Lookup) -> list[Check]:
     found = []
     for one in pipeline.sinks:
         name = f"{pipeline.name}: sink {one.name}"
@@ -25,7 +25,14 @@ def checks(settings: Settings, pipeline: Pipeline, lookup: Lookup) -> list[Check
 
 
 def target(
-    name: str, settings: Settings, pipeline: Pipeline, config: SinkSettings, lookup: Lookup
+    name: str, settings: Environment, pipeline: Pipeline, config: SinkSettings, lookup: Lookup
+) -> Iterator[Finding]:
+    with about(pipeline=pipeline.name):
+        yield from _target(name, settings, pipeline, config, lookup)
+
+
+def _target(
+    name: str, settings: Environment, pipeline: Pipeline, config: SinkSettings, lookup: Lookup
 ) -> Iterator[Finding]:
     sink = open_sink(pipeline.name, config, lookup)
     yield ok(name, sink.target)
@@ -36,7 +43,9 @@ def target(
         database = ManifestDatabase(settings.database(), "doctor")
     except TidemarkError:
         yield warning(
-            name, "whose it is was not compared", "mend what is said of the manifest database, then ask again"
+            name,
+            "the owner of the target was not compared",
+            "correct what is reported of the manifest database, then run this again",
         )
         return
     with database:

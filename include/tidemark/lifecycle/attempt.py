@@ -1,13 +1,22 @@
 """One attempt at a manifest, from its number to its end: start, order, stage, check, publish.
 
-Airflow and the command line add nothing.
+Airflow and the command line both call this.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from tidemark.errors import Blocked, DataLost, Fenced, IllegalTransition, TidemarkError, TopicChanged, Unavailable
+from tidemark.errors import (
+    Blocked,
+    DataLost,
+    Fenced,
+    IllegalTransition,
+    TidemarkError,
+    TopicChanged,
+    Unavailable,
+    about,
+)
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.counting import check_equations
@@ -24,11 +33,11 @@ Stage = Callable[[Order], Receipt]
 
 
 def process(context: Context, manifest_id: int, stage: Stage, *, replay: bool = False) -> Outcome:
-    """Bring one manifest to done with a new attempt, or say why not.
+    """Start a new attempt at one manifest and bring it to its end.
 
     A done manifest is left alone unless ``replay``. Raises ``Blocked``, ``Fenced``, ``WorkFailed`` and what the
-    outside systems raise; the manifest then says ``failed`` or ``blocked`` with the reason. A sink that does not
-    answer or take the rows fails the attempt after the others have published.
+    outside systems raise; the manifest is then ``failed`` or ``blocked``, with the reason. A sink that does not
+    answer or refuses the rows fails the attempt after the other sinks have published.
     """
     manifest = own_manifest(context, manifest_id)
     if manifest.state is ManifestState.DONE and not replay:
@@ -41,12 +50,15 @@ def process(context: Context, manifest_id: int, stage: Stage, *, replay: bool = 
 
 
 def start(context: Context, manifest: Manifest) -> int:
-    """Take the next attempt number: from here on every lower attempt is fenced."""
+    """Take the next attempt number: from here on every lower attempt is fenced.
+
+    Raises ``IllegalTransition`` when the manifest is blocked.
+    """
     attempt = context.database.start(manifest.id, context.pipeline.fingerprint())
     if attempt is None:
         raise IllegalTransition(
             f"the manifest is blocked: {manifest.reason}",
-            next_step=f"when the cause is understood: tidemark retry {manifest.pipeline_name} --manifest {manifest.id}",
+            next_step=f"when you know the cause: tidemark retry {manifest.pipeline_name} --manifest {manifest.id}",
             pipeline=manifest.pipeline_name,
             manifest=manifest.id,
         )
@@ -54,7 +66,7 @@ def start(context: Context, manifest: Manifest) -> int:
 
 
 def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence[Sink] | None = None) -> Order:
-    """What Spark is told, for some sinks or all; it holds no secret."""
+    """The order for Spark, for some sinks or all; it holds no secret."""
     pipeline = context.pipeline
     chosen = {sink.name: sink for sink in (context.sinks if sinks is None else sinks)}
     return Order(
@@ -81,11 +93,11 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
 
 
 def fail(context: Context, manifest_id: int, attempt: int, error: BaseException) -> None:
-    """Record why an attempt ended; what is published stays."""
+    """Record why an attempt failed; what is published stays."""
     reason = str(error) or type(error).__name__
     blocked = isinstance(error, Blocked)
     with context.database.transaction():
-        if blocked:  # the manifest's row before the attempt's, as whoever takes over locks them
+        if blocked:  # first the manifest's row, then the attempt's: a new attempt locks them in the same order
             context.database.block(manifest_id, attempt, reason)
         else:
             context.database.fail(manifest_id, attempt, reason)
@@ -94,11 +106,11 @@ def fail(context: Context, manifest_id: int, attempt: int, error: BaseException)
 
 
 def _refuse_done_before(manifest: Manifest) -> None:
-    """Of what was planned on a chain that has ended, only what is not done may be worked at."""
+    """Raise ``TopicChanged`` for a done manifest whose chain has ended: its records cannot be read again."""
     if manifest.state is ManifestState.DONE:
         raise TopicChanged(
-            "the manifest was planned on a chain that has ended, since its topic was recreated or its log was cut",
-            next_step="what is published of it stays; it cannot be done again",
+            "the manifest was planned on a chain that has ended: its topic was recreated, or its log was truncated",
+            next_step="what is published of it stays; it cannot be replayed",
             pipeline=manifest.pipeline_name,
             manifest=manifest.id,
         )
@@ -119,7 +131,7 @@ def refuse_shrunk(manifest: Manifest, receipt: Receipt) -> None:
 
 @dataclass
 class _Attempt:
-    """One try at one manifest; ``failed`` has the error of each sink that cannot be worked for now."""
+    """One attempt at one manifest; ``failed`` has the errors of the sinks that cannot be written to now."""
 
     context: Context
     manifest: Manifest
@@ -139,8 +151,9 @@ class _Attempt:
         self._able(self.context.sinks)
         self.number = start(self.context, self.manifest)
         try:
-            self.manifest = database.manifest(self.manifest.id)  # as it is now that no lower attempt can change it
-            return self._work()
+            with about(pipeline=self.context.pipeline_name, manifest=self.manifest.id):
+                self.manifest = database.manifest(self.manifest.id)  # read again: no lower attempt can change it now
+                return self._work()
         except BaseException as error:
             return self._ended(error)
         finally:
@@ -149,14 +162,14 @@ class _Attempt:
 
     @contextmanager
     def _on_its_own(self, sink: Sink) -> Iterator[None]:
-        """What keeps one sink from working does not keep the others from it."""
+        """An error of one sink is kept in ``failed``, and the other sinks go on."""
         try:
             yield
         except OF_ONE_SINK as error:
             self.failed[sink.name] = error
 
     def _able(self, sinks: Sequence[Sink]) -> list[Sink]:
-        """Those of the sinks that can be worked for; raises the first one's error when none can."""
+        """The sinks without an error; raises the error of the first sink when all have one."""
         able = [sink for sink in sinks if sink.name not in self.failed]
         if sinks and not able:
             raise self.failed[sinks[0].name]
@@ -184,7 +197,8 @@ class _Attempt:
         return self.publisher.publish(manifest, receipt, sinks, failed)
 
     def _staged(self, order: Order) -> Receipt:
-        """Spark's receipt. When reading failed and retention took offsets meanwhile, that is what a person is told."""
+        """Spark's receipt. When reading failed since retention took offsets, or the topic was recreated, a person is
+        told that: the reader knows only that an offset is not there."""
         if not self.manifest.ranges:
             return receipt_of_tasks(order, [])
         try:
@@ -193,22 +207,22 @@ class _Attempt:
             raise
         except TidemarkError as failed:
             try:
-                self.context.source.refuse_lost(self.manifest.id, self.manifest.ranges)
-            except DataLost as lost:
-                raise lost from failed
+                self.context.source.check(self.manifest.id, self.manifest.ranges, before_reading=True)
+            except (DataLost, TopicChanged) as cause:
+                raise cause from failed
             except TidemarkError:
                 pass
             raise
 
     def _sinks_to_do(self) -> Sequence[Sink]:
-        """The sinks to work for: all in a replay, or when what is published was made by other code; else those
-        without a publication, unless an earlier attempt put its output there and died before the mark."""
+        """The sinks to write to: all in a replay, or when other code made what is published. Else the sinks without a
+        publication, except those where an earlier attempt put its output and died before the publication."""
         context = self.context
         if self.replay:
             return context.sinks
         missing = context.unpublished_sinks(self.manifest)
         if not missing:
-            return []  # the sink that was still to come is not in the pipeline file any more
+            return []  # the sink without a publication is not in the pipeline file any more
         lower = context.database.receipts_below(self.manifest.id, self.number)
         published = {publication.attempt for publication in self.manifest.publications}
         fingerprint = context.pipeline.fingerprint()
@@ -223,7 +237,7 @@ class _Attempt:
         return receipt is not None and self.publisher.recover(self.manifest, self.number, sink, receipt)
 
     def _ended(self, error: BaseException) -> Outcome:
-        """An attempt that did not get through: fenced whatever error it met, if a newer one has taken over."""
+        """End an attempt that failed; with any error it counts as fenced when a newer attempt has taken over."""
         database, manifest_id = self.context.database, self.manifest.id
         try:
             if database.newest_attempt(manifest_id) != self.number:
@@ -231,26 +245,28 @@ class _Attempt:
                 self.publisher.clean(manifest_id, self.number, self.context.sinks)
                 return superseded
             fail(self.context, manifest_id, self.number, error)
-        except Unavailable:  # its session has ended, and its lock with it: others may have taken that for its end
-            with suppress(Unavailable), database.anew() as other:
-                if other.newest_attempt(manifest_id) != self.number:
-                    return self._superseded(Publisher(replace(self.context, database=other)), error)
-        raise error  # also without the database: its lock is gone, retry finds it
+        except Unavailable:  # the connection has ended, and with it the lock: another attempt may have taken over
+            with suppress(Unavailable), database.reopened() as reopened:
+                if reopened.newest_attempt(manifest_id) != self.number:
+                    return self._superseded(Publisher(replace(self.context, database=reopened)), error)
+        raise error  # also when the database does not answer: the lock is gone, and ``retry`` takes the manifest
 
     def _superseded(self, publisher: Publisher, error: BaseException) -> Outcome:
-        """A newer attempt has done the work; raises ``Fenced`` when it has not, or not yet."""
+        """The outcome when a newer attempt has published; raises ``Fenced`` when none has yet."""
         fenced = error if isinstance(error, Fenced) else publisher.overtaken(self.manifest.id, self.number)
         if not fenced.superseded or not isinstance(error, Exception):
             raise fenced from error
         return Outcome(self.manifest.id, self.number, Ending.SUPERSEDED, Counts())
 
     def _leave(self) -> None:
-        """Drop what a failed attempt staged and let its lock go; one that left a record or published keeps its staging
-        until it is clean, since ``sweep`` finds by it what is still to be removed."""
+        """Release the lock, and remove what a failed attempt staged.
+
+        An attempt that left a record or published keeps its staging: ``sweep`` finds leftovers by it.
+        """
         database, manifest_id = self.context.database, self.manifest.id
-        ended = next(row["state"] for row in database.attempts(manifest_id) if row["attempt"] == self.number)
+        state = next(row["state"] for row in database.attempts(manifest_id) if row["attempt"] == self.number)
         database.release(manifest_id, self.number)
-        if ended not in (AttemptState.PUBLISHED, AttemptState.UNCHANGED):
+        if state not in (AttemptState.PUBLISHED, AttemptState.UNCHANGED):
             for sink in self.context.sinks:
                 with suppress(*OF_ONE_SINK):
                     if sink.recorded_attempt(manifest_id) != self.number:

@@ -1,20 +1,21 @@
-"""What a run came to, and how far a pipeline is behind."""
+"""The end of a run: whether all of it is published, and what it did."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from tidemark.errors import NotFound, WorkFailed
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.publish import Publisher, published_counts
-from tidemark.manifest import UNDONE, Counts, Manifest, ManifestState
-from tidemark.offsets import TopicPartition
+from tidemark.manifest import Counts, Manifest, ManifestState
 from tidemark.receipt import sum_of_hours
 
 
 @dataclass(frozen=True)
 class Closing:
-    """What a run did, read from the database: every manifest of it and of ``covered_by`` is published."""
+    """The result of a run, from the database: all manifests of the run and of ``covered_by`` are published.
+
+    ``hours`` maps an event hour (UTC) to ``[written, late]``.
+    """
 
     run_key: str
     reached: bool
@@ -24,67 +25,30 @@ class Closing:
     hours: dict[str, list[int]]
 
 
-@dataclass(frozen=True)
-class Lag:
-    """One partition: ``lag`` offsets are not planned yet, ``unpublished`` are planned and not published."""
-
-    topic: str
-    partition: int
-    log_start: int
-    planned: int
-    last_stable: int
-    log_end: int
-    unpublished: int
-    open_transaction: str | None  # what holds ``last_stable`` below ``log_end``, and since when
-
-    @property
-    def lag(self) -> int:
-        return max(0, self.last_stable - self.planned)
-
-
 def close(context: Context, run_key: str) -> Closing:
-    """Pass when every manifest of the run and of ``covered_by`` is published, or name those that are not."""
+    """The result of a run whose manifests, and those of ``covered_by``, are all published.
+
+    Raises ``NotFound`` for an unknown run, and ``WorkFailed`` when a manifest is not published.
+    """
     run = context.database.find_run(context.pipeline_name, run_key)
     if run is None:
         raise NotFound(f"there is no run {run_key}", next_step="plan it first", pipeline=context.pipeline_name)
     manifests = require_done(context, [*run["manifests"], *run["covered_by"]])
     Publisher(context).sweep()
-    receipts = [context.database.receipt(one.id, one.publications[0].attempt) for one in manifests]
+    receipts = [context.database.receipt(manifest.id, manifest.publications[0].attempt) for manifest in manifests]
     hours = sum_of_hours(receipt.hours for receipt in receipts if receipt)
-    counts = sum((published_counts(one) for one in manifests), Counts())
+    counts = sum((published_counts(manifest) for manifest in manifests), Counts())
     return Closing(run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), counts, hours)
 
 
-def lag(context: Context) -> list[Lag]:
-    """How far each partition's chain is behind the source; a partition without a chain is behind from its log start."""
-    places, missing = context.source.partitions(context.pipeline.source.topics)
-    if missing:
-        raise context.source.missing_topic(missing[0])
-    ends = {chain.at: chain.end for chain in context.database.chains(context.pipeline_name)}
-    waiting = context.database.manifests(context.pipeline_name, UNDONE)
-    unpublished: dict[TopicPartition, int] = {}
-    for one in (each for manifest in waiting for each in manifest.ranges):
-        unpublished[one.at] = unpublished.get(one.at, 0) + one.span
-    marks = context.source.bounds(places)
-    now = datetime.now(UTC)
-    held = {place: one.described(now) for place, one in context.source.open_transactions(marks).items()}
-    return [
-        Lag(
-            place.topic, place.partition, mark.log_start, ends.get(place, mark.log_start), mark.last_stable,
-            mark.log_end, unpublished.get(place, 0), held.get(place),
-        )
-        for place, mark in sorted(marks.items())
-    ]  # fmt: skip
-
-
 def require_done(context: Context, ids: Sequence[int]) -> list[Manifest]:
-    """The manifests, all of them published; ``WorkFailed`` names those that are not."""
+    """The manifests; raises ``WorkFailed`` when some of them are not published."""
     manifests = context.database.manifests(ids=ids)
-    missing = [one for one in manifests if one.state is not ManifestState.DONE]
-    if missing:
+    undone = [manifest for manifest in manifests if manifest.state is not ManifestState.DONE]
+    if undone:
         raise WorkFailed(
-            f"{len(missing)} of {len(manifests)} manifests are not published: "
-            + ", ".join(f"{one.id} ({one.state})" for one in missing[:10]),
+            f"{len(undone)} of {len(manifests)} manifests are not published: "
+            + ", ".join(f"{manifest.id} ({manifest.state})" for manifest in undone[:10]),
             next_step=f"tidemark retry {context.pipeline_name}",
             pipeline=context.pipeline_name,
         )

@@ -1,4 +1,4 @@
-"""What every verb of a pipeline needs: the pipeline, the manifest database, the source and the sinks, opened once."""
+"""What every command on a pipeline needs: the pipeline, the manifest database, the source and the sinks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from tidemark.sources.registry import open_source
 
 @dataclass(frozen=True)
 class Context:
-    """One pipeline with what it reads from, what it writes to, and the database that remembers."""
+    """One pipeline with its source, its sinks and the manifest database."""
 
     pipeline: Pipeline
     database: ManifestDatabase
@@ -35,9 +35,9 @@ class Context:
 
 
 def open_context(pipeline: Pipeline, database: ManifestDatabase, lookup: Lookup = from_environment) -> Context:
-    """Open source and sinks; ``lookup`` finds the connections they name. Raises ``ConfigurationError`` for a wrong one.
+    """Open source and sinks; ``lookup`` finds the connections they name. Nothing is connected yet.
 
-    Nothing is asked of them yet.
+    Raises ``ConfigurationError`` for a missing or wrong connection.
     """
     source = open_source(pipeline.name, pipeline.source, lookup)
     sinks = tuple(open_sink(pipeline.name, settings, lookup) for settings in pipeline.sinks)

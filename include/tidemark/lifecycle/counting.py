@@ -1,5 +1,5 @@
 """The two equations: ``end - start = lost + read + invisible`` and ``read = written + dead-lettered + filtered +
-deduplicated``. Every term is measured; a sum that does not hold blocks the manifest."""
+deduplicated``. Every term is measured; when a sum is wrong, the manifest is blocked."""
 
 from collections.abc import Sequence
 
@@ -12,14 +12,14 @@ from tidemark.sources.base import Source
 from tidemark.sources.settings import Gaps
 
 NAMED_GAPS = 20  # in a message; the receipt has more
-PROBED_GAPS = 100  # a probe takes about 10 ms, so beyond this reading the range again is quicker
+PROBED_GAPS = 100  # a probe takes about 10 ms: with more gaps it is quicker to read the range again
 
 
 def check_equations(
     pipeline: Pipeline, source: Source, manifest: Manifest, receipt: Receipt, sinks: Sequence[str]
 ) -> None:
-    """Raise ``Blocked`` unless what was read lies in the ranges, once, and all of it went somewhere."""
-    counts = {(one.topic, one.partition): one for one in receipt.partitions}
+    """Raise ``Blocked`` unless all records read lie in the ranges, came once, and are counted in every sink."""
+    counts = {(count.topic, count.partition): count for count in receipt.partitions}
     for covered in manifest.ranges:
         _check_range(pipeline, source, manifest, covered, counts[covered.at.topic, covered.at.partition])
     for sink in sinks:
@@ -38,14 +38,14 @@ def _check_range(pipeline: Pipeline, source: Source, manifest: Manifest, covered
     if not inside or count.distinct != count.read:
         raise Blocked(
             f"read {count.read:,} records at {count.distinct:,} offsets from {count.first} to {count.last}",
-            next_step="nothing is published; the reader returned records twice or outside the range, report it",
+            next_step="nothing is published; the reader returned records twice or outside the range, please report it",
             **where,
         )
     invisible = covered.span - count.read
     if invisible == 0:
         return
-    holes = [f"[{start},{end})" for start, end in count.gaps]
-    named = ", ".join(holes[:NAMED_GAPS]) + (" .." if len(holes) > NAMED_GAPS else "")
+    gaps = [f"[{start},{end})" for start, end in count.gaps]
+    named = ", ".join(gaps[:NAMED_GAPS]) + (" .." if len(gaps) > NAMED_GAPS else "")
     match pipeline.source.gaps:
         case Gaps.NONE:
             raise Blocked(
@@ -62,29 +62,29 @@ def _check_range(pipeline: Pipeline, source: Source, manifest: Manifest, covered
 
 
 def _check_second_read(source: Source, covered: Range, count: PartitionCount, where: dict[str, object]) -> None:
-    """Another client finds no record in the gaps; with very many of them it counts the whole range instead."""
+    """Raise ``Blocked`` when a second client sees records in the gaps; with many gaps it counts the whole range."""
     if count.gap_count <= PROBED_GAPS:
-        found = source.first_record_in(covered.at, count.gaps)
-        missed = None if found is None else f"a record at offset {found}"
+        offset = source.first_record_in(covered.at, count.gaps)
+        missed = None if offset is None else f"a record at offset {offset}"
     else:
         records = source.count_records(covered)
         missed = None if records == count.read else f"{records:,} records where the batch saw {count.read:,}"
     if missed:
         raise Blocked(
             f"a second read found {missed}",
-            next_step="nothing is published; retry the manifest by its id, and report it if it happens again",
+            next_step="nothing is published; retry the manifest by its id, and please report it if it happens again",
             **where,
         )
 
 
 def _check_sink(pipeline: Pipeline, manifest: Manifest, receipt: Receipt, sink: str) -> None:
     counts = receipt.counts(sink, manifest.ranges)
-    kept = sum(one.rows for one in receipt.objects_of(sink) if one.kind is ObjectKind.DEAD_LETTER)
-    went = counts.written + counts.dead_lettered + counts.filtered + counts.deduplicated
-    if counts.read != went or kept != counts.dead_lettered:
+    kept = sum(part.rows for part in receipt.objects_of(sink) if part.kind is ObjectKind.DEAD_LETTER)
+    total = counts.written + counts.dead_lettered + counts.filtered + counts.deduplicated
+    if counts.read != total or kept != counts.dead_lettered:
         raise Blocked(
             f"read {counts.read:,} records, but {counts.written:,} written + {counts.dead_lettered:,} dead-lettered "
-            f"({kept:,} kept) + {counts.filtered:,} filtered + {counts.deduplicated:,} deduplicated = {went:,}",
+            f"({kept:,} kept) + {counts.filtered:,} filtered + {counts.deduplicated:,} deduplicated = {total:,}",
             next_step="nothing is published; this is a defect of a decoder, a transform or the sink",
             pipeline=pipeline.name,
             manifest=manifest.id,

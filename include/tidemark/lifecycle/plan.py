@@ -1,4 +1,4 @@
-"""The verb ``plan``: asks the source, lets the pure planner decide, and stores ranges in one transaction."""
+"""Plans a run: asks the source, calls the pure planner, and stores the ranges in one transaction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +16,12 @@ from tidemark.pipeline.settings import Pipeline
 from tidemark.planner import Chain, Limits, PartitionState, Plan
 from tidemark.sources.settings import Cut, Gaps
 
-AHEAD = timedelta(minutes=5)  # how far the clock that asks for a plan may be ahead of this one
+AHEAD = timedelta(minutes=5)  # how far the clock of the caller may be ahead of this machine's
 
 
 @dataclass(frozen=True)
 class Tick:
-    """What asks for a plan: its run key, its kind, and the moment to read up to (aware; None = all there is now)."""
+    """A request to plan: run key, kind, and the time to read up to (aware; None: up to what there is now)."""
 
     run_key: str
     kind: RunKind
@@ -29,13 +29,21 @@ class Tick:
 
     @classmethod
     def at(cls, cut_at: datetime, kind: RunKind) -> "Tick":
-        """A tick with a logical date: its cut in UTC is its key."""
+        """A tick with a logical date: the cut in UTC is also the run key."""
         return cls(cut_at.astimezone(UTC).isoformat(), kind, cut_at.astimezone(UTC))
+
+    @classmethod
+    def by_hand(cls, cut_at: datetime | None, run_key: str | None) -> "Tick":
+        """What a person asks for; a cut without a zone is UTC, and without a key it is the key as well."""
+        cut = cut_at and (cut_at if cut_at.tzinfo else cut_at.replace(tzinfo=UTC)).astimezone(UTC)
+        if cut is not None and run_key is None:
+            return cls.at(cut, RunKind.MANUAL)
+        return cls(run_key or f"manual__{datetime.now(UTC).isoformat()}", RunKind.MANUAL, cut)
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A stored run, or with ``dry_run`` what would be stored; ``repeated`` when the key was planned before."""
+    """A stored run, or with ``dry_run`` what would be stored; ``repeated`` when the run key was planned before."""
 
     run_key: str
     manifests: tuple[int, ...]
@@ -48,13 +56,13 @@ class PlannedRun:
 
 
 class _Overtaken(Exception):
-    """The pipeline has other chains than when the source was asked."""
+    """The chains of the pipeline have changed since the source was asked."""
 
 
 def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
-    """Cut the chains up to the tick's moment; a key that was planned before is answered without asking the source.
+    """Plan all chains up to the tick's time; for a run key that was planned before, return the stored run.
 
-    Raises ``PlanRefused`` and its kinds, ``LakeConflict``, ``Unavailable``; then nothing is stored but the refusal.
+    Raises ``PlanRefused`` and its kinds, ``LakeConflict``, ``Unavailable``; then only the refusal is stored.
     """
     pipeline, database = context.pipeline, context.database
     known = _known(context, tick)
@@ -73,7 +81,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
             if known is not None:
                 return known
             chains = _chains(context)
-            if {one.id for one in chains} != {one.id for one in before_asking}:
+            if {chain.id for chain in chains} != {chain.id for chain in before_asking}:
                 raise _Overtaken
             planned = planner.plan(
                 pipeline.name, states, chains, limits(context),
@@ -88,10 +96,10 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
                 )
             run = _store(context, tick, planned, chains)
             failpoint("plan.before_commit")
-    except _Overtaken:  # a plan or a person began or ended chains since: the source was asked about others
+    except _Overtaken:  # another planner or a person started or ended chains since the source was asked
         return plan(context, tick, dry_run=dry_run)
     except planner.Refused as refused:
-        if chains != before_asking:  # another planner went on since: this answer is older than the chain, ask again
+        if chains != before_asking:  # another planner extended a chain since: the source's answer is older, ask again
             return plan(context, tick, dry_run=dry_run)
         if not dry_run:
             for refusal in refused.refusals:
@@ -102,7 +110,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
 
 
 def _chains(context: Context) -> list[Chain]:
-    """The chains of the topics the pipeline file names; one that it names no longer just rests."""
+    """The chains of the topics in the pipeline file; a chain of a topic that was removed from it stays as it is."""
     return [
         chain
         for chain in context.database.chains(context.pipeline_name)
@@ -116,7 +124,7 @@ def _known(context: Context, tick: Tick) -> PlannedRun | None:
         return None
     if tick.cut_at is not None and row["cut_at"] != tick.cut_at:
         raise CutConflict(
-            f"run {tick.run_key} was planned up to {row['cut_at']}, now {tick.cut_at} is asked for",
+            f"run {tick.run_key} was planned up to {row['cut_at']} before, and now up to {tick.cut_at}",
             next_step="a run's cut never changes; use another run key",
             pipeline=context.pipeline_name,
         )
@@ -126,7 +134,7 @@ def _known(context: Context, tick: Tick) -> PlannedRun | None:
 
 
 def observe(context: Context, tick: Tick, chains: Sequence[Chain], *, first_plan: bool) -> list[PartitionState]:
-    """What the source says of every partition of the pipeline's topics, committed records only."""
+    """The source's answer about every partition of the pipeline's topics; committed records only."""
     source, settings = context.source, context.pipeline.source
     places, missing = source.partitions(settings.topics)
     never_planned = [topic for topic in missing if all(chain.at.topic != topic for chain in chains)]
@@ -141,19 +149,19 @@ def observe(context: Context, tick: Tick, chains: Sequence[Chain], *, first_plan
     return [
         PartitionState(
             place,
-            held.log_start,
-            held.last_stable,
-            held.log_end,
-            start_offset=starts.get(place, held.log_start),
+            log.log_start,
+            log.last_stable,
+            log.log_end,
+            start_offset=starts.get(place, log.log_start),
             cut=cuts.get(place),
             by_time=by_time,
         )
-        for place, held in bounds.items()
+        for place, log in bounds.items()
     ]
 
 
 def _held_back(context: Context, states: Sequence[PartitionState], now: datetime) -> tuple[str, ...]:
-    """A line for each partition that would be read further if a transaction had ended."""
+    """A line for each partition where an open transaction ends the plan early."""
     capped = [state for state in states if state.cut is None or state.cut[0] > state.last_stable]
     transactions = context.source.open_transactions(
         {state.at: Bounds(state.log_start, state.last_stable, state.log_end) for state in capped}
@@ -162,7 +170,7 @@ def _held_back(context: Context, states: Sequence[PartitionState], now: datetime
 
 
 def manifests_between(context: Context, start: datetime, end: datetime) -> list[int]:
-    """The manifests that hold records stamped in [start, end), as far as the source's answer for both moments tells."""
+    """The manifests that hold the offsets between two times, [start, end), as the source translates them."""
     chains = {chain.at: chain for chain in _chains(context)}
     begins, ends = (context.source.offsets_at(list(chains), moment) for moment in (start, end))
     parts = []
@@ -174,13 +182,13 @@ def manifests_between(context: Context, start: datetime, end: datetime) -> list[
 
 
 def _refuse_before_anchors(pipeline: Pipeline, planned: Plan, chains: Sequence[Chain]) -> None:
-    """A backfill of a time from before the pipeline began would pass and have done nothing."""
+    """Raise ``PlanRefused`` for a backfill of a time before the pipeline began: it would succeed and do nothing."""
     anchors = {chain.at: chain.anchor for chain in chains}
     before = [at for at, end in planned.ends if end < anchors.get(at, 0)]
     if before:
         raise PlanRefused(
             f"the backfill ends before offset {anchors[before[0]]}, where this pipeline's chain begins",
-            next_step=f"to read what is older: tidemark extend-back {pipeline.name} --why TEXT",
+            next_step=f"to read older records: tidemark extend-back {pipeline.name} --why TEXT",
             pipeline=pipeline.name,
             topic=before[0].topic,
             partition=before[0].partition,
@@ -188,11 +196,12 @@ def _refuse_before_anchors(pipeline: Pipeline, planned: Plan, chains: Sequence[C
 
 
 def _refuse_future(pipeline: Pipeline, tick: Tick, now: datetime) -> None:
-    """A cut that has not come would end at what there is now, under the key of the run that comes then."""
+    """Raise ``PlanRefused`` for a cut in the future: it would plan what there is now under the key of a later run."""
     if tick.cut_at is not None and tick.cut_at > now + AHEAD:
         raise PlanRefused(
-            f"the run is to read up to {tick.cut_at.isoformat()}, and it is {now.isoformat(timespec='seconds')} now",
-            next_step="nothing was planned; give a moment that has passed, or none to read all there is",
+            f"the run reads up to {tick.cut_at.isoformat()}, which is in the future: it is "
+            f"{now.isoformat(timespec='seconds')} now",
+            next_step="nothing was planned; give a time in the past, or none to read all there is",
             pipeline=pipeline.name,
         )
 
@@ -201,8 +210,8 @@ def _refuse_compacted(context: Context, topics: Sequence[str]) -> None:
     compacted = context.source.compacted(topics)
     if compacted:
         raise PlanRefused(
-            f"topic {compacted[0]} is compacted: records vanish from it between a run and its replay",
-            next_step=f"if that is meant, write gaps: compacted under source.{context.pipeline.source.kind}",
+            f"topic {compacted[0]} is compacted: records disappear from it between a run and its replay",
+            next_step=f"if you accept that, write gaps: compacted under source.{context.pipeline.source.kind}",
             pipeline=context.pipeline_name,
             topic=compacted[0],
         )
@@ -210,36 +219,33 @@ def _refuse_compacted(context: Context, topics: Sequence[str]) -> None:
 
 def limits(context: Context) -> Limits:
     """How much one slice may hold, by the record size measured on earlier manifests."""
-    wanted = context.pipeline.source.slice
-    measured = context.database.record_bytes(context.pipeline_name)
-    return Limits(wanted.max_records, wanted.max_bytes, wanted.max_slices, measured)
+    settings = context.pipeline.source.slice
+    record_bytes = context.database.record_bytes(context.pipeline_name)
+    return Limits(settings.max_records, settings.max_bytes, settings.max_slices, record_bytes)
 
 
 def _store(context: Context, tick: Tick, planned: Plan, chains: Sequence[Chain]) -> PlannedRun:
     """Insert the run, the new chains with their anchors, lost ranges, manifests and their ranges."""
     pipeline, database, sinks = context.pipeline, context.database, context.sinks
-    name = pipeline.name
-    database.remember_pipeline(name, {sink.name: sink.target for sink in sinks})
+    pipeline_name = pipeline.name
+    database.remember_pipeline(pipeline_name, {sink.name: sink.target for sink in sinks})
     ids = {chain.at: chain.id for chain in chains}
-    ids |= database.insert_chains(name, [place for place, _ in planned.anchors])
+    ids |= database.insert_chains(pipeline_name, [place for place, _ in planned.anchors])
     database.insert_ranges(RangeKind.ANCHOR, [(ids[place], None, offset, None) for place, offset in planned.anchors])
-    database.insert_ranges(RangeKind.LOST, [(ids[one.at], one.start, one.end, None) for one in planned.lost])
+    lost = [(ids[range_.at], range_.start, range_.end, None) for range_ in planned.lost]
+    database.insert_ranges(RangeKind.LOST, lost)
     covered_by = () if planned.slices else database.covering_manifests([(ids[at], end) for at, end in planned.ends])
     if tick.kind is RunKind.BACKFILL and not planned.slices and not covered_by:
         _refuse_before_anchors(pipeline, planned, chains)
     run_id = database.insert_run(
-        name, tick.run_key, tick.kind, cut_at=tick.cut_at, reached=planned.reached,
+        pipeline_name, tick.run_key, tick.kind, cut_at=tick.cut_at, reached=planned.reached,
         covered_by=list(covered_by), notes=list(planned.notes),
     )  # fmt: skip
-    manifests = database.insert_manifests(run_id, name, len(planned.slices))
-    database.insert_ranges(
-        RangeKind.DATA,
-        [
-            (ids[one.at], one.start, one.end, manifest)
-            for manifest, ranges in zip(manifests, planned.slices, strict=True)
-            for one in ranges
-        ],
-    )
+    manifest_ids = database.insert_manifests(run_id, pipeline_name, len(planned.slices))
+    rows: list[tuple[int, int | None, int, int | None]] = []
+    for manifest_id, ranges in zip(manifest_ids, planned.slices, strict=True):
+        rows += [(ids[range_.at], range_.start, range_.end, manifest_id) for range_ in ranges]
+    database.insert_ranges(RangeKind.DATA, rows)
     return PlannedRun(
-        tick.run_key, tuple(manifests), tuple(covered_by), planned.reached, planned.notes, slices=planned.slices
+        tick.run_key, tuple(manifest_ids), tuple(covered_by), planned.reached, planned.notes, slices=planned.slices
     )

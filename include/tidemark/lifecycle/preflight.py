@@ -1,5 +1,5 @@
-"""What is checked before a pipeline plans or an attempt writes: the sinks' targets, and whether the source still has
-the records that were planned."""
+"""Checks before a pipeline plans or an attempt writes: the targets of the sinks, and whether the planned records are
+still in the source."""
 
 from collections.abc import Sequence
 
@@ -18,99 +18,100 @@ from tidemark.lifecycle.context import Context
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Sink, newest
 
-# Manifests whose records are compared at each plan, so that it costs the same after years; an attempt compares its own.
+# So many newest manifests are compared with their records at each plan, so a plan takes the same time after years; an
+# attempt compares its own manifest.
 RECENT = 10_000
-OF_ONE_SINK = (
-    Unavailable,
-    AccessDenied,
-    SinkRefused,
-    WorkFailed,
-)  # what may keep one sink from working while the others go on
+OF_ONE_SINK = (Unavailable, AccessDenied, SinkRefused, WorkFailed)  # errors that stop one sink while the others go on
 
 
 def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
-    """Claim the targets and compare their records with the database; notes of those that do not answer.
+    """Claim the targets and compare their records with the database; returns a note for each that does not answer.
 
-    Raises ``LakeConflict``, and what a target says when not even one of them answers.
+    Raises ``LakeConflict``, and the first target's error when none of them answers.
     """
-    pipeline, database, sinks = context.pipeline_name, context.database, context.sinks
-    refuse_moved(pipeline, database, sinks)
+    pipeline_name, database, sinks = context.pipeline_name, context.database, context.sinks
+    refuse_moved(pipeline_name, database, sinks)
     recent = max(0, database.highest_manifest() - RECENT)
-    found: list[tuple[Sink, list[RecordName]]] = []
+    answered: list[tuple[Sink, list[RecordName]]] = []
     silent: list[tuple[Sink, TidemarkError]] = []
-    for sink in sinks:  # asked before the database, which may grow meanwhile
+    for sink in sinks:  # before the database is asked: it may get new manifests meanwhile
         try:
-            refuse_vanished(pipeline, database, sink)
+            refuse_vanished(pipeline_name, database, sink)
             if not dry_run:
                 sink.claim(database.id())
-            found.append((sink, sink.records(own=False, above=recent)))
+            answered.append((sink, sink.records(own=False, above=recent)))
         except OF_ONE_SINK as error:
             silent.append((sink, error))
-    if not found:
+    if not answered:
         raise silent[0][1]
-    last, last_own = database.highest_manifest(), database.highest_manifest(pipeline)
-    for sink, names in found:
-        own = newest(one for one in names if one.pipeline_name == pipeline)
+    last, last_own = database.highest_manifest(), database.highest_manifest(pipeline_name)
+    for sink, names in answered:
+        own = newest(name for name in names if name.pipeline_name == pipeline_name)
         sink.refuse_records_beyond(last, names)
         sink.refuse_records_beyond(last_own, own.values())
-        attempts = {of: name.attempt for of, name in own.items()}
-        for manifest, attempt in database.attempts_forgotten(attempts):
-            sink.refuse_attempts_beyond(manifest, attempt, attempts[manifest])
-    return [f"sink {sink.name} was not asked what it holds: {error.what}" for sink, error in silent]
+        attempts = {manifest_id: name.attempt for manifest_id, name in own.items()}
+        for manifest_id, attempt in database.attempts_forgotten(attempts):
+            sink.refuse_attempts_beyond(manifest_id, attempt, attempts[manifest_id])
+    return [f"sink {sink.name} could not be compared with the database: {error.what}" for sink, error in silent]
 
 
 def check_for_attempt(pipeline_name: str, database: ManifestDatabase, sink: Sink, manifest_id: int) -> None:
-    """Claim one target and refuse it when it knows attempts that the database does not."""
+    """Claim one target; raises ``DatabaseBehindLake`` when it has a record of an attempt that the database lacks."""
     refuse_vanished(pipeline_name, database, sink)
     sink.claim(database.id())
-    recorded = sink.recorded_attempt(manifest_id)  # before asking the database: it may grow meanwhile
+    recorded = sink.recorded_attempt(manifest_id)  # before the database is asked: it may get new attempts meanwhile
     sink.refuse_attempts_beyond(manifest_id, database.newest_attempt(manifest_id), recorded)
 
 
 def refuse_moved(pipeline_name: str, database: ManifestDatabase, sinks: Sequence[Sink]) -> None:
-    """A target that is not where the pipeline was planned into would split its output in two."""
+    """Raise ``ConfigurationError`` for a sink whose target has changed: its output would be in two places."""
     targets = database.targets(pipeline_name) or {}
     for sink in sinks:
         if targets.get(sink.name, sink.target) != sink.target:
             raise ConfigurationError(
                 f"sink {sink.name} was planned into {targets[sink.name]}, the pipeline file now says {sink.target}",
-                next_step="set it back (relative roots start at TIDEMARK_HOME), or give the new place a new "
-                "pipeline name",
+                next_step="set it back (relative roots start at TIDEMARK_HOME), or use a new pipeline name for the "
+                "new target",
                 pipeline=pipeline_name,
             )
 
 
 def refuse_vanished(pipeline_name: str, database: ManifestDatabase, sink: Sink) -> None:
-    """A target that held published output and is empty now: a disk that is not mounted, a database made anew."""
+    """Raise ``LakeConflict`` when a target held published output and is empty now, as when a disk is not mounted."""
     if sink.owner() is None and database.has_published(pipeline_name, sink.name):
         raise LakeConflict(
             f"{sink.target} is empty, and manifests are published there",
-            next_step="nothing was written; is a disk not mounted, or the folder or database another one? "
-            "When the output is gone for good: give the pipeline a new name, or bring back a copy",
+            next_step="nothing was written; check that the disk is mounted and that this is the right folder or "
+            "database. If the output is lost: restore a copy, or give the pipeline a new name",
             pipeline=pipeline_name,
             sink=sink.name,
         )
 
 
 def refuse_outlived(pipeline_name: str, database: ManifestDatabase, manifest_id: int) -> None:
-    """Raise ``TopicChanged`` when a manifest reaches above the end of the life it was planned on, as far as that is
-    noticed or accepted: the records there belong to another manifest, or will."""
+    """Raise ``TopicChanged`` when a manifest has offsets above the known end of the life it was planned on: the records
+    there now belong to a later life."""
     outlived = database.outlived(manifest_id)
     if not outlived:
         return
-    one = outlived[0]
-    place = {"topic": one["topic"], "partition": one["partition"]}
-    accept = (
-        f"tidemark accept-truncation {pipeline_name} --topic {one['topic']} --partition {one['partition']} --why TEXT"
-    )
+    row = outlived[0]
+    if row["noticed"]:
+        partition = f"--topic {row['topic']} --partition {row['partition']}"
+        next_step = (
+            "nothing of this attempt is published, what was published before stays; to accept the truncation: "
+            f"tidemark accept-truncation {pipeline_name} {partition} --why TEXT"
+        )
+    else:
+        next_step = (
+            "what is published of it stays; when a sink lacks it, take that sink out of the pipeline file, finish the "
+            f"manifest with tidemark retry {pipeline_name}, and put the sink back"
+        )
     raise TopicChanged(
-        f"the log it was planned on ended at {one['life_end']}; other records are at its offsets above now",
-        next_step=f"nothing of this attempt is published, what was before stays; when that was meant: {accept}"
-        if one["noticed"]
-        else "what is published of it stays; when a sink lacks it, take that sink out of the pipeline file, end the "
-        f"manifest with tidemark retry {pipeline_name}, and put the sink back",
+        f"the log that it was planned on ended at {row['life_end']}; its offsets above that hold other records now",
+        next_step=next_step,
         pipeline=pipeline_name,
         manifest=manifest_id,
-        **place,
-        offsets=f"[{one['start_offset']},{one['end_offset']})",
+        topic=row["topic"],
+        partition=row["partition"],
+        offsets=f"[{row['start_offset']},{row['end_offset']})",
     )

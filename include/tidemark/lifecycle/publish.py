@@ -1,15 +1,16 @@
 """How one attempt becomes visible (the numbers are those of docs/guarantees.md):
 
-1. ``publish.receipt``        the receipt is stored, if this attempt is the newest; leftovers of lower ones are removed
+1. ``publish.receipt``        the receipt is stored, if this attempt is the newest; leftovers of lower attempts are
+                              removed
 2. ``publish.mid``            files: each object moves to its key, which belongs to this attempt alone;
-                              tables: the marker row is taken, which no lower attempt can take after it
-3. ``publish.before_record``  files: all is made durable, then the record of this attempt is written into the lake;
-                              tables: the rows are merged, and the target's transaction commits
+                              tables: the attempt takes the marker row, and no lower attempt can take it any more
+3. ``publish.before_record``  files: all objects are made durable, then the record of this attempt is written into the
+                              lake; tables: the rows are merged, and the target's transaction commits
 4. ``publish.before_mark``    one transaction: the publication names this attempt, the manifest is done when every
-                              sink has one; a table in the manifest database itself is merged in this transaction
-5. ``publish.marked``, ``publish.cleaned``   what lower attempts left, and this attempt's staging, is removed
+                              sink has a publication; a table in the manifest database is merged in this transaction
+5. ``publish.marked``, ``publish.cleaned``   leftovers of lower attempts and the staging of this one are removed
 
-With several sinks, 2 to 4 are done for each on its own: what one has published stays when another fails.
+With several sinks, steps 2 to 4 are done for each sink on its own: when one fails, the others stay published.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ class Ending(StrEnum):
 
     PUBLISHED = "published"
     UNCHANGED = "unchanged"  # the new attempt's rows equal the published ones; nothing moved
-    RECOVERED = "recovered"  # an earlier attempt had published and died before saying so
+    RECOVERED = "recovered"  # an earlier attempt had put all its output and died before the publication
     ALREADY_DONE = "already done"
     SUPERSEDED = "superseded"  # a newer attempt has published; nothing is left to do
 
@@ -46,7 +47,7 @@ class Outcome:
 
 
 class Publisher:
-    """Publishing for one pipeline: the only place that tells readers something new, or takes something away."""
+    """Publishing for one pipeline: only this class adds what readers see, or removes it."""
 
     def __init__(self, context: Context) -> None:
         self.pipeline_name = context.pipeline_name
@@ -61,9 +62,9 @@ class Publisher:
         sinks: Sequence[Sink],
         failed: Mapping[str, TidemarkError],
     ) -> Outcome:
-        """Make one attempt's output visible in the five steps above, then say ``done``; may be repeated.
+        """Make one attempt's output visible in the five steps above, so that the manifest is done; may be repeated.
 
-        ``failed`` are the errors of sinks that this attempt could not work for: they are raised in the end.
+        ``failed`` has the errors of sinks that this attempt could not write to; the first error is raised at the end.
         """
         failures = list(failed.values())
         attempt = receipt.attempt
@@ -116,7 +117,7 @@ class Publisher:
         return same is None
 
     def _published_alike(self, sink: Sink, manifest: Manifest, receipt: Receipt) -> Receipt | None:
-        """The receipt published in a sink if it has the same rows and they are all there still."""
+        """The published receipt of a sink, if its rows equal the new ones and are all still there; else None."""
         published = manifest.published(sink.name)
         before = self.database.receipt(manifest.id, published.attempt) if published else None
         if before is None or before.digest(sink.name) != receipt.digest(sink.name):
@@ -126,7 +127,10 @@ class Publisher:
     def _mark(
         self, manifest: Manifest, sink: Sink, visible: Receipt, attempt: int, *, state: AttemptState | None
     ) -> None:
-        """Step 4: guarded by the attempt that says so; ``visible`` is the receipt readers see from here on."""
+        """Step 4: ``visible`` is the receipt that readers see from here on, ``attempt`` the one that publishes it.
+
+        With a ``state`` the attempt ends so, and the manifest is done. Raises ``Fenced`` when it is not the newest.
+        """
         with self.database.transaction():
             counts, digest = asdict(sink.counts(visible, manifest.ranges)), visible.digest(sink.name)
             if not self.database.publish(manifest.id, attempt, sink.name, visible.attempt, digest, counts):
@@ -140,14 +144,14 @@ class Publisher:
         self.database.end_attempt(manifest_id, attempt, state)
 
     def clean(self, manifest_id: int, attempt: int, sinks: Sequence[Sink]) -> None:
-        """Step 5: everything of attempts up to this one but the published one's objects and record."""
-        now = self.database.manifest(manifest_id)
+        """Step 5: remove all that attempts up to this one left, except objects and record of the published attempt."""
+        manifest = self.database.manifest(manifest_id)
+        receipts = [receipt for receipt, _ in self.database.receipts_below(manifest_id, attempt)]
         own = self.database.receipt(manifest_id, attempt)
-        receipts = [receipt for receipt, _ in self.database.receipts_below(manifest_id, attempt)] + (
-            [own] if own else []
-        )
+        if own is not None:
+            receipts.append(own)
         for sink in sinks:
-            published = now.published(sink.name)
+            published = manifest.published(sink.name)
             for receipt in receipts:
                 if published is None or receipt.attempt != published.attempt:
                     sink.discard(receipt)
@@ -155,10 +159,10 @@ class Publisher:
                 sink.clear_staging(manifest_id, number)
 
     def sweep(self, *, dry_run: bool = False) -> list[int]:
-        """Finish the clean-up of done manifests whose attempt died during it; returns their ids, also of a dry run.
+        """Clean up done manifests whose attempt died in step 5; returns their ids, in a dry run too.
 
-        Staging is removed last, so a manifest without any has nothing left over. What lives is never touched, and a
-        sink that does not answer, or is another database's, is left alone.
+        Staging is removed last, so a manifest without staging has no leftovers. Manifests with a live attempt are left
+        alone, and so is a sink that does not answer or belongs to another database.
         """
         swept: set[int] = set()
         for sink in self.sinks:
@@ -166,55 +170,57 @@ class Publisher:
                 if sink.owner() != self._database_id:
                     continue
                 staged = sink.staged_manifests()
-                forgotten = self.database.unknown_manifests(staged)  # asked second: newer ones are known
-                found = self.database.manifests(self.pipeline_name, [ManifestState.DONE], staged) if staged else []
-                left = [one for one in found if not one.alive]
+                forgotten = self.database.unknown_manifests(staged)  # after the sink: so it knows newer manifests
+                done = self.database.manifests(self.pipeline_name, [ManifestState.DONE], staged) if staged else []
+                dead = [manifest for manifest in done if not manifest.alive]
                 if not dry_run:
-                    self._sweep(sink, forgotten, left)
-                swept |= {one.id for one in left}
+                    self._sweep(sink, forgotten, dead)
+                swept |= {manifest.id for manifest in dead}
         return sorted(swept)
 
-    def _sweep(self, sink: Sink, forgotten: Sequence[int], left: Sequence[Manifest]) -> None:
-        for manifest in forgotten:
-            for number in sink.staged_attempts(manifest):
-                sink.clear_staging(manifest, number)
-        for one in left:
-            self.clean(one.id, one.attempt, [sink])
-            self._clear_unknown(sink, one.id)
+    def _sweep(self, sink: Sink, forgotten: Sequence[int], dead: Sequence[Manifest]) -> None:
+        for manifest_id in forgotten:
+            for number in sink.staged_attempts(manifest_id):
+                sink.clear_staging(manifest_id, number)
+        for manifest in dead:
+            self.clean(manifest.id, manifest.attempt, [sink])
+            self._clear_unknown(sink, manifest.id)
         if not sink.way.takes_back:
             self._catch_up(sink)
 
     def _clear_unknown(self, sink: Sink, manifest_id: int) -> None:
-        """Remove staging of attempts that this database never gave out: one restored from a copy forgot them."""
-        staged = sink.staged_attempts(manifest_id)  # asked first: what starts meanwhile has a number given out by then
+        """Remove staging of attempts that this database does not know, since it was restored from an older copy."""
+        staged = sink.staged_attempts(manifest_id)  # before the database is asked: it knows all of these attempts
         newest = self.database.newest_attempt(manifest_id)
         for number in staged:
             if number > newest:
                 sink.clear_staging(manifest_id, number)
 
     def _catch_up(self, sink: Sink) -> None:
-        """A replay whose rows are merged and that died before the mark cannot be undone, so its mark is set."""
+        """Publish replays that merged their rows and died before step 4: merged rows cannot be taken back."""
         newest = {name.manifest_id: name.attempt for name in sink.newest_records().values()}
         behind = self.database.publications_behind(sink.name, newest)
-        for one in self.database.manifests(self.pipeline_name, [ManifestState.DONE], behind) if behind else []:
-            receipt = self.database.receipt(one.id, newest[one.id])
-            if receipt is not None and not one.alive and sink.holds(receipt):
-                self._mark(one, sink, receipt, one.attempt, state=None)
+        if not behind:
+            return
+        for manifest in self.database.manifests(self.pipeline_name, [ManifestState.DONE], behind):
+            receipt = self.database.receipt(manifest.id, newest[manifest.id])
+            if receipt is not None and not manifest.alive and sink.holds(receipt):
+                self._mark(manifest, sink, receipt, manifest.attempt, state=None)
 
     def recover(self, manifest: Manifest, attempt: int, sink: Sink, receipt: Receipt) -> bool:
-        """Whether an earlier attempt put all its output into a sink and died before the mark; then the mark is set."""
-        found = is_put(manifest, sink, receipt)
-        if found:
-            self._mark(manifest, sink, receipt, attempt, state=None)
-        return found
+        """Publish an earlier attempt's receipt if all its output is in the sink; False when it is not."""
+        if not is_put(manifest, sink, receipt):
+            return False
+        self._mark(manifest, sink, receipt, attempt, state=None)
+        return True
 
     def recovered(self, manifest: Manifest, attempt: int) -> Outcome:
-        """Every sink had its output already: only the word ``done`` was missing."""
+        """End an attempt that had nothing to do: every sink has a publication, only the state was not ``done``."""
         with self.database.transaction():
             self._finish(manifest.id, attempt, AttemptState.UNCHANGED)
         self.clean(manifest.id, attempt, self.sinks)
-        now = self.database.manifest(manifest.id)
-        return Outcome(manifest.id, now.published_attempt or 0, Ending.RECOVERED, published_counts(now))
+        done = self.database.manifest(manifest.id)
+        return Outcome(manifest.id, done.published_attempt or 0, Ending.RECOVERED, published_counts(done))
 
     def _fence(self, manifest_id: int, attempt: int) -> None:
         if self.database.newest_attempt(manifest_id) != attempt:
@@ -234,5 +240,5 @@ class Publisher:
 
 
 def published_counts(manifest: Manifest) -> Counts:
-    """What readers see of a manifest; with several sinks, in the first."""
+    """The counts of what readers see of a manifest; with several sinks those of the first."""
     return manifest.publications[0].counts if manifest.publications else Counts()

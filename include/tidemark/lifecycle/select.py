@@ -1,4 +1,4 @@
-"""Which manifests a command means: what is unfinished, what an attempt is at work on, what a replay names."""
+"""Which manifests a command works on: unfinished ones, those with a running attempt, those that a replay names."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,10 @@ def own_manifest(context: Context, manifest_id: int) -> Manifest:
 
 
 def unfinished(context: Context, manifest_id: int | None = None) -> list[Manifest]:
-    """What ``retry`` takes: planned, failed or running, and no attempt alive; a blocked one only when named."""
+    """The manifests for ``retry``: planned, failed or running, without a live attempt; a blocked one only by its id.
+
+    Raises ``IllegalTransition`` when an attempt at the named manifest is alive.
+    """
     states = [ManifestState.PLANNED, ManifestState.FAILED, ManifestState.RUNNING]
     if manifest_id is None:
         return [
@@ -34,18 +37,18 @@ def unfinished(context: Context, manifest_id: int | None = None) -> list[Manifes
 
 
 def at_work(context: Context) -> list[Manifest]:
-    """What ``retry`` leaves out: an attempt is alive, so somebody is finishing it."""
+    """The manifests that ``retry`` leaves out, because an attempt at them is alive."""
     running = context.database.manifests(context.pipeline_name, [ManifestState.RUNNING])
     return [manifest for manifest in running if manifest.alive]
 
 
 def refuse_at_work(manifests: Sequence[Manifest]) -> None:
-    """Raise ``IllegalTransition`` when an attempt is alive at one of them: taking over is a decision."""
+    """Raise ``IllegalTransition`` when an attempt at one of the manifests is alive."""
     for manifest in manifests:
         if manifest.alive:
             raise IllegalTransition(
                 f"attempt {manifest.attempt} is alive and at work",
-                next_step="wait for it; or fence it: "
+                next_step="wait for it; or take over from it: "
                 f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id} --take-over",
                 pipeline=manifest.pipeline_name,
                 manifest=manifest.id,
@@ -53,7 +56,7 @@ def refuse_at_work(manifests: Sequence[Manifest]) -> None:
 
 
 def replayable(context: Context, *, manifest_id: int | None = None, run_key: str | None = None) -> list[Manifest]:
-    """The manifests a replay means: the one named, or all of a run, or what covers it."""
+    """The manifests that a replay names: one by its id, or all of a run, or those that cover a run without any."""
     if manifest_id is not None:
         return [own_manifest(context, manifest_id)]
     run = context.database.find_run(context.pipeline_name, run_key or "")

@@ -1,7 +1,7 @@
-"""Reads a lake's records back into the database: after a restore from an older copy, or into an empty one.
+"""Reads the records of the targets back into the database: after a restore from an older copy, or into an empty one.
 
-A record names ranges, counts and objects, so it holds all that the database must know of a published manifest. Offsets
-between records that the database does not know either are planned anew: ``tidemark retry`` reads them.
+A record names ranges, counts and objects: all that the database must know of a published manifest. Offsets between
+records that no manifest covers are planned again, and ``tidemark retry`` reads them.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from tidemark.sinks.base import Sink
 
 @dataclass(frozen=True)
 class _Record:
-    """What the sinks' records say of one manifest; sinks may have been published by different attempts."""
+    """The sinks' records of one manifest, which may come from different attempts."""
 
     manifest_id: int
     ranges: tuple[Range, ...]
@@ -31,93 +31,98 @@ class _Record:
 
     @property
     def attempt(self) -> int:
-        return max(one.attempt for one in self.receipts.values())
+        return max(receipt.attempt for receipt in self.receipts.values())
 
     @property
     def objects(self) -> int:
-        return sum(len(one.objects) for one in self.receipts.values())
+        return sum(len(receipt.objects) for receipt in self.receipts.values())
 
     def by_attempt(self) -> list[Receipt]:
-        """One receipt per attempt, lowest first, with the objects of all sinks that it published."""
+        """One receipt per attempt, lowest attempt first, with the objects of all sinks where it is published."""
         joined: dict[int, Receipt] = {}
-        for one in sorted(self.receipts.values(), key=lambda receipt: receipt.attempt):
-            joined[one.attempt] = one.joined(joined.get(one.attempt))
+        for receipt in sorted(self.receipts.values(), key=lambda receipt: receipt.attempt):
+            joined[receipt.attempt] = receipt.joined(joined.get(receipt.attempt))
         return list(joined.values())
 
 
 def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
-    """Bring the database up to what the lake's records say; raises ``LakeConflict`` where both cannot be true, and
-    ``IllegalTransition`` while an attempt is at work on what is not done, or on what would be adopted."""
-    database, pipeline = context.database, context.pipeline_name
+    """Enter into the database what the targets' records say.
+
+    Raises ``LakeConflict`` when the database and the records contradict each other, and ``IllegalTransition`` while an
+    attempt is alive at an undone manifest or at one that would be adopted.
+    """
+    database, pipeline_name = context.database, context.pipeline_name
     records = _records(context)
     ids = [record.manifest_id for record in records]
     with deciding(context, why, ids):
-        known = {one.id: one for one in database.manifests(ids=ids)}
+        known = {manifest.id: manifest for manifest in database.manifests(ids=ids)}
         unknown = [record for record in records if not _is_known(context, record, known.get(record.manifest_id))]
-        adopted = tuple(one.manifest_id for one in unknown)
-        lines = [f"manifest {one.manifest_id} attempt {one.attempt}: {one.objects} objects" for one in unknown]
-        refuse_at_work([*at_work(context), *(known[one] for one in adopted if one in known)])
+        adopted = tuple(record.manifest_id for record in unknown)
+        lines = [
+            f"manifest {record.manifest_id} attempt {record.attempt}: {record.objects} objects" for record in unknown
+        ]
+        refuse_at_work([*at_work(context), *(known[manifest_id] for manifest_id in adopted if manifest_id in known)])
         _refuse_changed(context, unknown)
         if dry_run:
             return Decision(tuple(lines), adopted, dry_run)
         _take_identity(context)
         if not unknown:
             return Decision((), ())
-        database.remember_pipeline(pipeline, {sink.name: sink.target for sink in context.sinks})
+        database.remember_pipeline(pipeline_name, {sink.name: sink.target for sink in context.sinks})
         run_key = f"adopt__{datetime.now(UTC).isoformat()}"
-        run = database.insert_run(
-            pipeline, run_key, RunKind.MANUAL, cut_at=None, reached=False, covered_by=[], notes=[why]
+        run_id = database.insert_run(
+            pipeline_name, run_key, RunKind.MANUAL, cut_at=None, reached=False, covered_by=[], notes=[why]
         )
         for slice_number, record in enumerate(unknown):
             if record.manifest_id not in known:
-                database.adopt_manifest(run, pipeline, record.manifest_id, slice_number)
+                database.adopt_manifest(run_id, pipeline_name, record.manifest_id, slice_number)
         names = [name for sink in context.sinks for name in sink.records(own=False)]
-        database.keep_manifest_ids_above(max(one.manifest_id for one in names))
-        holes = _insert_ranges(context, run, [one for one in unknown if one.manifest_id not in known], len(unknown))
+        database.keep_manifest_ids_above(max(name.manifest_id for name in names))
+        new = [record for record in unknown if record.manifest_id not in known]
+        holes = _insert_ranges(context, run_id, new, first_slice=len(unknown))
         for record in unknown:
             _publish(context, record)
-        lines += [f"{one.at.topic}-{one.at.partition}: offsets [{one.start}, {one.end}) are planned anew"
-                  for one in holes]  # fmt: skip
+        lines += [f"{hole.at.name}: offsets [{hole.start}, {hole.end}) are planned again" for hole in holes]
         lines += give_up_outlived(context)
         decision = Decision(tuple(lines), adopted)
-        database.note_decision(pipeline, "adopt", decision)
+        database.note_decision(pipeline_name, "adopt", decision)
     return decision
 
 
 def _records(context: Context) -> list[_Record]:
-    """The newest record of each manifest in each sink, where the output that it names is there too."""
-    found: dict[int, _Record] = {}
+    """The newest record of each manifest in each sink, if the output that it names is there too."""
+    records: dict[int, _Record] = {}
     for sink in context.sinks:
-        for manifest, name in sink.newest_records().items():
+        for manifest_id, name in sink.newest_records().items():
             content = sink.record(name)
             if content is None:
                 continue
             receipt, ranges = _read(sink, name, content)
             if not sink.has_objects(receipt):
                 continue
-            record = found.setdefault(manifest, _Record(manifest, ranges, {}))
+            record = records.setdefault(manifest_id, _Record(manifest_id, ranges, {}))
             if record.ranges != ranges:
                 raise LakeConflict(
-                    f"the sinks' records of manifest {manifest} cover different offsets",
-                    next_step="one of the targets was restored from another copy; mend that first",
+                    f"the sinks' records of manifest {manifest_id} cover different offsets",
+                    next_step="one of the targets was restored from another copy; correct that first",
                     pipeline=context.pipeline_name,
                     sink=sink.name,
                 )
             record.receipts[sink.name] = receipt
-    return [found[manifest] for manifest in sorted(found)]
+    return [records[manifest_id] for manifest_id in sorted(records)]
 
 
 def _read(sink: Sink, name: RecordName, content: dict[str, Any]) -> tuple[Receipt, tuple[Range, ...]]:
     try:
-        objects = [{**one, "sink": sink.name, "staged": ""} for one in content["objects"]]
+        objects = [{**part, "sink": sink.name, "staged": ""} for part in content["objects"]]
         raw = {"manifest_id": name.manifest_id, "attempt": name.attempt, "sinks": [sink.name], "objects": objects}
         receipt = Receipt.from_raw({**raw, "partitions": content["partitions"], "hours": content["hours"]})
-        return receipt, tuple(range_from(one) for one in content["ranges"])
+        return receipt, tuple(range_from(raw_range) for raw_range in content["ranges"])
     except MALFORMED as damaged:
         raise LakeConflict(
             f"{name} cannot be read as a record: it is damaged, or of another version",
-            next_step="bring it back from a copy of the target; without one, move it and the output it is about away, "
-            "and its offsets are planned anew",
+            next_step="restore it from a copy of the target; without a copy, move it and its output out of the target, "
+            "and its offsets are planned again",
             pipeline=sink.pipeline_name,
             sink=sink.name,
             manifest=name.manifest_id,
@@ -139,15 +144,15 @@ def _is_known(context: Context, record: _Record, manifest: Manifest | None) -> b
     if manifest.ranges != record.ranges:
         raise LakeConflict(
             f"manifest {record.manifest_id} covers other offsets in the lake than in this database",
-            next_step="the database went on after it was restored; restore a copy from before that, then adopt",
+            next_step="this database planned manifests after it was restored; restore the copy again, then adopt",
             pipeline=context.pipeline_name,
         )
-    published = {one.sink: one.attempt for one in manifest.publications}
+    published = {publication.sink: publication.attempt for publication in manifest.publications}
     return all(published.get(sink, 0) >= receipt.attempt for sink, receipt in record.receipts.items())
 
 
 def _refuse_changed(context: Context, unknown: Sequence[_Record]) -> None:
-    """Reading many records takes its time; an attempt may have removed output since."""
+    """Raise ``Unavailable`` when an attempt removed output while the records were read, which takes time."""
     for record in unknown:
         for sink in context.sinks:
             receipt = record.receipts.get(sink.name)
@@ -156,7 +161,7 @@ def _refuse_changed(context: Context, unknown: Sequence[_Record]) -> None:
             if sink.recorded_attempt(record.manifest_id) != receipt.attempt or not sink.has_objects(receipt):
                 raise Unavailable(
                     f"{sink.target} changed while its records were read",
-                    next_step=f"nothing was adopted; again: tidemark adopt {sink.pipeline_name} --why TEXT",
+                    next_step=f"nothing was adopted; repeat: tidemark adopt {sink.pipeline_name} --why TEXT",
                     pipeline=sink.pipeline_name,
                     manifest=record.manifest_id,
                     sink=sink.name,
@@ -169,73 +174,83 @@ def _take_identity(context: Context) -> None:
         if owner in (None, context.database.id()):
             continue
         if not context.database.take_identity(owner):
-            sink.claim(context.database.id())  # raises ForeignLake, which says both
+            sink.claim(context.database.id())  # raises ForeignLake, which names both databases
 
 
 Life = tuple[TopicPartition, int]  # a partition and its incarnation
 
 
-def _insert_ranges(context: Context, run: int, records: Sequence[_Record], slice_number: int) -> list[Range]:
-    """Chain the records' ranges, with a planned manifest for the holes between them; returns the holes."""
-    database, pipeline = context.database, context.pipeline_name
+def _insert_ranges(context: Context, run_id: int, records: Sequence[_Record], *, first_slice: int) -> list[Range]:
+    """Put the records' ranges on their chains, and plan manifests for the holes between them; returns the holes."""
+    database, pipeline_name = context.database, context.pipeline_name
     by_life: dict[Life, list[tuple[Range, int]]] = {}
     for record in records:
-        for one in record.ranges:
-            by_life.setdefault((one.at, one.incarnation), []).append((one, record.manifest_id))
-    chains = {(chain.at, chain.incarnation): chain for chain in database.chains(pipeline)}
+        for range_ in record.ranges:
+            by_life.setdefault((range_.at, range_.incarnation), []).append((range_, record.manifest_id))
+    chains = {(chain.at, chain.incarnation): chain for chain in database.chains(pipeline_name)}
     ids = {life: chain.id for life, chain in chains.items()}
-    ids |= database.adopt_chains(pipeline, [life for life in sorted(by_life) if life not in ids])
+    ids |= database.adopt_chains(pipeline_name, [life for life in sorted(by_life) if life not in ids])
     rows, holes = [], []
-    for life, found in by_life.items():
-        rows += [(ids[life], one.start, one.end, manifest) for one, manifest in found]
-        holes += _holes(context, ids[life], chains.get(life), [one for one, _ in found])
-    for number, part in enumerate(_one_a_partition(holes)):
-        [manifest] = database.insert_manifests(run, pipeline, 1, first=slice_number + number)
-        rows += [(ids[one.at, one.incarnation], one.start, one.end, manifest) for one in part]
+    for life, recorded in by_life.items():
+        rows += [(ids[life], range_.start, range_.end, manifest_id) for range_, manifest_id in recorded]
+        ranges = sorted(range_ for range_, _ in recorded)
+        _set_anchor(context, ids[life], chains.get(life), ranges)
+        holes += _holes(context, chains.get(life), ranges)
+    for number, part in enumerate(_one_per_partition(holes)):
+        [manifest_id] = database.insert_manifests(run_id, pipeline_name, 1, first=first_slice + number)
+        rows += [(ids[hole.at, hole.incarnation], hole.start, hole.end, manifest_id) for hole in part]
     database.insert_ranges(RangeKind.DATA, rows)
     return holes
 
 
-def _holes(context: Context, chain_id: int, chain: Chain | None, found: Sequence[Range]) -> list[Range]:
-    """Set the anchor of a chain that is new, or began later, and say what lies between the ranges found and its own."""
-    anchor = min(one.anchor for one in found)
-    pieces = sorted(found)
+def _set_anchor(context: Context, chain_id: int, chain: Chain | None, ranges: Sequence[Range]) -> None:
+    """Anchor a chain that is new; move the anchor of a known chain back if the recorded ranges begin before it."""
+    anchor = min(range_.anchor for range_ in ranges)
     if chain is None:
         context.database.insert_ranges(RangeKind.ANCHOR, [(chain_id, None, anchor, None)])
     elif anchor < chain.anchor:
         context.database.extend_back(chain.id, anchor)
+
+
+def _holes(context: Context, chain: Chain | None, ranges: Sequence[Range]) -> list[Range]:
+    """The offsets from the anchor on that neither the recorded ranges nor the chain as the database knew it cover.
+
+    Raises ``LakeConflict`` when two of them overlap.
+    """
+    covered = list(ranges)
     if chain and chain.anchor < chain.end:
-        pieces = sorted([*pieces, Range(chain.at, chain.anchor, chain.end, chain.incarnation)])
-    end = min(anchor, chain.anchor) if chain else anchor
+        covered.append(Range(chain.at, chain.anchor, chain.end, chain.incarnation))
+    anchors = [range_.anchor for range_ in ranges] + ([chain.anchor] if chain else [])
+    end = min(anchors)
     holes = []
-    for one in pieces:
-        if one.start < end:
+    for range_ in sorted(covered):
+        if range_.start < end:
             raise LakeConflict(
-                f"the records of {one.at.topic}-{one.at.partition} cover [{one.start}, {min(end, one.end)}) twice",
-                next_step="the database went on after it was restored; restore a copy from before that, then adopt",
+                f"the records of {range_.at.name} cover [{range_.start}, {min(end, range_.end)}) twice",
+                next_step="this database planned manifests after it was restored; restore the copy again, then adopt",
                 pipeline=context.pipeline_name,
             )
-        if one.start > end:
-            holes.append(Range(one.at, end, one.start, one.incarnation))
-        end = one.end
+        if range_.start > end:
+            holes.append(Range(range_.at, end, range_.start, range_.incarnation))
+        end = range_.end
     if chain and end < chain.anchor:
         holes.append(Range(chain.at, end, chain.anchor, chain.incarnation))
     return holes
 
 
-def _one_a_partition(holes: Sequence[Range]) -> list[list[Range]]:
-    """The holes as lists with at most one of each partition: a manifest has one range on a chain."""
+def _one_per_partition(holes: Sequence[Range]) -> list[list[Range]]:
+    """The holes as lists with at most one hole per partition: a manifest has one range on a chain."""
     parts: list[list[Range]] = []
-    for one in holes:
-        free = next((part for part in parts if all(other.at != one.at for other in part)), None)
+    for hole in holes:
+        free = next((part for part in parts if all(other.at != hole.at for other in part)), None)
         if free is None:
             parts.append(free := [])
-        free.append(one)
+        free.append(hole)
     return parts
 
 
 def _publish(context: Context, record: _Record) -> None:
-    """Enter the attempts and what each sink shows; done when every sink of the pipeline has a record."""
+    """Enter the attempts and publications; the manifest is done when every sink of the pipeline has a record."""
     database = context.database
     database.unblock(record.manifest_id)
     for receipt in record.by_attempt():

@@ -1,4 +1,4 @@
-"""Compares what the database says with what the sinks hold; every difference is one line with its manifest."""
+"""Compares the database with what the sinks hold; every difference names its manifest and the next step."""
 
 from collections.abc import Iterator
 
@@ -11,21 +11,22 @@ from tidemark.sinks.difference import Difference
 
 
 def audit(context: Context, *, deep: bool = False) -> Iterator[Difference]:
-    """Every difference between chain, manifests, publications and output; ``deep`` reads all rows back.
+    """Every difference between chains, manifests, publications and output; ``deep`` reads all rows.
 
-    Of a manifest that a replay has published since it was looked up, nothing is said: it is another one now.
+    Differences of a manifest that a replay publishes during the audit are left out: its output has changed since.
     """
     manifests = context.database.manifests(context.pipeline_name)
-    published = {one.id: one.publications for one in manifests}
-    for one in _differences(context, manifests, deep=deep):
-        now = context.database.manifests(ids=[one.manifest]) if one.manifest in published else []
-        if all(each.publications == published[each.id] for each in now):
-            yield one
+    published = {manifest.id: manifest.publications for manifest in manifests}
+    for difference in _differences(context, manifests, deep=deep):
+        if difference.manifest in published:
+            manifest = context.database.manifest(difference.manifest)
+            if manifest.publications != published[manifest.id]:
+                continue
+        yield difference
 
 
 def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> Iterator[Difference]:
-    name = context.pipeline_name
-    for row in context.database.broken_chains(name):
+    for row in context.database.broken_chains(context.pipeline_name):
         yield Difference(
             None,
             f"no range of {row['topic']}-{row['partition']} ends at {row['start_offset']}, where another starts",
@@ -39,6 +40,7 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
                 yield from _record(context, sink, manifest)
             yield from sink.audit(context.database, manifests, deep=deep)
         except OF_ONE_SINK as error:
+            error.within(pipeline=context.pipeline_name)
             yield Difference(None, f"sink {sink.name} cannot be compared: {error.what}", error.next_step)
 
 
@@ -49,14 +51,14 @@ def _equations(manifest: Manifest) -> Iterator[Difference]:
             "is done without a publication",
             f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id}",
         )
-    span = sum(one.span for one in manifest.ranges)
-    for one in manifest.publications:
-        counts = one.counts
-        went = counts.written + counts.dead_lettered + counts.filtered + counts.deduplicated
-        if counts.read + counts.invisible != span or counts.read != went:
+    span = sum(range_.span for range_ in manifest.ranges)
+    for publication in manifest.publications:
+        counts = publication.counts
+        total = counts.written + counts.dead_lettered + counts.filtered + counts.deduplicated
+        if counts.read + counts.invisible != span or counts.read != total:
             yield Difference(
                 manifest.id,
-                f"counts of sink {one.sink} do not add up to its {span:,} offsets: {counts}",
+                f"counts of sink {publication.sink} do not add up to its {span:,} offsets: {counts}",
                 f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id}",
             )
 
@@ -66,19 +68,21 @@ def _record(context: Context, sink: Sink, manifest: Manifest) -> Iterator[Differ
     if publication is None:
         return
     receipt = context.database.receipt(manifest.id, publication.attempt)
-    mend = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}"
+    next_step = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}"
     if receipt is None or receipt.digest(sink.name) != publication.digest:
-        yield Difference(manifest.id, f"the receipt of attempt {publication.attempt} is not what was published", mend)
+        yield Difference(
+            manifest.id, f"the receipt of attempt {publication.attempt} is not what was published", next_step
+        )
     elif not sink.has_record(receipt):
         yield from _other_record(sink, manifest.id, publication.attempt)
 
 
 def _other_record(sink: Sink, manifest_id: int, attempt: int) -> Iterator[Difference]:
-    """The published attempt's record is not there, or one of a higher attempt took its place."""
+    """The record of the published attempt is missing, or that of a higher attempt is there instead."""
     if not sink.is_displaced(manifest_id, attempt):
         name = RecordName(sink.pipeline_name, manifest_id, attempt)
         what = f"the record {name} is missing or says something else"
         yield Difference(manifest_id, what, f"tidemark repair {sink.pipeline_name} --why TEXT")
-    elif sink.way.takes_back:  # of a table the audit says so where it looks at all markers
+    elif sink.way.takes_back:  # other sinks report it in their own audit, which looks at all markers
         what = f"{sink.target} has the record of a higher attempt in place of the published {attempt}"
         yield Difference(manifest_id, what, f"tidemark adopt {sink.pipeline_name} --why TEXT")

@@ -1,6 +1,6 @@
 """Where one record is: the range that covers its offset, the manifest, and the file or row that holds it.
 
-The chain says which manifest, by its index; the receipt which files may hold it; the file itself whether it does.
+The chain's index gives the manifest, the receipt the files that may hold the record; then the files are read.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from tidemark.sinks.located import Located, Standing
 
 @dataclass(frozen=True)
 class Found:
-    """What one chain knows of an offset; ``start`` and ``end`` are its range there, None when none covers it."""
+    """What one chain knows of an offset; ``start`` and ``end`` bound the range that covers it, None without one."""
 
     pipeline_name: str
     at: TopicPartition
@@ -41,7 +41,7 @@ def locate(
 ) -> list[Found]:
     """What each chain of a partition knows of an offset: by pipeline, older lives of the topic first.
 
-    ``sinks`` gives those of a pipeline, or says why they cannot be asked.
+    ``sinks`` takes a pipeline's name and returns its sinks, or a text why they cannot be opened.
     """
     rows = database.ranges_at(topic, partition, offset, pipeline_name)
     return [_found(database, row, offset, sinks) for row in rows]
@@ -53,18 +53,11 @@ def _found(database: ManifestDatabase, row: dict[str, Any], offset: int, sinks: 
     manifest: Manifest | None = None
     held: tuple[Located, ...] = ()
     if row["kind"] is None:
-        before = offset < row["anchor"]
-        standing = Standing.BEFORE_ANCHOR if before else Standing.NOT_PLANNED
-        said = (
-            f"the chain begins at {row['anchor']:,}: tidemark extend-back {row['pipeline']} --why TEXT reads older ones"
-            if before
-            else f"the chain ends at {row['chain_end']:,}"
-            + ("" if row["retired"] else f": tidemark run {row['pipeline']} plans what is new")
-        )
+        standing, said = _outside(row, offset)
     elif row["kind"] == RangeKind.DATA:
         manifest = database.manifest(row["manifest_id"])
         held = tuple(_in_sinks(database, manifest, at, offset, sinks))
-        standing, said = _as_a_whole(manifest, held)
+        standing, said = _overall(manifest, held)
     else:
         standing, said = Standing.LOST, "retention took it before it was read"
     return Found(
@@ -72,12 +65,25 @@ def _found(database: ManifestDatabase, row: dict[str, Any], offset: int, sinks: 
     )
 
 
-def _as_a_whole(manifest: Manifest, held: Sequence[Located]) -> tuple[Standing, str]:
+def _outside(row: dict[str, Any], offset: int) -> tuple[Standing, str]:
+    """What to say of an offset that no range of the chain covers."""
+    if offset < row["anchor"]:
+        extend = f"tidemark extend-back {row['pipeline']} --why TEXT"
+        return Standing.BEFORE_ANCHOR, f"the chain begins at {row['anchor']:,}: {extend} reads older records"
+    end = f"the chain ends at {row['chain_end']:,}"
+    if row["retired"]:
+        return Standing.NOT_PLANNED, end
+    return Standing.NOT_PLANNED, f"{end}: tidemark run {row['pipeline']} reads new records"
+
+
+def _overall(manifest: Manifest, held: Sequence[Located]) -> tuple[Standing, str]:
+    """The first standing, in the order of ``Standing``, that some sink has, and what that sink says."""
     if not manifest.publications:
         next_step = "an attempt is at work" if manifest.alive else f"next: tidemark retry {manifest.pipeline_name}"
         return Standing.UNPUBLISHED, f"planned, not published; {next_step}"
-    standing = next(one for one in Standing if any(each.standing is one for each in held))
-    return standing, next(each.said for each in held if each.standing is standing)
+    order = list(Standing)
+    first = min(held, key=lambda located: order.index(located.standing))
+    return first.standing, first.said
 
 
 def _in_sinks(
@@ -85,25 +91,29 @@ def _in_sinks(
 ) -> list[Located]:
     opened = sinks(manifest.pipeline_name) if manifest.publications else []
     by_name = {} if isinstance(opened, str) else {sink.name: sink for sink in opened}
-    found = []
-    for one in manifest.publications:
-        sink = by_name.get(one.sink)
+    located = []
+    for publication in manifest.publications:
+        sink = by_name.get(publication.sink)
         if sink is None:
             why = opened if isinstance(opened, str) else "the pipeline file has no such sink any more"
-            found.append(Located(one.sink, one.attempt, Standing.UNREAD, f"not looked at: {why}"))
+            located.append(_unread(publication, why))
             continue
-        receipt = database.receipt(manifest.id, one.attempt)
+        receipt = database.receipt(manifest.id, publication.attempt)
         assert receipt is not None, "a publication has a receipt"
         try:
-            found.append(_in_sink(manifest, one, receipt, sink, at, offset))
+            located.append(_in_sink(manifest, publication, receipt, sink, at, offset))
         except TidemarkError as error:
-            found.append(Located(one.sink, one.attempt, Standing.UNREAD, f"not looked at: {error.what}"))
-    return found
+            located.append(_unread(publication, error.what))
+    return located
+
+
+def _unread(publication: Publication, why: str) -> Located:
+    return Located(publication.sink, publication.attempt, Standing.UNREAD, f"not looked at: {why}")
 
 
 def _in_sink(
     manifest: Manifest,
-    published: Publication,
+    publication: Publication,
     receipt: Receipt,
     sink: Sink,
     at: TopicPartition,
@@ -111,17 +121,19 @@ def _in_sink(
 ) -> Located:
     gap = _gap(receipt, at, offset)
     if gap:
-        return Located(published.sink, published.attempt, Standing.NO_RECORD, gap)
-    return sink.locate(manifest, published, receipt, at, offset)
+        return Located(publication.sink, publication.attempt, Standing.NO_RECORD, gap)
+    return sink.locate(manifest, publication, receipt, at, offset)
 
 
 def _gap(receipt: Receipt, at: TopicPartition, offset: int) -> str:
-    """Why no record can be there, by what the attempt counted; empty when there may be one."""
-    counts = [one for one in receipt.partitions if (one.topic, one.partition) == (at.topic, at.partition)]
-    for start, end in (gap for one in counts for gap in one.gaps):
-        if start <= offset < end:
-            return (
-                f"offsets [{start:,}, {end:,}) hold no record that a reader may see: the mark of a transaction, "
-                "an aborted one, or compacted"
-            )
+    """Why the attempt saw no record at the offset; empty when there may be one."""
+    for count in receipt.partitions:
+        if (count.topic, count.partition) != (at.topic, at.partition):
+            continue
+        for start, end in count.gaps:
+            if start <= offset < end:
+                return (
+                    f"offsets [{start:,}, {end:,}) hold no record that a reader may see: the end mark of a "
+                    "transaction, records of an aborted transaction, or records removed by compaction"
+                )
     return ""

@@ -1,7 +1,9 @@
-"""Removes what dead attempts left where readers look, and writes records again that were lost.
+"""Removes what dead attempts left where readers look, and writes lost records again.
 
-Only what is certain: a missing or changed object needs a replay, a file that is not ours needs its owner.
+It does only what is certain: a missing or changed object needs a replay, and a file of others is left alone.
 """
+
+from dataclasses import dataclass
 
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import check_for_plan
@@ -12,64 +14,87 @@ from tidemark.sinks.base import Sink
 
 
 def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
-    """Bring every sink back to what is published, as far as that needs no reading of the source; safe to repeat.
+    """Bring every sink back to what is published, without reading the source; safe to repeat.
 
-    Raises ``LakeConflict`` when a target knows more than the database, whose leftovers may be all there is.
+    Raises ``LakeConflict`` when a target has records that the database lacks: what looks like a leftover may be the
+    only copy.
     """
     check_for_plan(context, dry_run=True)
     lines: list[str] = []
     manifests: set[int] = set()
     for sink in context.sinks:
-        written, lost, displaced = _missing_records(context, sink)
-        removed = sink.leftovers(context.database)
-        removed = [(key, manifest) for key, manifest in removed if manifest not in displaced]
-        found = [f"{'would remove' if dry_run else 'removed'} {key}" for key, _ in removed]
-        found += [f"{'would write' if dry_run else 'wrote'} {name}" for name in written]
-        lines += found
-        lines += [f"not repaired: manifest {one} lost its record and output; tidemark replay {sink.pipeline_name} "
-                  f"--manifest {one}" for one in lost]  # fmt: skip
-        lines += [f"not repaired: {sink.target} has a record of a higher attempt at manifest {one} than is published; "
-                  f"tidemark adopt {sink.pipeline_name} --why TEXT" for one in displaced]  # fmt: skip
-        changed = {manifest for _, manifest in removed if manifest} | {name.manifest_id for name in written}
+        sink_lines, changed = _repair_sink(context, sink, why, dry_run=dry_run)
+        lines += sink_lines
         manifests |= changed
-        if not dry_run and found:
-            _note(context, why, found, changed)
-            sink.remove([key for key, _ in removed])
-            for name in written:
-                _write_record(context, sink, name)
-    left = set(Publisher(context).sweep(dry_run=True))
-    found = [f"{'would remove' if dry_run else 'removed'} the staging of manifest {one}" for one in sorted(left)]
-    if not dry_run and found:
-        _note(context, why, found, left)
+    staged = Publisher(context).sweep(dry_run=True)
+    verb = "would remove" if dry_run else "removed"
+    removed = [f"{verb} the staging of manifest {manifest_id}" for manifest_id in staged]
     if not dry_run:
+        if removed:
+            _note(context, why, removed, set(staged))
         Publisher(context).sweep()
-    return Decision((*lines, *found), tuple(sorted(manifests | left)), dry_run)
+    return Decision((*lines, *removed), tuple(sorted(manifests | set(staged))), dry_run)
+
+
+def _repair_sink(context: Context, sink: Sink, why: str, *, dry_run: bool) -> tuple[list[str], set[int]]:
+    """The lines about one sink, and the manifests that change."""
+    missing = _missing_records(context, sink)
+    leftovers = [
+        (key, manifest_id) for key, manifest_id in sink.leftovers(context.database) if manifest_id not in missing.higher
+    ]
+    lines = [f"{'would remove' if dry_run else 'removed'} {key}" for key, _ in leftovers]
+    lines += [f"{'would write' if dry_run else 'wrote'} {name}" for name in missing.writable]
+    changed = {name.manifest_id for name in missing.writable}
+    changed |= {manifest_id for _, manifest_id in leftovers if manifest_id}
+    if not dry_run and lines:
+        _note(context, why, lines, changed)
+        sink.remove([key for key, _ in leftovers])
+        for name in missing.writable:
+            _write_record(context, sink, name)
+    for manifest_id in missing.damaged:
+        lines.append(
+            f"not repaired: manifest {manifest_id} lost its record and output; "
+            f"tidemark replay {sink.pipeline_name} --manifest {manifest_id}"
+        )
+    for manifest_id in missing.higher:
+        lines.append(
+            f"not repaired: {sink.target} has a record of a higher attempt at manifest {manifest_id} than is "
+            f"published; tidemark adopt {sink.pipeline_name} --why TEXT"
+        )
+    return lines, changed
 
 
 def _note(context: Context, why: str, lines: list[str], manifests: set[int]) -> None:
-    """Before a file is touched: the entry in the history."""
+    """The entry in the history, made before a file is touched."""
     with context.database.because(why):
         decision = Decision(tuple(lines), tuple(sorted(manifests)))
         context.database.note_decision(context.pipeline_name, "repair", decision)
 
 
-def _missing_records(context: Context, sink: Sink) -> tuple[list[RecordName], list[int], list[int]]:
-    """Records that can be written again, manifests whose output is damaged too, and those that a lake knows better."""
-    missing: list[RecordName] = []
-    lost: list[int] = []
-    displaced: list[int] = []
+@dataclass(frozen=True)
+class _MissingRecords:
+    """Published attempts whose record is missing, in one sink."""
+
+    writable: list[RecordName]  # the output is there, so the record can be written again
+    damaged: list[int]  # the output is damaged too
+    higher: list[int]  # a record of a higher attempt is there instead
+
+
+def _missing_records(context: Context, sink: Sink) -> _MissingRecords:
+    missing = _MissingRecords([], [], [])
     for manifest in context.database.manifests(sink.pipeline_name):
         publication = manifest.published(sink.name)
         receipt = context.database.receipt(manifest.id, publication.attempt) if publication else None
         if receipt is None or sink.has_record(receipt):
             continue
         if sink.is_displaced(manifest.id, receipt.attempt):
-            displaced += [manifest.id] if sink.way.takes_back else []
+            if sink.way.takes_back:
+                missing.higher.append(manifest.id)
         elif sink.has_objects(receipt):
-            missing.append(RecordName(sink.pipeline_name, manifest.id, receipt.attempt))
+            missing.writable.append(RecordName(sink.pipeline_name, manifest.id, receipt.attempt))
         else:
-            lost.append(manifest.id)
-    return missing, lost, displaced
+            missing.damaged.append(manifest.id)
+    return missing
 
 
 def _write_record(context: Context, sink: Sink, name: RecordName) -> None:

@@ -1,6 +1,6 @@
-"""The one pass of a Spark task: count, decode, place, hand to the sinks, and tell what was done.
+"""The one pass of a Spark task: count, decode, transform, place, hand to the sinks, and tell what was done.
 
-It is plain Arrow, so it runs as well in a test as on an executor, with the standard library and pyarrow.
+It is plain Arrow and needs only the standard library and pyarrow, so it runs in tests as on executors.
 A task ends with one report, a mapping that JSON can hold:
 
     {"task": "00003-17",
@@ -10,16 +10,16 @@ A task ends with one report, a mapping that JSON can hold:
      "parts": [<a StagedPart>, ..],
      "hours": {"2013-01-01T10": [written, late], ..}}
 
-``bytes`` are those of keys and values. ``first`` and ``last`` are offsets, inclusive. ``distinct`` counts offsets
-above every earlier one of the partition in this task: a record that comes twice or out of order makes it smaller than
-``read``, and the driver must block. ``gaps`` are the half-open holes between offsets read here, at most ``GAP_LIMIT``
+``bytes`` counts keys and values. ``first`` and ``last`` are offsets, inclusive. ``distinct`` counts offsets above
+every earlier one of the partition in this task: a record that comes twice or out of order makes it smaller than
+``read``, and the driver must block. ``gaps`` are half-open, between the offsets read here, and at most ``GAP_LIMIT``
 of them; ``gap_count`` counts all. ``decoded`` counts what the decoder could read; a record that it read but that has no
-valid event time is also ``dead_lettered``. Hours are of the event time, in UTC; ``late`` ones came into Kafka after the
-allowed lateness.
+valid event time is also ``dead_lettered``. ``filtered`` and ``deduplicated`` count the rows that transforms say they
+took away. Hours are of the event time, in UTC; ``late`` ones came into Kafka after the allowed lateness.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -34,9 +34,10 @@ from tidemark.order import OnError, Order
 from tidemark.processing.nul import with_nul
 from tidemark.sinks.writer import SinkWriter
 from tidemark.sinks.writers import open_writer
+from tidemark.transforms.registry import open_transform
 
 GAP_LIMIT = 10_000
-INPUT = pa.schema(  # what a source gives; further columns are not looked at
+INPUT = pa.schema(  # what a source gives; other columns are ignored
     [
         ("key", pa.binary()),
         ("value", pa.binary()),
@@ -95,9 +96,9 @@ class _Count:
         highest = pc.max_element_wise(pc.cumulative_max(offsets), before)
         previous = pa.concat_arrays([pa.array([before], pa.int64()), highest[:-1]])
         self.distinct += pc.sum(pc.cast(pc.greater(offsets, previous), pa.int64())).as_py()
-        holes = pc.indices_nonzero(pc.greater(pc.subtract(highest, previous), 1))
-        self.gap_count += len(holes)
-        taken = holes[: GAP_LIMIT - len(self.gaps)]
+        gaps = pc.indices_nonzero(pc.greater(pc.subtract(highest, previous), 1))
+        self.gap_count += len(gaps)
+        taken = gaps[: GAP_LIMIT - len(self.gaps)]
         starts = pc.add(previous.take(taken), 1).to_pylist()
         self.gaps += zip(starts, highest.take(taken).to_pylist(), strict=True)
         self.read += len(offsets)
@@ -107,7 +108,7 @@ class _Count:
 
 
 class BatchProcessor:
-    """The work of one order's Spark tasks; small and picklable, since it travels to every executor.
+    """The work of one order's Spark tasks; small and picklable, because Spark sends it to every executor.
 
     Raises ``ConfigurationError`` when the order cannot be carried out.
     """
@@ -119,7 +120,7 @@ class BatchProcessor:
     def process(
         self, task: str, batches: Iterable[pa.RecordBatch], writers: Sequence[SinkWriter] | None = None
     ) -> dict[str, Any]:
-        """Work through the batches of one task and report; on any error what the task staged is removed.
+        """Process the batches of one task and return its report; on any error what the task staged is removed.
 
         ``task`` must differ between tasks *and* between tries of one task: names of staged files begin with it.
         ``writers`` take the rows instead of the order's sinks. Raises ``UndecodableRecord`` when the order says
@@ -137,15 +138,19 @@ class BatchProcessor:
 
 
 class _Pass:
-    """What one task holds while it works."""
+    """The state of one task."""
 
     def __init__(self, order: Order, task: str, writers: Sequence[SinkWriter] | None = None) -> None:
         self._manifest_id = order.manifest_id
         self._task = task
         self._on_error = OnError(order.on_error)
         self._decoder = open_decoder(order.decode)
+        self._transforms = [open_transform(transform) for transform in order.transforms]
+        schema = self._decoder.schema
+        for transform in self._transforms:
+            schema = transform.schema(schema)
         self._event_time = EventTime.of(order.event_time)
-        self._event_time.check(self._decoder.schema)
+        self._event_time.check(schema)
         self._nul_allowed = order.nul_allowed
         self._counts: dict[tuple[str, int], _Count] = {}
         self._hours: dict[str, list[int]] = {}
@@ -168,33 +173,43 @@ class _Pass:
         if not self._nul_allowed:
             decoded = with_nul(decoded)
         self._refuse(batch, decoded.errors, fail=self._on_error is OnError.FAIL)
-        metadata = self._metadata(batch).take(decoded.good)
+        readable = self._metadata(batch).take(decoded.good)
+        metadata, decoded = self._transformed(readable, decoded)
         placed = self._place(decoded, metadata.column("_timestamp"))
         misplaced = tuple((decoded.good[at].as_py(), reason) for at, reason in placed.invalid)
         self._refuse(batch, misplaced, fail=self._event_time.on_invalid is OnError.FAIL)
         self._write(metadata, decoded, placed)
         self._bury(batch, sorted((*decoded.errors, *misplaced)))
-        self._count("decoded", metadata)
+        self._count("decoded", readable)
+
+    def _transformed(self, metadata: pa.RecordBatch, decoded: Decoded) -> tuple[pa.RecordBatch, Decoded]:
+        """What the transforms leave of the decoded rows, with its metadata; what each takes away is counted."""
+        for transform in self._transforms:
+            made = transform.apply(_rows(metadata, decoded))
+            self._count("filtered", metadata.take(made.filtered))
+            self._count("deduplicated", metadata.take(made.deduplicated))
+            deleted = None if decoded.deleted is None else decoded.deleted.take(made.kept)
+            metadata = metadata.take(made.kept)
+            decoded = replace(decoded, rows=made.rows, good=decoded.good.take(made.kept), deleted=deleted)
+        return metadata, decoded
 
     def _place(self, decoded: Decoded, timestamps: pa.Array) -> Placed:
-        """When each row happened; a tombstone has no event time of its own, so Kafka's counts."""
+        """The event time of each row; for a tombstone, which has no fields, the record's timestamp."""
         placed = self._event_time.place(decoded.rows, timestamps)
         if decoded.deleted is None:
             return placed
         when = pc.if_else(decoded.deleted, timestamps, placed.when)
-        return Placed(when, tuple(one for one in placed.invalid if not decoded.deleted[one[0]].as_py()))
+        invalid = tuple((row, reason) for row, reason in placed.invalid if not decoded.deleted[row].as_py())
+        return Placed(when, invalid)
 
     def _metadata(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [batch.column(name) for name in ("topic", "partition", "offset", "timestamp", "key")]
         columns.append(pa.repeat(pa.scalar(self._manifest_id, pa.int64()), batch.num_rows))
-        cast = [column.cast(one.type, safe=False) for column, one in zip(columns, METADATA, strict=True)]
+        cast = [column.cast(field.type, safe=False) for column, field in zip(columns, METADATA, strict=True)]
         return pa.RecordBatch.from_arrays(cast, schema=METADATA)
 
     def _write(self, metadata: pa.RecordBatch, decoded: Decoded, placed: Placed) -> None:
-        marks = [] if decoded.deleted is None else [(DELETED, decoded.deleted)]
-        columns = [*metadata.columns, *(column for _, column in marks), *decoded.rows.columns]
-        schema = pa.schema([*METADATA, *(mark for mark, _ in marks), *self._decoder.schema])
-        rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+        rows = _rows(metadata, decoded)
         when = placed.when
         if placed.invalid:
             valid = pc.is_valid(when)
@@ -220,19 +235,19 @@ class _Pass:
 
     def _count(self, what: str, metadata: pa.RecordBatch) -> None:
         pairs = pa.Table.from_batches([metadata]).group_by(["_topic", "_partition"], use_threads=False)
-        for one in pairs.aggregate([([], "count_all")]).to_pylist():
-            count = self._counts[one["_topic"], one["_partition"]]
-            setattr(count, what, getattr(count, what) + one["count_all"])
+        for pair in pairs.aggregate([([], "count_all")]).to_pylist():
+            count = self._counts[pair["_topic"], pair["_partition"]]
+            setattr(count, what, getattr(count, what) + pair["count_all"])
 
     def _count_hours(self, rows: pa.RecordBatch, when: pa.Array) -> None:
         lateness = pa.scalar(int(self._event_time.allowed_lateness_s * 1_000_000), pa.duration("us"))
         late = pc.greater(pc.subtract(rows.column("_timestamp"), when), lateness)
         hours = pa.table({"hour": pc.floor_temporal(when, unit="hour"), "late": pc.cast(late, pa.int64())})
         sums = hours.group_by("hour", use_threads=False).aggregate([("late", "sum"), ([], "count_all")])
-        for one in sums.to_pylist():
-            total = self._hours.setdefault(_hour(one["hour"]), [0, 0])
-            total[0] += one["count_all"]
-            total[1] += one["late_sum"] or 0
+        for row in sums.to_pylist():
+            total = self._hours.setdefault(_hour(row["hour"]), [0, 0])
+            total[0] += row["count_all"]
+            total[1] += row["late_sum"] or 0
 
     def _refuse(self, batch: pa.RecordBatch, errors: tuple[tuple[int, str], ...], *, fail: bool) -> None:
         if not (errors and fail):
@@ -241,12 +256,21 @@ class _Pass:
         more = f"; {len(errors) - 1} more in the same batch" if len(errors) > 1 else ""
         raise UndecodableRecord(
             f"a record cannot be used: {reason}{more}",
-            next_step="mend the schema or the producer, or let the pipeline say dead_letter, then retry the manifest",
+            next_step="correct the schema or the producer, or write dead_letter in the pipeline file; then retry the "
+            "manifest",
             manifest=self._manifest_id,
             topic=batch.column("topic")[index].as_py(),
             partition=batch.column("partition")[index].as_py(),
             offset=batch.column("offset")[index].as_py(),
         )
+
+
+def _rows(metadata: pa.RecordBatch, decoded: Decoded) -> pa.RecordBatch:
+    """Rows as sinks get them: metadata, the mark of tombstones where the decoder knows them, data columns."""
+    marks = [] if decoded.deleted is None else [(DELETED, decoded.deleted)]
+    columns = [*metadata.columns, *(column for _, column in marks), *decoded.rows.columns]
+    schema = pa.schema([*METADATA, *(mark for mark, _ in marks), *decoded.rows.schema])
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _partitions(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:

@@ -10,7 +10,3 @@ class Difference:
     manifest: int | None
     what: str
     next_step: str
-
-    def __str__(self) -> str:
-        where = f"manifest {self.manifest}: " if self.manifest is not None else ""
-        return f"{where}{self.what}; next: {self.next_step}"

@@ -65,6 +65,10 @@ class Source(ABC):
     def order(self) -> dict[str, Any]:
         """What the Spark side needs beside the ranges, as values for JSON. No secrets."""
 
+    def endpoints(self) -> list[str]:
+        """``host:port`` of every server that executors connect to; none of a source without servers."""
+        return []
+
     def compacted(self, topics: Sequence[str]) -> list[str]:
         """The topics that are compacted: records may be removed between others. None in a source without compaction."""
         del topics

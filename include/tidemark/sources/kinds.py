@@ -1,4 +1,4 @@
-"""The registry of sources: the package of each kind, with ``settings``, ``source``, ``spark`` and ``doctor`` modules.
+"""The registry of sources: the package of each kind, with ``settings``, ``source`` and ``spark`` modules.
 
 Standard library only: the command line, Airflow and Spark's driver all import it.
 """

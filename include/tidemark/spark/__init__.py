@@ -1,1 +1,1 @@
-"""What runs in Spark: one session, one job, one receipt."""
+"""The Spark job: a session, an order, a receipt."""

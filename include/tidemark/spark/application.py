@@ -1,4 +1,4 @@
-"""What ``spark-submit`` is given: does one order; see ``submitted.py``."""
+"""The application for ``spark-submit``: does one order; see ``submitted.py``."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""Executors of a running application: how many there are, and an end to waiting for them.
+"""Executors of a running application: their number, and a limit for the time without any.
 
-Spark waits without limit for a cluster that has no room, or lost its last worker. A person who waits for a manifest is
-told instead, and the attempt is tried again later.
+Spark waits without limit when a cluster has no free core or lost its last worker. We end the attempt with an error
+instead, and it can be retried later.
 """
 
 import threading
@@ -15,46 +15,46 @@ from pyspark.sql import SparkSession
 from tidemark.errors import Unavailable
 from tidemark.spark.shipped import is_local
 
-PATIENCE_S = 300.0  # a worker starts an executor within seconds; a queue of a busy cluster may take minutes
+PATIENCE_S = 300.0  # a worker starts an executor within seconds; on a busy cluster it may take minutes
 POLL_S = 1.0
 
 
 def count(session: SparkSession) -> int:
-    """How many executors are registered; the driver does not count."""
+    """The number of registered executors, without the driver."""
     return int(session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
 
 @contextmanager
 def expected(session: SparkSession) -> Iterator[None]:
-    """Cancel the jobs inside, and raise ``Unavailable``, when there was no executor for five minutes together."""
+    """Cancel the jobs of the block and raise ``Unavailable`` after ``PATIENCE_S`` without an executor."""
     if is_local(str(session.sparkContext.master)):
         yield
         return
-    over, given_up = threading.Event(), threading.Event()
-    watcher = threading.Thread(target=_watch, args=(session, over, given_up), name="executors", daemon=True)
+    ended, given_up = threading.Event(), threading.Event()
+    watcher = threading.Thread(target=_watch, args=(session, ended, given_up), name="executors", daemon=True)
     watcher.start()
     try:
         yield
-    except Exception as failed:
+    except Exception as error:
         if given_up.is_set():
             raise Unavailable(
                 f"Spark had no executor for {PATIENCE_S:.0f} s",
-                next_step="look at the master's page: are workers alive, with a free core and spark.executor.memory? "
+                next_step="look at the master's page: some worker needs a free core and spark.executor.memory. "
                 "Nothing is published",
                 master=session.sparkContext.master,
-            ) from failed
+            ) from error
         raise
     finally:
-        over.set()
+        ended.set()
         watcher.join()
 
 
-def _watch(session: SparkSession, over: threading.Event, given_up: threading.Event) -> None:
+def _watch(session: SparkSession, ended: threading.Event, given_up: threading.Event) -> None:
     since = time.monotonic()
-    with suppress(Py4JError, ConnectionError):  # the JVM is gone: whoever waits for the job hears of it
-        while not over.wait(POLL_S):
+    with suppress(Py4JError, ConnectionError):  # the JVM is gone: the job fails with its own error
+        while not ended.wait(POLL_S):
             if count(session) > 0:
                 since = time.monotonic()
             elif time.monotonic() - since > PATIENCE_S:
                 given_up.set()
-                session.sparkContext.cancelAllJobs()  # again at every look: the job may come only after the first
+                session.sparkContext.cancelAllJobs()  # every time: the job may start after the first cancellation

@@ -1,8 +1,8 @@
 """Reads exactly the ranges of an order, decodes them, stages the output and returns the receipt.
 
 One pass and no shuffle: the source's Spark face hands Arrow batches to ``processing/processor.py``, which counts,
-decodes, places and writes them below the attempt's own folder. Every task returns what it read and wrote, so numbers
-come from the tasks that succeeded and from nobody else. Nothing here decides what readers see.
+decodes, places and writes them below the attempt's own folder. Every task returns what it read and wrote, so all counts
+come from tasks that succeeded. Nothing here decides what readers see.
 """
 
 import json
@@ -29,7 +29,7 @@ from tidemark.spark.session import arrow_batches, keeping_interrupts
 
 
 def stage(session: SparkSession, order: Order) -> Receipt:
-    """Do an order; raises ``UndecodableRecord`` when the pipeline says fail, ``WorkFailed`` when Spark does."""
+    """Do an order. Raises ``UndecodableRecord`` (with ``on_error: fail``), or ``WorkFailed`` when Spark fails."""
     failpoint("read.before")
     reader = open_reader(order)
     for name, value in arrow_batches(order.record_bytes).items():
@@ -37,12 +37,12 @@ def stage(session: SparkSession, order: Order) -> Receipt:
     try:
         with (
             keeping_interrupts(),
-            watching("stage.mid", lambda: _something_is_staged(order)),
+            watching("stage.mid", lambda: _has_staged(order)),
             executors.expected(session),
         ):
             rows = task_reports(session, order, reader).collect()
-    except (PySparkException, Py4JError, ConnectionError) as failed:  # the last two: lost offsets, a JVM that died
-        raise _failure(order, failed, reader) from failed
+    except (PySparkException, Py4JError, ConnectionError) as error:  # the last two: lost offsets, a JVM that died
+        raise _failure(order, error, reader) from error
     reports = [json.loads(row.receipt) for row in rows]
     for report in reports:
         if "failure" in report:
@@ -51,9 +51,9 @@ def stage(session: SparkSession, order: Order) -> Receipt:
 
 
 def task_reports(session: SparkSession, order: Order, reader: SparkReader) -> DataFrame:
-    """The whole job as a frame: collecting it does the order, and gives what each task says of its part, as JSON.
+    """The whole job as a DataFrame: ``collect`` does the order and returns the report of each task as JSON.
 
-    No shuffle, so no stage whose output could be lost and made again.
+    It has no shuffle, so Spark never runs a finished stage again because its output was lost.
     """
     return reader.read(session).mapInArrow(_task(order), "receipt string")
 
@@ -74,7 +74,7 @@ def _task(order: Order) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Reco
 
 
 def _without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """No headers are null again, as the processor wants them; see ``SparkReader.read``."""
+    """Turn empty headers into null, as the processor expects; see ``SparkReader.read``."""
     at = batch.schema.get_field_index("headers")
     headers = batch.column(at)
     empty = pc.equal(pc.list_value_length(headers), 0)
@@ -83,7 +83,7 @@ def _without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def failure_of(error: TidemarkError) -> dict[str, Any]:
-    """An error as JSON, to cross from an executor or a submitted job to whoever waits for it."""
+    """An error as JSON, for the way from an executor or a submitted job to the process that waits for it."""
     context = {name: str(value) for name, value in error.context.items()}
     return {"kind": type(error).__name__, "what": error.what, "next_step": error.next_step, "context": context}
 
@@ -94,14 +94,14 @@ def failure_from(raw: dict[str, Any]) -> TidemarkError:
     return error
 
 
-def _something_is_staged(order: Order) -> bool:
+def _has_staged(order: Order) -> bool:
     return any(has_staged(order, sink) for sink in order.sinks)
 
 
-def _failure(order: Order, failed: Exception, reader: SparkReader) -> TidemarkError:
+def _failure(order: Order, error: Exception, reader: SparkReader) -> TidemarkError:
     where = {"pipeline": order.pipeline, "manifest": order.manifest_id, "attempt": order.attempt}
-    reason = reader.masked(reason_of(failed))
-    refusal = reader.refusal(failed)
+    reason = reader.masked(reason_of(error))
+    refusal = reader.refusal(error)
     if refusal is not None:
         return type(refusal)(f"{refusal.what}: {reason}", next_step=refusal.next_step, **where)
     return WorkFailed(
@@ -111,8 +111,8 @@ def _failure(order: Order, failed: Exception, reader: SparkReader) -> TidemarkEr
     )
 
 
-def reason_of(failed: Exception) -> str:
-    """The line of Spark's message that says why, without the stack."""
-    lines = [line.strip() for line in str(failed).splitlines() if line.strip()]
+def reason_of(error: Exception) -> str:
+    """The line of Spark's message that gives the cause, without the stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")]
     return (causes[-1].removeprefix("Caused by:").strip() if causes else lines[0])[:500]

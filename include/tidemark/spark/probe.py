@@ -1,4 +1,4 @@
-"""What an executor tells of itself. It runs there, so it imports the standard library only until it has looked."""
+"""What an executor tells about itself. At module level it imports only the standard library: it runs on executors."""
 
 import json
 import os
@@ -12,13 +12,13 @@ from pathlib import Path
 
 PACKAGES = ("pyarrow", "pyspark", "psycopg")
 CONNECT_S = 5.0
-REST_S = 0.5  # a task that takes a while: else one executor does them all
+REST_S = 0.5  # a pause in each task, else one executor does all tasks
 
 
 @dataclass(frozen=True)
 class Questions:
-    """Connections by their ids, (kind of sink, connection) to try, nonce files the driver has written, ``host:port`` of
-    the source."""
+    """``connections``: ids of connections. ``targets``: (kind of sink, id of connection) to try. ``nonces``: files that
+    the driver has written. ``brokers``: addresses of the source, ``host:port``."""
 
     connections: Sequence[str]
     targets: Sequence[tuple[str, str]]
@@ -27,7 +27,7 @@ class Questions:
 
 
 def look(questions: Questions, _: Iterable[int]) -> Iterator[str]:
-    """One answer as JSON; secrets are looked for and never told."""
+    """One answer as JSON. It names connections, and never holds their secrets."""
     time.sleep(REST_S)
     yield json.dumps(
         {
@@ -37,19 +37,21 @@ def look(questions: Questions, _: Iterable[int]) -> Iterator[str]:
             "python": platform.python_version(),
             "packages": {name: _version(name) for name in PACKAGES},
             "tidemark": _tidemark(),
-            "missing": [one for one in questions.connections if not _has(one)],
+            "missing": [conn_id for conn_id in questions.connections if not _has(conn_id)],
             "unreachable": {
-                one: said for kind, one in questions.targets if _has(one) and (said := _refusal(kind, one))
+                conn_id: refusal
+                for kind, conn_id in questions.targets
+                if _has(conn_id) and (refusal := _refusal(kind, conn_id))
             },
-            "unseen": [one for one in questions.nonces if not Path(one).is_file()],
-            "read_only": [one for one in questions.nonces if not os.access(Path(one).parent, os.W_OK | os.X_OK)],
-            "brokers": [one for one in questions.brokers if not _connects(one)],
+            "unseen": [nonce for nonce in questions.nonces if not Path(nonce).is_file()],
+            "read_only": [nonce for nonce in questions.nonces if not os.access(Path(nonce).parent, os.W_OK | os.X_OK)],
+            "brokers": [address for address in questions.brokers if not _connects(address)],
         }
     )
 
 
 def _version(package: str) -> str | None:
-    """What pip installed; for Spark's own PySpark, which pip does not know, what it says itself."""
+    """The version that pip installed, or the package's own: pip does not know the PySpark of a Spark installation."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -72,7 +74,7 @@ def _has(conn_id: str) -> bool:
 
 
 def _refusal(kind: str, conn_id: str) -> str:
-    """Why the target of a connection does not let this executor in; empty when it does."""
+    """Why this executor cannot connect to the target; empty when it can."""
     from tidemark.errors import TidemarkError
     from tidemark.sinks.writers import try_connection
 

@@ -1,7 +1,7 @@
-"""A Spark session that can read Kafka, set up the same way by the command line, Airflow and the tests.
+"""The Spark session: the command line, Airflow and the tests configure it the same way.
 
-On a cluster the driver stays here (client mode): it serves jars and our package to executors in other processes. They
-bring a Python with pyarrow and the driver of the database they write to, and their secrets in their own environment.
+On a cluster the driver stays on this machine (client mode) and sends jars and our package to the executors. Executors
+need a Python with pyarrow and with the driver of the database that they write to, and secrets in their own environment.
 """
 
 import logging
@@ -22,18 +22,18 @@ from pyspark.sql import SparkSession
 from tidemark.errors import ConfigurationError, Unavailable, WorkFailed
 from tidemark.spark.shipped import is_local, package_zip
 
-# Spark's own words, and those of Kafka's keys: what it then shows of options, in plans and debug logs, are stars.
+# Spark's default words and those of Kafka's keys: Spark shows such options as stars in plans and debug logs.
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|private key"
-BATCH_ROWS = 50_000  # rows per Arrow batch, at most: 10,000 (Spark's default) costs 8 % more per record here
-BATCH_BYTES = 16 * 1024 * 1024  # of keys and values in one Arrow batch, by the measured record size
-UNMEASURED = 2**31 - 1  # Spark then does not ask after every row how large its batch has grown: 8 to 13 % less work
-MASTER_TIMEOUT_S = 5.0  # Spark itself tries a master that is not there for a minute
+BATCH_ROWS = 50_000  # most rows of an Arrow batch: 10,000 (Spark's default) costs 8 % more per record here
+BATCH_BYTES = 16 * 1024 * 1024  # keys and values of one Arrow batch, by the measured record size
+UNMEASURED = 2**31 - 1  # with it Spark does not measure the batch after every row: 8 to 13 % less work
+MASTER_TIMEOUT_S = 5.0  # Spark itself tries for a minute to reach a master
 DEFAULT_MASTER_PORT = 7077
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def spark_configuration(jars: Path | None) -> dict[str, str]:
-    """What every job needs, whoever submits it; ``jars`` is a folder with the Kafka connector."""
+    """The properties of every job. ``jars`` is the folder with the Kafka connector; None: the cluster has it."""
     settings = {
         "spark.sql.session.timeZone": "UTC",
         **arrow_batches(None),
@@ -49,14 +49,14 @@ def spark_configuration(jars: Path | None) -> dict[str, str]:
         if not files:
             raise ConfigurationError(
                 f"there are no jars in {jars}",
-                next_step="make setup resolves them; TIDEMARK_SPARK_JARS names the folder",
+                next_step="make setup fetches them; TIDEMARK_SPARK_JARS names the folder",
             )
         settings["spark.jars"] = ",".join(str(file.resolve()) for file in files)
     return settings
 
 
 def arrow_batches(record_bytes: float | None) -> dict[str, str]:
-    """How large an Arrow batch may grow, for records of this size; None: not known yet, so Spark measures each row."""
+    """Limits of an Arrow batch for records of this size in bytes; None: unknown, so Spark measures each row."""
     rows, largest = "spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.execution.arrow.maxBytesPerBatch"
     if record_bytes is None:
         return {rows: str(BATCH_ROWS), largest: str(4 * BATCH_BYTES)}
@@ -64,7 +64,7 @@ def arrow_batches(record_bytes: float | None) -> dict[str, str]:
 
 
 def python_of_executors(conf: Mapping[str, str]) -> str:
-    """The Python that tasks run on, a path on the executors' machines; ours unless a setting names another.
+    """The path of the tasks' Python on the executors' machines; the path of our own unless a setting names another.
 
     The pipeline's ``spark.pyspark.python`` wins over the variable PYSPARK_PYTHON, as it does for ``spark-submit``.
     """
@@ -79,10 +79,12 @@ def open_session(
     home: Path = Path(),
     conf: Mapping[str, str] = NOTHING,
 ) -> SparkSession:
-    """A session in this process; its JVM ends with the process, also when that is killed.
+    """A session in this process; its JVM ends with the process, even when the process is killed.
 
-    ``log`` takes what the JVM says on standard error; None leaves it there. ``home`` takes the zip of our package for
-    executors elsewhere, ``conf`` are properties of the pipeline file. ``Unavailable`` when no master answers.
+    ``log``: the file for the JVM's standard error; None: it goes to ours. ``home``: the folder for the zip of our
+    package that executors get. ``conf``: properties of the pipeline file.
+
+    Raises ``Unavailable`` when no master answers.
     """
     os.environ["PYSPARK_PYTHON"] = python_of_executors(conf)
     check_master(master)
@@ -95,7 +97,7 @@ def open_session(
 
 
 def check_master(master: str) -> None:
-    """Raise ``Unavailable`` when none of the addresses of a ``spark://`` master takes a connection; others pass."""
+    """Raise ``Unavailable`` when no address of a ``spark://`` master accepts a connection. Other masters pass."""
     if not master.startswith("spark://"):
         return
     refused = []
@@ -118,66 +120,66 @@ def check_master(master: str) -> None:
 
 
 def _no_traceback_of_interrupts(record: logging.LogRecord) -> bool:
-    """py4j tells the root logger, with a traceback, that Ctrl-C came while it waited; then it raises it."""
+    """py4j logs a traceback when Ctrl-C interrupts it, and then raises the interrupt anyway."""
     return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)
 
 
 @contextmanager
 def keeping_interrupts() -> Iterator[None]:
-    """Ctrl-C stays Ctrl-C: py4j lets another error take its place when it cannot tell the JVM of it."""
+    """Raise ``KeyboardInterrupt`` after Ctrl-C: py4j raises another error when it cannot tell the JVM."""
     try:
         yield
-    except Exception as failed:
-        before: BaseException | None = failed
-        while before is not None:
-            if isinstance(before, KeyboardInterrupt):
-                raise KeyboardInterrupt from failed
-            before = before.__context__
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
+            cause = cause.__context__
         raise
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C is a plain ``KeyboardInterrupt``, when Spark has started; a second one is not waited with.
+    """Ctrl-C raises ``KeyboardInterrupt`` after Spark has started; a second Ctrl-C raises it at once.
 
-    In the middle of its start the JVM would be left behind, since nothing tells it yet that we are gone. Afterwards
-    PySpark's own handler would talk to it over the connection that is in use, and die of that with a traceback.
+    An interrupt while the JVM starts would leave the JVM running, because it does not watch our process yet. PySpark's
+    own handler is replaced, because it uses a connection that is busy and fails with a traceback.
     """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
         return
-    heard: list[int] = []
+    signals: list[int] = []
 
-    def hear(number: int, _: object) -> None:
-        heard.append(number)
-        if len(heard) > 1:
+    def remember(number: int, _: object) -> None:
+        signals.append(number)
+        if len(signals) > 1:
             raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, hear)
+    signal.signal(signal.SIGINT, remember)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-    if heard:
+    if signals:
         raise KeyboardInterrupt
 
 
 @contextmanager
 def _standard_error_to(log: Path | None) -> Iterator[None]:
-    """A process started inside writes its standard error to a file; ours comes back afterwards."""
+    """Processes that are started in the block write their standard error to a file."""
     if log is None:
         yield
         return
     log.parent.mkdir(parents=True, exist_ok=True)
-    kept = os.dup(2)
+    original = os.dup(2)
     try:
         with log.open("ab") as file:
             os.dup2(file.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)
 
 
 def _session(master: str, settings: Mapping[str, str]) -> SparkSession:
@@ -186,13 +188,13 @@ def _session(master: str, settings: Mapping[str, str]) -> SparkSession:
         builder = builder.config(name, value)
     try:
         session = builder.getOrCreate()
-    except (PySparkException, Py4JError, OSError) as failed:
-        lines = [line for line in str(failed).splitlines() if line.strip()] or [type(failed).__name__]
-        said = next((line for line in lines if line.startswith(": ")), lines[0]).removeprefix(": ")  # of the JVM
+    except (PySparkException, Py4JError, OSError) as error:
+        lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        jvm_message = next((line for line in lines if line.startswith(": ")), lines[0]).removeprefix(": ")
         raise WorkFailed(
-            f"Spark did not start: {said.strip()[:300]}",
+            f"Spark did not start: {jvm_message.strip()[:300]}",
             next_step="TIDEMARK_HOME/_logs/spark.log says more; tidemark doctor checks Java, jars and master",
             master=master,
-        ) from failed
+        ) from error
     session.sparkContext.setLogLevel("ERROR")
     return session

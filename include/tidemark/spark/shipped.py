@@ -1,7 +1,7 @@
-"""The package as a zip that a driver hands to executors, so that a cluster needs no installation of Tidemark.
+"""The package as a zip that the driver sends to executors, so that a cluster needs no installation of Tidemark.
 
-The same files give the same bytes, whoever makes them, and the name tells the content: two processes that make the zip
-at once agree, and a new version never takes the place of one that a running application still serves.
+The same files always give the same bytes, and the name holds their hash. So two processes may write the zip at the same
+time, and a new version never replaces a zip that a running application still uses.
 """
 
 import os
@@ -18,15 +18,15 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first date a zip can hold
 
 
 def is_local(master: str) -> bool:
-    """Whether the tasks of a Spark master run in the driver's own JVM, beside its files; ``local-cluster`` does not."""
+    """Whether tasks run in the driver's own JVM, with its files; false for ``local-cluster``."""
     return master == "local" or master.startswith("local[")
 
 
 @cache
 def package_zip(home: Path) -> Path:
-    """The zip below ``home/_packages``, or in a temporary folder when ``home`` cannot be written; made when missing.
+    """The zip below ``home/_packages``, or in a temporary folder when ``home`` cannot be written. Written when missing.
 
-    Data files (SQL, JSON) are in it. Those of older versions stay: an application may still be handing them out.
+    It holds data files (SQL, JSON), too. Zips of older versions stay: a running application may still need them.
     """
     content = _zipped(PACKAGE)
     name = f"tidemark-{VERSION}-{sha256(content).hexdigest()[:16]}.zip"
@@ -48,7 +48,7 @@ def _zipped(package: Path) -> bytes:
 
 
 def _written(path: Path, content: bytes) -> Path:
-    """``path`` with this content; whole or not there at all, also for whoever makes it at the same time."""
+    """Write ``path`` in one step, unless it exists: other processes see the whole file or none."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

@@ -1,4 +1,4 @@
-"""The job as ``spark-submit`` starts it: an order file in, a receipt (or a failure) beside it out."""
+"""The job as ``spark-submit`` starts it: reads an order file, writes a receipt or a failure beside it."""
 
 import json
 import shutil
@@ -19,10 +19,10 @@ ORDER, RECEIPT, FAILURE = "order.json", "receipt.json", "failure.json"
 
 
 def write_order(order: Order, home: Path, shared: str | None = None) -> Path:
-    """Put the order into a folder of this attempt alone and return its file.
+    """Write the order into the attempt's own folder and return the file.
 
-    It is the attempt's staging below ``shared``, a folder of a sink, or without one below ``home``; there the folders
-    of the manifest's lower attempts, which nobody else would find, are removed.
+    The folder lies in ``shared`` (a folder of a sink) or, when that is None, in ``home / "_orders"``. There this
+    function also removes the folders of the manifest's lower attempts, because no sink does.
     """
     if shared is None:
         for lower in range(1, order.attempt):
@@ -33,16 +33,16 @@ def write_order(order: Order, home: Path, shared: str | None = None) -> Path:
 
 
 def read_receipt(file: Path, order: Order) -> Receipt:
-    """What the job left beside its order; raises the error it left instead."""
-    beside = LocalStore(str(file.parent))
-    failure = beside.get(FAILURE)
+    """The receipt that the job wrote beside its order; raises the error when the job wrote one."""
+    folder = LocalStore(str(file.parent))
+    failure = folder.get(FAILURE)
     if failure is not None:
         raise failure_from(json.loads(failure))
-    receipt = beside.get(RECEIPT)
+    receipt = folder.get(RECEIPT)
     if receipt is None:
         raise WorkFailed(
             "Spark ended without a receipt",
-            next_step="its log says why; nothing is published, a retry starts afresh",
+            next_step="Spark's log says why; nothing is published, a retry starts a new attempt",
             pipeline=order.pipeline,
             manifest=order.manifest_id,
             attempt=order.attempt,
@@ -51,7 +51,7 @@ def read_receipt(file: Path, order: Order) -> Receipt:
 
 
 def remove_order(file: Path) -> None:
-    """Remove the order and what the job left beside it, and the folder when it held nothing else."""
+    """Remove the order, the receipt and the failure, and the folder when it is empty then."""
     for name in (ORDER, RECEIPT, FAILURE):
         file.with_name(name).unlink(missing_ok=True)
     with suppress(OSError):
@@ -65,15 +65,15 @@ def main(arguments: list[str]) -> int:
         return 2
     file = Path(arguments[0])
     order = Order.from_json(file.read_text())
-    beside = LocalStore(str(file.parent))
+    folder = LocalStore(str(file.parent))
     session = SparkSession.builder.getOrCreate()
     try:
         receipt = stage(session, order)
     except TidemarkError as error:
-        beside.put(FAILURE, json.dumps(failure_of(error)).encode())
+        folder.put(FAILURE, json.dumps(failure_of(error)).encode())
         print(error, file=sys.stderr)
         return 1
     finally:
         session.stop()
-    beside.put(RECEIPT, receipt.to_json().encode())
+    folder.put(RECEIPT, receipt.to_json().encode())
     return 0

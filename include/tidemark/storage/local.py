@@ -34,14 +34,16 @@ def _translate(error: OSError, path: Path) -> TidemarkError:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             return Unavailable(
                 f"the disk under the lake is full ({what})",
-                next_step="free some space, then run: tidemark retry PIPELINE; nothing is published half",
+                next_step="free some space, then run: tidemark retry {pipeline}; nothing is published half",
             )
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return AccessDenied(
                 f"the lake cannot be written ({what})", next_step="give this user the right, or change sinks.files.root"
             )
         case _:
-            return WorkFailed(f"the lake failed ({what})", next_step="look at the file system, then: tidemark retry")
+            return WorkFailed(
+                f"the lake failed ({what})", next_step="look at the file system, then: tidemark retry {pipeline}"
+            )
 
 
 class LocalStore:

@@ -205,15 +205,15 @@ class S3Store:
                         raise
                     failed = WorkFailed(
                         f"{self._uri(staged)} is not there any more, and was not copied",
-                        next_step="nothing is published half; tidemark retry PIPELINE",
+                        next_step="nothing is published half; tidemark retry {pipeline}",
                     )
         except Unavailable as unknown:
             failed = unknown
-        found = self.size(key)
-        if found != size:
+        actual = self.size(key)
+        if actual != size:
             raise failed or WorkFailed(
-                f"{self._uri(key)} has {found or 0:,} bytes instead of {size:,} after it was copied",
-                next_step="nothing is published half; tidemark retry PIPELINE",
+                f"{self._uri(key)} has {actual or 0:,} bytes instead of {size:,} after it was copied",
+                next_step="nothing is published half; tidemark retry {pipeline}",
             )
 
     def _copy(self, staged: str, key: str, size: int) -> None:

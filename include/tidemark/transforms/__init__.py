@@ -1,1 +1,1 @@
-"""A user's own logic between decoder and event time."""
+"""Logic between decoder and event time: one folder per kind, and the registry. Executors import from here."""

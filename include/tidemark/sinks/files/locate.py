@@ -11,7 +11,9 @@ from tidemark.sinks.located import Located, Standing
 from tidemark.storage.base import ObjectStore
 
 
-def locate(store: ObjectStore, published: Publication, receipt: Receipt, at: TopicPartition, offset: int) -> Located:
+def locate(
+    store: ObjectStore, pipeline_name: str, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
+) -> Located:
     """Reads every file whose lowest and highest offset enclose the one to find, until a file has it."""
     sink_name, attempt = published.sink, published.attempt
     damaged: list[str] = []
@@ -31,7 +33,7 @@ def locate(store: ObjectStore, published: Publication, receipt: Receipt, at: Top
         what = "no file holds it, and the manifest has more gaps than its receipt lists"
         return Located(sink_name, attempt, Standing.NO_RECORD, what)
     what = "; ".join(damaged) or "no published file holds it"
-    return Located(sink_name, attempt, Standing.MISSING, f"{what}; next: tidemark audit --deep says more")
+    return Located(sink_name, attempt, Standing.MISSING, f"{what}; next: tidemark audit {pipeline_name} --deep")
 
 
 def _may_hold(object_: PublishedObject, at: TopicPartition, offset: int) -> bool:

@@ -16,7 +16,7 @@ from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TidemarkError
 from tidemark.failpoints import failpoint
-from tidemark.findings import Finding, existing, failed, ok, room
+from tidemark.findings import Finding, disk_space, existing, failed, ok
 from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.paths import OWNER, RECORDS, STAGING, ObjectName, RecordName, manifest_staging, staging_folder
@@ -152,7 +152,7 @@ class FilesSink(Sink):
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
     ) -> Located:
         del manifest
-        return locate(self.store, published, receipt, at, offset)
+        return locate(self.store, self.pipeline_name, published, receipt, at, offset)
 
     def leftovers(self, database: ManifestDatabase) -> list[tuple[str, int | None]]:
         return leftovers(database, self, self.store)
@@ -175,7 +175,7 @@ class FilesSink(Sink):
                 "give this user the right",
             )
         if not is_s3(self.root):
-            yield from room(self.name, root)
+            yield from disk_space(self.name, root)
 
     def _probed(self) -> Iterator[Finding]:
         self.store.check()

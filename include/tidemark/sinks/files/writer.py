@@ -116,7 +116,7 @@ class FilesWriter:
             kind = AccessDenied if isinstance(error, PermissionError) else Unavailable
             raise kind(
                 f"the sink {self._name} cannot stage a file: {error}",
-                next_step="free space or give this user the right to write, then: tidemark retry PIPELINE",
+                next_step="free space or give this user the right to write, then: tidemark retry {pipeline}",
                 topic=target.topic, partition=target.partition, file=f"{self._store.root}/{self._key(number)}",
             ) from error  # fmt: skip
         offsets = pc.min_max(table.column("_offset")).as_py()
@@ -155,11 +155,10 @@ class FilesWriter:
 
 def too_many_objects(what: str, max_objects: int, context: Mapping[str, object]) -> SinkRefused:
     """The error for more objects than a manifest may have; ``context`` has its pipeline and manifest."""
-    retry = f"tidemark retry {context['pipeline']} --manifest {context['manifest']}"
     return SinkRefused(
         f"{what}, and at most {max_objects:,} are allowed (max_objects)",
         next_step="nothing was published; write a coarser layout (by day instead of by hour), or larger slices, "
-        f"or raise sinks.files.max_objects; then: {retry}",
+        "or raise sinks.files.max_objects; then: tidemark retry {pipeline} --manifest {manifest}",
         **context,
     )
 

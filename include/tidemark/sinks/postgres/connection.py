@@ -68,7 +68,7 @@ def connect(secret: Secret, conn_id: str, **context: object) -> Connection:
         raise Unavailable(
             f"the database of connection {conn_id} cannot be reached: {message_of(refused)}",
             next_step="check that it runs, and host, port, user, password and database of the connection; "
-            f"what other sinks publish meanwhile stays. Then: {_retry(context)}",
+            "what other sinks publish meanwhile stays. Then: tidemark retry {pipeline}",
             database=describe(secret),
             **context,
         ) from refused
@@ -89,19 +89,19 @@ def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkErro
         case Cause.DENIED:
             return AccessDenied(
                 f"PostgreSQL says: {error.message}",
-                next_step=f"grant the connection's user the right, then: {_retry(context)}",
+                next_step="grant the connection's user the right, then: tidemark retry {pipeline}",
                 **context,
             )
         case Cause.LOCKED:
             return Locked(
                 f"another session holds a lock for longer than lock_timeout ({LOCK_TIMEOUT_S} s at most)",
-                next_step=f"nothing was applied; find it in pg_stat_activity and pg_locks, then: {_retry(context)}",
+                next_step="nothing was applied; find it in pg_stat_activity, then: tidemark retry {pipeline}",
                 **context,
             )
         case Cause.VALUE | Cause.TABLE_MISSING | Cause.STATEMENT:
             return SinkRefused(
                 f"the table does not take the rows: {error.message}" + (f" ({error.detail})" if error.detail else ""),
-                next_step=f"nothing was applied; change the table or the pipeline file, then: {_retry(context)}",
+                next_step="nothing was applied; change the table or the pipeline file, then: tidemark retry {pipeline}",
                 **context,
                 constraint=error.constraint,
                 column=error.column,
@@ -110,12 +110,8 @@ def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkErro
             return Unavailable(
                 f"PostgreSQL failed: {error.message} (SQLSTATE {error.state or 'none'})",
                 next_step="nothing was applied, unless a COMMIT was under way: its outcome is looked up. "
-                f"Then: {_retry(context)}",
+                "Then: tidemark retry {pipeline}",
                 **context,
             )
         case other:
             assert_never(other)
-
-
-def _retry(context: Mapping[str, object]) -> str:
-    return f"tidemark retry {context.get('pipeline', 'PIPELINE')}"

@@ -53,6 +53,9 @@ class KafkaSource(Source):
             "connection": self._connection.secured_by(),
         }
 
+    def endpoints(self) -> list[str]:
+        return [server.strip() for server in self.address.split(",")]
+
     def compacted(self, topics: Sequence[str]) -> list[str]:
         """Without the topics whose configuration this user may not see (DESCRIBE_CONFIGS); theirs shows as gaps."""
         return self.cluster.compacted(topics)

@@ -1,4 +1,4 @@
-"""What Airflow keeps, for ``tidemark doctor --airflow``: connections wherever Airflow finds them, and its limits."""
+"""The checks of ``tidemark doctor --airflow``: Airflow's connections, wherever it stores them, and its limits."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -27,9 +27,9 @@ def checks(pipelines: Sequence[Pipeline]) -> list[Check]:
 
 
 def stored(conn_id: str) -> Mapping[str, Any] | None:
-    """A connection from Airflow's environment, secrets backend or database, in the shape of ``connections``."""
-    found = _connection(conn_id)
-    return None if found is None else as_mapping(found)
+    """A connection from Airflow's environment, secrets backend or database, as ``connections.Lookup`` returns it."""
+    connection = _connection(conn_id)
+    return None if connection is None else as_mapping(connection)
 
 
 def _connection(conn_id: str) -> Connection | None:
@@ -44,21 +44,21 @@ def spark_connection() -> Iterator[Finding]:
 
 
 def other_connections(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
-    """Those that pipelines name; their content is looked at where Kafka and the targets are."""
-    for conn_id in sorted({named for one in pipelines for named in one.connections()}):
+    """The connections that pipelines name exist; the checks of Kafka and of the targets use what they hold."""
+    for conn_id in sorted({conn_id for pipeline in pipelines for conn_id in pipeline.connections()}):
         if stored(conn_id) is None:
             step = f"create it in Admin > Connections, or set {variable_of(conn_id)} for the workers"
             yield failed(NAME, f"there is no connection {conn_id}", step)
         else:
-            yield ok(NAME, f"connection {conn_id} is there")
+            yield ok(NAME, f"connection {conn_id} exists")
 
 
 def limits() -> Iterator[Finding]:
-    """How many slices of one run are worked on side by side."""
-    tasks, of_dag = conf.getint("core", "parallelism"), conf.getint("core", "max_active_tasks_per_dag")
-    side_by_side = min(tasks, of_dag) if tasks else of_dag  # parallelism 0 means no limit
-    if side_by_side < 2:
+    """How many slices of one run Airflow processes at the same time."""
+    tasks, tasks_of_dag = conf.getint("core", "parallelism"), conf.getint("core", "max_active_tasks_per_dag")
+    parallel = min(tasks, tasks_of_dag) if tasks else tasks_of_dag  # parallelism 0 means no limit
+    if parallel < 2:
         step = "raise [core] parallelism and max_active_tasks_per_dag"
-        yield warning(NAME, "slices are worked on one after the other", step)
+        yield warning(NAME, "Airflow processes the slices of a run one at a time", step)
     else:
-        yield ok(NAME, f"up to {side_by_side} slices of a run side by side")
+        yield ok(NAME, f"Airflow processes up to {parallel} slices of a run at the same time")

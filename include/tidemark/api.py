@@ -1,0 +1,190 @@
+"""The public functions, handed on by ``tidemark`` itself: what the commands of the same names do, from Python.
+
+Environment come from the environment, as for the command line: ``dsn`` stands for TIDEMARK_DB, ``pipelines`` (a folder)
+for TIDEMARK_PIPELINES. Every function raises ``TidemarkError`` and its kinds, whose text says what a person can do.
+"""
+
+import getpass
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace as changed
+from datetime import datetime
+from pathlib import Path
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.environment import Environment
+from tidemark.errors import ConfigurationError, NotFound, TidemarkError, about
+from tidemark.lifecycle.context import Context, open_context
+from tidemark.lifecycle.plan import Tick
+from tidemark.lifecycle.plan import plan as plan_ranges
+from tidemark.lifecycle.select import replayable
+from tidemark.lifecycle.work import Progress, refuse_left_out, work_through
+from tidemark.manifest import Counts, ManifestState
+from tidemark.operations.audit import audit as find_differences
+from tidemark.pipeline.loader import find, load_each
+from tidemark.pipeline.settings import Pipeline
+from tidemark.spark import in_process
+from tidemark.suggestion import nearest
+from tidemark.views import (
+    DifferenceView,
+    ManifestView,
+    ObjectView,
+    PublicationView,
+    RangeView,
+    RunView,
+    difference_views,
+    manifest_views,
+    object_views,
+    run_view,
+)
+
+__all__ = [
+    "Counts",
+    "DifferenceView",
+    "ManifestState",
+    "ManifestView",
+    "ObjectView",
+    "PublicationView",
+    "RangeView",
+    "RunView",
+    "TidemarkError",
+    "audit",
+    "manifests",
+    "objects",
+    "plan",
+    "replay",
+]
+
+LOG = logging.getLogger(__name__)
+
+
+def objects(
+    pipeline_name: str, *, dead_letters: bool = False, dsn: str | None = None, pipelines: Path | str | None = None
+) -> list[ObjectView]:
+    """The published files of a pipeline, each manifest whole or not at all; ``dead_letters`` gives those instead.
+
+    A replay may take a path away while you read it: then ask again. Needs the manifest database only.
+    """
+    environment = _environment(dsn, pipelines)
+    with _database(environment) as database:
+        check_pipeline(environment, database, pipeline_name)
+        return object_views(database, pipeline_name, dead_letters=dead_letters)
+
+
+def manifests(
+    pipeline_name: str | None = None,
+    *,
+    state: ManifestState | str | None = None,
+    limit: int | None = None,
+    after: int | None = None,
+    dsn: str | None = None,
+    pipelines: Path | str | None = None,
+) -> list[ManifestView]:
+    """Manifests of a pipeline, or of all, newest first; all of them without ``limit``.
+
+    For the next page give the last id as ``after``: it is left out, and older ones follow. A manifest planned meanwhile
+    does not shift pages. Needs the manifest database only.
+    """
+    environment = _environment(dsn, pipelines)
+    with _database(environment) as database:
+        if pipeline_name is not None:
+            check_pipeline(environment, database, pipeline_name)
+        chosen = None if state is None else ManifestState(state)
+        page = database.page_of_manifests(pipeline_name, chosen, limit=limit, after=after)
+        return manifest_views(database, page)
+
+
+def plan(
+    pipeline_name: str,
+    *,
+    until: datetime | None = None,
+    run_key: str | None = None,
+    dry_run: bool = False,
+    dsn: str | None = None,
+    pipelines: Path | str | None = None,
+) -> RunView:
+    """Record the next ranges of a pipeline as manifests, up to ``until`` (without a zone: UTC) or all there is now.
+
+    A ``run_key`` that was planned before is answered as it was. ``dry_run`` stores nothing. Raises ``PlanRefused`` when
+    a person must decide first.
+    """
+    with _opened(_environment(dsn, pipelines), pipeline_name) as context:
+        return run_view(plan_ranges(context, Tick.by_hand(until, run_key), dry_run=dry_run))
+
+
+def replay(
+    pipeline_name: str,
+    *,
+    manifest_id: int | None = None,
+    run_key: str | None = None,
+    take_over: bool = False,
+    master: str | None = None,
+    dsn: str | None = None,
+    pipelines: Path | str | None = None,
+) -> list[ManifestView]:
+    """Do one manifest, or all of a run, once more: the new output replaces the published one.
+
+    Spark works in this process, on ``master`` (without one: TIDEMARK_SPARK_MASTER, or ``local[*]``). An attempt that is
+    at work is left alone, and the call then raises after the others are done; ``take_over`` fences it.
+    """
+    if (manifest_id is None) == (run_key is None):
+        raise ConfigurationError(
+            "a replay is of one manifest or of one run", next_step="give either manifest_id or run_key"
+        )
+    environment = _environment(dsn, pipelines)
+    with _opened(environment, pipeline_name) as context:
+        chosen = replayable(context, manifest_id=manifest_id, run_key=run_key)
+        stage = in_process.stage_in(environment, master or environment.spark_master, context.pipeline.spark.conf)
+        left_out = work_through(context, chosen, stage, Progress(), replay=True, take_over=take_over)
+        refuse_left_out(context, left_out)
+        done = context.database.manifests(ids=[manifest.id for manifest in chosen])
+        return manifest_views(context.database, done)
+
+
+def audit(
+    pipeline_name: str, *, deep: bool = False, dsn: str | None = None, pipelines: Path | str | None = None
+) -> list[DifferenceView]:
+    """What differs between the manifest database and the sinks; an empty list when all agrees.
+
+    ``deep`` reads every row back and compares offsets and digests. Changes nothing.
+    """
+    with _opened(_environment(dsn, pipelines), pipeline_name) as context:
+        return difference_views(find_differences(context, deep=deep))
+
+
+def check_pipeline(environment: Environment, database: ManifestDatabase, pipeline_name: str) -> None:
+    """Raise ``NotFound`` with the names there are, when neither the database nor a file knows a pipeline."""
+    planned = database.pipelines()
+    if pipeline_name in planned:
+        return
+    files = load_each(environment.pipelines) if environment.pipelines.is_dir() else []
+    of_files = [pipeline.name for _, pipeline in files if isinstance(pipeline, Pipeline)]
+    if pipeline_name in of_files:
+        return
+    known = sorted({*planned, *of_files})
+    names = f"known: {', '.join(known)}" if known else "none is known"
+    raise NotFound(
+        " ".join(f"there is no pipeline {pipeline_name}; {nearest(pipeline_name, known)} {names}".split()),
+        next_step=f"name a known one, or set TIDEMARK_PIPELINES to another folder than {environment.pipelines}",
+    )
+
+
+def _environment(dsn: str | None, pipelines: Path | str | None) -> Environment:
+    environment = Environment.from_variables()
+    return changed(environment, dsn=dsn or environment.dsn, pipelines=Path(pipelines or environment.pipelines))
+
+
+def _database(environment: Environment) -> ManifestDatabase:
+    """A connection to the manifest database, acting as this user."""
+    return ManifestDatabase(environment.database(), f"python {getpass.getuser()}")
+
+
+@contextmanager
+def _opened(environment: Environment, pipeline_name: str) -> Iterator[Context]:
+    pipeline = find(environment.pipelines, pipeline_name)
+    with about(pipeline=pipeline_name), _database(environment) as database:
+        context = open_context(pipeline, database)
+        for warning in context.source.warnings():
+            LOG.warning(warning)
+        yield context

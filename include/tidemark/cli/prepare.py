@@ -1,0 +1,73 @@
+"""Commands for the time before a pipeline runs: its file, the database's tables, the shell."""
+
+import json
+from pathlib import Path
+
+import click
+from click.shell_completion import get_completion_class
+
+from tidemark.cli import output
+from tidemark.cli.opened import database_of
+from tidemark.cli.options import COMPLETE, common_options
+from tidemark.database.migrate import migrate as create_tables
+from tidemark.environment import Environment
+from tidemark.errors import ConfigurationError
+from tidemark.pipeline.loader import load_each, load_or_error
+from tidemark.pipeline.settings import Pipeline, json_schema
+
+commands = click.Group()
+
+
+@commands.command()
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@common_options
+@click.pass_context
+def validate(command: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
+    """Check pipeline files; exit 2 when one is wrong.
+
+    Without FILES: all of the folder.
+    """
+    loaded = [(file, load_or_error(file)) for file in files] if files else load_each(command.obj.pipelines)
+    if not loaded:
+        raise ConfigurationError(
+            f"there are no pipeline files (*.yaml, *.yml) in {command.obj.pipelines}",
+            next_step="set TIDEMARK_PIPELINES, or give --pipelines DIR",
+        )
+    output.validated(loaded, as_json)
+    command.exit(2 if any(not isinstance(pipeline, Pipeline) for _, pipeline in loaded) else 0)
+
+
+@commands.command()
+@common_options
+def schema(as_json: bool) -> None:
+    """Print the JSON Schema of pipeline files."""
+    del as_json  # it is JSON either way
+    click.echo(json.dumps(json_schema(), indent=2))
+
+
+@commands.command()
+@common_options
+@click.pass_obj
+def migrate(environment: Environment, as_json: bool) -> None:
+    """Create Tidemark's tables; safe to repeat."""
+    created = create_tables(environment.database())
+    with database_of(environment) as database:
+        output.migrated(created, database.id(), as_json)
+
+
+@commands.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@common_options
+@click.pass_context
+def completion(command: click.Context, shell: str, as_json: bool) -> None:
+    """Print the script for completion in a shell.
+
+    \b
+    bash   eval "$(tidemark completion bash)" in ~/.bashrc
+    zsh    eval "$(tidemark completion zsh)" in ~/.zshrc, after compinit
+    fish   tidemark completion fish > ~/.config/fish/completions/tidemark.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows the three shells"
+    script = kind(command.find_root().command, {}, "tidemark", COMPLETE).source()
+    click.echo(json.dumps({"shell": shell, "script": script}) if as_json else script)

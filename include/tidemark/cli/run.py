@@ -1,0 +1,138 @@
+"""Commands that do a run's work without Airflow: plan, run, retry, replay."""
+
+from datetime import datetime
+
+import click
+
+from tidemark.cli import output
+from tidemark.cli.opened import opened
+from tidemark.cli.options import common_options, master_option, pipeline_argument
+from tidemark.environment import Environment
+from tidemark.lifecycle.close import close
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.plan import Tick
+from tidemark.lifecycle.plan import plan as plan_ranges
+from tidemark.lifecycle.publish import Publisher
+from tidemark.lifecycle.select import at_work, replayable, unfinished
+from tidemark.lifecycle.work import refuse_left_out, work_through
+from tidemark.manifest import Manifest
+from tidemark.spark import in_process
+from tidemark.views import ManifestView, closed_run_view, manifest_views, run_view
+
+commands = click.Group()
+_TIMES = click.DateTime(
+    ["%Y-%m-%d", *(f"%Y-%m-%dT%H:%M{seconds}{zone}" for seconds in ("", ":%S", ":%S.%f") for zone in ("", "%z"))]
+)
+until_option = click.option("--until", type=_TIMES, metavar="TIME",
+    help="Read up to this moment, such as 2024-03-01T11:00 (UTC) or 2024-03-01T11:00+01:00.",
+)  # fmt: skip
+run_key_option = click.option("--run-key", help="Name of the run; planning a name again changes nothing.")
+
+
+@commands.command()
+@pipeline_argument()
+@until_option
+@run_key_option
+@click.option("--dry-run", is_flag=True, help="Show the ranges that would be planned; store nothing.")
+@common_options
+@click.pass_obj
+def plan(
+    environment: Environment,
+    pipeline_name: str,
+    until: datetime | None,
+    run_key: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Record the next ranges of a pipeline as manifests."""
+    with opened(environment, pipeline_name) as context:
+        output.planned(run_view(plan_ranges(context, Tick.by_hand(until, run_key), dry_run=dry_run)), as_json)
+
+
+@commands.command()
+@pipeline_argument()
+@until_option
+@run_key_option
+@master_option
+@common_options
+@click.pass_obj
+def run(
+    environment: Environment,
+    pipeline_name: str,
+    until: datetime | None,
+    run_key: str | None,
+    master: str,
+    as_json: bool,
+) -> None:
+    """Plan, process and close one run without Airflow."""
+    with opened(environment, pipeline_name) as context:
+        planned = plan_ranges(context, Tick.by_hand(until, run_key))
+        output.notes(run_view(planned))
+        _work(environment, context, context.database.manifests(ids=planned.manifests), master)
+        output.closed(closed_run_view(context.database, close(context, planned.run_key)), as_json)
+
+
+@commands.command()
+@pipeline_argument()
+@click.option("--manifest", "manifest_id", type=int, help="Only this one; also releases a blocked one.")
+@master_option
+@common_options
+@click.pass_obj
+def retry(environment: Environment, pipeline_name: str, manifest_id: int | None, master: str, as_json: bool) -> None:
+    """Finish what is planned, failed or abandoned.
+
+    Also removes what dead attempts left.
+    """
+    with opened(environment, pipeline_name) as context:
+        Publisher(context).sweep()
+        todo = unfinished(context, manifest_id)
+        for manifest in [] if manifest_id else at_work(context):
+            output.note(output.left_out(manifest))
+        left_out = _work(environment, context, todo, master)
+        output.finished(_views(context, todo, left_out), as_json, nothing="nothing is unfinished")
+
+
+@commands.command()
+@pipeline_argument()
+@click.option("--manifest", "manifest_id", type=int, help="The manifest to do once more.")
+@click.option("--run-key", help="All manifests of this run.")
+@click.option("--take-over", is_flag=True, help="Also those an attempt is working on; it is fenced.")
+@master_option
+@common_options
+@click.pass_obj
+def replay(
+    environment: Environment,
+    pipeline_name: str,
+    manifest_id: int | None,
+    run_key: str | None,
+    take_over: bool,
+    master: str,
+    as_json: bool,
+) -> None:
+    """Do a manifest or run once more, replacing its output."""
+    if (manifest_id is None) == (run_key is None):
+        raise click.UsageError("name either a manifest (--manifest) or a run (--run-key)")
+    with opened(environment, pipeline_name) as context:
+        chosen = replayable(context, manifest_id=manifest_id, run_key=run_key)
+        left_out = _work(environment, context, chosen, master, replay=True, take_over=take_over)
+        output.finished(_views(context, chosen, left_out), as_json, nothing="nothing to replay")
+        refuse_left_out(context, left_out)
+
+
+def _work(
+    environment: Environment,
+    context: Context,
+    manifests: list[Manifest],
+    master: str,
+    *,
+    replay: bool = False,
+    take_over: bool = False,
+) -> list[Manifest]:
+    stage = in_process.stage_in(environment, master, context.pipeline.spark.conf)
+    return work_through(context, manifests, stage, output.Notes(), replay=replay, take_over=take_over)
+
+
+def _views(context: Context, manifests: list[Manifest], left_out: list[Manifest]) -> list[ManifestView]:
+    """Those that were worked on, as they are now."""
+    ids = {manifest.id for manifest in manifests} - {manifest.id for manifest in left_out}
+    return manifest_views(context.database, context.database.manifests(ids=sorted(ids)))

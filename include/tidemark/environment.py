@@ -1,0 +1,41 @@
+"""What the environment variables TIDEMARK_DB, _PIPELINES, _HOME, _SPARK_JARS and _SPARK_MASTER say."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemark.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where things are. ``pipelines``: the folder of pipeline files. ``home``: the folder that relative lake roots
+    start from. ``spark_jars``: the folder with the Kafka connector; None when the cluster has it. ``spark_master``: the
+    master for the command line; in Airflow the Spark connection names the master."""
+
+    dsn: str | None
+    pipelines: Path
+    home: Path
+    spark_jars: Path | None
+    spark_master: str = "local[*]"
+
+    @classmethod
+    def from_variables(cls, variables: Mapping[str, str] = os.environ) -> "Environment":
+        jars = variables.get("TIDEMARK_SPARK_JARS")
+        return cls(
+            variables.get("TIDEMARK_DB"),
+            Path(variables.get("TIDEMARK_PIPELINES", "include/pipelines")),
+            Path(variables.get("TIDEMARK_HOME", ".")),
+            Path(jars) if jars else None,
+            variables.get("TIDEMARK_SPARK_MASTER") or "local[*]",
+        )
+
+    def database(self) -> str:
+        """The DSN of the manifest database; ``ConfigurationError`` when TIDEMARK_DB is not set."""
+        if not self.dsn:
+            raise ConfigurationError(
+                "TIDEMARK_DB is not set",
+                next_step="export TIDEMARK_DB=postgresql://user:password@host:port/database",
+            )
+        return self.dsn

@@ -1,0 +1,23 @@
+"""The registry of transforms: of each kind the package, with a ``transform`` module (``open_transform``).
+
+Executors open transforms here, so this imports the standard library and pyarrow, nothing else.
+"""
+
+from importlib import import_module
+from typing import Final
+
+from tidemark.errors import ConfigurationError
+from tidemark.order import TransformOrder
+from tidemark.transforms.base import Transform
+
+TRANSFORMS: Final[dict[str, str]] = {}
+
+
+def open_transform(order: TransformOrder) -> Transform:
+    """One transform of an order; ``ConfigurationError`` when its kind is not registered, or its options are wrong."""
+    if order.kind not in TRANSFORMS:
+        raise ConfigurationError(
+            f"no transform of kind {order.kind}", next_step=f"use one of: {', '.join(TRANSFORMS) or 'there is none'}"
+        )
+    transform: Transform = import_module(f"{TRANSFORMS[order.kind]}.transform").open_transform(order.options)
+    return transform

@@ -1,0 +1,260 @@
+"""What the Python functions return and what ``--json`` prints: frozen and plain, a field for each key.
+
+Offsets are half-open, times know their zone, ids are numbers. A view is a copy: it does not change with the database.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.lifecycle.close import Closing
+from tidemark.lifecycle.plan import PlannedRun
+from tidemark.manifest import Counts, Manifest, ManifestState
+from tidemark.offsets import Range
+from tidemark.operations.lag import Lag
+from tidemark.receipt import ObjectKind, PublishedObject
+from tidemark.sinks.difference import Difference
+
+
+@dataclass(frozen=True)
+class RangeView:
+    """Offsets ``[start, end)`` of one partition; ``topic_id`` is the broker's id of the topic they were cut from."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class ObjectView:
+    """One published file; ``path`` is absolute, or begins with ``s3://``."""
+
+    path: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class PublicationView:
+    """The attempt of one manifest that readers see in one sink."""
+
+    sink: str
+    attempt: int
+    digest: str
+    counts: Counts
+    published_at: datetime
+
+
+@dataclass(frozen=True)
+class ManifestView:
+    """One manifest.
+
+    ``attempt`` is the newest number given out (0: never started), ``published_attempt`` the one that readers see in
+    every sink, None while a sink has none. ``counts`` are those of the first sink, None until something is published.
+    ``alive``: the newest attempt's process still holds its lock.
+    """
+
+    id: int
+    pipeline: str
+    run_key: str
+    slice: int
+    state: ManifestState
+    attempt: int
+    published_attempt: int | None
+    alive: bool
+    reason: str | None
+    ranges: tuple[RangeView, ...]
+    counts: Counts | None
+    publications: tuple[PublicationView, ...]
+    objects: tuple[ObjectView, ...]
+    dead_letter_objects: tuple[ObjectView, ...]
+    created_at: datetime
+    done_at: datetime | None
+
+
+@dataclass(frozen=True)
+class AttemptView:
+    """One try at a manifest; ``objects`` counts what its receipt names, ``ended_at`` is None while it runs."""
+
+    attempt: int
+    state: str
+    actor: str
+    error: str | None
+    started_at: datetime
+    ended_at: datetime | None
+    objects: int
+
+
+@dataclass(frozen=True)
+class EventView:
+    """One entry of the history: who changed what of a manifest, and when."""
+
+    at: datetime
+    actor: str
+    subject: str
+    what: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ManifestHistoryView(ManifestView):
+    """One manifest with all its attempts and its history, oldest first."""
+
+    attempts: tuple[AttemptView, ...]
+    events: tuple[EventView, ...]
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A planned run, or with ``dry_run`` what would be planned.
+
+    ``manifests`` are new; ``covered_by`` are older ones that hold what a run without new records stands for.
+    ``reached``: the plan goes up to its cut. ``repeated``: the run key was planned before, and ``slices`` is empty.
+    """
+
+    run_key: str
+    manifests: tuple[int, ...]
+    covered_by: tuple[int, ...]
+    reached: bool
+    notes: tuple[str, ...]
+    repeated: bool
+    dry_run: bool
+    slices: tuple[tuple[RangeView, ...], ...]
+
+
+@dataclass(frozen=True)
+class ClosedRunView:
+    """A run whose manifests are all published; ``hours`` counts rows by event hour: on time, late."""
+
+    run_key: str
+    reached: bool
+    manifests: tuple[ManifestView, ...]
+    covered_by: tuple[int, ...]
+    counts: Counts
+    hours: dict[str, list[int]]
+
+
+@dataclass(frozen=True)
+class DifferenceView:
+    """Something that is not as recorded; ``manifest_id`` is None when it belongs to no manifest."""
+
+    manifest_id: int | None
+    what: str
+    next_step: str
+
+    def __str__(self) -> str:
+        where = "" if self.manifest_id is None else f"manifest {self.manifest_id}: "
+        return f"{where}{self.what}; next: {self.next_step}"
+
+
+@dataclass(frozen=True)
+class LagView:
+    """One partition: ``lag`` offsets are not planned yet, ``unpublished`` are planned and not published."""
+
+    topic: str
+    partition: int
+    log_start: int
+    planned: int
+    last_stable: int
+    log_end: int
+    unpublished: int
+    open_transaction: str | None
+    lag: int
+
+
+@dataclass(frozen=True)
+class DecisionView:
+    """What a person decided about a pipeline: who, when, why, and one line for each thing that changed."""
+
+    at: datetime
+    actor: str
+    decision: str
+    why: str
+    lines: tuple[str, ...]
+    manifests: tuple[int, ...]
+
+
+def range_view(covered: Range) -> RangeView:
+    return RangeView(covered.at.topic, covered.at.topic_id, covered.at.partition, covered.start, covered.end)
+
+
+def object_view(root: str, published: PublishedObject) -> ObjectView:
+    return ObjectView(f"{root}/{published.path}", published.rows, published.bytes)
+
+
+def object_views(database: ManifestDatabase, pipeline_name: str, *, dead_letters: bool = False) -> list[ObjectView]:
+    """What readers may count of a pipeline, by manifest and path."""
+    kind = ObjectKind.DEAD_LETTER if dead_letters else ObjectKind.DATA
+    published = database.published_objects(pipeline_name)
+    return [object_view(root, written) for _, root, written in published if written.kind is kind]
+
+
+def manifest_views(database: ManifestDatabase, manifests: Sequence[Manifest]) -> list[ManifestView]:
+    """Manifests with the paths that are published of them, in the order given."""
+    paths: dict[tuple[int, ObjectKind], list[ObjectView]] = {}
+    for manifest_id, root, written in database.published_objects(ids=[manifest.id for manifest in manifests]):
+        paths.setdefault((manifest_id, written.kind), []).append(object_view(root, written))
+    return [
+        ManifestView(
+            id=manifest.id,
+            pipeline=manifest.pipeline_name,
+            run_key=manifest.run_key,
+            slice=manifest.slice,
+            state=manifest.state,
+            attempt=manifest.attempt,
+            published_attempt=manifest.published_attempt,
+            alive=manifest.alive,
+            reason=manifest.reason,
+            ranges=tuple(map(range_view, manifest.ranges)),
+            counts=manifest.publications[0].counts if manifest.publications else None,
+            publications=tuple(
+                PublicationView(
+                    published.sink, published.attempt, published.digest, published.counts, published.published_at
+                )
+                for published in manifest.publications
+            ),
+            objects=tuple(paths.get((manifest.id, ObjectKind.DATA), ())),
+            dead_letter_objects=tuple(paths.get((manifest.id, ObjectKind.DEAD_LETTER), ())),
+            created_at=manifest.created_at,
+            done_at=manifest.done_at,
+        )
+        for manifest in manifests
+    ]
+
+
+def manifest_history_view(database: ManifestDatabase, manifest: Manifest) -> ManifestHistoryView:
+    [view] = manifest_views(database, [manifest])
+    return ManifestHistoryView(
+        **vars(view),
+        attempts=tuple(AttemptView(**row) for row in database.attempts(manifest.id)),
+        events=tuple(EventView(**row) for row in database.events(manifest.id)),
+    )
+
+
+def run_view(run: PlannedRun) -> RunView:
+    slices = tuple(tuple(map(range_view, ranges)) for ranges in run.slices)
+    return RunView(**{**vars(run), "slices": slices})
+
+
+def closed_run_view(database: ManifestDatabase, closing: Closing) -> ClosedRunView:
+    manifests = database.manifests(ids=closing.manifests)
+    return ClosedRunView(**{**vars(closing), "manifests": tuple(manifest_views(database, manifests))})
+
+
+def difference_views(differences: Iterable[Difference]) -> list[DifferenceView]:
+    return [DifferenceView(found.manifest, found.what, found.next_step) for found in differences]
+
+
+def lag_views(lags: Iterable[Lag]) -> list[LagView]:
+    return [LagView(**asdict(partition), lag=partition.lag) for partition in lags]
+
+
+def decision_views(database: ManifestDatabase, pipeline_name: str) -> list[DecisionView]:
+    """What people decided about a pipeline, oldest first."""
+    return [
+        DecisionView(row["at"], row["actor"], row["decision"], row["why"], tuple(row["lines"]), tuple(row["manifests"]))
+        for row in database.decisions(pipeline_name)
+    ]

@@ -1,0 +1,256 @@
+"""What every kind of source promises to the process that plans; a new kind must bring an example."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from sandbox.services.broker import Broker
+from tests.source_examples import SECRET, Example, KafkaExample, ModelExample, ToyExample
+from tidemark.errors import DataLost, NotFound, TopicChanged, Unavailable
+from tidemark.offsets import Range, TopicPartition
+from tidemark.partitions import Bounds
+from tidemark.sources.base import Source
+from tidemark.sources.kinds import SOURCES
+
+EXAMPLES: dict[str, type[Example]] = {
+    "kafka": KafkaExample,
+    "model broker": ModelExample,
+    "toy": ToyExample,
+}
+NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
+
+
+def test_every_registered_kind_of_source_has_an_example() -> None:
+    assert set(SOURCES) <= set(EXAMPLES)
+
+
+@pytest.fixture(params=list(EXAMPLES), ids=str)
+def example(
+    request: pytest.FixtureRequest, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Example]:
+    monkeypatch.setitem(SOURCES, "toy", "tests.toys.toy_source")
+    made = EXAMPLES[request.param](broker, tmp_path)
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def topic(example: Example) -> str:
+    """A topic with two partitions: ten records in the first, stamped a minute apart from noon on, none in the other."""
+    name = f"{example.prefix}-orders"
+    example.create(name, 2)
+    example.send(name, *minutes(*range(10)))
+    return name
+
+
+@pytest.fixture
+def source(example: Example, topic: str) -> Source:
+    return example.source(topic)
+
+
+def minutes(*past: int) -> list[datetime]:
+    """Moments after noon."""
+    return [NOON + timedelta(minutes=each) for each in past]
+
+
+def places(source: Source, topic: str) -> list[TopicPartition]:
+    found, missing = source.partitions([topic])
+    assert missing == []
+    return found
+
+
+def read(source: Source, covered: Range) -> list[tuple[int, datetime]]:
+    """Offset and timestamp of what the source gives for a range."""
+    return [(one.offset, datetime.fromtimestamp(one.timestamp_ms / 1000, UTC)) for one in source.records(covered)]
+
+
+def test_partitions_have_the_id_of_their_topic_and_what_is_missing_is_named(
+    example: Example, source: Source, topic: str
+) -> None:
+    other = f"{example.prefix}-more"
+    example.create(other, 1)
+    found, missing = example.source(topic, other).partitions([topic, f"{topic}x", other])
+    assert found == sorted(found)
+    assert [(one.topic, one.partition) for one in found] == [(other, 0), (topic, 0), (topic, 1)]
+    ids = {one.topic: one.topic_id for one in found}
+    assert all(ids.values())
+    assert ids[topic] != ids[other]
+    assert missing == [f"{topic}x"]
+    assert source.partitions([]) == ([], [])
+
+
+def test_all_topics_are_listed_and_a_missing_one_is_named_with_the_nearest(source: Source, topic: str) -> None:
+    assert topic in source.topics()
+    assert source.topics() == sorted(source.topics())
+    error = source.missing_topic(f"{topic}x")
+    assert isinstance(error, NotFound)
+    assert error.what.startswith(f"topic {topic}x does not exist; did you mean ")
+    assert f"source.{source.settings.kind}.topics" in error.next_step
+
+
+def test_bounds_are_half_open_and_an_empty_partition_starts_where_it_ends(source: Source, topic: str) -> None:
+    first, second = places(source, topic)
+    assert source.bounds([first, second]) == {first: Bounds(0, 10, 10), second: Bounds(0, 0, 0)}
+    assert source.bounds([second]) == {second: Bounds(0, 0, 0)}
+    assert source.bounds([]) == {}
+
+
+def test_records_are_exactly_those_of_the_range_ascending(source: Source, topic: str) -> None:
+    [first, _] = places(source, topic)
+    expected = list(zip(range(10), minutes(*range(10)), strict=True))
+    assert read(source, Range(first, 0, 10)) == expected
+    assert read(source, Range(first, 3, 7)) == expected[3:7]
+    assert read(source, Range(first, 9, 10)) == expected[9:]
+    record = next(source.records(Range(first, 4, 5)))
+    assert (record.topic, record.partition, record.offset) == (topic, 0, 4)
+    assert record.value
+
+
+def test_reading_leaves_nothing_behind(source: Source, topic: str) -> None:
+    [first, _] = places(source, topic)
+    before = source.bounds([first])
+    unfinished = source.records(Range(first, 0, 10))
+    next(unfinished)
+    assert read(source, Range(first, 0, 10)) == read(source, Range(first, 0, 10))
+    assert source.bounds([first]) == before
+
+
+def test_only_committed_records_are_read_and_gaps_are_skipped(example: Example, source: Source, topic: str) -> None:
+    first, _ = places(source, topic)
+    with example.transaction(topic, *minutes(20, 21, 22), commit=False):
+        pass
+    example.send(topic, *minutes(30))
+    with example.transaction(topic, *minutes(40, 41), commit=True):
+        pass
+    end = source.bounds([first])[first].last_stable
+    seen = read(source, Range(first, 8, end))
+    assert [stamp for _, stamp in seen] == minutes(8, 9, 30, 40, 41)
+    assert [offset for offset, _ in seen] == sorted({offset for offset, _ in seen})
+    assert source.count_records(Range(first, 0, end)) == 13
+    aborted = (10, seen[2][0])
+    assert source.first_record_in(first, [aborted]) is None
+    assert source.first_record_in(first, [aborted, (seen[2][0], end)]) == seen[2][0]
+    assert read(source, Range(first, *aborted)) == []
+
+
+def test_an_open_transaction_holds_back_what_is_stable_until_it_ends(
+    example: Example, source: Source, topic: str
+) -> None:
+    first, second = places(source, topic)
+    with example.transaction(topic, *minutes(20, 21), commit=True):
+        held = source.bounds([first, second])
+        assert held[first].log_start == 0
+        assert held[first].last_stable == 10
+        assert held[first].log_end > 11
+        [transaction] = source.open_transactions(held).values()
+        assert (transaction.at, transaction.first_offset) == (first, 10)
+        assert transaction.held_back == held[first].log_end - 10
+        assert read(source, Range(first, 8, 12)) == list(zip((8, 9), minutes(8, 9), strict=True))
+        with pytest.raises(Unavailable, match="the last stable offset is 10, below the end of the range"):
+            source.check(1, [Range(first, 0, 12)], before_reading=True)
+    after = source.bounds([first, second])
+    assert after[first].last_stable == after[first].log_end
+    assert source.open_transactions(after) == {}
+    assert [stamp for _, stamp in read(source, Range(first, 8, after[first].log_end))] == minutes(8, 9, 20, 21)
+
+
+def test_a_moment_is_the_first_offset_stamped_then_or_later(example: Example, source: Source, topic: str) -> None:
+    first, second = places(source, topic)
+    example.send(topic, *minutes(5, 50))  # timestamps need not ascend: offset 10 is stamped before offset 9
+    [four, ninth, last] = minutes(4, 9, 50)
+    between = four - timedelta(seconds=20)
+    assert source.offsets_at([first, second], four) == {first: (4, four), second: None}
+    assert source.offsets_at([first], between) == {first: (4, four)}
+    assert source.offsets_at([first], NOON - timedelta(days=1)) == {first: (0, NOON)}
+    assert source.offsets_at([first], ninth) == {first: (9, ninth)}
+    assert source.offsets_at([first], ninth + timedelta(seconds=1)) == {first: (11, last)}
+    assert source.offsets_at([first], last + timedelta(seconds=1)) == {first: None}
+
+
+def test_a_first_plan_starts_inside_the_bounds_of_every_partition(example: Example, source: Source, topic: str) -> None:
+    example.delete_before(topic, 4)
+    bounds = source.bounds(places(source, topic))
+    first, second = sorted(bounds)
+    assert source.starting_offsets(bounds) == {first: 4, second: 0}, "the earliest, unless the pipeline file says else"
+
+
+def test_what_retention_took_is_named_with_the_way_out(example: Example, source: Source, topic: str) -> None:
+    first, second = places(source, topic)
+    example.send(topic, *minutes(0), partition=1)
+    planned = [Range(first, 2, 8), Range(second, 0, 1)]
+    source.check(7, planned, before_reading=True)
+    example.delete_before(topic, 2)
+    assert source.bounds([first])[first] == Bounds(2, 10, 10)
+    source.check(7, planned, before_reading=True)
+    example.delete_before(topic, 5)
+    assert source.bounds([first, second]) == {first: Bounds(5, 10, 10), second: Bounds(0, 1, 1)}
+    with pytest.raises(DataLost) as lost:
+        source.check(7, planned, before_reading=True)
+    assert lost.value.what == f"retention took offsets [2, 5) of {topic}-0 before they were read"
+    assert "tidemark accept-loss demo --why TEXT" in lost.value.next_step
+    assert lost.value.context["manifest"] == 7
+    assert lost.value.context["offsets"] == "[2,8)"
+    source.check(7, planned, before_reading=False)  # what was read before it went is right
+    source.refuse_lost(7, [Range(first, 5, 10)])
+    example.delete_before(topic, 10)
+    with pytest.raises(DataLost, match=r"retention took offsets \[2, 8\) of"):
+        source.refuse_lost(7, planned)
+
+
+def test_a_range_whose_start_is_gone_is_not_read_as_if_it_were_whole(
+    example: Example, source: Source, topic: str
+) -> None:
+    first, _ = places(source, topic)
+    example.delete_before(topic, 5)
+    with pytest.raises(Unavailable):
+        read(source, Range(first, 2, 8))
+    assert [offset for offset, _ in read(source, Range(first, 5, 8))] == [5, 6, 7]
+
+
+def test_a_topic_that_was_made_again_is_refused_before_and_after_reading(
+    example: Example, source: Source, topic: str
+) -> None:
+    first, _ = places(source, topic)
+    example.create(topic, 2)
+    example.send(topic, *minutes(*range(10)))
+    again, _ = places(source, topic)
+    assert again.topic_id != first.topic_id
+    for before_reading in (True, False):
+        with pytest.raises(TopicChanged, match=f"planned on id {re.escape(first.topic_id)}, now"):
+            source.check(7, [Range(first, 0, 10)], before_reading=before_reading)
+    source.check(7, [Range(again, 0, 10)], before_reading=True)
+
+
+def test_a_topic_that_is_gone_is_refused_by_name(source: Source, topic: str) -> None:
+    gone = Range(TopicPartition(f"{topic}x", "some-id", 0), 0, 10)
+    with pytest.raises(NotFound, match=f"topic {topic}x does not exist"):
+        source.check(7, [gone], before_reading=False)
+
+
+def test_an_order_is_json_and_holds_no_secret(example: Example, source: Source) -> None:
+    for one in (source, example.with_secret()):
+        order = one.order()
+        assert json.loads(json.dumps(order)) == order
+        assert SECRET not in json.dumps(order)
+        assert SECRET not in f"{one.address} {one.title} {one.warnings()} {one!r} {vars(one)}"
+
+
+def test_executors_are_told_which_servers_they_must_reach(source: Source) -> None:
+    for endpoint in source.endpoints():
+        host, _, port = endpoint.rpartition(":")
+        assert host
+        assert port.isdecimal()
+
+
+def test_a_plain_topic_is_not_compacted(source: Source, topic: str) -> None:
+    assert source.compacted([topic]) == []
+    assert source.compacted([]) == []
+
+
+def test_a_source_that_nobody_can_reach_says_so_within_seconds(example: Example) -> None:
+    with pytest.raises(Unavailable):
+        example.unreachable().partitions(["orders"])

@@ -1,0 +1,126 @@
+"""What every registered transform promises; a new one is picked up by itself and must bring examples. Today there is
+only the tests' own."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tidemark.errors import ConfigurationError
+from tidemark.order import TransformOrder
+from tidemark.processing.processor import DELETED, METADATA
+from tidemark.transforms.base import Transform, Transformed
+from tidemark.transforms.registry import TRANSFORMS, open_transform
+
+DATA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Options of a transform that takes some rows of ``rows(40)`` away, and options that cannot work on ``DATA``."""
+
+    options: dict[str, Any]
+    wrong: dict[str, Any]
+
+
+EXAMPLES = {"toy": Examples({"every": 3, "once": "name"}, {"every": 3, "once": "nome"})}
+
+
+def test_every_registered_transform_has_examples() -> None:
+    assert set(TRANSFORMS) <= set(EXAMPLES)
+
+
+@pytest.fixture(autouse=True)
+def _the_toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TRANSFORMS, "toy", "tests.toys.toy_transform")
+
+
+@pytest.fixture(params=list(EXAMPLES), ids=str)
+def kind(request: pytest.FixtureRequest) -> Iterator[str]:
+    return request.param
+
+
+def rows(count: int, *, first: int = 0) -> pa.RecordBatch:
+    """Rows as the processor hands them over, every seventh a tombstone's."""
+    offsets = range(first, first + count)
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "_topic": "t", "_partition": 0, "_offset": at, "_timestamp": NOON + timedelta(seconds=at),
+                "_key": b"k", "_manifest_id": 7, "_deleted": at % 7 == 6,
+                "id": at, "name": None if at % 7 == 6 else f"n{at % 10}",
+            }
+            for at in offsets
+        ],
+        schema=pa.schema([*METADATA, DELETED, *DATA]),
+    )  # fmt: skip
+
+
+def opened(kind: str) -> Transform:
+    transform = open_transform(TransformOrder(kind, EXAMPLES[kind].options))
+    transform.schema(DATA)
+    return transform
+
+
+def check(transform: Transform, batch: pa.RecordBatch) -> Transformed:
+    """Apply, and hold the result to what is true of every result."""
+    made = transform.apply(batch)
+    places = [made.kept.to_pylist(), made.filtered.to_pylist(), made.deduplicated.to_pylist()]
+    assert all(indices.type == pa.int64() for indices in (made.kept, made.filtered, made.deduplicated))
+    assert all(part == sorted(part) for part in places)
+    assert sorted(at for part in places for at in part) == list(range(batch.num_rows)), (
+        "each row in one of them, and none twice"
+    )
+    assert made.rows.num_rows == len(made.kept)
+    assert made.rows.schema == transform.schema(DATA)
+    assert made.rows.validate(full=True) is None
+    return made
+
+
+def test_each_row_stays_or_is_told_as_taken_away(kind: str) -> None:
+    made = check(opened(kind), rows(40))
+    assert 0 < made.rows.num_rows < 40
+
+
+def test_no_column_looks_like_a_metadata_column(kind: str) -> None:
+    assert not [name for name in opened(kind).schema(DATA).names if name.startswith("_")]
+
+
+def test_a_batch_without_rows_is_no_rows(kind: str) -> None:
+    assert check(opened(kind), rows(0)).rows.num_rows == 0
+
+
+def test_the_bounds_of_batches_change_nothing(kind: str) -> None:
+    whole = check(opened(kind), rows(40)).rows.to_pylist()
+    in_parts = opened(kind)
+    assert [row for first in range(0, 40, 8) for row in check(in_parts, rows(8, first=first)).rows.to_pylist()] == whole
+
+
+def test_a_task_that_is_tried_again_makes_the_same(kind: str) -> None:
+    assert check(opened(kind), rows(40)) == check(opened(kind), rows(40))
+
+
+def test_options_that_do_not_fit_the_rows_are_refused_before_a_row_comes(kind: str) -> None:
+    with pytest.raises(ConfigurationError):
+        open_transform(TransformOrder(kind, EXAMPLES[kind].wrong)).schema(DATA)
+
+
+def test_a_transform_that_is_not_registered_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match=r"no transform of kind toi"):
+        open_transform(TransformOrder("toi", {}))
+
+
+def test_the_pass_with_its_place_for_transforms_needs_only_the_standard_library_and_pyarrow() -> None:
+    look = (
+        "import sys, tidemark.processing.processor; "
+        "print(*sorted({name.partition('.')[0] for name in sys.modules} & set(sys.argv[1:])))"
+    )
+    drivers = ["airflow", "boto3", "click", "confluent_kafka", "psycopg", "pydantic", "pyspark", "rich", "yaml"]
+    done = subprocess.run([sys.executable, "-c", look, *drivers, "pyarrow"], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["pyarrow"]

@@ -1,0 +1,160 @@
+"""The functions of ``tidemark`` on real services, and that ``--json`` prints what they return."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import tidemark
+from tests.worlds.arrow_stage import arrow_stage
+from tests.worlds.world import World
+from tidemark.errors import ConfigurationError, NotFound
+from tidemark.spark import in_process
+
+
+@pytest.fixture
+def here(world: World) -> Iterator[World]:
+    """A pipeline that the environment of this process names; orders are staged without Spark."""
+    with (
+        mock.patch.dict(os.environ, world.environment()),
+        mock.patch.object(in_process, "stage_in", return_value=arrow_stage),
+    ):
+        yield world
+
+
+def as_json(answer: Any) -> Any:
+    """What a program reads that was given the views as JSON."""
+    plain = [asdict(view) for view in answer] if isinstance(answer, Sequence) else asdict(answer)
+    return json.loads(json.dumps(plain, default=datetime.isoformat))
+
+
+def test_the_command_line_prints_what_the_functions_return(here: World) -> None:
+    here.produce(100, bad_every=30)
+    would = tidemark.plan("demo", dry_run=True)
+    assert would.dry_run
+    assert len(would.slices) == 3
+    assert as_json(would)["slices"] == here.json("plan", "demo", "--dry-run")["slices"]
+    run = tidemark.plan("demo", run_key="first")
+    assert run.manifests == (1, 2, 3)
+    again = here.json("plan", "demo", "--run-key", "first")
+    assert (again["manifests"], again["repeated"]) == ([1, 2, 3], True)
+    assert as_json(tidemark.plan("demo", run_key="first")) == again
+    here.ok("retry", "demo")
+    assert as_json(tidemark.manifests("demo")) == here.json("manifests", "demo")
+    assert as_json(tidemark.manifests(state="done", limit=2)) == here.json(
+        "manifests", "--state", "done", "--limit", "2"
+    )
+    assert as_json(tidemark.objects("demo")) == here.json("objects", "demo")
+    assert as_json(tidemark.objects("demo", dead_letters=True)) == here.json("objects", "demo", "--dead-letters")
+    assert sum(view.rows for view in tidemark.objects("demo")) == 96
+    assert sum(view.rows for view in tidemark.objects("demo", dead_letters=True)) == 4
+    assert tidemark.audit("demo", deep=True) == []
+
+
+def test_audit_returns_the_differences_that_the_command_prints(here: World) -> None:
+    here.produce(30)
+    here.ok("run", "demo")
+    [manifest] = tidemark.manifests("demo")
+    here.damage(as_json(manifest))
+    found = tidemark.audit("demo")
+    assert {difference.manifest_id for difference in found} == {1}
+    printed = here.here("audit", "demo", "--json")
+    assert printed.exit_code == 1
+    assert as_json(found) == json.loads(printed.stdout)
+
+
+def test_replay_does_a_manifest_once_more(here: World) -> None:
+    here.produce(80)
+    here.ok("run", "demo", "--run-key", "first")
+    here.damage(here.manifests()[0])
+    [replayed] = tidemark.replay("demo", manifest_id=1)
+    assert (replayed.id, replayed.attempt, replayed.published_attempt) == (1, 2, 2)
+    both = tidemark.replay("demo", run_key="first")
+    assert [(view.id, view.attempt, view.published_attempt) for view in both] == [(1, 3, 2), (2, 2, 1)]
+    here.assert_complete()
+
+
+def test_replay_leaves_out_what_an_attempt_is_at_work_on(here: World) -> None:
+    here.produce(30)
+    here.ok("run", "demo")
+    context = here.context()
+    assert context.database.start(1, "somebody") == 2
+    with pytest.raises(tidemark.TidemarkError) as caught:
+        tidemark.replay("demo", manifest_id=1)
+    assert caught.value.next_step.endswith("tidemark replay demo --manifest 1 --take-over")
+    [replayed] = tidemark.replay("demo", manifest_id=1, take_over=True)
+    assert replayed.attempt == 3
+
+
+def test_a_replay_is_of_a_manifest_or_of_a_run() -> None:
+    for both in ({}, {"manifest_id": 1, "run_key": "x"}):
+        with pytest.raises(ConfigurationError, match="of one manifest or of one run"):
+            tidemark.replay("demo", **both)
+
+
+def test_arguments_stand_for_the_environment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("TIDEMARK_DB", "TIDEMARK_PIPELINES"):
+        monkeypatch.delenv(variable, raising=False)
+    place: dict[str, Any] = {"dsn": world.dsn, "pipelines": str(world.pipelines)}
+    world.produce(10)
+    until = datetime(2020, 1, 1, tzinfo=UTC)
+    assert tidemark.plan("demo", until=until.replace(tzinfo=None), **place).run_key == until.isoformat()
+    assert tidemark.plan("demo", **place).manifests == (1,)
+    assert [view.id for view in tidemark.manifests("demo", **place)] == [1]
+    with pytest.raises(ConfigurationError, match="TIDEMARK_DB is not set"):
+        tidemark.manifests("demo")
+
+
+def test_an_exact_reader_needs_no_pipeline_file(here: World) -> None:
+    here.produce(10)
+    here.ok("run", "demo")
+    (here.pipelines / "demo.yaml").unlink()
+    assert sum(view.rows for view in tidemark.objects("demo")) == 10
+    assert len(tidemark.manifests("demo")) == 1
+
+
+@pytest.mark.parametrize("command", ["manifests", "objects"])
+def test_an_unknown_pipeline_is_an_error_that_names_the_known_ones(here: World, command: str) -> None:
+    with pytest.raises(NotFound) as caught:
+        getattr(tidemark, command)("demmo")
+    assert caught.value.what == 'there is no pipeline demmo; did you mean "demo"? known: demo'
+    done = here.here(command, "demmo", "--json")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert caught.value.what in done.stderr
+
+
+def test_the_examples_of_the_page_work(here: World) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    here.produce(30)
+    examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(examples) == 4
+    for example in examples:
+        own = example.replace('"flights"', '"demo"').replace("manifest_id=12", "manifest_id=1")
+        exec(own.replace("carrier,", "name,"), {})
+
+
+def test_importing_tidemark_imports_the_standard_library_only() -> None:
+    program = (
+        "import sys\nbefore = set(sys.modules)\nimport tidemark\n"
+        "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) - set(sys.stdlib_module_names) == {"tidemark"}
+
+
+def test_every_name_is_there_and_documented() -> None:
+    assert set(tidemark.__all__) <= set(dir(tidemark))
+    for name in tidemark.__all__:
+        assert getattr(tidemark, name).__doc__, name
+        assert is_dataclass(getattr(tidemark, name)) == (name.endswith("View") or name == "Counts")
+    with pytest.raises(AttributeError, match="no attribute 'lag'"):
+        getattr(tidemark, "lag")  # noqa: B009 -- mypy knows that it is not there

@@ -1,0 +1,43 @@
+"""``sinks: [{toy: {folder: ..}}]``."""
+
+import os
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from tidemark.config.base import Name, Surroundings
+from tidemark.decoders.settings import DecodeSettings
+from tidemark.sinks.settings import SinkSettings
+
+
+class Settings(SinkSettings):
+    """JSON files in one folder."""
+
+    kind = "toy"
+
+    name: Name = Field(default="toy", description="Name of this sink, unique in the pipeline.")
+    folder: str = Field(description="Where the files lie; a relative folder lies below TIDEMARK_HOME.")
+
+    @field_validator("folder")
+    @classmethod
+    def _absolute(cls, folder: str, info: ValidationInfo) -> str:
+        return os.path.normpath(Surroundings.of(info).home / folder)
+
+    def meets(self, other: SinkSettings) -> bool:
+        return isinstance(other, Settings) and self.folder == other.folder
+
+    def decides_output(self) -> str:
+        return ""
+
+    def order(self) -> dict[str, Any]:
+        return {"folder": self.folder}
+
+    def why_not(self, decode: DecodeSettings) -> str:
+        return "may not have a column toy" if "toy" in decode.field_types() else ""
+
+    def place_of(self, pipeline: str, topic: str, when: datetime | None) -> str:
+        return f"{self.folder}/{'rows' if when else 'dead letters'} of {pipeline}"
+
+    def folders(self) -> set[str]:
+        return {self.folder}

@@ -1,0 +1,1 @@
+"""A source that reads topics from a folder of JSON lines files."""

@@ -1,0 +1,38 @@
+"""Stages an order of the toy source without Spark, by what the driver's face reads."""
+
+import pyarrow as pa
+
+from tests.toys.toy_source.settings import Settings
+from tests.toys.toy_source.source import ToySource
+from tidemark.failpoints import failpoint
+from tidemark.offsets import Range
+from tidemark.order import Order
+from tidemark.partitions import Record
+from tidemark.processing.processor import INPUT, BatchProcessor
+from tidemark.receipt import Receipt, receipt_of_tasks
+
+
+def records_stage(order: Order) -> Receipt:
+    """One task per range."""
+    failpoint("read.before")
+    processor = BatchProcessor(order)
+    reports = [processor.process(f"{task:05d}-0", [_read(order, one)]) for task, one in enumerate(order.ranges)]
+    return receipt_of_tasks(order, reports)
+
+
+def _read(order: Order, covered: Range) -> pa.RecordBatch:
+    settings = Settings.model_validate({**order.source.options, "topics": [covered.at.topic]})
+    source = ToySource(order.pipeline, settings)
+    return pa.RecordBatch.from_pylist([_row(record) for record in source.records(covered)], schema=INPUT)
+
+
+def _row(record: Record) -> dict[str, object]:
+    return {
+        "key": record.key,
+        "value": record.value,
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms * 1000,
+        "headers": None,
+    }

@@ -1,0 +1,125 @@
+"""The command line itself: its list of commands, what it imports, and options that stand anywhere."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.unit.pipeline_text import GOOD
+from tidemark.cli.main import COMMANDS, main
+
+SLOW = {
+    "airflow",
+    "boto3",
+    "confluent_kafka",
+    "cryptography",
+    "psycopg",
+    "pyarrow",
+    "pydantic",
+    "pyspark",
+    "rich",
+    "yaml",
+}
+NAMES = [name for texts in COMMANDS.values() for name in texts]
+
+
+def called(*words: str) -> Result:
+    return CliRunner().invoke(main, words)
+
+
+def imported_by(*words: str) -> set[str]:
+    """The packages that a process has imported when the command line has answered."""
+    program = (
+        "import sys\nfrom tidemark.cli.main import main\n"
+        f"main({list(words)!r}, standalone_mode=False)\n"
+        "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("words", [("--help",), ("--version",)])
+def test_help_imports_no_library_that_only_a_command_needs(words: tuple[str, ...]) -> None:
+    assert imported_by(*words) & SLOW == set()
+
+
+def test_completing_the_name_of_a_command_imports_no_command() -> None:
+    program = (
+        "import atexit, sys\natexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from tidemark.cli.main import main\nmain(prog_name='tidemark')"
+    )
+    asking = {"_TIDEMARK_COMPLETE": "bash_complete", "COMP_WORDS": "tidemark re", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **asking}, capture_output=True, text=True, check=True
+    )
+    assert [line.partition(",")[2] for line in done.stdout.split()] == ["retry", "replay", "repair"]
+    assert {name.partition(".")[0] for name in done.stderr.split()} & SLOW == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_list_of_commands_says_of_each_what_its_own_help_says_first(name: str) -> None:
+    listed, own = main.commands[name], main.commands[name].load()
+    assert isinstance(own, click.Command)
+    assert own.name == name
+    assert own.help is not None
+    assert own.help.partition("\n\n")[0] == listed.short_help
+
+
+def test_every_command_of_a_module_is_in_the_list() -> None:
+    for module, texts in COMMANDS.items():
+        loaded = main.commands[next(iter(texts))]
+        loaded.load()
+        assert sorted(sys.modules[f"tidemark.cli.{module}"].commands.commands) == sorted(texts)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_each_variable_of_the_help_begins_a_line_of_its_own(width: int) -> None:
+    text = CliRunner().invoke(main, ["--help"], terminal_width=width, max_content_width=width).stdout
+    beginnings = [line.split()[0] for line in text.splitlines() if line.split()]
+    for variable in ("DB", "PIPELINES", "HOME", "SPARK_JARS", "SPARK_MASTER", "CONNECTIONS"):
+        assert f"TIDEMARK_{variable}" in beginnings
+    assert "PYSPARK_PYTHON" in beginnings
+    assert max(len(line) for line in text.splitlines()) <= width
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--pipelines", "FOLDER", "validate"),
+        ("validate", "--pipelines", "FOLDER"),
+        ("validate", "--pipelines=FOLDER"),
+        ("--pipelines", "/nowhere", "validate", "--pipelines", "FOLDER", "--json"),
+    ],
+)
+def test_the_folder_of_pipelines_may_stand_anywhere(tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "p.yaml").write_text(GOOD)
+    done = called(*(word.replace("FOLDER", str(tmp_path)) for word in words))
+    assert done.exit_code == 0, done.stderr
+    assert "p.yaml" in done.stdout
+
+
+def test_a_word_behind_two_dashes_is_no_option(tmp_path: Path) -> None:
+    assert "--pipelines: does not exist" in called("--pipelines", str(tmp_path), "validate", "--", "--pipelines").stderr
+
+
+def test_an_unknown_command_is_wrong_use_and_names_the_nearest() -> None:
+    done = called("rum", "demo")
+    assert done.exit_code == 2
+    assert "No such command 'rum'. Did you mean 'run'?" in done.stderr
+
+
+def test_an_error_of_ours_is_two_lines_and_no_traceback(tmp_path: Path) -> None:
+    done = called("--pipelines", str(tmp_path), "plan", "demo")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: there is no pipeline demo in")
+    assert "\nnext:  name one of them" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_schema_is_json_with_and_without_the_option() -> None:
+    assert json.loads(called("schema").stdout) == json.loads(called("schema", "--json").stdout)
