@@ -171,7 +171,7 @@ def test_a_missing_right_is_named_with_the_grant(world: TableWorld) -> None:
         failed = world.here("run", "demo", "--run-key", "one")
         assert failed.exit_code == 1
         assert (
-            "the schema tidemark_target cannot be made: PostgreSQL says: permission denied for database"
+            "the schema tidemark_target cannot be created: PostgreSQL says: permission denied for database"
             in failed.stderr
         )
         assert "CREATE SCHEMA tidemark_target AUTHORIZATION" in failed.stderr
@@ -196,7 +196,7 @@ def test_a_locked_table_is_waited_for_and_then_named(world: TableWorld) -> None:
         holder.execute("LOCK TABLE public.latest IN SHARE MODE")
         failed = world.here("run", "demo", "--run-key", "one")
         assert failed.exit_code == 1
-        assert "waited in vain for a lock that another session holds" in failed.stderr
+        assert "another session holds a lock for longer than lock_timeout" in failed.stderr
     assert world.rows() == {}
     world.ok("retry", "demo")
     world.assert_complete()

@@ -155,7 +155,7 @@ def test_the_name_of_a_file_says_its_format() -> None:
         assert type(format_of(key)) is type(made)
         content, digest = written(name, compression, table(FULL))
         assert format_of(key).digest(io.BytesIO(content)) == digest
-    with pytest.raises(Unreadable, match="does not say"):
+    with pytest.raises(Unreadable, match="is unknown: it has no name of Tidemark"):
         format_of("raw/t/part-0.parquet")
 
 
@@ -285,9 +285,9 @@ def test_records_of_the_same_name_in_different_places_are_different_avro_types()
 @pytest.mark.parametrize(
     ("sink", "said"),
     [
-        ("format: jsonl, compression: snappy", "snappy does not go with format jsonl; allowed: gzip, zstd, none"),
-        ("format: avro, compression: gzip", "gzip does not go with format avro; allowed: deflate, none"),
-        ("compression: deflate", "deflate does not go with format parquet; allowed: zstd, snappy, gzip, none"),
+        ("format: jsonl, compression: snappy", "snappy is not allowed with format jsonl; allowed: gzip, zstd, none"),
+        ("format: avro, compression: gzip", "gzip is not allowed with format avro; allowed: deflate, none"),
+        ("compression: deflate", "deflate is not allowed with format parquet; allowed: zstd, snappy, gzip, none"),
         ("format: json", '"json" is not allowed; did you mean "jsonl"? allowed: parquet, jsonl, avro'),
         ("format: ndjson", '"ndjson" is not allowed; did you mean "jsonl"?'),
         ("format: orc", '"orc" is not allowed; allowed: parquet, jsonl, avro'),

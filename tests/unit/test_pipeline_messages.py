@@ -165,10 +165,10 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a key that is not decoded", "  - files:\n      root: lake", "  - postgres: {connection: w, table: t, key: [idd]}",
      '14: sinks[0]: has no column idd for its key; did you mean "id"? allowed: id, at, gate, late'),
     ("a key that may be null", "  - files:\n      root: lake", "  - postgres: {connection: w, table: t, key: [gate]}",
-     "14: sinks[0]: may not have gate in its key: it can be null; say NOT NULL, or list it under required"),
+     "14: sinks[0]: may not have gate in its key: it can be null; write NOT NULL in the schema, or list it under required"),
     ("an order that may be null", "  - files:\n      root: lake",
      "  - postgres: {connection: w, table: t, key: [id], order_by: at}",
-     "14: sinks[0]: may not order by at: it can be null; say NOT NULL, or list it under required"),
+     "14: sinks[0]: may not order by at: it can be null; write NOT NULL in the schema, or list it under required"),
     ("a table that needs quotes", "  - files:\n      root: lake",
      '  - postgres: {connection: w, table: "My Table", key: [id]}',
      ('14: sinks[0].postgres.table: must be a table such as prices or sales.prices: lower-case letters, digits and _ '

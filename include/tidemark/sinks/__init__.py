@@ -1,1 +1,1 @@
-"""Where batches go: one file per kind. Executors import from here, so this file imports nothing."""
+"""Targets of rows: one folder per kind. Executors import from here, so this file imports nothing."""

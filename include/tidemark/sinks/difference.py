@@ -1,11 +1,11 @@
-"""What an audit finds: one thing that is not as recorded."""
+"""A result of an audit: one thing that is not as recorded."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Difference:
-    """``manifest`` is None when it belongs to none."""
+    """``manifest`` is the id of the manifest, None when it belongs to none."""
 
     manifest: int | None
     what: str

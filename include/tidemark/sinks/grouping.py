@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from tidemark.digest import Digest, row_hashes
 from tidemark.event_time import EARLIEST
 
-_HASH_A, _HASH_B = "_hash_a", "_hash_b"  # held beside the rows; no data column begins with _
+_HASH_A, _HASH_B = "_hash_a", "_hash_b"  # beside the columns of the rows; names of data columns never begin with _
 BESIDE = pa.schema({_HASH_A: pa.uint64(), _HASH_B: pa.uint64()})
 
 
@@ -19,16 +19,16 @@ def digest_of(measured: pa.Table) -> Digest:
 
 
 def grouped(rows: pa.RecordBatch, period: pa.Array) -> Iterator[tuple[str, int, datetime | None, pa.Table]]:
-    """Topic, partition, period and rows of each group, in their order, with the columns of ``BESIDE``.
+    """(topic, partition, period, rows) of each group, in this order; the rows have the columns of ``BESIDE`` too.
 
-    A group is a copy unless it is all of the rows: a slice would keep the whole batch in memory after a flush.
+    The rows of a group are a copy, unless it is the only group: a slice would keep the whole batch in memory.
     """
     columns = [*rows.columns, *row_hashes(rows)]
     measured = pa.Table.from_arrays(columns, schema=pa.schema([*rows.schema, *BESIDE]))
     keys = pa.table({"topic": rows.column("_topic"), "partition": rows.column("_partition"), "period": period})
-    order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])  # stable, says its documentation
+    order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])  # stable, as Arrow documents
     sizes = keys.group_by(keys.column_names, use_threads=False).aggregate([([], "count_all")]).to_pylist()
-    # Groups come in the order of Arrow's hash table, which is not always that of their first rows.
+    # Arrow returns the groups in the order of its hash table, which need not be that of the sorted rows.
     sizes.sort(key=lambda group: (group["topic"].encode(), group["partition"], group["period"] or EARLIEST))
     start = 0
     for group in sizes:

@@ -1,6 +1,6 @@
 """The registry of sinks: the package of each kind, with ``settings``, ``sink`` and ``writer`` modules.
 
-Standard library only: executors look kinds up here too.
+Standard library only: executors import it too.
 """
 
 from typing import Final

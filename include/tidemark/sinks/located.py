@@ -1,4 +1,4 @@
-"""What a sink says of one offset."""
+"""The answer of a sink to the question where a record is."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,13 +8,13 @@ from tidemark.receipt import ObjectKind
 
 
 class Standing(StrEnum):
-    """What became of an offset, in one sink or as a whole; the first that applies to some sink stands for all."""
+    """What became of an offset, in one sink or in all: in all sinks it is the first of these that is true in one."""
 
-    HELD = "held"  # a row or a dead letter is there
-    MISSING = "missing"  # published, and not where it should be
-    UNREAD = "unread"  # published, but the sink could not be asked
-    REPLACED = "replaced"  # a newer row of its key has taken its place in the table
-    NO_RECORD = "no record"  # published; no reader of the source could see a record there
+    HELD = "held"  # the sink has a row or a dead letter
+    MISSING = "missing"  # published, but not in the sink
+    UNREAD = "unread"  # published, but the sink could not be read
+    REPLACED = "replaced"  # the table has a newer row of its key
+    NO_RECORD = "no record"  # published; the source has no record that a reader can see at this offset
     UNPUBLISHED = "unpublished"
     LOST = "lost"
     NOT_PLANNED = "not planned"
@@ -23,7 +23,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Located:
-    """What one sink holds; ``place`` is a path or a table, ``key`` names the row of a table."""
+    """What one sink has of an offset; ``place`` is a path or a table, ``key`` the key of a table's row."""
 
     sink: str
     attempt: int | None

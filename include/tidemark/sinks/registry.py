@@ -9,6 +9,6 @@ from tidemark.sinks.settings import SinkSettings
 
 
 def open_sink(pipeline_name: str, settings: SinkSettings, lookup: Lookup) -> Sink:
-    """The publishing side of a sink of a pipeline file; ``lookup`` finds the connection it names."""
+    """The sink for the process that publishes; ``lookup`` finds the connection that its settings name."""
     sink: Sink = import_module(f"{SINKS[settings.kind]}.sink").open_sink(pipeline_name, settings, lookup)
     return sink

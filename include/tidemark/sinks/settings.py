@@ -1,4 +1,4 @@
-"""What an entry of ``sinks`` may say: the part that every kind of sink shares."""
+"""The keys of an entry of ``sinks`` in a pipeline file that every kind of sink shares."""
 
 from abc import abstractmethod
 from datetime import datetime
@@ -12,9 +12,9 @@ from tidemark.sinks.kinds import SINKS
 
 
 class SinkSettings(Section):
-    """Where rows go: what every kind of sink has. ``kind`` is its name in the registry.
+    """The settings of one sink. ``kind`` is its name in the registry.
 
-    ``stores_nul`` says whether its text may hold the character NUL; else such a record is a dead letter.
+    ``stores_nul``: whether its text may have the character NUL; if not, such a record becomes a dead letter.
     """
 
     kind: ClassVar[str]
@@ -24,23 +24,23 @@ class SinkSettings(Section):
 
     @abstractmethod
     def meets(self, other: "SinkSettings") -> bool:
-        """Whether two sinks would write into one another's target."""
+        """Whether the two sinks would write to the same place."""
 
     @abstractmethod
     def decides_output(self) -> str:
-        """What of this sink decides its rows, for the fingerprint; where they lie does not."""
+        """The settings that decide the rows of this sink, not their place, as text for the fingerprint."""
 
     @abstractmethod
     def order(self) -> dict[str, Any]:
-        """What the executors must know beside name and kind. No secret."""
+        """What the executors need beside name and kind. No secrets."""
 
     @abstractmethod
     def why_not(self, decode: DecodeSettings) -> str:
-        """Why this sink cannot hold what is decoded, as a sentence that goes on from its key; empty when it can."""
+        """Why this sink cannot store the decoded records, as a sentence that continues its key; empty when it can."""
 
     @abstractmethod
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
-        """Where a row of this event time goes; None: where a dead letter goes."""
+        """The place of a row with this event time, or of a dead letter when ``when`` is None."""
 
     def connections(self) -> set[str]:
         """The ids of the Airflow connections that these settings name."""

@@ -1,6 +1,6 @@
-"""What a sink does inside a Spark task: take rows, stage them where only this attempt writes, say what it made.
+"""The protocol of a sink inside a Spark task: it takes rows, stages them for one attempt, and reports what it staged.
 
-Publishing is another step, outside Spark. Code here runs on executors: the standard library and pyarrow, nothing else.
+Publishing happens later, outside Spark. This code runs on executors: it imports the standard library and pyarrow only.
 """
 
 from dataclasses import asdict, dataclass
@@ -13,9 +13,9 @@ from tidemark.receipt import ObjectKind
 
 @dataclass(frozen=True)
 class StagedPart:
-    """Rows of one partition that one task staged, as measured from what was written.
+    """Rows of one partition that one task staged, measured from the written data.
 
-    A file: ``staged`` is relative to the attempt's staging folder and ``folder``, where it belongs, to the root;
+    A file: ``staged`` is relative to the attempt's staging folder, ``folder``, its final place, to the root;
     ``format`` is the suffix of its name. Rows of a table: ``staged`` is the task, ``folder`` the table, ``format``
     None. Offsets are the lowest and the highest, both inclusive.
     """
@@ -34,7 +34,7 @@ class StagedPart:
     last_offset: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """As values for JSON."""
         return asdict(self)
 
 
@@ -42,7 +42,7 @@ class SinkWriter(Protocol):
     """One sink in one task. The caller ends with ``close`` when all went well, else with ``abort``."""
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
-        """Take rows of any topics and partitions; ``event_time`` has one ``timestamp[us, UTC]`` per row, no nulls."""
+        """Take rows of any topics and partitions; ``event_time`` is a ``timestamp[us, UTC]`` of each row, no nulls."""
         ...
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
@@ -50,9 +50,9 @@ class SinkWriter(Protocol):
         ...
 
     def close(self) -> list[StagedPart]:
-        """Stage what is still held and tell of everything staged by this task; calls after it are mistakes."""
+        """Stage the remaining rows; all parts that this task has staged. No other method may be called afterwards."""
         ...
 
     def abort(self) -> None:
-        """Remove what this task staged as far as that is possible; never raises. What stays, no receipt names."""
+        """Remove what this task staged, if possible; never raises. No receipt names what is left."""
         ...

@@ -1,7 +1,7 @@
 """Opens the sinks of an order in a Spark task, by the registry in ``kinds.py``.
 
-A kind's ``writer`` module is imported when the first order asks: an executor needs the driver of a database only to
-write to it.
+The module ``writer`` of a kind is imported for the first order that needs it: an executor needs the driver of a
+database only to write to it.
 """
 
 from importlib import import_module
@@ -20,13 +20,13 @@ def open_writer(order: Order, sink: SinkOrder, task: str) -> SinkWriter:
 
 
 def has_staged(order: Order, sink: SinkOrder) -> bool:
-    """Whether some task of the attempt has staged something whole, seen from outside."""
+    """Whether a task of the attempt has completed a staged part; called outside of tasks."""
     staged: bool = _module(sink.kind).has_staged(order, sink)
     return staged
 
 
 def try_connection(kind: str, conn_id: str) -> None:
-    """Connect to a target as a task would, and let go; raises what keeps this machine from it."""
+    """Connect to a target as a task does, and disconnect; raises when this machine cannot."""
     _module(kind).try_connection(conn_id)
 
 

@@ -209,10 +209,10 @@ class S3Store:
                     )
         except Unavailable as unknown:
             failed = unknown
-        found = self.size(key)
-        if found != size:
+        actual = self.size(key)
+        if actual != size:
             raise failed or WorkFailed(
-                f"{self._uri(key)} has {found or 0:,} bytes instead of {size:,} after it was copied",
+                f"{self._uri(key)} has {actual or 0:,} bytes instead of {size:,} after it was copied",
                 next_step="nothing is published half; tidemark retry {pipeline}",
             )
 

@@ -169,25 +169,27 @@ def _translate(error: ClientError | BotoCoreError, what: str, uri: str) -> Tidem
     return WorkFailed(f"S3's client cannot {what} {uri}: {str(error)[:200]}", next_step="tidemark retry {pipeline}")
 
 
-def of_code(code: str, status: int, said: str) -> TidemarkError:
+def of_code(code: str, status: int, what: str) -> TidemarkError:
     """The error for an error code of S3, or else for its HTTP status."""
     if code in _KEYS:
-        return AccessDenied(said, next_step="check the keys of the connection, environment or profile: are they of "
+        return AccessDenied(what, next_step="check the keys of the connection, environment or profile: are they of "
                             "this store, whole and not expired? Then: tidemark retry {pipeline}")  # fmt: skip
     if code == "RequestTimeTooSkewed":
-        return AccessDenied(said, next_step="the clock of this machine is off: set it (NTP), then: "
+        return AccessDenied(what, next_step="the clock of this machine is off: set it (NTP), then: "
                             "tidemark retry {pipeline}")  # fmt: skip
     if code == "NoSuchBucket":
-        return SinkRefused(said, next_step="create the bucket, or correct sinks.files.root; buckets are not made here")
+        return SinkRefused(
+            what, next_step="create the bucket, or correct sinks.files.root; Tidemark does not create buckets"
+        )
     if code in _REGION or status == 301:
-        return SinkRefused(said, next_step="the bucket is in another region: set sinks.files.s3.region")
+        return SinkRefused(what, next_step="the bucket is in another region: set sinks.files.s3.region")
     if code.startswith("KMS"):
-        return SinkRefused(said, next_step="check sinks.files.s3.kms_key_id, and the right to use that key")
+        return SinkRefused(what, next_step="check sinks.files.s3.kms_key_id, and the right to use that key")
     if code in _LATER or (status >= 500 and code != "NotImplemented"):
-        return Unavailable(said, next_step="the store is busy or out of order; tidemark retry {pipeline}")
+        return Unavailable(what, next_step="the store is busy or out of order; tidemark retry {pipeline}")
     if status in (401, 403):
-        return AccessDenied(said, next_step="give these keys s3:ListBucket and ListBucketMultipartUploads on the "
+        return AccessDenied(what, next_step="give these keys s3:ListBucket and ListBucketMultipartUploads on the "
                             "bucket, and GetObject, PutObject, DeleteObject, AbortMultipartUpload below the prefix; "
                             "then: tidemark retry {pipeline}")  # fmt: skip
-    return SinkRefused(said, next_step="the store does not do what a lake needs, or not as asked: check "
+    return SinkRefused(what, next_step="the store does not do what a lake needs, or not as asked: check "
                        "sinks.files.s3; then: tidemark retry {pipeline}")  # fmt: skip

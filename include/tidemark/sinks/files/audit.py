@@ -1,4 +1,4 @@
-"""The audit of a lake: every published object is there as recorded, and nothing else is."""
+"""The audit of a lake: it must hold every published object as recorded, and nothing else."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,46 +15,48 @@ from tidemark.storage.base import ObjectStore
 
 Place = tuple[str, int, int]  # topic, partition, offset
 
-_SUFFIXES = tuple(f".{one}" for one in SUFFIXES)
+_SUFFIXES = tuple(f".{suffix}" for suffix in SUFFIXES)
 
 
 def differences_of_files(
     database: ManifestDatabase, sink: Sink, store: ObjectStore, manifests: Sequence[Manifest], *, deep: bool
 ) -> Iterator[Difference]:
-    """What lies in the lake and should not, and the other way round; ``deep`` compares rows and offsets too."""
+    """What is in the lake and should not be, or is missing; ``deep`` compares rows and offsets too."""
     published = database.published_objects(sink.pipeline_name)
-    found = dict(store.list())
+    sizes = dict(store.list())
     by_manifest: dict[int, list[PublishedObject]] = {}
-    for manifest_id, _, one in published:
-        if one.sink == sink.name and _still_published(database, manifest_id, one, found):
-            by_manifest.setdefault(manifest_id, []).append(one)
-            yield from _object(sink, store, manifest_id, one, found.get(one.path), deep=deep)
+    for manifest_id, _, object_ in published:
+        if object_.sink == sink.name and _still_published(database, manifest_id, object_, sizes):
+            by_manifest.setdefault(manifest_id, []).append(object_)
+            yield from _object(sink, store, manifest_id, object_, sizes.get(object_.path), deep=deep)
     for manifest in manifests if deep else ():
         if manifest.published(sink.name):
             yield from _offsets(database, sink, store, manifest, by_manifest.get(manifest.id, []))
     own = {manifest.id: manifest for manifest in database.manifests(sink.pipeline_name)}
-    for key, made_for in strays(database, sink, store, own):
-        yield _stray(sink, key, own[made_for] if made_for else None)
+    for key, stray_of in strays(database, sink, store, own):
+        yield _stray(sink, key, own[stray_of] if stray_of else None)
 
 
-def _still_published(database: ManifestDatabase, manifest_id: int, one: PublishedObject, found: dict[str, int]) -> bool:
-    """An object that is not there any more may have been replaced since publications were read."""
-    if one.path in found:
+def _still_published(
+    database: ManifestDatabase, manifest_id: int, object_: PublishedObject, sizes: dict[str, int]
+) -> bool:
+    """False when the object is missing because it was replaced since the publications were read."""
+    if object_.path in sizes:
         return True
-    return any(now.path == one.path for _, _, now in database.published_objects(ids=[manifest_id]))
+    return any(now.path == object_.path for _, _, now in database.published_objects(ids=[manifest_id]))
 
 
 def strays(
     database: ManifestDatabase, sink: Sink, store: ObjectStore, own: Mapping[int, Manifest]
 ) -> list[tuple[str, int | None]]:
-    """(key, the manifest of ``own`` it was made for, or None) of what is there and should not be.
+    """(key, id of its manifest in ``own`` or None) of everything that should not be in the lake.
 
-    Files are listed after the manifests and before anything else is asked: what an attempt puts or publishes meanwhile
-    is not taken for a stray.
+    The caller reads ``own`` first, then the files are listed, then the database is asked: so the output of an attempt
+    that puts or publishes meanwhile is not taken for a stray.
     """
     keys = {key for key, _ in store.list()}
     published = database.published_objects(sink.pipeline_name)
-    expected = {one.path for _, _, one in published if one.sink == sink.name}
+    expected = {object_.path for _, _, object_ in published if object_.sink == sink.name}
     return _strays(database, sink, keys - expected, own)
 
 
@@ -65,21 +67,21 @@ def _strays(
         key: RecordName.parse(key) or ObjectName.parse(key) for key in sorted(keys) if _is_seen(key, sink.pipeline_name)
     }
     foreign = sorted({name.manifest_id for name in names.values() if name and name.manifest_id not in own})
-    others = {one.id for one in database.manifests(ids=foreign)} if foreign else set()
-    found: list[tuple[str, int | None]] = []
+    others = {manifest.id for manifest in database.manifests(ids=foreign)} if foreign else set()
+    strays: list[tuple[str, int | None]] = []
     for key, name in names.items():
-        manifest = own.get(name.manifest_id) if name else None
-        if name is None or manifest is None:
-            found += [(key, None)] if name is None or name.manifest_id not in others else []
-        elif manifest.attempt < name.attempt <= database.newest_attempt(manifest.id):
-            pass  # it has begun since the manifests were read
-        elif not _belongs(name, manifest, sink.name):
-            found.append((key, manifest.id))
-    return found
+        if name is None:
+            strays.append((key, None))
+        elif name.manifest_id not in own:
+            if name.manifest_id not in others:
+                strays.append((key, None))
+        elif not _belongs(database, name, own[name.manifest_id], sink.name):
+            strays.append((key, name.manifest_id))
+    return strays
 
 
 def _is_seen(key: str, pipeline_name: str) -> bool:
-    """Whether some reader would look at it: records, files, and hidden files that are data, which DuckDB reads."""
+    """Whether a reader would see it: records, files, and also hidden files of rows, since DuckDB reads those."""
     if key == OWNER or key.startswith(f"{STAGING}/"):
         return False
     path = PurePosixPath(key)
@@ -89,39 +91,41 @@ def _is_seen(key: str, pipeline_name: str) -> bool:
     return path.name.endswith(_SUFFIXES) or not path.name.startswith((".", "_"))
 
 
-def _belongs(name: ObjectName | RecordName, manifest: Manifest, sink: str) -> bool:
-    published = manifest.published(sink)
+def _belongs(database: ManifestDatabase, name: ObjectName | RecordName, manifest: Manifest, sink_name: str) -> bool:
+    if manifest.attempt < name.attempt <= database.newest_attempt(manifest.id):
+        return True  # the attempt has started since the manifests were read
     if manifest.alive and manifest.attempt == name.attempt:
-        return True  # an attempt at work is putting it there
+        return True  # the attempt is running and has put it there
+    published = manifest.published(sink_name)
     return isinstance(name, RecordName) and published is not None and published.attempt == name.attempt
 
 
 def _object(
-    sink: Sink, store: ObjectStore, manifest_id: int, one: PublishedObject, size: int | None, *, deep: bool
+    sink: Sink, store: ObjectStore, manifest_id: int, object_: PublishedObject, size: int | None, *, deep: bool
 ) -> Iterator[Difference]:
     mend = f"tidemark replay {sink.pipeline_name} --manifest {manifest_id}"
     if size is None:
-        yield Difference(manifest_id, f"{one.path} is missing ({one.rows:,} rows)", mend)
+        yield Difference(manifest_id, f"{object_.path} is missing ({object_.rows:,} rows)", mend)
         return
-    if size != one.bytes:
-        yield Difference(manifest_id, f"{one.path} has {size:,} bytes instead of {one.bytes:,}", mend)
+    if size != object_.bytes:
+        yield Difference(manifest_id, f"{object_.path} has {size:,} bytes instead of {object_.bytes:,}", mend)
         return
     try:
-        written = format_of(one.path)
-        with store.open(one.path) as file:
+        written = format_of(object_.path)
+        with store.open(object_.path) as file:
             rows = written.count(file)
         if deep:
-            with store.open(one.path) as file:
+            with store.open(object_.path) as file:
                 digest = str(written.digest(file))
         else:
-            digest = one.digest
+            digest = object_.digest
     except (Unreadable, OSError) as unreadable:
-        yield Difference(manifest_id, f"{one.path} cannot be read: {str(unreadable)[:120]}", mend)
+        yield Difference(manifest_id, f"{object_.path} cannot be read: {str(unreadable)[:120]}", mend)
         return
-    if rows != one.rows:
-        yield Difference(manifest_id, f"{one.path} has {rows:,} rows instead of {one.rows:,}", mend)
-    elif digest != one.digest:
-        yield Difference(manifest_id, f"{one.path} holds other rows than were written (digest {digest})", mend)
+    if rows != object_.rows:
+        yield Difference(manifest_id, f"{object_.path} has {rows:,} rows instead of {object_.rows:,}", mend)
+    elif digest != object_.digest:
+        yield Difference(manifest_id, f"{object_.path} holds other rows than were written (digest {digest})", mend)
 
 
 def _offsets(
@@ -131,22 +135,25 @@ def _offsets(
     manifest: Manifest,
     objects: Sequence[PublishedObject],
 ) -> Iterator[Difference]:
-    """The offsets in the files, as a set, against the manifest's ranges: nothing twice, nothing from outside, nothing
-    in a gap, and as many as were published. So none is missing, unless there are more gaps than the receipt lists."""
+    """Compares the offsets in the files with the manifest's ranges.
+
+    No offset may be there twice, be outside of the ranges, or be in a gap, and there must be as many as were published.
+    Then none is missing, unless there are more gaps than the receipt lists.
+    """
     seen: Counter[Place] = Counter()
-    for one in objects:
+    for object_ in objects:
         try:
-            with store.open(one.path) as file:
-                table = format_of(one.path).places(file)
+            with store.open(object_.path) as file:
+                table = format_of(object_.path).places(file)
         except (Unreadable, OSError):
-            continue  # said already
+            continue  # ``_object`` has reported it
         seen.update(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
     publication = manifest.published(sink.name)
     assert publication is not None
     receipt = database.receipt(manifest.id, publication.attempt)
-    spans = {(one.at.topic, one.at.partition): range(one.start, one.end) for one in manifest.ranges}
+    spans = {(covered.at.topic, covered.at.partition): range(covered.start, covered.end) for covered in manifest.ranges}
     wrong = {
-        "twice": [place for place, times in seen.items() if times > 1],
+        "twice": [place for place, count in seen.items() if count > 1],
         "of other ranges": [place for place in seen if place[2] not in spans.get(place[:2], range(0))],
         "at offsets where none was read": [place for place in _in_gaps(receipt) if place in seen],
     }
@@ -163,16 +170,18 @@ def _offsets(
 
 def _in_gaps(receipt: Receipt | None) -> Iterator[Place]:
     """Every offset of the gaps that a receipt lists; never more than its ranges span."""
-    for one in receipt.partitions if receipt else ():
-        for start, end in one.gaps:
-            yield from ((one.topic, one.partition, offset) for offset in range(start, end))
+    for partition in receipt.partitions if receipt else ():
+        for start, end in partition.gaps:
+            yield from ((partition.topic, partition.partition, offset) for offset in range(start, end))
 
 
 def _stray(sink: Sink, key: str, manifest: Manifest | None) -> Difference:
     if manifest is None:
-        repair = f"tidemark repair {sink.pipeline_name} --why TEXT, if a restored database forgot it; else "
-        ours = repair if ObjectName.parse(key) else ""
-        return Difference(None, f"{key} belongs to no manifest", f"{ours}remove it, or move it out of the lake")
+        next_step = "remove it, or move it out of the lake"
+        if ObjectName.parse(key):
+            repair = f"tidemark repair {sink.pipeline_name} --why TEXT"
+            next_step = f"{repair}, if the database was restored from an older copy; else {next_step}"
+        return Difference(None, f"{key} belongs to no manifest", next_step)
     if manifest.state is not ManifestState.DONE:
         return Difference(
             manifest.id, f"{key} was left by an attempt that is not published", f"tidemark retry {sink.pipeline_name}"

@@ -1,6 +1,6 @@
-"""Avro object container files: each carries its schema, and the Arrow schema beside it, so types come back exactly.
+"""Avro object container files. Each has its Avro schema, and the Arrow schema too, so that all types are kept.
 
-A nullable column is a union with null. Records inside are named after their path, since names must be unique.
+A nullable column is a union with null. A nested record is named after its path, since Avro's names must be unique.
 """
 
 import re
@@ -20,7 +20,7 @@ CHUNK_ROWS = 16_384
 ARROW_SCHEMA = "tidemark.arrow_schema"  # key of the file's metadata
 _CODECS = {"deflate": "deflate", "none": "null"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_DAMAGED = Exception  # fastavro trusts what it reads: damage comes out as whatever Python says next
+_DAMAGED = Exception  # fastavro does not check what it reads: a damaged file can raise anything
 _PLAIN: dict[pa.DataType, Any] = {
     pa.bool_(): "boolean", pa.int8(): "int", pa.int16(): "int", pa.int32(): "int", pa.int64(): "long",
     pa.float32(): "float", pa.float64(): "double", pa.string(): "string", pa.binary(): "bytes",
@@ -34,9 +34,9 @@ class Avro(Format):
         avro_schema(schema)
 
     def write(self, rows: pa.Table, measured: Digest, out: BinaryIO) -> Digest:
-        kept = b64encode(rows.schema.remove_metadata().serialize()).decode()
+        arrow_schema = b64encode(rows.schema.remove_metadata().serialize()).decode()
         writer = fastavro.write.Writer(
-            out, avro_schema(rows.schema), _CODECS[self._compression], BLOCK_BYTES, {ARROW_SCHEMA: kept}
+            out, avro_schema(rows.schema), _CODECS[self._compression], BLOCK_BYTES, {ARROW_SCHEMA: arrow_schema}
         )
         for batch in rows.to_batches(CHUNK_ROWS):
             columns = [_values(column) for column in batch.columns]
@@ -60,7 +60,7 @@ class Avro(Format):
 
 
 def avro_schema(schema: pa.Schema) -> dict[str, Any]:
-    """The Avro schema of rows; ``ConfigurationError`` names the column that Avro cannot hold."""
+    """The Avro schema of rows; raises ``ConfigurationError`` with the column that Avro cannot hold."""
     return {"type": "record", "name": "Row", "fields": [_field(field, "Row") for field in schema]}
 
 
@@ -98,17 +98,17 @@ def _refused(path: str, why: str) -> ConfigurationError:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Python values as fastavro takes them; times and dates as the numbers they are, which spares it a conversion."""
+    """Python values for fastavro; times and dates are numbers already, so that it need not convert them."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
     elif pa.types.is_date32(column.type):
         column = column.cast(pa.int32())
-    found: list[Any] = column.to_pylist(maps_as_pydicts="strict" if pa.types.is_nested(column.type) else None)
-    return found
+    values: list[Any] = column.to_pylist(maps_as_pydicts="strict" if pa.types.is_nested(column.type) else None)
+    return values
 
 
 def _rows(reader: Iterable[Any]) -> list[dict[str, Any]]:
-    """Rows of our schemas, each of which is a record."""
+    """All rows; with our schemas each is an Avro record, so a mapping."""
     return list(reader)
 
 

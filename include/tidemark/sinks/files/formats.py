@@ -1,8 +1,8 @@
-"""What a file format is to the files sink, and the registry: one module per format, imported when a file needs it.
+"""The protocol of a file format, and the registry: one module per format, imported when a file needs it.
 
-A format writes rows to a file that is open, and answers three questions about a file that lies somewhere: how many rows
-it has, which records they are, and their digest. Code here runs on executors: the standard library and pyarrow, and
-what the module of a format names.
+A format writes rows to an open file, and reads three things from a file: the number of rows, the records they come
+from, and their digest. This code runs on executors, so it imports the standard library and pyarrow only; the module of
+a format may import its own library.
 """
 
 from abc import ABC, abstractmethod
@@ -21,13 +21,13 @@ PLACES = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()), ("_offs
 
 
 class Unreadable(Exception):
-    """A file is not what was written: cut short, damaged, or of another format."""
+    """A file is cut short, damaged, or of another format."""
 
 
 class Format(ABC):
-    """One format with one compression; ``suffix`` is what its files' names end in, without the dot.
+    """One format with one compression; ``suffix`` is the end of its file names, without the dot.
 
-    What reads a file raises ``Unreadable``, also when it cannot be got at any more.
+    Methods that read a file raise ``Unreadable`` when it is damaged.
     """
 
     def __init__(self, suffix: str, compression: str) -> None:
@@ -44,11 +44,11 @@ class Format(ABC):
 
     @abstractmethod
     def count(self, file: BinaryIO) -> int:
-        """The rows of a file, counted from what was written."""
+        """The number of rows, counted in the file itself."""
 
     @abstractmethod
     def digest(self, file: BinaryIO) -> Digest:
-        """The digest that ``write`` returned, read back from the file: as slow as reading all of it."""
+        """The same digest as from ``write``, computed from the file: reads all of it."""
 
     @abstractmethod
     def places(self, file: BinaryIO) -> pa.Table:
@@ -57,7 +57,7 @@ class Format(ABC):
 
 @contextmanager
 def unreadable(*errors: type[Exception]) -> Iterator[None]:
-    """What a library says of a damaged file, as ``Unreadable``; what the store of the file says stays as it is."""
+    """Turns ``errors`` of a library about a damaged file into ``Unreadable``; errors of the store stay unchanged."""
     try:
         yield
     except TidemarkError:
@@ -83,14 +83,14 @@ def open_format(name: str, compression: str) -> Format:
         raise ConfigurationError(f"files of format {name} cannot be written",
                                  next_step=f"write format: {' | '.join(_MODULES)}")  # fmt: skip
     module, kind = _MODULES[name]
-    made: Format = getattr(import_module(module), kind)(_SUFFIXES.get((name, compression), name), compression)
-    return made
+    format_: Format = getattr(import_module(module), kind)(_SUFFIXES.get((name, compression), name), compression)
+    return format_
 
 
 def format_of(path: str) -> Format:
-    """The format of a file by its name; ``Unreadable`` for a name that is not one of ours."""
+    """The format of a file by its name; ``Unreadable`` for a name that Tidemark did not give."""
     name = ObjectName.parse(path)
     if name is None:
-        raise Unreadable(f"the name {path} does not say which format it has")
+        raise Unreadable(f"the format of {path} is unknown: it has no name of Tidemark's")
     compressed = {suffix: pair for pair, suffix in _SUFFIXES.items()}
     return open_format(*compressed.get(name.format, (name.format, "none")))

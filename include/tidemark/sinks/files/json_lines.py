@@ -2,9 +2,9 @@
 
     {"topic":"t","partition":0,"offset":17,"timestamp":"2024-03-01T11:00:00.000000Z","key":"azE=","data":{"n":17}}
 
-A dead letter has ``value``, ``headers`` and ``reason`` instead of ``data``; ``"deleted":true`` stands before ``data``
-for a tombstone. Text cannot say of which type a value was (a date, a decimal and a string are all text), so the digest
-of such a file is that of its lines. Lines of ``CHUNK_ROWS`` rows are one member (gzip) or frame (zstd) of the file.
+A dead letter has ``value``, ``headers`` and ``reason`` instead of ``data``; a tombstone has ``"deleted":true`` before
+``data``. JSON does not keep types (a date, a decimal and a string are all text), so the digest of a file is that of its
+lines. Each ``CHUNK_ROWS`` lines are one member (gzip) or frame (zstd) of the file.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ class JsonLines(Format):
         refuse_unwritable(schema)
 
     def write(self, rows: pa.Table, measured: Digest, out: BinaryIO) -> Digest:
-        del measured  # of the columns; the file has lines
+        del measured  # a digest of columns; that of the file is of its lines
         codec = self._codec()
         total = Digest.zero()
         for batch in rows.to_batches(CHUNK_ROWS):
@@ -44,13 +44,13 @@ class JsonLines(Format):
         return sum((digest_of_texts(lines) for lines in self._lines(file)), Digest.zero())
 
     def places(self, file: BinaryIO) -> pa.Table:
-        found = [pa.table(PLACES.empty_table())]
+        tables = [pa.table(PLACES.empty_table())]
         for lines in self._lines(file):
             places = pc.extract_regex(pa.array(lines, pa.binary()), _PLACE)
             if places.null_count:
                 raise Unreadable("a line does not begin with the place of a record")
-            found.append(pa.Table.from_arrays(places.flatten(), names=PLACES.names).cast(PLACES))
-        return pa.concat_tables(found)
+            tables.append(pa.Table.from_arrays(places.flatten(), names=PLACES.names).cast(PLACES))
+        return pa.concat_tables(tables)
 
     def _codec(self) -> pa.Codec | None:
         match self._compression:
@@ -58,11 +58,11 @@ class JsonLines(Format):
                 return None
             case "gzip":
                 return pa.Codec("gzip", compression_level=GZIP_LEVEL)
-            case other:
-                return pa.Codec(other)
+            case name:
+                return pa.Codec(name)
 
     def _lines(self, file: BinaryIO) -> Iterator[list[bytes]]:
-        """The lines without their ends, some megabytes at a time; what stands behind the last end was cut short."""
+        """The lines without line ends, some megabytes at a time; text after the last line end was cut short."""
         with unreadable(pa.ArrowException, OSError):
             stream = file if self._compression == "none" else pa.CompressedInputStream(file, self._compression)
             rest = b""
@@ -75,7 +75,7 @@ class JsonLines(Format):
 
 
 def _content(lines: pa.Array) -> pa.Buffer:
-    """The characters of all values, one after the other, as they lie in memory."""
+    """The characters of all values one after the other, without a copy."""
     _, offsets, characters = lines.buffers()
     ends = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, offsets], offset=lines.offset)
     return characters.slice(ends[0].as_py(), ends[-1].as_py() - ends[0].as_py())

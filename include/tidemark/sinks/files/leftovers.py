@@ -1,4 +1,4 @@
-"""What lies in a lake and is certain to be of no use: objects and records of dead attempts."""
+"""Objects and records of dead attempts in a lake that nobody needs any more."""
 
 from collections.abc import Mapping
 
@@ -12,43 +12,44 @@ from tidemark.storage.base import ObjectStore
 
 
 def leftovers(database: ManifestDatabase, sink: Sink, store: ObjectStore) -> list[tuple[str, int | None]]:
-    """What attempts at done manifests left, and attempts that a restored database forgot (their manifest is None).
+    """(key, manifest id) of what attempts at done manifests left, and (key, None) of what attempts left that a restored
+    database does not know.
 
-    What an unfinished manifest has, its retry may still need.
+    Objects of unfinished manifests are not among them: a retry may still need them.
     """
-    own = {one.id: one for one in database.manifests(sink.pipeline_name)}
-    found = strays(database, sink, store, own)
-    done = [(key, one) for key, one in found if one is not None and own[one].state is ManifestState.DONE]
-    unknown = {key: name for key, one in found if one is None and (name := ObjectName.parse(key))}
+    own = {manifest.id: manifest for manifest in database.manifests(sink.pipeline_name)}
+    done: list[tuple[str, int | None]] = []
+    unknown: dict[str, ObjectName] = {}
+    for key, manifest_id in strays(database, sink, store, own):
+        name = ObjectName.parse(key)
+        if manifest_id is None and name is not None:
+            unknown[key] = name
+        elif manifest_id is not None and own[manifest_id].state is ManifestState.DONE:
+            done.append((key, manifest_id))
     return [*done, *((key, None) for key in _forgotten(sink, store, own, unknown))]
 
 
 def _forgotten(
     sink: Sink, store: ObjectStore, own: Mapping[int, Manifest], unknown: Mapping[str, ObjectName]
 ) -> list[str]:
-    """Those of the objects whose manifest left no record, and whose every record is published by another one.
+    """Of the ``unknown`` objects those whose manifest has no record, and whose rows are all published by others.
 
-    Such a manifest was never published: the database was restored from a copy without it, and planned anew.
+    Such a manifest was never published: the database was restored from a copy without it, and plans the offsets again.
     """
     recorded = {name.manifest_id for name in sink.records(own=False)} if unknown else set()
-    published = [one for one in own.values() if one.published(sink.name)]
     spans: dict[tuple[str, int], list[range]] = {}
-    for covered in (each for one in published for each in one.ranges):
-        spans.setdefault((covered.at.topic, covered.at.partition), []).append(range(covered.start, covered.end))
-    return [
-        key
-        for key, name in unknown.items()
-        if name.manifest_id not in recorded
-        if all(any(offset in span for span in spans.get(place, ())) for place, offset in _places(store, key))
-    ]
+    for manifest in own.values():
+        for covered in manifest.ranges if manifest.published(sink.name) else ():
+            spans.setdefault((covered.at.topic, covered.at.partition), []).append(range(covered.start, covered.end))
+    return [key for key, name in unknown.items() if name.manifest_id not in recorded and _within(spans, store, key)]
 
 
-def _places(store: ObjectStore, key: str) -> list[tuple[tuple[str, int], int]]:
-    """Topic, partition and offset of each row of an object; none is known when it cannot be read."""
+def _within(spans: Mapping[tuple[str, int], list[range]], store: ObjectStore, key: str) -> bool:
+    """Whether the offsets of all rows of an object lie in the spans of their partition; false if it cannot be read."""
     try:
         with store.open(key) as file:
             table = format_of(key).places(file)
     except (Unreadable, OSError):
-        return [(("", -1), -1)]
-    topics, partitions, offsets = (table[name].to_pylist() for name in table.column_names)
-    return [((topic, partition), offset) for topic, partition, offset in zip(topics, partitions, offsets, strict=True)]
+        return False
+    places = zip(*(table[name].to_pylist() for name in table.column_names), strict=True)
+    return all(any(offset in span for span in spans.get((topic, partition), ())) for topic, partition, offset in places)

@@ -1,4 +1,4 @@
-"""Which file of a lake holds a record: the receipt says which files may, the file itself whether it does."""
+"""Finds the file of a lake that holds a record: the receipt names the files to search."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,28 +14,31 @@ from tidemark.storage.base import ObjectStore
 def locate(
     store: ObjectStore, pipeline_name: str, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
 ) -> Located:
-    """The offsets of each file whose lowest and highest enclose the one asked for are read, until one has it."""
+    """Reads every file whose lowest and highest offset enclose the one to find, until a file has it."""
+    sink_name, attempt = published.sink, published.attempt
     damaged: list[str] = []
-    for one in receipt.objects_of(published.sink):
-        if (one.topic, one.partition) != (at.topic, at.partition) or not one.first_offset <= offset <= one.last_offset:
+    for object_ in receipt.objects_of(sink_name):
+        if not _may_hold(object_, at, offset):
             continue
         try:
-            with store.open(one.path) as file:
-                places = format_of(one.path).places(file)
+            with store.open(object_.path) as file:
+                places = format_of(object_.path).places(file)
         except (Unreadable, OSError) as error:
-            damaged.append(f"{one.path} cannot be read: {str(error)[:120]}")
+            damaged.append(f"{object_.path} cannot be read: {str(error)[:120]}")
             continue
         if _holds(places, at, offset):
-            return Located(
-                published.sink, published.attempt, Standing.HELD, _held(one), one.kind, f"{store.root}/{one.path}"
-            )
-    if not damaged and any(one.gap_count > len(one.gaps) for one in receipt.partitions):
-        said = "no file holds it, and the manifest has more gaps than its receipt lists"
-        return Located(published.sink, published.attempt, Standing.NO_RECORD, said)
-    said = "; ".join(damaged) or "no published file holds it"
-    return Located(
-        published.sink, published.attempt, Standing.MISSING, f"{said}; next: tidemark audit {pipeline_name} --deep"
-    )
+            path = f"{store.root}/{object_.path}"
+            return Located(sink_name, attempt, Standing.HELD, _what(object_), object_.kind, path)
+    if not damaged and any(partition.gap_count > len(partition.gaps) for partition in receipt.partitions):
+        what = "no file holds it, and the manifest has more gaps than its receipt lists"
+        return Located(sink_name, attempt, Standing.NO_RECORD, what)
+    what = "; ".join(damaged) or "no published file holds it"
+    return Located(sink_name, attempt, Standing.MISSING, f"{what}; next: tidemark audit {pipeline_name} --deep")
+
+
+def _may_hold(object_: PublishedObject, at: TopicPartition, offset: int) -> bool:
+    same = (object_.topic, object_.partition) == (at.topic, at.partition)
+    return same and object_.first_offset <= offset <= object_.last_offset
 
 
 def _holds(places: pa.Table, at: TopicPartition, offset: int) -> bool:
@@ -43,5 +46,5 @@ def _holds(places: pa.Table, at: TopicPartition, offset: int) -> bool:
     return bool(pc.any(pc.and_(same, pc.equal(places["_offset"], offset))).as_py())
 
 
-def _held(one: PublishedObject) -> str:
-    return "a row" if one.kind is ObjectKind.DATA else "a dead letter"
+def _what(object_: PublishedObject) -> str:
+    return "a row" if object_.kind is ObjectKind.DATA else "a dead letter"

@@ -1,4 +1,4 @@
-"""Parquet: the footer says how many rows there are, and columns keep their types."""
+"""Parquet files: the footer has the number of rows, and columns keep their types."""
 
 from typing import BinaryIO
 

@@ -32,7 +32,7 @@ class Compression(StrEnum):
     NONE = "none"
 
 
-# Of each format, the default first: what most engines read, and read well. Spark's JSON reader knows no zstd.
+# The first of each format is the default: most engines read it, and fast. Spark's JSON reader cannot read zstd.
 COMPRESSIONS: dict[FileFormat, tuple[Compression, ...]] = {
     FileFormat.PARQUET: (Compression.ZSTD, Compression.SNAPPY, Compression.GZIP, Compression.NONE),
     FileFormat.JSONL: (Compression.GZIP, Compression.ZSTD, Compression.NONE),
@@ -41,14 +41,14 @@ COMPRESSIONS: dict[FileFormat, tuple[Compression, ...]] = {
 
 
 class ServerSideEncryption(StrEnum):
-    """What the store encrypts objects with; without it, the bucket's own default."""
+    """How the store encrypts objects; when it is not set, the default of the bucket applies."""
 
     AES256 = "AES256"
     KMS = "aws:kms"
 
 
 class S3Settings(Section):
-    """How to talk to the store of an ``s3://`` root; None leaves it to the connection, then to boto3's own sources."""
+    """Access to the store of an ``s3://`` root; None: the connection decides, or else boto3's own sources."""
 
     endpoint_url: Annotated[str, AfterValidator(values.endpoint)] | None = Field(
         default=None, description="Address of a store that is not AWS.", examples=["https://minio:9000"]
@@ -71,7 +71,7 @@ class S3Settings(Section):
 
 
 class Settings(SinkSettings):
-    """Files of a data lake, in folders by event time; ``root`` is absolute once the file is loaded."""
+    """Files of a data lake, in folders by event time; ``root`` is absolute after loading."""
 
     kind = "files"
 
@@ -103,7 +103,7 @@ class Settings(SinkSettings):
         return root if is_s3(root) else os.path.normpath(Surroundings.of(info).home / root)
 
     @model_validator(mode="after")
-    def _settings_of_a_bucket(self) -> Self:
+    def _bucket_keys_need_a_bucket(self) -> Self:
         for key in ("connection", "s3"):
             if key in self.model_fields_set and not is_s3(self.root):
                 raise wrong_at(key, "is for a root such as s3://bucket/prefix; this one is a folder")
@@ -116,24 +116,27 @@ class Settings(SinkSettings):
             return compression
         fitting = COMPRESSIONS[info.data["format"]]
         if compression is not None and compression not in fitting:
-            raise wrong(f"{compression} does not go with format {info.data['format']}; allowed: {', '.join(fitting)}")
+            raise wrong(
+                f"{compression} is not allowed with format {info.data['format']}; allowed: {', '.join(fitting)}"
+            )
         return compression or fitting[0]
 
     def meets(self, other: SinkSettings) -> bool:
         if not isinstance(other, Settings):
             return False
-        mine, theirs = PurePath(self.root), PurePath(other.root)
-        return mine.is_relative_to(theirs) or theirs.is_relative_to(mine)
+        root, other_root = PurePath(self.root), PurePath(other.root)
+        return root.is_relative_to(other_root) or other_root.is_relative_to(root)
 
     def decides_output(self) -> str:
-        where = {"root", "name", "connection", "s3", "max_objects"}
-        default = {"compression"} if self.compression is COMPRESSIONS[self.format][0] else set()
-        return self.model_dump_json(exclude_defaults=True, exclude=where | default)
+        exclude = {"root", "name", "connection", "s3", "max_objects"}
+        if self.compression is COMPRESSIONS[self.format][0]:
+            exclude.add("compression")
+        return self.model_dump_json(exclude_defaults=True, exclude=exclude)
 
     def store_settings(self) -> dict[str, Any]:
-        """How to reach the store, without any secret: empty for a folder."""
-        given = self.s3.model_dump(mode="json", exclude_none=True)
-        return {**given, **({"connection": self.connection} if self.connection else {})}
+        """Access to the store, without secrets; empty for a folder."""
+        settings = self.s3.model_dump(mode="json", exclude_none=True)
+        return {**settings, "connection": self.connection} if self.connection else settings
 
     def order(self) -> dict[str, Any]:
         return {
@@ -147,7 +150,7 @@ class Settings(SinkSettings):
     def why_not(self, decode: DecodeSettings) -> str:
         if self.format is FileFormat.PARQUET:
             return ""
-        # Late, because they bring pyarrow, and a pipeline of Parquet files has no use for it.
+        # Imported late: they need pyarrow, which the check of Parquet files does without.
         from tidemark.decoders.registry import open_decoder
         from tidemark.sinks.files.formats import open_format
 

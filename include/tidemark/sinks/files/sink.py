@@ -1,12 +1,12 @@
-"""Publishing files: each object of an attempt lies at a key that belongs to that attempt alone.
+"""Publishes files: the key of each object belongs to one attempt only.
 
-No lock is held while objects move: a paused process may wake after its session died. So the attempt is compared again
-before every object, a key never belongs to two attempts, and readers are told by the record and the publication.
+A lock would not help while objects move, since a paused process may go on after it has lost the lock. Instead the fence
+is checked before every object, no key belongs to two attempts, and readers use the record and the publication.
 """
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
-from tidemark.errors import SinkRefused, TidemarkError
+from tidemark.errors import TidemarkError
 from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, disk_space, existing, failed, ok
 from tidemark.manifest import Manifest, Publication
@@ -28,6 +28,7 @@ from tidemark.sinks.files.formats import Unreadable, format_of
 from tidemark.sinks.files.leftovers import leftovers
 from tidemark.sinks.files.locate import locate
 from tidemark.sinks.files.settings import Settings
+from tidemark.sinks.files.writer import too_many_objects
 from tidemark.sinks.located import Located
 from tidemark.storage.base import Move, ObjectStore, is_s3
 from tidemark.storage.open import open_store
@@ -46,7 +47,7 @@ class FilesSink(Sink):
 
     @property
     def root(self) -> str:
-        """The folder, or bucket and prefix, that keys start at."""
+        """The folder, or the bucket and prefix, to which keys are relative."""
         return self.store.root
 
     def claim(self, database_id: str) -> None:
@@ -66,8 +67,9 @@ class FilesSink(Sink):
 
     def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
         pipelines = [self.pipeline_name] if own else self.store.folders(RECORDS)
-        after = f"{above:010d}.~"  # behind every record of that manifest
-        keys = (key for one in pipelines for key in self.store.names(f"{RECORDS}/{one}", after=after))
+        after = f"{above:010d}.~"  # sorts behind every record of that manifest
+        folders = [f"{RECORDS}/{pipeline_name}" for pipeline_name in pipelines]
+        keys = (key for folder in folders for key in self.store.names(folder, after=after))
         return [name for key in keys if (name := RecordName.parse(key))]
 
     def recorded_attempt(self, manifest_id: int) -> int | None:
@@ -77,21 +79,20 @@ class FilesSink(Sink):
     def record(self, name: RecordName) -> dict[str, Any] | None:
         content = self.store.get(str(name))
         try:
-            found = None if content is None else json.loads(content)
+            record = None if content is None else json.loads(content)
         except ValueError:
             return None
-        return found if isinstance(found, dict) else None
+        return record if isinstance(record, dict) else None
 
     def has_objects(self, receipt: Receipt) -> bool:
-        return self.store.has({one.path: one.bytes for one in receipt.objects_of(self.name)})
+        return self.store.has({object_.path: object_.bytes for object_ in receipt.objects_of(self.name)})
 
     def alike(self, before: Receipt, now: Receipt) -> bool:
-        """As slow as reading the published files: each must have the rows it was written with, and be of the format
-        and in the folder where it would be now."""
+        """Reads all published files: each must have the rows as written, and the folder and format of ``now``."""
         objects = before.objects_of(self.name)
-        if {_shelf(one) for one in objects} != {_shelf(one) for one in now.objects_of(self.name)}:
+        if _folders_and_formats(objects) != _folders_and_formats(now.objects_of(self.name)):
             return False
-        return self.holds(before) and all(self._digest_at(one.path) == one.digest for one in objects)
+        return self.holds(before) and all(self._digest_at(object_.path) == object_.digest for object_ in objects)
 
     def _digest_at(self, path: str) -> str | None:
         try:
@@ -101,13 +102,16 @@ class FilesSink(Sink):
             return None
 
     def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
-        """Steps 2 to 4: every object to its key, all durable, then the record, then the mark."""
+        """Steps 2 to 4: move every object to its key, make all durable, write the record, then mark."""
         objects = receipt.objects_of(self.name)
         try:
-            self._refuse_too_many(receipt, len(objects))
-            moves = [Move(one.staged, one.path, one.bytes) for one in objects]
+            if len(objects) > self.max_objects:
+                what = f"the manifest has {len(objects):,} objects"
+                context = {"pipeline": self.pipeline_name, "manifest": receipt.manifest_id, "sink": self.name}
+                raise too_many_objects(what, self.max_objects, context)
+            moves = [Move(object_.staged, object_.path, object_.bytes) for object_ in objects]
             self.store.move_each(moves, fence, lambda: failpoint("publish.mid"))
-            self.store.sync(one.path for one in objects)
+            self.store.sync(object_.path for object_ in objects)
             failpoint("publish.before_record")
             fence()
             self.write_record(receipt, ranges, database_id)
@@ -119,32 +123,20 @@ class FilesSink(Sink):
         failpoint("publish.before_mark")
         mark()
 
-    def _refuse_too_many(self, receipt: Receipt, objects: int) -> None:
-        if objects > self.max_objects:
-            raise SinkRefused(
-                f"the manifest has {objects:,} objects, and at most {self.max_objects:,} are allowed (max_objects)",
-                next_step="nothing was published; write a coarser layout (by day instead of by hour), or larger "
-                "slices, or raise sinks.files.max_objects; then: "
-                f"tidemark retry {self.pipeline_name} --manifest {receipt.manifest_id}",
-                pipeline=self.pipeline_name,
-                manifest=receipt.manifest_id,
-                sink=self.name,
-            )
-
     def write_record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> None:
         name = RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt)
         content = self.content_of_record(receipt, ranges, database_id)
         self.store.put(str(name), json.dumps(content, indent=1, sort_keys=True).encode())
 
     def discard(self, receipt: Receipt) -> None:
-        """The record goes first, so that no record ever names an object that is gone; staging goes last, so that what
-        dies on the way is found again by ``sweep``."""
+        """Removes the record first, so that no record names a removed object, and staging last, so that ``sweep`` finds
+        an attempt that dies in between."""
         self.store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
-        self.store.delete(one.path for one in receipt.objects_of(self.name))
+        self.store.delete(object_.path for object_ in receipt.objects_of(self.name))
         self.clear_staging(receipt.manifest_id, receipt.attempt)
 
     def staged_manifests(self) -> list[int]:
-        """Of all pipelines, and also those with an empty folder."""
+        """Of all pipelines; also manifests whose folder is empty."""
         return [int(name) for name in self.store.folders(STAGING) if name.isdecimal()]
 
     def staged_attempts(self, manifest_id: int) -> list[int]:
@@ -154,7 +146,6 @@ class FilesSink(Sink):
         self.store.delete_folder(staging_folder(manifest_id, attempt))
 
     def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
-        """What lies in the lake and should not, and the other way round."""
         return differences_of_files(database, self, self.store, manifests, deep=deep)
 
     def locate(
@@ -170,16 +161,18 @@ class FilesSink(Sink):
         self.store.delete(keys)
 
     def rehearse(self, decode: Mapping[str, Any]) -> Iterator[Finding]:
-        """Create only when absent, move, remove: what publishing rests on, with a name that readers skip."""
+        """Tries what publishing needs: create only when absent, move, remove, with a name that readers skip."""
         del decode
         root = Path(self.root)
         if is_s3(self.root) or root.is_dir():
             yield from self._probed()
         elif os.access(existing(root), os.W_OK | os.X_OK):
-            yield ok(self.name, f"{root} is not there yet; the first plan creates it")
+            yield ok(self.name, f"{root} does not exist yet; the first plan creates it")
         else:
             yield failed(
-                self.name, f"{root} is not there, and cannot be created in {existing(root)}", "give this user the right"
+                self.name,
+                f"{root} does not exist and cannot be created in {existing(root)}",
+                "give this user the right",
             )
         if not is_s3(self.root):
             yield from disk_space(self.name, root)
@@ -199,8 +192,11 @@ def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> FilesSi
     return FilesSink(pipeline_name, settings, lookup)
 
 
-def _shelf(one: PublishedObject) -> tuple[str, str]:
-    """The folder of an object and the suffix of its name: what a change of layout or format changes."""
-    folder, _, name = one.path.rpartition("/")
-    parsed = ObjectName.parse(name)
-    return folder, parsed.format if parsed else ""
+def _folders_and_formats(objects: Iterable[PublishedObject]) -> set[tuple[str, str]]:
+    """The folders of objects and the suffixes of their names: a change of layout or format changes them."""
+    pairs = set()
+    for object_ in objects:
+        folder, _, file_name = object_.path.rpartition("/")
+        name = ObjectName.parse(file_name)
+        pairs.add((folder, name.format if name else ""))
+    return pairs

@@ -1,10 +1,10 @@
-"""Rows of one Spark task to files in the attempt's staging folder, one folder of the lake per file.
+"""Writes the rows of one Spark task to files in the attempt's staging folder; each file is for one folder of the lake.
 
-A file is encoded and handed to the store, which gives it its name when it is complete: what has a name is whole.
-``task`` names the try of the Spark task too, so a task that runs twice never meets its own files. Nothing is synced to
-disk here; publishing does that before it says anything to anybody.
+The store gives a file its name when it is complete. ``task`` names the try of the Spark task too, so that a task that
+runs twice writes other files. Nothing is synced to disk here: publishing does that.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -25,10 +25,10 @@ from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 
 MIB = 1024 * 1024
-TASK_BYTES = 256 * MIB  # Arrow bytes held by one task, all folders together
-FILE_BYTES = 128 * MIB  # Arrow bytes of one file: every format is smaller once compressed, so this bounds the file too
+TASK_BYTES = 256 * MIB  # Arrow bytes in memory for one task, all folders together
+FILE_BYTES = 128 * MIB  # Arrow bytes of one file; every format compresses them, so the file is smaller
 FILE_ROWS = 2_000_000
-_PIECE_OVERHEAD = 256  # bytes that a column of a small piece costs beside its values (alignment, Python objects)
+_PIECE_OVERHEAD = 256  # bytes that each column of a piece needs beside its values (alignment, Python objects)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class _Target:
 
 @dataclass
 class _Held:
-    """What waits in memory for one file: rows, and beside them what the report needs to know of them."""
+    """The rows in memory for one file, with the columns of ``BESIDE``, and their number and size."""
 
     pieces: list[pa.Table] = field(default_factory=list)
     rows: int = 0
@@ -55,7 +55,8 @@ class FilesWriter:
         self._format = open_format(sink.options["format"], sink.options["compression"])
         self._name = sink.name
         self._layout = Layout(sink.options["layout"])
-        self._pipeline = order.pipeline
+        self._pipeline_name = order.pipeline
+        self._context = {"pipeline": order.pipeline, "manifest": order.manifest_id, "sink": sink.name}
         self._task = task
         self._max_objects: int = sink.options["max_objects"]
         self._store = _store(sink)
@@ -69,7 +70,7 @@ class FilesWriter:
         unit = self._layout.finest
         period = pa.nulls(len(event_time), INSTANT) if unit == "none" else pc.floor_temporal(event_time, unit=unit)
         for topic, partition, when, piece in grouped(rows, period):
-            folder = self._layout.folder(self._pipeline, topic, when or EARLIEST)
+            folder = self._layout.folder(self._pipeline_name, topic, when or EARLIEST)
             self._hold(_Target(ObjectKind.DATA, topic, partition, folder), piece)
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
@@ -84,7 +85,7 @@ class FilesWriter:
 
     def abort(self) -> None:
         self._held.clear()
-        with suppress(TidemarkError):  # never written, or the storage is gone: no receipt names it either way
+        with suppress(TidemarkError):  # files that stay do no harm: no receipt names them
             self._store.delete([self._key(number) for number in range(self._names)])
 
     def _hold(self, target: _Target, piece: pa.Table) -> None:
@@ -97,7 +98,7 @@ class FilesWriter:
         if held.rows >= FILE_ROWS or held.bytes >= FILE_BYTES:
             self._flush(target)
         while self._bytes > TASK_BYTES:
-            self._flush(max(self._held, key=lambda one: self._held[one].bytes))
+            self._flush(max(self._held, key=lambda target: self._held[target].bytes))
 
     def _flush(self, target: _Target) -> None:
         held = self._held.pop(target)
@@ -107,12 +108,8 @@ class FilesWriter:
         number = self._names
         self._names += 1
         if number >= self._max_objects:
-            raise SinkRefused(
-                f"one task has made {number:,} files, and at most {self._max_objects:,} are allowed (max_objects)",
-                next_step="nothing was published; write a coarser layout (by day instead of by hour), or larger "
-                "slices, or raise sinks.files.max_objects; then: tidemark retry {pipeline}",
-                topic=target.topic, partition=target.partition, sink=self._name,
-            )  # fmt: skip
+            context = {**self._context, "topic": target.topic, "partition": target.partition}
+            raise too_many_objects(f"one task has made {number:,} files", self._max_objects, context)
         try:
             rows, size, digest = self._write_file(number, table, digest_of(measured))
         except OSError as error:
@@ -141,7 +138,7 @@ class FilesWriter:
         )
 
     def _write_file(self, number: int, table: pa.Table, measured: Digest) -> tuple[int, int, Digest]:
-        """Encode, and count what was encoded before it gets its name; its rows, bytes and digest."""
+        """(rows, bytes, digest) of the file; the rows are counted in the file, before it gets its name."""
         with self._store.create(self._key(number)) as file:
             digest = self._format.write(table, measured, file)
             size = file.seek(0, 2)
@@ -156,6 +153,16 @@ class FilesWriter:
         return f"{self._task}-{number:05d}.{self._format.suffix}"
 
 
+def too_many_objects(what: str, max_objects: int, context: Mapping[str, object]) -> SinkRefused:
+    """The error for more objects than a manifest may have; ``context`` has its pipeline and manifest."""
+    return SinkRefused(
+        f"{what}, and at most {max_objects:,} are allowed (max_objects)",
+        next_step="nothing was published; write a coarser layout (by day instead of by hour), or larger slices, "
+        "or raise sinks.files.max_objects; then: tidemark retry {pipeline} --manifest {manifest}",
+        **context,
+    )
+
+
 def _store(sink: SinkOrder) -> ObjectStore:
     return open_store(sink.options["root"], sink.options.get("s3"))
 
@@ -165,11 +172,10 @@ def open_writer(order: Order, sink: SinkOrder, task: str) -> FilesWriter:
 
 
 def try_connection(conn_id: str) -> None:
-    """A bucket is not tried: the connection does not say which one."""
-    del conn_id
+    del conn_id  # it does not name the bucket, so there is nothing to try
 
 
 def has_staged(order: Order, sink: SinkOrder) -> bool:
-    """Whether a file of the attempt is complete."""
+    """Whether a file of the attempt is complete; the name of an incomplete file begins with a dot."""
     staged = _store(sink).list(f"{order.staging}/{sink.name}")
     return any(not PurePosixPath(key).name.startswith(".") for key, _ in staged)

@@ -1,8 +1,8 @@
 """The audit of a PostgreSQL table: markers agree with publications, and every row is of a published manifest.
 
-A row that was replaced by a newer one of its key is gone by design, so a table cannot show that all rows were merged;
-that they were is what the marker says, which was written in the same transaction. Keys never go, so there are at least
-as many rows as any manifest had keys.
+A newer row replaces an older one of its key, so the table cannot show that all rows were merged. The marker shows it,
+since it was written in the same transaction. Keys are never removed, so there are at least as many rows as any manifest
+had keys.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,49 +21,54 @@ _BY_HAND = "no replay takes rows away, so first delete those that were put there
 def differences_of_table(
     database: ManifestDatabase, sink: Sink, table: PostgresTarget, manifests: Sequence[Manifest], *, deep: bool
 ) -> Iterator[Difference]:
-    """What the table and the tables beside it hold and should not; ``deep`` looks at every row."""
-    own = {one.id: one for one in manifests}
+    """What the table and Tidemark's own tables hold and should not; ``deep`` reads every row."""
+    own = {manifest.id: manifest for manifest in manifests}
     yield from _left_in_staging(database, sink, own)
     markers = sink.newest_records()
     yield from _unpublished(database, sink, own, markers)
-    strange = {"a marker": set(markers)}
-    published = [(one, seen) for one in manifests if (seen := one.published(sink.name))]
-    there = table.there()
-    if published and not there:
+    present = {"a marker": set(markers)}
+    published = [(manifest, row) for manifest in manifests if (row := manifest.published(sink.name))]
+    exists = table.exists()
+    if published and not exists:
         yield Difference(None, f"{sink.target} does not exist, and has rows of {len(published):,} manifests published",
                          f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}")  # fmt: skip
-    elif deep and there:
+    elif deep and exists:
         rows = table.rows_by_manifest()  # one pass over the table, however many manifests there are
         dead = table.dead_letters_by_manifest()
-        strange |= {"rows": set(rows), "dead letters": set(dead)}
+        present |= {"rows": set(rows), "dead letters": set(dead)}
         yield from _contents(sink, table, published, rows, dead)
-    yield from _unknown(database, sink, strange)
+    yield from _unknown(database, sink, present)
 
 
 def _left_in_staging(database: ManifestDatabase, sink: Sink, own: Mapping[int, Manifest]) -> Iterator[Difference]:
-    staged = [one for one in sink.staged_manifests() if one in own]
-    now = database.manifests(ids=staged) if staged else []
-    dead = [one.id for one in now if one.state is ManifestState.DONE and not one.alive]
-    still = set(sink.staged_manifests()) if dead else set()  # one that was at work may have ended, and cleaned up
-    for manifest in dead:
-        if manifest in still:
+    staged = [manifest_id for manifest_id in sink.staged_manifests() if manifest_id in own]
+    current = database.manifests(ids=staged) if staged else []
+    dead = [manifest.id for manifest in current if manifest.state is ManifestState.DONE and not manifest.alive]
+    # Ask again: an attempt that was running may have ended since, and removed its staging.
+    still_staged = set(sink.staged_manifests()) if dead else set()
+    for manifest_id in dead:
+        if manifest_id in still_staged:
             what = "staging was left by an attempt that died"
-            yield Difference(manifest, what, f"tidemark retry {sink.pipeline_name}")
+            yield Difference(manifest_id, what, f"tidemark retry {sink.pipeline_name}")
 
 
 def _unpublished(
     database: ManifestDatabase, sink: Sink, own: Mapping[int, Manifest], markers: Mapping[int, RecordName]
 ) -> Iterator[Difference]:
-    """Rows are merged with their marker, so a marker of more than what is published tells of an attempt that died."""
-    ahead = [one for one in markers.values() if one.manifest_id in own and _is_ahead(one, own[one.manifest_id], sink)]
-    for now in database.manifests(ids=[one.manifest_id for one in ahead]) if ahead else []:
-        marker = markers[now.id]
-        if marker.attempt > now.attempt:
-            what = f"{sink.target} has a marker of attempt {marker.attempt}, this database ends at {now.attempt}"
-            yield Difference(now.id, what, f"tidemark adopt {sink.pipeline_name} --why TEXT")
-        elif not now.alive and _is_ahead(marker, now, sink):
+    """A marker above the published attempt: its rows were merged with it, and the attempt died before it published."""
+    ahead = [
+        marker.manifest_id
+        for marker in markers.values()
+        if marker.manifest_id in own and _is_ahead(marker, own[marker.manifest_id], sink)
+    ]
+    for manifest in database.manifests(ids=ahead) if ahead else []:
+        marker = markers[manifest.id]
+        if marker.attempt > manifest.attempt:
+            what = f"{sink.target} has a marker of attempt {marker.attempt}, this database ends at {manifest.attempt}"
+            yield Difference(manifest.id, what, f"tidemark adopt {sink.pipeline_name} --why TEXT")
+        elif not manifest.alive and _is_ahead(marker, manifest, sink):
             what = f"the rows of attempt {marker.attempt} are in the table and not published: it died before that"
-            yield Difference(now.id, what, f"tidemark retry {sink.pipeline_name}")
+            yield Difference(manifest.id, what, f"tidemark retry {sink.pipeline_name}")
 
 
 def _is_ahead(marker: RecordName, manifest: Manifest, sink: Sink) -> bool:
@@ -71,10 +76,10 @@ def _is_ahead(marker: RecordName, manifest: Manifest, sink: Sink) -> bool:
     return published is None or marker.attempt > published.attempt
 
 
-def _unknown(database: ManifestDatabase, sink: Sink, strange: Mapping[str, set[int]]) -> Iterator[Difference]:
-    """What is there of manifests that are of no pipeline of this database."""
-    for unknown in sorted(database.unknown_manifests(sorted(set().union(*strange.values())))):
-        kinds = " and ".join(kind for kind, of in strange.items() if unknown in of)
+def _unknown(database: ManifestDatabase, sink: Sink, present: Mapping[str, set[int]]) -> Iterator[Difference]:
+    """What is in the target of manifests that no pipeline of this database has."""
+    for unknown in sorted(database.unknown_manifests(sorted(set().union(*present.values())))):
+        kinds = " and ".join(kind for kind, manifest_ids in present.items() if unknown in manifest_ids)
         yield Difference(None, f"{sink.target} has {kinds} of manifest {unknown}, which this database does not know",
                          f"tidemark adopt {sink.pipeline_name} --why TEXT")  # fmt: skip
 
@@ -86,36 +91,35 @@ def _contents(
     rows: Mapping[int, list[dict[str, Any]]],
     dead: Mapping[int, int],
 ) -> Iterator[Difference]:
-    """All rows and dead letters against all publications."""
+    """Compares all rows and dead letters with all publications."""
     superseded = table.superseded()
-    there = sum(row["rows"] for of in rows.values() for row in of)
+    total = sum(row["rows"] for rows_of_manifest in rows.values() for row in rows_of_manifest)
     for manifest, publication in published:
         yield from _rows(sink, manifest, publication, rows.get(manifest.id, []))
-        mend, counts = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}", publication.counts
+        replay, counts = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}", publication.counts
         if (kept := dead.get(manifest.id, 0)) != counts.dead_lettered:
-            yield Difference(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", mend)
-        # The table's marker knows how many rows a newer one replaced also when the database was lost.
+            yield Difference(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)
+        # The marker has the number of replaced rows too, for a database that was lost and adopted the target.
         keys = counts.written - max(counts.superseded, superseded.get(manifest.id, 0))
-        if there < keys:
-            what = f"the table has {there:,} rows in all, and this manifest had {keys:,} keys: rows were taken away"
-            yield Difference(manifest.id, what, mend)
+        if total < keys:
+            what = f"the table has {total:,} rows in all, and this manifest had {keys:,} keys: rows were taken away"
+            yield Difference(manifest.id, what, replay)
 
 
-def _rows(
-    sink: Sink, manifest: Manifest, publication: Publication, found: list[dict[str, Any]]
-) -> Iterator[Difference]:
-    mend = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}"
+def _rows(sink: Sink, manifest: Manifest, publication: Publication, rows: list[dict[str, Any]]) -> Iterator[Difference]:
+    replay = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}"
     counts = publication.counts
     merged = counts.written - counts.superseded - counts.stale
-    # What a replay with other code did not produce any more has a lower attempt, and stays; no attempt has number 0.
-    if (rows := sum(row["rows"] for row in found if row["attempt"] in (0, publication.attempt))) > merged:
-        what = f"the table has {rows:,} rows of it where {merged:,} were merged; {_BY_HAND}"
-        yield Difference(manifest.id, what, mend)
-    for row in found:
+    # Rows of lower attempts that a replay with other code no longer produces stay. Attempt 0: the column is null.
+    count = sum(row["rows"] for row in rows if row["attempt"] in (0, publication.attempt))
+    if count > merged:
+        what = f"the table has {count:,} rows of it where {merged:,} were merged; {_BY_HAND}"
+        yield Difference(manifest.id, what, replay)
+    for row in rows:
         if not _inside(manifest, row):
             place = f"{row['topic']}-{row['partition']} offsets {row['first']} to {row['last']}"
             what = f"the table has rows of it from {place}, which it does not cover; {_BY_HAND}"
-            yield Difference(manifest.id, what, mend)
+            yield Difference(manifest.id, what, replay)
         if row["attempt"] > publication.attempt:
             what = f"the table has rows of attempt {row['attempt']}, published is attempt {publication.attempt}"
             yield Difference(manifest.id, what, f"tidemark retry {sink.pipeline_name}")
@@ -123,8 +127,8 @@ def _rows(
 
 def _inside(manifest: Manifest, row: dict[str, Any]) -> bool:
     return any(
-        (one.at.topic, one.at.partition) == (row["topic"], row["partition"])
-        and one.start <= row["first"]
-        and row["last"] < one.end
-        for one in manifest.ranges
+        (covered.at.topic, covered.at.partition) == (row["topic"], row["partition"])
+        and covered.start <= row["first"]
+        and row["last"] < covered.end
+        for covered in manifest.ranges
     )

@@ -1,7 +1,7 @@
-"""Columns: what rows look like in PostgreSQL, in the table a person reads and in an attempt's staging table.
+"""The columns of rows in PostgreSQL: in the table that users read, and in an attempt's staging table.
 
-Beside the data a table has the columns of ``BESIDE``: where each row came from, and with which version. ``_deleted``
-marks a row whose key was deleted; it stays, so that a replay of something older does not bring it back.
+Beside the data a table has the columns of ``BESIDE``: the origin and version of each row. ``_deleted`` marks a row
+whose key was deleted. It is kept, so that a replay of an older manifest does not insert the row again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ STAGED = {
     "_manifest_id": "bigint", "_deleted": "boolean",
 }  # fmt: skip
 BESIDE = {**STAGED, "_incarnation": "integer", "_attempt": "integer"}
-_WIDER = {  # what a column of the table may be, if not the type itself
+_WIDER = {  # other types that a column of the table may have
     "smallint": {"integer", "bigint", "numeric"},
     "integer": {"bigint", "numeric"},
     "bigint": {"numeric"},
@@ -30,7 +30,7 @@ _WIDER = {  # what a column of the table may be, if not the type itself
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table; ``filled`` when PostgreSQL gives it a value by itself."""
+    """One column of a table; ``filled`` when it has a default or an identity."""
 
     name: str
     type: str
@@ -55,21 +55,21 @@ def type_of(kind: pa.DataType) -> str:
 
 
 def columns_for(data: pa.Schema, key: Sequence[str]) -> list[Column]:
-    """The columns a table needs for rows of ``data``, in the order in which it would be created."""
-    found = [Column(one.name, type_of(one.type), not_null=one.name in key) for one in data]
-    return found + [Column(name, kind, not_null=name in key) for name, kind in BESIDE.items()]
+    """The columns that a table needs for rows of ``data``, in the order for its creation."""
+    columns = [Column(field.name, type_of(field.type), not_null=field.name in key) for field in data]
+    return columns + [Column(name, kind, not_null=name in key) for name, kind in BESIDE.items()]
 
 
 def ddl_create(table: sql.Identifier, columns: Sequence[Column], key: Sequence[str]) -> sql.Composed:
     """The statement that creates the table."""
-    lines = [_definition(one) for one in columns]
+    lines = [_definition(column) for column in columns]
     lines.append(sql.SQL("PRIMARY KEY ({})").format(names(key)))
     return sql.SQL("CREATE TABLE {} ({})").format(table, sql.SQL(", ").join(lines))
 
 
 def ddl_add(table: sql.Identifier, columns: Sequence[Column]) -> sql.Composed:
     """The statement that adds columns."""
-    lines = [sql.SQL("ADD COLUMN {}").format(_definition(one)) for one in columns]
+    lines = [sql.SQL("ADD COLUMN {}").format(_definition(column)) for column in columns]
     return sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ").join(lines))
 
 
@@ -78,20 +78,20 @@ def _definition(column: Column) -> sql.Composed:
     return sql.SQL("{} {}{}").format(sql.Identifier(column.name), kind, sql.SQL(" NOT NULL" if column.not_null else ""))
 
 
-def names(columns: Sequence[str], of: str | None = None) -> sql.Composed:
-    """Quoted column names with commas between them, each with the table it is of."""
-    return sql.SQL(", ").join(sql.Identifier(*([of] if of else []), one) for one in columns)
+def names(columns: Sequence[str]) -> sql.Composed:
+    """Quoted column names with commas between them."""
+    return sql.SQL(", ").join(map(sql.Identifier, columns))
 
 
 def refuse_misfits(
-    wanted: Sequence[Column], found: Sequence[Column], emptied: Sequence[str], context: Mapping[str, Any]
+    wanted: Sequence[Column], actual: Sequence[Column], emptied: Sequence[str], context: Mapping[str, Any]
 ) -> None:
-    """Raise ``SinkRefused`` for a column of another type, and for one that must have a value and would get none.
+    """Raise ``SinkRefused`` for a column of another type, and for a NOT NULL column that rows may have no value for.
 
-    ``emptied`` are the columns that a tombstone leaves without a value.
+    ``emptied`` are the columns that are null in the row of a tombstone.
     """
-    types = {one.name: one.type for one in wanted}
-    for column in found:
+    types = {column.name: column.type for column in wanted}
+    for column in actual:
         expected = types.get(column.name)
         if expected is not None and column.type != expected and column.type not in _WIDER.get(expected, ()):
             what = f"column {column.name} is {column.type}, the rows have {expected}"
@@ -101,7 +101,7 @@ def refuse_misfits(
             what = f"column {column.name} is NOT NULL without a default, and the rows do not have it"
             raise _refused(what, drop, context)
         if column.name in emptied and column.not_null:
-            raise _refused(f"column {column.name} is NOT NULL, and a tombstone leaves it empty", drop, context)
+            raise _refused(f"column {column.name} is NOT NULL, and a tombstone has no value for it", drop, context)
 
 
 def _refused(what: str, change: str, context: Mapping[str, Any]) -> SinkRefused:

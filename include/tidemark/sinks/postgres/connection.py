@@ -1,6 +1,6 @@
-"""The door to a PostgreSQL target: connecting by a connection's id, and translating what it refuses.
+"""Connects to a PostgreSQL target by the id of a connection, and translates its errors.
 
-Executors come in here too, so this imports the standard library and psycopg, nothing else.
+Executors use it too, so it imports the standard library and psycopg only.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,20 +22,20 @@ _EXTRA = {"sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout", "tar
 
 
 class Locked(Unavailable):
-    """Another session holds a lock for longer than we wait."""
+    """Another session held a lock for longer than the lock timeout."""
 
 
 def conninfo(conn_id: str, lookup: Lookup) -> Secret:
-    """The connection string of an Airflow connection; ``ConfigurationError`` names keys, never values."""
-    found = lookup(conn_id)
-    if found is None:
+    """The connection string of an Airflow connection; ``ConfigurationError`` has names of keys, never values."""
+    connection = lookup(conn_id)
+    if connection is None:
         raise ConfigurationError(
             f"the PostgreSQL connection {conn_id} does not exist",
             next_step=f"set {variable_of(conn_id)}=postgresql://USER:PASSWORD@HOST:PORT/DATABASE, or add it in Airflow "
             "under Admin, Connections",
             connection=conn_id,
         )
-    extra: Mapping[str, Any] = found.get("extra") or {}
+    extra: Mapping[str, Any] = connection.get("extra") or {}
     unknown = sorted(extra.keys() - _EXTRA)
     if unknown:
         raise ConfigurationError(
@@ -43,12 +43,11 @@ def conninfo(conn_id: str, lookup: Lookup) -> Secret:
             next_step=f"remove it; allowed in its extra: {', '.join(sorted(_EXTRA))}",
             connection=conn_id,
         )
-    named = {
-        "host": found.get("host"), "port": found.get("port"), "user": found.get("login"),
-        "password": found.get("password"), "dbname": found.get("schema"), **extra,
+    parts = {
+        "host": connection.get("host"), "port": connection.get("port"), "user": connection.get("login"),
+        "password": connection.get("password"), "dbname": connection.get("schema"), **extra,
     }  # fmt: skip
-    given = {key: str(value) for key, value in named.items() if value not in (None, "")}
-    return Secret(make_conninfo("", **given))
+    return Secret(make_conninfo("", **{key: str(value) for key, value in parts.items() if value not in (None, "")}))
 
 
 def describe(secret: Secret) -> str:
@@ -58,12 +57,12 @@ def describe(secret: Secret) -> str:
 
 
 def connect(secret: Secret, conn_id: str, **context: object) -> Connection:
-    """An autocommitting connection that answers within 5 s and waits 30 s for a lock, or ``Unavailable``."""
+    """A connection with autocommit, a timeout of 5 s to connect and of 30 s for locks; raises ``Unavailable``."""
     try:
-        given = secret.reveal()
-        patience = {} if "connect_timeout" in psycopg.conninfo.conninfo_to_dict(given) else {"connect_timeout": "5"}
+        dsn = secret.reveal()
+        timeout = {} if "connect_timeout" in psycopg.conninfo.conninfo_to_dict(dsn) else {"connect_timeout": "5"}
         connection = psycopg.connect(
-            make_conninfo(given, **patience), autocommit=True, row_factory=dict_row, application_name="tidemark sink"
+            make_conninfo(dsn, **timeout), autocommit=True, row_factory=dict_row, application_name="tidemark sink"
         )
     except psycopg.OperationalError as refused:
         raise Unavailable(
@@ -80,7 +79,7 @@ def connect(secret: Secret, conn_id: str, **context: object) -> Connection:
 
 @contextmanager
 def translated(**context: object) -> Iterator[None]:
-    """Turn what PostgreSQL refuses into our errors."""
+    """Turn errors of PostgreSQL into our errors."""
     with postgres_errors.translated(lambda error: _translate(error, context)):
         yield
 
@@ -95,7 +94,7 @@ def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkErro
             )
         case Cause.LOCKED:
             return Locked(
-                f"waited in vain for a lock that another session holds (lock_timeout, {LOCK_TIMEOUT_S} s at most)",
+                f"another session holds a lock for longer than lock_timeout ({LOCK_TIMEOUT_S} s at most)",
                 next_step="nothing was applied; find it in pg_stat_activity, then: tidemark retry {pipeline}",
                 **context,
             )

@@ -1,5 +1,6 @@
 """``sinks: [{postgres: ..}]``."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -10,16 +11,19 @@ from tidemark.config.base import Name
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import DecodeSettings
 from tidemark.sinks.settings import SinkSettings
-from tidemark.suggestion import nearest
+from tidemark.suggestion import with_nearest
 
-PLACE_COLUMNS = ("_topic", "_partition", "_offset")  # of a record in Kafka: never null, and unique together
+PLACE_COLUMNS = ("_topic", "_partition", "_offset")  # of a record in its source: never null, and unique together
 KAFKA_TIMESTAMP = "_timestamp"
 DEAD_LETTERS = "tidemark_target.dead_letter"
-LONGEST_COLUMN = 63  # bytes of a name in PostgreSQL, which cuts longer ones short without a word
+LONGEST_COLUMN = 63  # bytes of a name; PostgreSQL cuts longer names without an error
+
+
+_NULLABLE = "it can be null; write NOT NULL in the schema, or list it under required"
 
 
 class Settings(SinkSettings):
-    """A PostgreSQL table with one row per key: the newest version of it. Deleted keys stay, as marked rows."""
+    """A PostgreSQL table with one row per key, its newest version. Rows of deleted keys stay, and are marked."""
 
     kind = "postgres"
     stores_nul = False
@@ -51,10 +55,7 @@ class Settings(SinkSettings):
         return key
 
     def meets(self, other: SinkSettings) -> bool:
-        return isinstance(other, Settings) and (self.connection, self.table) == (
-            other.connection,
-            other.table,
-        )
+        return isinstance(other, Settings) and (other.connection, other.table) == (self.connection, self.table)
 
     def decides_output(self) -> str:
         return self.model_dump_json(exclude_defaults=True, include={"key", "order_by"})
@@ -64,24 +65,27 @@ class Settings(SinkSettings):
 
     def why_not(self, decode: DecodeSettings) -> str:
         types = decode.field_types()
-        for column in types:
-            if "%" in column or len(column.encode()) > LONGEST_COLUMN:
-                return f"may not have a column {column[:80]!r}: names of columns have at most 63 bytes, and no %"
         never_null = {*PLACE_COLUMNS, *decode.never_null()}
+        return _why_not_names(types) or self._why_not_key(types, never_null) or self._why_not_order(decode, never_null)
+
+    def _why_not_key(self, types: Mapping[str, str], never_null: set[str]) -> str:
         for column in self.key:
             if column not in {*types, *PLACE_COLUMNS}:
-                close = nearest(column, types)
-                return " ".join(f"has no column {column} for its key; {close} allowed: {', '.join(types)}".split())
+                return with_nearest(f"has no column {column} for its key", column, types, listed=True)
             if column not in never_null:
-                return f"may not have {column} in its key: it can be null; say NOT NULL, or list it under required"
+                return f"may not have {column} in its key: {_NULLABLE}"
             if types.get(column, "").startswith(("list", "struct", "map", "double", "float")):
                 return f"may not have {column} in its key: it is {types[column]}"
+        return ""
+
+    def _why_not_order(self, decode: DecodeSettings, never_null: set[str]) -> str:
+        types = decode.field_types()
         if self.order_by in (None, KAFKA_TIMESTAMP):
             return ""
         if self.order_by not in types:
             return f"has no column {self.order_by} to order by; allowed: {', '.join([KAFKA_TIMESTAMP, *types])}"
         if self.order_by not in never_null:
-            return f"may not order by {self.order_by}: it can be null; say NOT NULL, or list it under required"
+            return f"may not order by {self.order_by}: {_NULLABLE}"
         if types[self.order_by].startswith(("list", "struct", "map")):
             return f"may not order by {self.order_by}: it is {types[self.order_by]}"
         if decode.tombstone_fields() and self.order_by not in decode.tombstone_fields():
@@ -97,3 +101,10 @@ class Settings(SinkSettings):
 
     def connections(self) -> set[str]:
         return {self.connection}
+
+
+def _why_not_names(types: Mapping[str, str]) -> str:
+    for column in types:
+        if "%" in column or len(column.encode()) > LONGEST_COLUMN:
+            return f"may not have a column {column[:80]!r}: names of columns have at most 63 bytes, and no %"
+    return ""

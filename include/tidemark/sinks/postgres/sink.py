@@ -1,8 +1,8 @@
-"""Publishing into a PostgreSQL table with one row per key: staged rows are merged in one short transaction.
+"""Publishes into a PostgreSQL table with one row per key: staged rows are merged in one short transaction.
 
-The marker of a manifest is the fence: it names the attempt whose rows are in the table, and only a higher attempt may
-take its place. A row replaces another of its key when its version is greater: (``order_by``, incarnation, topic,
-partition, offset, attempt). So manifests may be merged in any order and any number of times, and the table is the same.
+The marker of a manifest is the fence: it has the attempt whose rows are in the table, and only a higher attempt may
+replace it. A row replaces another of its key when its version is greater: (``order_by``, incarnation, topic, partition,
+offset, attempt). So the table is the same in whatever order, and however often, manifests are merged.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,8 +35,8 @@ from tidemark.sinks.postgres.connection import Connection, translated
 from tidemark.sinks.postgres.settings import DEAD_LETTERS, Settings
 from tidemark.sinks.postgres.target import QUERIES, Parts, PostgresTarget, execute
 
-IDLE_TIMEOUT_S = 10  # a paused process gives its locks back before another attempt has waited in vain for them (30 s)
-MERGES = 3  # tries of a merge that PostgreSQL broke off to resolve a deadlock
+IDLE_TIMEOUT_S = 10  # PostgreSQL ends the transaction of a paused process before others give up on its locks (30 s)
+MERGES = 3  # tries of a merge that PostgreSQL cancels to resolve a deadlock
 
 
 class PostgresSink(Sink):
@@ -84,21 +84,21 @@ class PostgresSink(Sink):
         return replace(counts, superseded=marker["superseded"], stale=marker["stale"])
 
     def has_objects(self, receipt: Receipt) -> bool:
-        """The rows came with the marker; whether the table is still there."""
+        """Whether the table exists: its rows were committed together with the marker."""
         del receipt
-        return self._table.there()
+        return self._table.exists()
 
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
         return {"staging": self._table.staging(manifest_id, attempt)}
 
     def prepare(self, manifest_id: int, attempt: int, decode: Mapping[str, Any], database: ManifestDatabase) -> None:
-        """The table is there with the right columns and key, and the attempt has staging tables."""
+        """Checks, or creates, the table with its columns and key, and creates the staging tables of the attempt."""
         self._data = open_decoder(decode).schema
         self._lives = database.incarnations(manifest_id)
         self._table.check(self._data, decode.get("tombstones") or [])
         lock = database.attempt_lock(manifest_id, attempt)
-        seen = self._table.rows("same_database", lock=lock)[0]
-        self._shared = database if seen["same"] and seen["user"] == database.user() else None
+        [row] = self._table.rows("same_database", lock=lock)
+        self._shared = database if row["same"] and row["user"] == database.user() else None
         self._table.create_staging(manifest_id, attempt, self._data)
 
     def rehearse(self, decode: Mapping[str, Any]) -> Iterator[Finding]:
@@ -120,22 +120,22 @@ class PostgresSink(Sink):
         self._table.drop_staging(manifest_id, attempt)
 
     def discard(self, receipt: Receipt) -> None:
-        """Staging only: merged rows cannot be taken out again, a higher attempt replaces them."""
+        """Removes staging only: merged rows cannot be removed, a higher attempt replaces them."""
         self.clear_staging(receipt.manifest_id, receipt.attempt)
 
     def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
-        """Steps 2 to 4: one transaction takes the marker and merges the rows; the mark is in it or after it."""
+        """Steps 2 to 4: one transaction takes the marker and merges the rows; the mark is part of it, or follows."""
         fence()
         for number in range(1, MERGES + 1):
             try:
                 self._put(receipt, ranges, database_id, fence, mark)
-            except _BrokenOff as broken_off:
+            except _Cancelled as cancelled:
                 if number == MERGES:
-                    raise broken_off.error from None
+                    raise cancelled.error from None
             except Unavailable:
                 if self._shared is not None or not self._was_committed(receipt):
                     raise
-                break  # the answer to our COMMIT was lost, the COMMIT was not
+                break  # only the answer to COMMIT was lost
             else:
                 break
         if self._shared is None:
@@ -147,7 +147,7 @@ class PostgresSink(Sink):
             if self._take_marker(connection, receipt, ranges, database_id):
                 failpoint("publish.mid")
                 self._merge(connection, receipt)
-                fence()  # it took its time: whoever lost its session meanwhile may have been given up by a person
+                fence()  # the merge may take long, and a newer attempt may have started since
             failpoint("publish.before_record")
             if self._shared is not None:
                 failpoint("publish.before_mark")
@@ -166,11 +166,11 @@ class PostgresSink(Sink):
                 limit = {"name": "idle_in_transaction_session_timeout", "value": f"{IDLE_TIMEOUT_S}s"}
                 execute(connection, "set_local", None, limit)
                 yield connection
-            except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure) as why:
-                raise _BrokenOff(context) from why
+            except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure) as error:
+                raise _Cancelled(context) from error
 
     def _take_marker(self, connection: Connection, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> bool:
-        """Step 2, the fence: False when this attempt has its marker already; ``Fenced`` when a higher one has."""
+        """Step 2, the fence: False when this attempt has the marker already; ``Fenced`` when a higher one has it."""
         content = self.content_of_record(receipt, ranges, database_id)
         values = {**self._table.names, "manifest": receipt.manifest_id, "attempt": receipt.attempt}
         if execute(connection, "fence", None, {**values, "record": Jsonb(content)}):
@@ -185,7 +185,7 @@ class PostgresSink(Sink):
         )
 
     def _merge(self, connection: Connection, receipt: Receipt) -> None:
-        """Step 3: rows into the table, dead letters beside it; what came out of staging must be what went in."""
+        """Step 3: merge the rows and insert the dead letters; their numbers must be those of the receipt."""
         values = {
             **self._table.names, **self._lives_as_arrays(), "manifest": receipt.manifest_id, "attempt": receipt.attempt,
         }  # fmt: skip
@@ -207,42 +207,41 @@ class PostgresSink(Sink):
         execute(connection, "note_merge", None, {**values, "superseded": superseded, "stale": stale})
 
     def _staged(self, receipt: Receipt, kind: ObjectKind) -> list[PublishedObject]:
-        return [one for one in receipt.objects_of(self.name) if one.kind is kind]
+        return [part for part in receipt.objects_of(self.name) if part.kind is kind]
 
     def _lives_as_arrays(self) -> dict[str, Any]:
         topics, partitions, incarnations = zip(*self._lives, strict=True) if self._lives else ((), (), ())
         return {"topics": list(topics), "partitions": list(partitions), "incarnations": list(incarnations)}
 
     def _parts(self, receipt: Receipt) -> Parts:
-        """The identifiers of the merge: table, staging, columns, and versions of all three kinds of rows."""
-        columns = [one.name for one in columns_for(self._data, self.config.key)]
-        changed = [sql.Identifier(one) for one in columns if one not in self.config.key]
+        """The identifiers of the merge: table, staging, columns, and the version of staged, old and new rows."""
+        columns = [column.name for column in columns_for(self._data, self.config.key)]
+        changed = [sql.Identifier(column) for column in columns if column not in self.config.key]
+        staged_version = self._version("s")
         return {
             **self._table.staging_parts(receipt.manifest_id, receipt.attempt),
             "table": self._table.identifier,
             "key": names(self.config.key),
             "columns": names(columns),
-            "assignments": sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(one) for one in changed),
+            "assignments": sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(column) for column in changed),
             "staged_version_descending": sql.SQL(", ").join(
-                sql.SQL("{} DESC").format(one) for one in self._version("s")
+                sql.SQL("{} DESC").format(column) for column in staged_version
             ),
-            "staged_version": sql.SQL(", ").join(self._version("s")),
+            "staged_version": sql.SQL(", ").join(staged_version),
             "table_version": sql.SQL(", ").join(self._version("t")),
             "new_version": sql.SQL(", ").join(self._version("excluded")),
         }
 
     def _version(self, rows: str) -> list[sql.Composable]:
-        """The columns of a version, the most telling first; text is compared by its bytes, whatever the language."""
-        texts = {"_topic", *(one.name for one in self._data if type_of(one.type) == "text")}
-        first = [self.config.order_by] if self.config.order_by else []
+        """The columns of a version in their order; text is compared by bytes, whatever the database's language is."""
+        texts = {"_topic", *(field.name for field in self._data if type_of(field.type) == "text")}
+        columns = [self.config.order_by] if self.config.order_by else []
+        columns += ["_incarnation", "_topic", "_partition", "_offset", "_attempt"]
         by_bytes = {True: sql.SQL(' COLLATE "C"'), False: sql.SQL("")}
-        return [
-            sql.SQL("{}{}").format(sql.Identifier(rows, one), by_bytes[one in texts])
-            for one in [*first, "_incarnation", "_topic", "_partition", "_offset", "_attempt"]
-        ]
+        return [sql.SQL("{}{}").format(sql.Identifier(rows, column), by_bytes[column in texts]) for column in columns]
 
     def _was_committed(self, receipt: Receipt) -> bool:
-        """Ask again on a new connection: an answer that was lost says nothing about what was done."""
+        """Look for the marker on a new connection: without an answer it is not known whether COMMIT was done."""
         self._table.forget_connection()
         with suppress(Unavailable):
             return self.has_record(receipt)
@@ -253,16 +252,15 @@ class PostgresSink(Sink):
         self._table.rows("fence", manifest=receipt.manifest_id, attempt=receipt.attempt, record=content)
 
     def alike(self, before: Receipt, now: Receipt) -> bool:
-        """Whether every key staged now is in the table, in this version or a newer one."""
+        """Whether the table has every key that is staged now, in this version or a newer one."""
         if not self.has_record(before):
             return False
         tasks = _tasks(self._staged(now, ObjectKind.DATA))
-        [found] = self._table.rows("count_lacking", self._parts(now), **self._lives_as_arrays(), tasks=tasks)
+        [row] = self._table.rows("count_lacking", self._parts(now), **self._lives_as_arrays(), tasks=tasks)
         dead = _sum(self._staged(now, ObjectKind.DEAD_LETTER))
-        return bool(found["lacking"] == 0 and self._table.dead_letters(now.manifest_id) == dead)
+        return bool(row["lacking"] == 0 and self._table.dead_letters(now.manifest_id) == dead)
 
     def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
-        """What the table and the tables beside it hold and should not."""
         return differences_of_table(database, self, self._table, manifests, deep=deep)
 
     def locate(
@@ -280,31 +278,32 @@ class PostgresSink(Sink):
         if reason is not None:
             what = f"a dead letter: {reason}"
             return Located(self.name, attempt, Standing.HELD, what, ObjectKind.DEAD_LETTER, DEAD_LETTERS)
-        replaced = (
-            f"a newer row of its key is in {self.target} ({counts.superseded:,} rows of the manifest had a later "
+        what = (
+            f"a newer row of its key is in {self.target} ({counts.superseded:,} rows of the manifest had a newer row "
+            f"in the manifest, {counts.stale:,} in the table; any row may have been replaced since)"
         )
-        replaced += f"one in it, {counts.stale:,} met a newer one; any may have been replaced since)"
-        return Located(self.name, attempt, Standing.REPLACED, replaced, place=self.target)
+        return Located(self.name, attempt, Standing.REPLACED, what, place=self.target)
 
 
-class _BrokenOff(Exception):
-    """PostgreSQL broke a merge off; the same merge may be tried again."""
+class _Cancelled(Exception):
+    """PostgreSQL cancelled a merge; the same merge may be tried again."""
 
     def __init__(self, context: dict[str, Any]) -> None:
         self.error = Unavailable(
-            f"PostgreSQL broke the merge off {MERGES} times to resolve a deadlock",
-            next_step=f"nothing was applied; another session changes these rows. tidemark retry {context['pipeline']}",
+            f"PostgreSQL cancelled the merge {MERGES} times to resolve a deadlock",
+            next_step="nothing was applied; another session changes these rows, wait for it. Then: "
+            f"tidemark retry {context['pipeline']}",
             **context,
         )
         super().__init__()
 
 
 def _tasks(parts: Sequence[PublishedObject]) -> list[str]:
-    return sorted({one.staged for one in parts})
+    return sorted({part.staged for part in parts})
 
 
 def _sum(parts: Sequence[PublishedObject]) -> int:
-    return sum(one.rows for one in parts)
+    return sum(part.rows for part in parts)
 
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> PostgresSink:

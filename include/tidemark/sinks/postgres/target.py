@@ -1,4 +1,4 @@
-"""What lies in the target database: the table, what Tidemark keeps beside it, and the staging of attempts."""
+"""The tables in the target database: the table itself, Tidemark's own tables, and the staging tables of attempts."""
 
 import re
 import weakref
@@ -27,23 +27,23 @@ from tidemark.sinks.postgres.settings import Settings
 from tidemark.sinks.postgres.writer import DEAD, SCHEMA
 
 QUERIES = named_queries("tidemark.sinks.postgres", "queries.sql")
-DROP_TIMEOUT_S = 2  # staging that somebody still writes to is left for the next sweep
+DROP_TIMEOUT_S = 2  # staging that a task still writes to is left for the next sweep
 _STAGING = re.compile(r"staging_(?P<manifest>\d{10,})_(?P<attempt>\d{4,})_(?P<tag>[0-9a-f]{12})")
 
 Parts = dict[str, sql.Composable]
 
 
 def execute(connection: Connection, query: str, parts: Parts | None, values: dict[str, Any]) -> list[dict[str, Any]]:
-    """Run a named statement with its identifiers and values; its rows."""
+    """Run a named statement with its identifiers and values; returns its rows."""
     statement = sql.SQL(QUERIES[query]).format(**parts) if parts else QUERIES[query]
     cursor = connection.execute(statement, values)
     return cursor.fetchall() if cursor.description else []
 
 
 class PostgresTarget:
-    """One table as one sink of one pipeline sees it; ``tag`` tells its staging from that of other sinks.
+    """The table of one sink of one pipeline; only the names of its own staging tables contain ``tag``.
 
-    The connection is opened when it is first needed, and anew when it was lost.
+    The connection is opened when it is needed, and again when it was lost.
     """
 
     def __init__(self, pipeline_name: str, config: Settings, tag: str, lookup: Lookup) -> None:
@@ -56,7 +56,7 @@ class PostgresTarget:
         self._connection: Connection | None = None
 
     def context(self, **more: object) -> dict[str, Any]:
-        """What every error about this table says."""
+        """The context of every error about this table."""
         return {"pipeline": self.names["pipeline"], "sink": self.config.name, "table": self.table, **more}
 
     def connected(self) -> Connection:
@@ -67,31 +67,31 @@ class PostgresTarget:
         return self._connection
 
     def forget_connection(self) -> None:
-        """The next statement goes over a new one."""
+        """The next statement opens a new connection."""
         if self._connection is not None:
             self._connection.close()
 
     @contextmanager
     def undone(self) -> Iterator[None]:
-        """All that is done inside is rolled back in the end: to see whether it could be done."""
+        """Everything inside is rolled back at the end: a rehearsal."""
         with translated(**self.context()), self.connected().transaction(force_rollback=True):
             yield
 
     def rows(self, query: str, parts: Parts | None = None, **values: object) -> list[dict[str, Any]]:
-        """A statement in a transaction of its own, or in the open one."""
+        """Run a statement, in the open transaction if there is one; returns its rows."""
         with translated(**self.context()):
             return execute(self.connected(), query, parts, {**self.names, **values})
 
     def kept(self, query: str, **values: object) -> list[dict[str, Any]]:
-        """As ``rows``, of a statement about Tidemark's own tables: none while those are not there."""
+        """Like ``rows``, for a statement about Tidemark's own tables; no rows when those do not exist."""
         return self.rows(query, None, **values) if self.has_support() else []
 
     def has_support(self) -> bool:
-        """Whether Tidemark's own tables are there."""
+        """Whether Tidemark's own tables exist."""
         return bool(self.rows("has_support")[0]["there"])
 
     def make_support(self) -> None:
-        """Create Tidemark's own tables; safe to repeat and to race."""
+        """Create Tidemark's own tables; may be repeated, also by several processes at once."""
         try:
             with translated(**self.context()), self.connected().transaction():
                 execute(self.connected(), "lock_support", None, {})
@@ -100,33 +100,32 @@ class PostgresTarget:
                 self.connected().execute(QUERIES["support"])
         except AccessDenied as denied:
             raise AccessDenied(
-                f"the schema {SCHEMA} cannot be made: {denied.what}",
+                f"the schema {SCHEMA} cannot be created: {denied.what}",
                 next_step=f"have an owner of the database run: CREATE SCHEMA {SCHEMA} AUTHORIZATION USER, with the "
                 "user of the connection; then try again",
                 **self.context(),
             ) from denied
 
     def marker(self, manifest_id: int) -> dict[str, Any] | None:
-        """What was published last of a manifest."""
+        """The marker of a manifest: the attempt whose rows were merged last, and its record."""
         rows = self.kept("marker", manifest=manifest_id)
         return rows[0] if rows else None
 
     def columns(self) -> list[Column]:
-        """The table's columns in their order; none when there is no such table."""
+        """The table's columns in their order; none when the table does not exist."""
         rows = self.rows("columns", table=self.table)
         return [Column(row["name"], row["type"], row["not_null"], row["filled"]) for row in rows]
 
     def check(self, data: pa.Schema, tombstones: Sequence[str]) -> None:
         """Raise ``SinkRefused`` or ``AccessDenied`` unless rows of ``data`` can be merged into the table.
 
-        With ``auto_create`` the table and missing columns are made.
+        With ``auto_create`` it creates the table or its missing columns.
         """
         wanted = columns_for(data, self.config.key)
         if _missing(wanted, self.columns()):
             self._complete(wanted)
-        found = self.columns()
-        emptied = [one.name for one in data if tombstones and one.name not in tombstones]
-        refuse_misfits(wanted, found, emptied, self.context())
+        emptied = [field.name for field in data if tombstones and field.name not in tombstones]
+        refuse_misfits(wanted, self.columns(), emptied, self.context())
         if not self.rows("has_unique_key", table=self.table, key=sorted(self.config.key)):
             key = ", ".join(self.config.key)
             raise SinkRefused(
@@ -143,66 +142,65 @@ class PostgresTarget:
             )
 
     def _complete(self, wanted: Sequence[Column]) -> None:
-        """Make the table or its missing columns; by one process at a time, since all slices of a first run ask."""
+        """Create the table or its missing columns; under a lock, since all slices of a first run do so."""
         with translated(**self.context()), self.connected().transaction():
             execute(self.connected(), "lock_support", None, {})
-            found = self.columns()
-            missing = _missing(wanted, found)
+            columns = self.columns()
+            missing = _missing(wanted, columns)
             if not missing:
                 return
-            ddl = ddl_add(self.identifier, missing) if found else ddl_create(self.identifier, wanted, self.config.key)
+            ddl = ddl_add(self.identifier, missing) if columns else ddl_create(self.identifier, wanted, self.config.key)
             if self.config.auto_create:
                 self.connected().execute(ddl)
                 return
-            listed = ", ".join(one.name for one in missing)
+            listed = ", ".join(column.name for column in missing)
             raise SinkRefused(
-                f"the table has no column {listed}" if found else "the table does not exist",
+                f"the table has no column {listed}" if columns else "the table does not exist",
                 next_step=f"run in its database: {ddl.as_string(self.connected())}; or write auto_create: true",
                 **self.context(),
             )
 
     # reading
 
-    def there(self) -> bool:
-        """Whether the table itself is there."""
+    def exists(self) -> bool:
         return bool(self.columns())
 
     def row_at(self, manifest_id: int, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
-        """Key, ``_attempt`` and ``_deleted`` of the row a record became; None when a newer one of its key is there."""
+        """Key, ``_attempt`` and ``_deleted`` of the row of a record; None when a newer row of its key replaced it."""
         parts: Parts = {"table": self.identifier, "key": names(self.config.key)}
         place: dict[str, Any] = {"manifest": manifest_id, "topic": topic, "partition": partition, "offset": offset}
         rows = self.rows("row_at", parts, **place)
         return rows[0] if rows else None
 
     def dead_letter_at(self, manifest_id: int, topic: str, partition: int, offset: int) -> str | None:
-        """Why a record is a dead letter; None when it is not."""
+        """The reason why a record is a dead letter; None when it is not one."""
         place: dict[str, Any] = {"manifest": manifest_id, "topic": topic, "partition": partition, "offset": offset}
         rows = self.rows("dead_letter_at", **place)
         return rows[0]["reason"] if rows else None
 
     def dead_letters(self, manifest_id: int) -> int:
-        """How many dead letters of a manifest are kept."""
+        """The number of dead letters of a manifest."""
         return int(self.rows("count_dead_letters", manifest=manifest_id)[0]["rows"])
 
     def dead_letters_by_manifest(self) -> dict[int, int]:
-        """How many dead letters of each manifest, of any pipeline, are kept beside this table."""
+        """The number of dead letters for this table by manifest, of all pipelines."""
         return {row["manifest"]: row["rows"] for row in self.kept("dead_letters_by_manifest")}
 
     def superseded(self) -> dict[int, int]:
-        """Of each manifest of this pipeline: how many of its rows a newer one of the same manifest replaced."""
+        """Of each manifest of this pipeline the number of its rows that a newer row of the same manifest replaced."""
         return {row["manifest"]: row["superseded"] for row in self.kept("superseded")}
 
     def rows_by_manifest(self) -> dict[int, list[dict[str, Any]]]:
-        """Of each manifest the table has rows of, per partition and attempt: first and last offset, number."""
-        found: dict[int, list[dict[str, Any]]] = {}
+        """Of each manifest with rows in the table: first and last offset and number, by partition and attempt."""
+        by_manifest: dict[int, list[dict[str, Any]]] = {}
         for row in self.rows("rows_by_manifest", {"table": self.identifier}):
-            found.setdefault(row["manifest"], []).append(row)
-        return found
+            by_manifest.setdefault(row["manifest"], []).append(row)
+        return by_manifest
 
     # staging
 
     def staging(self, manifest_id: int, attempt: int) -> str:
-        """The name of the table that takes an attempt's rows; that of its dead letters ends in ``_dead``."""
+        """The name of an attempt's staging table; the table for dead letters has the suffix ``_dead``."""
         return f"staging_{manifest_id:010d}_{attempt:04d}_{self._tag}"
 
     def staging_parts(self, manifest_id: int, attempt: int) -> Parts:
@@ -213,9 +211,9 @@ class PostgresTarget:
     def create_staging(self, manifest_id: int, attempt: int, data: pa.Schema) -> None:
         """Empty staging tables for rows of ``data``."""
         staged = [Column("_task", "text"), *(Column(name, kind) for name, kind in STAGED.items())]
-        columns = [*staged, *(Column(one.name, type_of(one.type)) for one in data)]
+        columns = [*staged, *(Column(field.name, type_of(field.type)) for field in data)]
         listed = sql.SQL(", ").join(
-            sql.SQL("{} {}").format(sql.Identifier(one.name), sql.SQL(one.type)) for one in columns
+            sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type)) for column in columns
         )
         parts = self.staging_parts(manifest_id, attempt)
         with translated(**self.context(manifest=manifest_id)), self.connected().transaction():
@@ -229,13 +227,13 @@ class PostgresTarget:
                 yield int(match["manifest"]), int(match["attempt"])
 
     def drop_staging(self, manifest_id: int, attempt: int) -> None:
-        """Left alone while somebody holds it, such as a paused task that still copies; ``sweep`` finds it again."""
+        """Does nothing while a session, such as a paused task, uses the tables; ``sweep`` then removes them later."""
         statement = sql.SQL(QUERIES["drop_staging"]).format(**self.staging_parts(manifest_id, attempt))
         with suppress(Locked), translated(**self.context()), self.connected().transaction():
             execute(self.connected(), "set_local", None, {"name": "lock_timeout", "value": f"{DROP_TIMEOUT_S}s"})
             self.connected().execute(statement)
 
 
-def _missing(wanted: Sequence[Column], found: Sequence[Column]) -> list[Column]:
-    there = {one.name for one in found}
-    return [one for one in wanted if one.name not in there]
+def _missing(wanted: Sequence[Column], actual: Sequence[Column]) -> list[Column]:
+    names_ = {column.name for column in actual}
+    return [column for column in wanted if column.name not in names_]

@@ -1,7 +1,7 @@
-"""Rows of one Spark task into the attempt's staging tables, by COPY: one transaction, committed when the task is done.
+"""Writes the rows of one Spark task to the attempt's staging tables by COPY, in a transaction that ends with the task.
 
-Each row carries the task that wrote it. A task that runs twice leaves its rows twice, and the receipt names the one
-that counts; publishing looks at no other rows.
+Each row has the name of the task that wrote it. When a task runs twice its rows are there twice; publishing reads only
+the rows of the task that the receipt names.
 """
 
 import json
@@ -32,7 +32,7 @@ _CSV = csv.WriteOptions(include_header=False, quoting_style="all_valid")
 
 
 class PostgresWriter:
-    """Copies rows as they come; nothing is held but the counts of each partition."""
+    """Copies rows at once; only the counts of each partition are kept in memory."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
         self._name = sink.name
@@ -65,7 +65,7 @@ class PostgresWriter:
 
 
 class _Copy:
-    """One COPY into one staging table, open until the task ends."""
+    """One COPY to one staging table, open until the task ends."""
 
     def __init__(
         self, kind: ObjectKind, connection: str, table: str, task: str, rows: pa.RecordBatch, context: dict[str, Any]
@@ -100,10 +100,13 @@ class _Copy:
             self._connection.commit()
             self._connection.close()
         parts = [self._part(sink, table, *place, pieces) for place, pieces in self._counts.items()]
-        if sum(one.rows for one in parts) != copied:
-            raise WorkFailed(f"PostgreSQL took {copied:,} rows of {sum(one.rows for one in parts):,}",
-                             next_step="nothing is published; retry, and report it if it happens again",
-                             **self._context)  # fmt: skip
+        sent = sum(part.rows for part in parts)
+        if sent != copied:
+            raise WorkFailed(
+                f"PostgreSQL copied {copied:,} rows of {sent:,}",
+                next_step="nothing is published; retry, and report it if it happens again",
+                **self._context,
+            )
         return parts
 
     def _part(self, sink: str, table: str, topic: str, partition: int, pieces: list[Any]) -> StagedPart:
@@ -115,10 +118,10 @@ class _Copy:
         )  # fmt: skip
 
     def abort(self) -> None:
-        """Closing the connection rolls back whatever COPY has taken."""
-        given_up = WorkFailed("the task was given up")
+        """Closes the connection, which rolls back the COPY."""
+        aborted = WorkFailed("the task was aborted")
         with suppress(Exception):
-            self._copying.__exit__(WorkFailed, given_up, None)
+            self._copying.__exit__(WorkFailed, aborted, None)
         self._connection.close()
 
 
@@ -143,7 +146,7 @@ def has_staged(order: Order, sink: SinkOrder) -> bool:
 
 
 def _as_csv(rows: pa.Table, task: str) -> bytes:
-    """Rows as PostgreSQL's COPY reads them: every value in quotes, NULL as nothing."""
+    """Rows for PostgreSQL's COPY: every value in quotes, NULL as an empty field."""
     columns = [pa.repeat(task, rows.num_rows), *(_as_text(column.combine_chunks()) for column in rows.columns)]
     out = BytesIO()
     csv.write_csv(pa.Table.from_arrays(columns, names=["_task", *rows.schema.names]), out, _CSV)
