@@ -35,8 +35,8 @@ from tidemark.decoders.registry import DECODERS
 from tidemark.decoders.settings import DecodeSettings
 from tidemark.order import OnError
 from tidemark.pipeline.event_time import EventTimeSettings, check_field
-from tidemark.sinks.settings import Sink
-from tidemark.sources.settings import Source
+from tidemark.sinks.settings import SinkEntry
+from tidemark.sources.settings import SourceEntry
 
 if TYPE_CHECKING:
     Decode = DecodeSettings
@@ -109,13 +109,13 @@ class Pipeline(Section):
         json_schema_extra={"default": "10s"},
     )
     spark: Spark = Field(default_factory=Spark, description="The Spark application.")
-    source: Source = Field(description="Where the records come from.")
+    source: SourceEntry = Field(description="Where the records come from.")
     decode: Decode = Field(description="How a record becomes a row.")
     event_time: EventTimeSettings = Field(
         default_factory=EventTimeSettings, description="When a record happened, which decides its folder."
     )
     on_error: OnError = Field(default=OnError.FAIL, description="What to do with a record that cannot be decoded.")
-    sinks: tuple[Sink, ...] = Field(description="Where the rows go.", json_schema_extra={"minItems": 1})
+    sinks: tuple[SinkEntry, ...] = Field(description="Where the rows go.", json_schema_extra={"minItems": 1})
 
     @model_validator(mode="before")
     @classmethod
@@ -137,7 +137,7 @@ class Pipeline(Section):
 
     @field_validator("sinks")
     @classmethod
-    def _separate_sinks(cls, sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
+    def _separate_sinks(cls, sinks: tuple[SinkEntry, ...]) -> tuple[SinkEntry, ...]:
         if not sinks:
             raise wrong("must have at least one entry")
         for index, sink in enumerate(sinks):
@@ -152,7 +152,7 @@ class Pipeline(Section):
 
     @field_validator("sinks")
     @classmethod
-    def _columns_that_sinks_hold(cls, sinks: tuple[Sink, ...], info: ValidationInfo) -> tuple[Sink, ...]:
+    def _columns_that_sinks_hold(cls, sinks: tuple[SinkEntry, ...], info: ValidationInfo) -> tuple[SinkEntry, ...]:
         if "decode" in info.data:
             for index, sink in enumerate(sinks):
                 if message := sink.why_not(info.data["decode"]):

@@ -51,4 +51,4 @@ class SinkSettings(Section):
         return set()
 
 
-Sink = Annotated[SinkSettings, OneKind("sink", SINKS)]
+SinkEntry = Annotated[SinkSettings, OneKind("sink", SINKS)]

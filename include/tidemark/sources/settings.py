@@ -71,4 +71,4 @@ class SourceSettings(Section):
         """The ids of the Airflow connections that these settings name."""
 
 
-Source = Annotated[SourceSettings, OneKind("source", SOURCES)]
+SourceEntry = Annotated[SourceSettings, OneKind("source", SOURCES)]
