@@ -1,10 +1,10 @@
 """The keys of a pipeline file, with types, bounds and defaults.
 
     Pipeline
-    +-- source: Source             one key: the kind of source, each with its settings in ``sources/<kind>/settings.py``
+    +-- source: SourceEntry        one key: the kind of source, its settings in ``sources/<kind>/settings.py``
     +-- decode: Decode             ``format`` is the kind, each in ``decoders/<kind>/settings.py``
     +-- event_time: EventTimeSettings
-    +-- sinks: Sink, ..            one key each: the kind of sink, each in ``sinks/<kind>/settings.py``
+    +-- sinks: SinkEntry, ..       one key each: the kind of sink, its settings in ``sinks/<kind>/settings.py``
 
 The files are read by ``pipeline/loader.py``; the only other file that is opened is the schema that ``decode`` names.
 """
