@@ -1,4 +1,4 @@
-"""Every sink's target: reachable, nobody else's, and writable, which is tried and taken back."""
+"""The target of every sink: it answers, belongs to this database, and can be written (a trial write is undone)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,36 +16,36 @@ from tidemark.sinks.registry import open_sink
 from tidemark.sinks.settings import SinkSettings
 
 
-def checks(settings: Environment, pipeline: Pipeline, lookup: Lookup) -> list[Check]:
-    found = []
-    for one in pipeline.sinks:
-        name = f"{pipeline.name}: sink {one.name}"
-        found.append(Check(name, partial(target, name, settings, pipeline, one, lookup), 2 * TIMEOUT_S))
-    return found
+def checks(environment: Environment, pipeline: Pipeline, lookup: Lookup) -> list[Check]:
+    targets = []
+    for settings in pipeline.sinks:
+        name = f"{pipeline.name}: sink {settings.name}"
+        targets.append(Check(name, partial(target, name, environment, pipeline, settings, lookup), 2 * TIMEOUT_S))
+    return targets
 
 
 def target(
-    name: str, settings: Environment, pipeline: Pipeline, config: SinkSettings, lookup: Lookup
+    name: str, environment: Environment, pipeline: Pipeline, settings: SinkSettings, lookup: Lookup
 ) -> Iterator[Finding]:
     with about(pipeline=pipeline.name):
-        yield from _target(name, settings, pipeline, config, lookup)
+        yield from _target(name, environment, pipeline, settings, lookup)
 
 
 def _target(
-    name: str, settings: Environment, pipeline: Pipeline, config: SinkSettings, lookup: Lookup
+    name: str, environment: Environment, pipeline: Pipeline, settings: SinkSettings, lookup: Lookup
 ) -> Iterator[Finding]:
-    sink = open_sink(pipeline.name, config, lookup)
+    sink = open_sink(pipeline.name, settings, lookup)
     yield ok(name, sink.target)
     owner = sink.owner()
     for finding in sink.rehearse(pipeline.decode.order()):
         yield replace(finding, check=name)
     try:
-        database = ManifestDatabase(settings.database(), "doctor")
+        database = ManifestDatabase(environment.database(), "doctor")
     except TidemarkError:
         yield warning(
             name,
-            "the owner of the target was not compared",
-            "correct what is reported of the manifest database, then run this again",
+            "its owner was not checked",
+            f"correct what the check of the manifest database reports, then: tidemark doctor {pipeline.name}",
         )
         return
     with database:
@@ -53,4 +53,4 @@ def _target(
         refuse_vanished(pipeline.name, database, sink)
         if owner is not None:
             sink.refuse_foreign(database.id())
-    yield ok(name, "it is this manifest database's" if owner else "it belongs to nobody; the first plan claims it")
+    yield ok(name, "it belongs to this manifest database" if owner else "it has no owner yet; the first plan claims it")
