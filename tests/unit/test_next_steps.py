@@ -57,7 +57,12 @@ def test_the_walk_sees_messages_and_the_commands_in_them() -> None:
 
 
 def test_no_message_has_a_word_in_the_place_of_a_name() -> None:
-    metavars = {("cli/options.py", "PIPELINE"), ("cli/inspect.py", "ID"), ("cli/inspect.py", "MANIFEST")}
+    metavars = {
+        ("cli/options.py", "PIPELINE"),
+        ("cli/options.py", "[PIPELINE]"),
+        ("cli/inspect.py", "ID"),
+        ("cli/inspect.py", "MANIFEST"),
+    }
     assert [
         (where, text)
         for where, text in all_messages()
