@@ -149,7 +149,7 @@ def _scans(dsn: str) -> int:
 def _nodes(dsn: str, partitions: int, end: int) -> dict[str, list[str]]:
     """How PostgreSQL plans to read ``manifest_range``, for each query of planning that uses it."""
     values: dict[str, dict[str, Any]] = {
-        "chains": {"pipeline": NAME},
+        "chains": {"pipeline_name": NAME},
         "covering_manifests": {"chains": list(range(1, partitions + 1)), "ends": [end] * partitions},
     }
     nodes = {}

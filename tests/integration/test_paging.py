@@ -98,7 +98,7 @@ def test_a_page_far_down_is_found_by_an_index(many: World, pipeline: str | None)
     with psycopg.connect(many.dsn) as connection:
         connection.execute("SET search_path = tidemark")
         connection.execute("ANALYZE")
-        values = {"pipeline": pipeline, "state": None, "after": 700, "limit": 5}
+        values = {"pipeline_name": pipeline, "state": None, "after": 700, "limit": 5}
         rows = connection.execute(b"EXPLAIN " + QUERIES["page_of_manifests"].encode(), values).fetchall()
     plan = "\n".join(row[0] for row in rows)
     assert re.search(r"Limit .*\n.*Index (Only )?Scan Backward using manifest_\w+", plan), plan

@@ -52,7 +52,7 @@ def seen(folder: Path) -> Counter[Place]:
 def test_from_plan_to_done_every_record_is_there_once(world: World, folder: Path) -> None:
     world.ok("retry", "demo")
     assert seen(folder) == world.everything()
-    first, second = world.json("manifests", "demo")
+    first, second = world.manifests()
     assert [one["state"] for one in (first, second)] == ["done", "done"]
     assert sum(one["counts"]["written"] for one in (first, second)) == 80 - len(world.bad)
     assert first["publications"][0]["sink"] == "toy"
@@ -127,7 +127,7 @@ def test_doctor_tries_it_and_says_whose_it_is(world: World, folder: Path) -> Non
     assert [(one["severity"], one["said"]) for one in found] == [
         ("ok", str(folder)),
         ("ok", "files can be written and removed (tried)"),
-        ("ok", "it is this manifest database's"),
+        ("ok", "it belongs to this manifest database"),
     ]
 
 

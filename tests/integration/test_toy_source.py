@@ -73,7 +73,7 @@ def test_an_open_transaction_caps_the_plan_and_an_aborted_one_is_a_gap(world: Wo
     topic.produce(2)
     world.ok("run", "demo")
     assert sum(world.exact().values()) == 12
-    assert [one["counts"]["invisible"] for one in world.json("manifests", "demo")] == [0, 4]
+    assert [one["counts"]["invisible"] for one in world.manifests()] == [0, 4]
 
 
 def test_what_retention_took_is_refused_and_given_up(world: World, topic: ToyTopic) -> None:

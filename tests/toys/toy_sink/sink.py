@@ -59,11 +59,13 @@ class ToySink(Sink):
         files = self._folder.glob(f"{RECORDS}/*/*.json")
         names = [RecordName.parse(file.relative_to(self._folder).as_posix()) for file in files]
         return [
-            name for name in names if name and name.manifest > above and (name.pipeline == self.pipeline or not own)
+            name
+            for name in names
+            if name and name.manifest_id > above and (name.pipeline_name == self.pipeline_name or not own)
         ]
 
     def recorded_attempt(self, manifest: int) -> int | None:
-        return max((name.attempt for name in self.records() if name.manifest == manifest), default=None)
+        return max((name.attempt for name in self.records() if name.manifest_id == manifest), default=None)
 
     def record(self, name: RecordName) -> dict[str, Any] | None:
         return self._read(self._folder / str(name))
@@ -128,21 +130,23 @@ class ToySink(Sink):
                 yield Difference(
                     manifest.id,
                     f"{self._rows_of(receipt)} is missing or holds other rows than were published",
-                    f"tidemark replay {self.pipeline} --manifest {manifest.id}",
+                    f"tidemark replay {self.pipeline_name} --manifest {manifest.id}",
                 )
         for key, manifest_id in self.leftovers(database):
             yield Difference(
-                manifest_id, f"{key} is not part of what was published", f"tidemark repair {self.pipeline} --why TEXT"
+                manifest_id,
+                f"{key} is not part of what was published",
+                f"tidemark repair {self.pipeline_name} --why TEXT",
             )
 
     def leftovers(self, database: ManifestDatabase) -> list[tuple[str, int | None]]:
         """Of manifests that are done: what attempts other than the published one left."""
         files = {file.relative_to(self._folder).as_posix(): file for file in self._folder.glob("rows/*.json")}
-        done = {one.id: one for one in database.manifests(self.pipeline, [ManifestState.DONE]) if not one.alive}
+        done = {one.id: one for one in database.manifests(self.pipeline_name, [ManifestState.DONE]) if not one.alive}
         found: list[tuple[str, int | None]] = []
         for key in sorted(files):
             name = _ROWS.fullmatch(key)
-            manifest = done.get(int(name["manifest"])) if name and name["pipeline"] == self.pipeline else None
+            manifest = done.get(int(name["manifest"])) if name and name["pipeline"] == self.pipeline_name else None
             published = manifest.published(self.name) if manifest else None
             if name and manifest and published and int(name["attempt"]) != published.attempt:
                 found.append((key, manifest.id))
@@ -173,10 +177,10 @@ class ToySink(Sink):
         yield ok(self.name, "files can be written and removed (tried)")
 
     def _rows_of(self, receipt: Receipt) -> str:
-        return f"rows/{self.pipeline}.{receipt.manifest_id}.{receipt.attempt}.json"
+        return f"rows/{self.pipeline_name}.{receipt.manifest_id}.{receipt.attempt}.json"
 
     def _record_of(self, receipt: Receipt) -> str:
-        return str(RecordName(self.pipeline, receipt.manifest_id, receipt.attempt))
+        return str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))
 
     def _expected(self, receipt: Receipt) -> dict[str, int]:
         objects = receipt.objects_of(self.name)
