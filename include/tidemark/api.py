@@ -1,6 +1,6 @@
 """The public functions, handed on by ``tidemark`` itself: what the commands of the same names do, from Python.
 
-Environment come from the environment, as for the command line: ``dsn`` stands for TIDEMARK_DB, ``pipelines`` (a folder)
+Settings come from the environment, as for the command line: ``dsn`` stands for TIDEMARK_DB, ``pipelines`` (a folder)
 for TIDEMARK_PIPELINES. Every function raises ``TidemarkError`` and its kinds, whose text says what a person can do.
 """
 

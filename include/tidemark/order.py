@@ -83,9 +83,9 @@ class Order:
         return cls(
             **{
                 **raw,
-                "ranges": tuple(range_from(one) for one in raw["ranges"]),
+                "ranges": tuple(range_from(part) for part in raw["ranges"]),
                 "source": SourceOrder(**raw["source"]),
-                "sinks": tuple(SinkOrder(**one) for one in raw["sinks"]),
+                "sinks": tuple(SinkOrder(**sink) for sink in raw["sinks"]),
                 "transforms": tuple(TransformOrder(**transform) for transform in raw["transforms"]),
             }
         )
