@@ -19,7 +19,7 @@ def fails(world: World, *words: str) -> str:
     done = world.here(*words)
     assert done.exit_code == 1, done.stderr
     assert "the manifest database failed" in done.stderr
-    assert "its outcome is looked up" in done.stderr
+    assert "the next try finds out whether it succeeded" in done.stderr
     world.assert_whole()
     return done.stderr
 
