@@ -13,6 +13,7 @@ import pytest
 from sandbox.bootstrap.install import TOOLS
 from sandbox.services.postgres import Postgres
 from tests.worlds.world import World
+from tidemark.lifecycle.attempt import process
 from tidemark.order import Order
 from tidemark.receipt import Receipt
 from tidemark.spark.session import spark_configuration
@@ -114,7 +115,7 @@ def test_spark_submit_does_an_order_with_the_application_of_the_wheel(
         run(submit, "--master", "local[2]", *words, application, file, env=env, cwd=tmp_path)
         return read_receipt(file, order)
 
-    world.lifecycle().process(manifest, stage)
+    process(world.context(), manifest, stage)
     world.assert_readers_complete()
 
 
