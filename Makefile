@@ -20,7 +20,7 @@ help:
 ## Work on it
 ##   make setup   only the virtual environment and the jars (PYTHON=.. names another Python 3.11)
 ##   make unit    the tests that need no service, less than a minute
-##   make test    all the tests, on real services, about 17 minutes on 2 cores
+##   make test    all the tests, on real services, within 20 minutes on 2 cores
 ##   make lint    ruff and mypy, as in CI
 ##   make lock    write the lock files of packages and jars again (after a change of requirements/*.in or jars/ivy.xml)
 ##
