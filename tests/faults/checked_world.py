@@ -36,6 +36,11 @@ class CheckedWorld:
         if not isinstance(error, kind):
             raise Violated(f"I22 never silent: {actor.name} said {error!r}, not {kind.__name__}")
 
+    def kill_at(self, actor: Actor, point: str) -> None:
+        """Let the actor run to a failpoint and kill it there."""
+        self(self.world.run_to(actor, point))
+        self(self.world.kill(actor))
+
     def settle(self, *, wake: bool = True, after_restore: bool = False) -> None:
         settle(self.world, self.oracle, wake=wake, restored=after_restore)
 

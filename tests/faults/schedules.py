@@ -44,8 +44,7 @@ def killed_between_record_and_mark(checked: CheckedWorld) -> None:
     world = checked.world
     checked.planned()
     killed = world.process(1)
-    checked(world.run_to(killed, "publish.before_mark"))
-    checked(world.kill(killed))
+    checked.kill_at(killed, "publish.before_mark")
     assert checked.well(world.process(1)).result.ending is Ending.RECOVERED  # type: ignore[attr-defined]
     checked.settle()
 
@@ -58,8 +57,7 @@ def recovered_while_another_discards(checked: CheckedWorld) -> None:
     world = checked.world
     checked.planned()
     first = world.process(1)
-    checked(world.run_to(first, "publish.before_mark"))
-    checked(world.kill(first))
+    checked.kill_at(first, "publish.before_mark")
     second = world.process(1, replay=True)
     while not second.life.at.startswith("lake delete "):
         checked(world.step(second, operations=1))
@@ -75,8 +73,7 @@ def killed_while_it_cleans_after_a_replay(checked: CheckedWorld) -> None:
     checked.well(world.process(1))
     world.change_code()
     killed = world.process(1, replay=True)
-    checked(world.run_to(killed, "publish.marked"))
-    checked(world.kill(killed))
+    checked.kill_at(killed, "publish.marked")
     checked.well(world.sweep())
     checked.settle()
 
@@ -85,8 +82,7 @@ def killed_while_it_puts(checked: CheckedWorld) -> None:
     world = checked.world
     checked.planned()
     killed = world.process(1)
-    checked(world.run_to(killed, "publish.mid"))
-    checked(world.kill(killed))
+    checked.kill_at(killed, "publish.mid")
     checked.settle()
 
 
@@ -147,8 +143,7 @@ def swept_while_replays_go_on(checked: CheckedWorld) -> None:
     checked.well(world.process(1))
     world.change_code()
     killed = world.process(1, replay=True)
-    checked(world.run_to(killed, "publish.before_record"))
-    checked(world.kill(killed))
+    checked.kill_at(killed, "publish.before_record")
     sweeper = world.sweep()
     while "discard" not in sweeper.life.at and not sweeper.life.at.startswith("sql receipts_below"):
         checked(world.step(sweeper, operations=1))

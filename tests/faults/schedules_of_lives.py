@@ -39,8 +39,7 @@ def retention_takes_what_only_lacks_its_mark(checked: CheckedWorld) -> None:
     world = checked.world
     checked.planned()
     killed = world.process(1)
-    checked(world.run_to(killed, "publish.before_mark"))
-    checked(world.kill(killed))
+    checked.kill_at(killed, "publish.before_mark")
     world.delete_records(1.0)
     checked.refused(world.accept_loss(), IllegalTransition)
     assert checked.well(world.process(1)).result.ending is Ending.RECOVERED  # type: ignore[attr-defined]
@@ -130,8 +129,7 @@ def restored_and_an_attempt_without_a_record_is_forgotten(checked: CheckedWorld)
     world.produce(5)
     checked.well(world.plan())
     forgotten = world.process(1)
-    checked(world.run_to(forgotten, "publish.before_record"))
-    checked(world.kill(forgotten))
+    checked.kill_at(forgotten, "publish.before_record")
     world.produce(5)
     later = checked.well(world.plan())
     for manifest in later.result.manifests:  # type: ignore[attr-defined]
@@ -233,8 +231,7 @@ def adopted_while_an_attempt_is_at_work(checked: CheckedWorld) -> None:
     world = checked.world
     checked.planned()
     killed = world.process(1)
-    checked(world.run_to(killed, "publish.before_mark"))
-    checked(world.kill(killed))
+    checked.kill_at(killed, "publish.before_mark")
     world.change_code()
     at_work = world.process(1)
     checked(world.run_to(at_work, "stage.done"))

@@ -39,20 +39,14 @@ def process(checked: CheckedWorld) -> Actor:
     return checked.world.process(1)
 
 
-def process_after_a_kill(checked: CheckedWorld) -> Actor:
+def process_after_a_kill(checked: CheckedWorld, point: str = "publish.mid") -> Actor:
     checked.planned()
-    killed = checked.world.process(1)
-    checked(checked.world.run_to(killed, "publish.mid"))
-    checked(checked.world.kill(killed))
+    checked.kill_at(checked.world.process(1), point)
     return checked.world.process(1)
 
 
 def process_that_finds_all_put(checked: CheckedWorld) -> Actor:
-    checked.planned()
-    killed = checked.world.process(1)
-    checked(checked.world.run_to(killed, "publish.before_mark"))
-    checked(checked.world.kill(killed))
-    return checked.world.process(1)
+    return process_after_a_kill(checked, "publish.before_mark")
 
 
 def replay_of_other_rows(checked: CheckedWorld) -> Actor:
@@ -64,8 +58,7 @@ def replay_of_other_rows(checked: CheckedWorld) -> Actor:
 
 def sweep(checked: CheckedWorld) -> Actor:
     killed = replay_of_other_rows(checked)
-    checked(checked.world.run_to(killed, "publish.marked"))
-    checked(checked.world.kill(killed))
+    checked.kill_at(killed, "publish.marked")
     return checked.world.sweep()
 
 

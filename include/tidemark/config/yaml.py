@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import yaml
 
+from tidemark.characters import is_text
 from tidemark.suggestion import nearest
 
 _YAML: Final = "tag:yaml.org,2002:"
@@ -150,7 +151,7 @@ class _Reading:
             elif key.value in seen:
                 message = f"is written twice, first on line {seen[key.value]}; remove one"
                 self.document.problems.append(Mark(line, (*place, key.value), message))
-            elif not _is_text(key.value):
+            elif not is_text(key.value):
                 self.document.problems.append(Mark(line, place, "has a key that is not valid Unicode"))
             else:
                 seen[key.value] = line
@@ -165,7 +166,7 @@ class _Reading:
                 return None
             if node.style is None:
                 tag = self.loader.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
-        if not _is_text(text):
+        if not is_text(text):
             return self._unreadable(place, "holds half a character, which is not valid Unicode")
         match tag.removeprefix(_YAML):
             case "str":
@@ -216,11 +217,3 @@ class _Reading:
     def _unreadable(self, place: Place, message: str) -> None:
         self.document.unreadable.add(place)
         self.document.problems.append(Mark(self.document.line(place), place, message))
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

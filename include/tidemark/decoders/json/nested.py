@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemark.characters import is_text
 from tidemark.decoders.json.shapes import ABSENT, Absent, Misfit, Shape, json_name
 from tidemark.errors import ConfigurationError
 
@@ -149,7 +150,7 @@ class MapOf(Shape):
         if type(value) is not dict:
             return f"{path}: expected object, found {json_name(value)}"
         for key, item in value.items():
-            if not _is_text(key):
+            if not is_text(key):
                 return f"{path}: the name {quoted(key)} holds a lone surrogate, which is not a character"
             reason = _why_inner(self.item, self.nullable, item, f"{path}[{quoted(key)}]")
             if reason is not None:
@@ -161,7 +162,7 @@ def check_names(names: list[str], place: Callable[[str], str]) -> None:
     """Raise ``ConfigurationError`` unless all can be columns of one table; ``place`` gives the place of a name."""
     seen: dict[str, str] = {}
     for name in names:
-        if not name or name.startswith("_") or not _is_text(name):
+        if not name or name.startswith("_") or not is_text(name):
             raise ConfigurationError(
                 f"{place(name)} cannot be the name of a column",
                 next_step="use a name that is not empty and does not begin with _ (those are Tidemark's own columns)",
@@ -178,14 +179,6 @@ def check_names(names: list[str], place: Callable[[str], str]) -> None:
 def quoted(text: str) -> str:
     """A name from the data in quotes, as ASCII and at most 40 characters, so that any sink can store a reason."""
     return json.dumps(text if len(text) <= _NAME_LIMIT else f"{text[:_NAME_LIMIT]}...")
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _misfits(field: Field, values: list[Any], start: int) -> list[int]:
