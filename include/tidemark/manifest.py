@@ -76,13 +76,17 @@ class Counts:
 
 @dataclass(frozen=True)
 class Publication:
-    """Which attempt readers see of one manifest in one sink."""
+    """Which attempt readers see of one manifest in one sink.
+
+    ``behind``: a newer attempt, which was to write to this sink too, is published in another one.
+    """
 
     sink: str
     attempt: int
     digest: str
     counts: Counts
     published_at: datetime
+    behind: bool = False
 
 
 @dataclass(frozen=True)

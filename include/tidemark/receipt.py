@@ -134,6 +134,16 @@ class Receipt:
         )
 
 
+@dataclass(frozen=True)
+class StoredReceipt:
+    """A receipt as the database keeps it: the fingerprint of the code that made the output, and the sinks where it was
+    declared that the output may have been removed."""
+
+    receipt: Receipt
+    fingerprint: str
+    taken_back: frozenset[str] = frozenset()
+
+
 def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receipt:
     """Join the reports of the Spark tasks (format: ``processing/processor.py``) into one receipt with final keys.
 

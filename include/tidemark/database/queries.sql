@@ -226,38 +226,70 @@ WHERE id = %(manifest_id)s AND state = 'blocked' RETURNING id;
 SELECT attempt FROM manifest WHERE id = %(manifest_id)s;
 
 -- name: store_receipt
--- Only for the newest attempt, and only while the source, as far as is known, has the records that were planned.
-WITH newest AS (SELECT id FROM manifest WHERE id = %(manifest_id)s AND attempt = %(attempt)s FOR UPDATE)
-UPDATE attempt a SET receipt = %(receipt)s FROM newest
-WHERE a.manifest_id = newest.id AND a.attempt = %(attempt)s AND a.state = 'running'
-  AND NOT EXISTS (SELECT FROM outlived_range o WHERE o.manifest_id = newest.id)
+-- Only for the newest attempt, and only while the source, as far as is known, has the records that were planned. In the
+-- same statement the output of every lower attempt that is not published is declared taken back.
+WITH newest AS (SELECT id FROM manifest WHERE id = %(manifest_id)s AND attempt = %(attempt)s FOR UPDATE),
+stored AS (
+    UPDATE attempt a SET receipt = %(receipt)s, sinks = %(sinks)s FROM newest
+    WHERE a.manifest_id = newest.id AND a.attempt = %(attempt)s AND a.state = 'running'
+      AND NOT EXISTS (SELECT FROM outlived_range o WHERE o.manifest_id = newest.id)
+    RETURNING a.manifest_id, a.attempt),
+declared AS (
+    UPDATE attempt lower SET taken_back = ARRAY(
+        SELECT DISTINCT named.sink FROM unnest(lower.taken_back || %(receipt_sinks)s::text[]) AS named (sink)
+        WHERE (named.sink = ANY (lower.taken_back) OR lower.receipt -> 'sinks' ? named.sink)
+          AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = lower.manifest_id
+                          AND p.sink = named.sink AND p.attempt = lower.attempt)
+        ORDER BY 1)
+    FROM stored
+    WHERE lower.manifest_id = stored.manifest_id AND lower.attempt < stored.attempt AND lower.receipt IS NOT NULL)
+SELECT attempt FROM stored;
+
+-- name: take_back
+-- Declared before anything is removed: from here on the attempt is never recovered nor published in the sink. Not for a
+-- published attempt: the row of the manifest is locked, as it is for a publication.
+WITH locked AS (SELECT id FROM manifest WHERE id = %(manifest_id)s FOR UPDATE)
+UPDATE attempt a SET taken_back = array_append(array_remove(a.taken_back, %(sink)s::text), %(sink)s::text) FROM locked
+WHERE a.manifest_id = locked.id AND a.attempt = %(attempt)s
+  AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = a.manifest_id AND p.sink = %(sink)s
+                  AND p.attempt = a.attempt)
 RETURNING a.attempt;
 
--- name: receipts_below
+-- name: may_put
+-- Whether an attempt is the newest, and nobody has taken back what it put into the sink.
+SELECT m.attempt = a.attempt AND NOT %(sink)s::text = ANY (a.taken_back) AS allowed
+FROM manifest m JOIN attempt a ON a.manifest_id = m.id AND a.attempt = %(attempt)s WHERE m.id = %(manifest_id)s;
+
+-- name: receipts
 -- Only attempts with a receipt may have left objects.
-SELECT a.attempt, a.receipt, a.fingerprint
-FROM attempt a
-WHERE a.manifest_id = %(manifest_id)s AND a.attempt < %(attempt)s AND a.receipt IS NOT NULL
-ORDER BY a.attempt DESC;
+SELECT attempt, receipt, fingerprint, taken_back
+FROM attempt WHERE manifest_id = %(manifest_id)s AND receipt IS NOT NULL
+ORDER BY attempt DESC;
 
 -- name: receipt
 SELECT receipt FROM attempt WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s;
 
 -- name: publish
--- Only the newest attempt may change a publication, and never to an attempt below the published one.
-WITH newest AS (SELECT id FROM manifest WHERE id = %(manifest_id)s AND attempt = %(newest)s FOR UPDATE)
-INSERT INTO publication (manifest_id, sink, attempt, digest, counts)
-SELECT id, %(sink)s, %(attempt)s, %(digest)s, %(counts)s FROM newest
+-- Only the newest attempt may change a publication, never to an attempt below the published one, and never to one whose
+-- output was taken back.
+WITH newest AS (
+    SELECT id FROM manifest WHERE id = %(manifest_id)s AND attempt = %(newest)s FOR UPDATE)
+INSERT INTO publication (manifest_id, sink, attempt, settled, digest, counts)
+SELECT newest.id, %(sink)s, a.attempt, %(newest)s, %(digest)s, %(counts)s
+FROM newest JOIN attempt a ON a.manifest_id = newest.id AND a.attempt = %(attempt)s
+WHERE NOT %(sink)s::text = ANY (a.taken_back)
 ON CONFLICT (manifest_id, sink) DO UPDATE
-SET attempt = EXCLUDED.attempt, digest = EXCLUDED.digest, counts = EXCLUDED.counts, published_at = now()
+SET attempt = EXCLUDED.attempt, settled = EXCLUDED.settled, digest = EXCLUDED.digest, counts = EXCLUDED.counts,
+    published_at = now()
 WHERE publication.attempt <= EXCLUDED.attempt
 RETURNING attempt;
 
 -- name: finish
 UPDATE manifest m SET state = 'done', done_at = coalesce(done_at, now()), reason = NULL
 WHERE id = %(manifest_id)s AND attempt = %(attempt)s AND state IN ('running', 'done')
-  AND NOT EXISTS (SELECT FROM unnest(%(sinks)s::text[]) AS sink
-                  WHERE NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = sink))
+  AND (state = 'done' OR NOT EXISTS (
+      SELECT FROM unnest(%(sinks)s::text[]) AS wanted (sink)
+      WHERE NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = wanted.sink)))
 RETURNING id;
 
 -- name: end_attempt
@@ -282,19 +314,61 @@ CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
 WHERE (%(pipeline_name)s::text IS NULL OR m.pipeline = %(pipeline_name)s) AND o.object ->> 'sink' = p.sink
   AND (%(ids)s::bigint[] IS NULL OR p.manifest_id = ANY (%(ids)s))
   AND o.object ->> 'path' <> ''   -- rows of a table are no objects
+  AND NOT EXISTS (SELECT FROM accepted_damage d WHERE d.manifest_id = p.manifest_id AND d.sink = p.sink
+                  AND d.attempt = p.attempt AND d.path = o.object ->> 'path')
 ORDER BY p.manifest_id, o.object ->> 'path';
 
--- name: attempts_forgotten
--- Manifests where a sink holds a higher attempt than this database ever gave out: it was restored from a copy.
-SELECT m.id, m.attempt
+-- name: unknown_evidence
+-- Evidence in a sink of attempts without a receipt here, above what is published: the database was restored from an
+-- older copy, or failed over to a server that lacks its last transactions.
+SELECT held.manifest_id, held.attempt
 FROM unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
-JOIN manifest m ON m.id = held.manifest_id AND m.attempt < held.attempt ORDER BY m.id;
+WHERE NOT EXISTS (SELECT FROM attempt a WHERE a.manifest_id = held.manifest_id AND a.attempt = held.attempt
+                  AND a.receipt -> 'sinks' ? %(sink)s)
+  AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = held.manifest_id AND p.sink = %(sink)s
+                  AND p.attempt >= held.attempt)
+ORDER BY held.manifest_id;
 
--- name: publications_behind
--- Manifests where a sink holds a higher attempt than the published one.
-SELECT p.manifest_id AS id
-FROM unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
-JOIN publication p ON p.manifest_id = held.manifest_id AND p.sink = %(sink)s AND p.attempt < held.attempt;
+-- name: out_of_step
+-- Done manifests above an id where the newest evidence in a sink is not that of the published attempt, or is missing.
+SELECT p.manifest_id, p.attempt AS published, held.attempt AS evidence
+FROM publication p
+JOIN manifest m ON m.id = p.manifest_id AND m.pipeline = %(pipeline_name)s AND m.state = 'done' AND m.id > %(above)s
+LEFT JOIN unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
+    ON held.manifest_id = p.manifest_id
+WHERE p.sink = %(sink)s AND held.attempt IS DISTINCT FROM p.attempt
+  AND NOT EXISTS (SELECT FROM accepted_damage d WHERE d.manifest_id = p.manifest_id AND d.sink = p.sink
+                  AND d.attempt = p.attempt AND d.path = '')
+ORDER BY p.manifest_id;
+
+-- name: target
+SELECT identity, position FROM target WHERE target = %(target)s;
+
+-- name: remember_target
+INSERT INTO target (target, identity, position) VALUES (%(target)s, %(identity)s, %(position)s)
+ON CONFLICT (target) DO UPDATE SET position = greatest(target.position, EXCLUDED.position)
+WHERE target.identity = EXCLUDED.identity;
+
+-- name: accept_target
+INSERT INTO target (target, identity, position) VALUES (%(target)s, %(identity)s, %(position)s)
+ON CONFLICT (target) DO UPDATE SET identity = EXCLUDED.identity, position = EXCLUDED.position;
+
+-- name: accept_damage
+INSERT INTO accepted_damage (manifest_id, sink, attempt, path)
+SELECT %(manifest_id)s, %(sink)s, %(attempt)s, path FROM unnest(%(paths)s::text[]) AS path ON CONFLICT DO NOTHING;
+
+-- name: accepted_damage
+SELECT path FROM accepted_damage
+WHERE manifest_id = %(manifest_id)s AND sink = %(sink)s AND attempt = %(attempt)s;
+
+-- name: behind
+-- Manifests that are not at work and show a newer attempt in one sink than in another that it was to write to.
+SELECT DISTINCT p.manifest_id AS id
+FROM publication p
+JOIN manifest m ON m.id = p.manifest_id AND m.pipeline = %(pipeline_name)s AND m.state = 'done'
+JOIN publication other ON other.manifest_id = p.manifest_id AND other.settled > p.settled
+JOIN attempt a ON a.manifest_id = other.manifest_id AND a.attempt = other.settled AND p.sink = ANY (a.sinks)
+ORDER BY 1;
 
 -- name: unknown_manifests
 SELECT staged.id FROM unnest(%(manifests)s::bigint[]) AS staged (id)
@@ -334,9 +408,12 @@ FROM manifest_range r JOIN chain c ON c.id = r.chain_id
 WHERE c.pipeline = %(pipeline_name)s AND r.kind <> 'anchor'
   AND NOT EXISTS (SELECT FROM manifest_range b WHERE b.chain_id = r.chain_id AND b.end_offset = r.start_offset);
 
--- name: take_identity
--- An empty database that takes over a lake takes the id of the lake's database.
-UPDATE database SET id = %(id)s WHERE NOT EXISTS (SELECT FROM manifest) RETURNING id;
+-- name: succeed
+-- A database that takes over the targets of another one. Its own manifests would have the ids of the other one's, so it
+-- has none yet, or it has taken over from that database before.
+UPDATE database SET successor_of = CASE WHEN %(id)s::uuid = ANY (successor_of) THEN successor_of
+                                        ELSE successor_of || %(id)s::uuid END
+WHERE %(id)s::uuid = ANY (successor_of) OR NOT EXISTS (SELECT FROM manifest) RETURNING id;
 
 -- name: adopt_manifest
 INSERT INTO manifest (id, run_id, pipeline, slice, attempt) OVERRIDING SYSTEM VALUE
@@ -345,7 +422,8 @@ VALUES (%(manifest_id)s, %(run_id)s, %(pipeline_name)s, %(slice)s, 0);
 -- name: adopt_attempt
 INSERT INTO attempt (manifest_id, attempt, state, fingerprint, actor, receipt, ended_at)
 VALUES (%(manifest_id)s, %(attempt)s, 'published', 'adopted', %(actor)s, %(receipt)s, now())
-ON CONFLICT (manifest_id, attempt) DO UPDATE SET receipt = EXCLUDED.receipt, state = 'published', ended_at = now();
+ON CONFLICT (manifest_id, attempt) DO UPDATE
+SET receipt = EXCLUDED.receipt, taken_back = '{}', state = 'published', ended_at = now();
 
 -- name: adopt_number
 UPDATE manifest

@@ -13,6 +13,7 @@ CREATE TYPE run_kind AS ENUM ('scheduled', 'backfill', 'manual');
 CREATE TABLE database (
     only_row   boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     id         uuid NOT NULL DEFAULT gen_random_uuid(),
+    successor_of uuid[] NOT NULL DEFAULT '{}',   -- the databases whose targets this one has adopted
     version    int NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now()
 );
@@ -95,6 +96,8 @@ CREATE TABLE attempt (
     fingerprint text NOT NULL,                -- of the code and configuration that determine the output
     actor       text NOT NULL,
     receipt     jsonb,                        -- stored before the first object moves
+    sinks       text[] NOT NULL DEFAULT '{}', -- the sinks that the attempt was to write to; set with the receipt
+    taken_back  text[] NOT NULL DEFAULT '{}', -- sinks where its output may have been removed; declared before that
     error       text,
     started_at  timestamptz NOT NULL DEFAULT now(),
     ended_at    timestamptz,
@@ -107,11 +110,31 @@ CREATE TABLE publication (
     manifest_id  bigint NOT NULL,
     sink         text NOT NULL,
     attempt      int NOT NULL,
+    settled      int NOT NULL,                -- the attempt that published it, or found that its rows are equal
     digest       text NOT NULL,
     counts       jsonb NOT NULL,
     published_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (manifest_id, sink),
+    FOREIGN KEY (manifest_id, attempt) REFERENCES attempt,
+    CHECK (settled >= attempt)
+);
+
+-- What a person has accepted as gone for good: objects of a publication, or with an empty path all its rows of a table.
+CREATE TABLE accepted_damage (
+    manifest_id bigint NOT NULL,
+    sink        text NOT NULL,
+    attempt     int NOT NULL,
+    path        text NOT NULL,
+    PRIMARY KEY (manifest_id, sink, attempt, path),
     FOREIGN KEY (manifest_id, attempt) REFERENCES attempt
+);
+
+-- The state of each target when this database last published there. A target's position only grows: a lower one means
+-- that it was restored from an older copy, and another identity that it is another target.
+CREATE TABLE target (
+    target   text PRIMARY KEY,
+    identity text NOT NULL,
+    position bigint NOT NULL
 );
 
 -- Append-only history, written by triggers.
@@ -246,7 +269,12 @@ LEFT JOIN LATERAL (
     JOIN manifest_range a ON a.chain_id = g.chain_id AND a.kind = 'anchor'
     WHERE g.manifest_id = m.id) ranges ON true
 LEFT JOIN LATERAL (
-    SELECT jsonb_agg(to_jsonb(p) - 'manifest_id' ORDER BY p.sink) AS list
+    -- Behind: a newer attempt that was to write to this sink too is published in another one.
+    SELECT jsonb_agg(to_jsonb(p) - 'manifest_id' || jsonb_build_object('behind', EXISTS (
+               SELECT FROM publication other
+               JOIN attempt a ON a.manifest_id = other.manifest_id AND a.attempt = other.settled
+               WHERE other.manifest_id = p.manifest_id AND other.settled > p.settled AND p.sink = ANY (a.sinks)))
+           ORDER BY p.sink) AS list
     FROM publication p WHERE p.manifest_id = m.id) publications ON true;
 
 -- Only these functions may do what the trigger "immutable" forbids. The constraints of the chain apply to them too.

@@ -10,7 +10,7 @@ from tidemark.doctor.checks import TIMEOUT_S, Check
 from tidemark.environment import Environment
 from tidemark.errors import TidemarkError, about
 from tidemark.findings import Finding, ok, warning
-from tidemark.lifecycle.preflight import refuse_moved, refuse_vanished
+from tidemark.lifecycle.preflight import refuse_moved, refuse_vanished, refuse_went_back
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.registry import open_sink
 from tidemark.sinks.settings import SinkSettings
@@ -53,4 +53,5 @@ def _target(
         refuse_vanished(pipeline.name, database, sink)
         if owner is not None:
             sink.refuse_foreign(database.id())
+            refuse_went_back(database, sink)
     yield ok(name, "it belongs to this manifest database" if owner else "it has no owner yet; the first plan claims it")

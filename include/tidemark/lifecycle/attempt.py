@@ -20,14 +20,14 @@ from tidemark.errors import (
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.counting import check_equations
-from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, refuse_moved, refuse_outlived
+from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, refuse_moved, refuse_outlived, unknown_evidence
 from tidemark.lifecycle.publish import Ending, Outcome, Publisher, published_counts
-from tidemark.lifecycle.recover import recoverable
 from tidemark.lifecycle.select import own_manifest
 from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
 from tidemark.order import Order, SinkOrder, SourceOrder
 from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.base import Sink
+from tidemark.verdict import Verdict
 
 Stage = Callable[[Order], Receipt]
 
@@ -40,7 +40,7 @@ def process(context: Context, manifest_id: int, stage: Stage, *, replay: bool = 
     answer or refuses the rows fails the attempt after the other sinks have published.
     """
     manifest = own_manifest(context, manifest_id)
-    if manifest.state is ManifestState.DONE and not replay:
+    if manifest.state is ManifestState.DONE and not replay and not context.sinks_to_finish(manifest):
         return Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, published_counts(manifest))
     if manifest.retired:
         _refuse_done_before(manifest)
@@ -215,26 +215,24 @@ class _Attempt:
             raise
 
     def _sinks_to_do(self) -> Sequence[Sink]:
-        """The sinks to write to: all in a replay, or when other code made what is published. Else the sinks without a
-        publication, except those where an earlier attempt put its output and died before the publication."""
+        """The sinks to write to: all in a replay, or when other code made what is published. Else those that lack the
+        output, except where an earlier attempt put its own and died before the publication."""
         context = self.context
         if self.replay:
             return context.sinks
-        missing = context.unpublished_sinks(self.manifest)
+        for sink in context.sinks_to_finish(self.manifest):
+            if sink.name in self.failed:
+                continue
+            if self.publisher.settle(self.manifest, sink, self.number) is Verdict.UNKNOWN:
+                raise unknown_evidence(sink, self.manifest.id, sink.recorded_attempt(self.manifest.id))
+        self.manifest = context.database.manifest(self.manifest.id)
+        missing = context.sinks_to_finish(self.manifest)
         if not missing:
-            return []  # the sink without a publication is not in the pipeline file any more
-        lower = context.database.receipts_below(self.manifest.id, self.number)
-        published = {publication.attempt for publication in self.manifest.publications}
+            return []
+        published = {publication.attempt for publication in self.manifest.publications if not publication.behind}
+        stored = [row for row in context.database.receipts(self.manifest.id) if row.receipt.attempt in published]
         fingerprint = context.pipeline.fingerprint()
-        if any(made_by != fingerprint for receipt, made_by in lower if receipt.attempt in published):
-            return context.sinks
-        return [sink for sink in missing if not self._recovers(sink, lower)]
-
-    def _recovers(self, sink: Sink, lower: Sequence[tuple[Receipt, str]]) -> bool:
-        if sink.name in self.failed:
-            return False
-        receipt = recoverable(self.context, sink, lower)
-        return receipt is not None and self.publisher.recover(self.manifest, self.number, sink, receipt)
+        return context.sinks if any(row.fingerprint != fingerprint for row in stored) else missing
 
     def _ended(self, error: BaseException) -> Outcome:
         """End an attempt that failed; with any error it counts as fenced when a newer attempt has taken over."""

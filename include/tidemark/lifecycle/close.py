@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tidemark.errors import NotFound, WorkFailed
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.preflight import recent_manifests
 from tidemark.lifecycle.publish import Publisher, published_counts
 from tidemark.manifest import Counts, Manifest, ManifestState
 from tidemark.receipt import sum_of_hours
@@ -34,7 +35,7 @@ def close(context: Context, run_key: str) -> Closing:
     if run is None:
         raise NotFound(f"there is no run {run_key}", next_step="plan it first", pipeline=context.pipeline_name)
     manifests = require_done(context, [*run["manifests"], *run["covered_by"]])
-    Publisher(context).sweep()
+    Publisher(context).sweep(above=recent_manifests(context.database))
     receipts = [context.database.receipt(manifest.id, manifest.publications[0].attempt) for manifest in manifests]
     hours = sum_of_hours(receipt.hours for receipt in receipts if receipt)
     counts = sum((published_counts(manifest) for manifest in manifests), Counts())

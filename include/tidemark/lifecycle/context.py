@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tidemark.connections import Lookup, from_environment
 from tidemark.database.client import ManifestDatabase
-from tidemark.manifest import Manifest
+from tidemark.manifest import Manifest, ManifestState
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.base import Sink
 from tidemark.sinks.registry import open_sink
@@ -26,9 +26,11 @@ class Context:
     def pipeline_name(self) -> str:
         return self.pipeline.name
 
-    def unpublished_sinks(self, manifest: Manifest) -> list[Sink]:
-        """The sinks that have no publication of a manifest."""
-        return [sink for sink in self.sinks if manifest.published(sink.name) is None]
+    def sinks_to_finish(self, manifest: Manifest) -> list[Sink]:
+        """The sinks that lack the output of a manifest; of a done one those that a replay has not reached."""
+        published = {publication.sink: publication for publication in manifest.publications}
+        done = manifest.state is ManifestState.DONE
+        return [sink for sink in self.sinks if (published[sink.name].behind if sink.name in published else not done)]
 
     def sink_names(self, sinks: Sequence[Sink] | None = None) -> list[str]:
         return [sink.name for sink in (self.sinks if sinks is None else sinks)]

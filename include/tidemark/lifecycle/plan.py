@@ -69,7 +69,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     if known is not None:
         return known
     _refuse_future(pipeline, tick, datetime.now(UTC))
-    silent = check_for_plan(context, dry_run=dry_run)
+    compared = check_for_plan(context, dry_run=dry_run)
     first_plan = database.targets(pipeline.name) is None
     before_asking = _chains(context)
     states = observe(context, tick, before_asking, first_plan=first_plan)
@@ -89,7 +89,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
                 first_plan=first_plan and database.targets(pipeline.name) is None,
                 ended=database.ended_chains(pipeline.name),
             )  # fmt: skip
-            planned = replace(planned, notes=(*silent, *planned.notes, *held_back))
+            planned = replace(planned, notes=(*compared, *planned.notes, *held_back))
             if dry_run:
                 return PlannedRun(
                     tick.run_key, (), (), planned.reached, planned.notes, dry_run=True, slices=planned.slices

@@ -1,12 +1,13 @@
 """Checks before a pipeline plans or an attempt writes: the targets of the sinks, and whether the planned records are
 still in the source."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import (
     AccessDenied,
     ConfigurationError,
+    DatabaseBehindLake,
     LakeConflict,
     SinkRefused,
     TidemarkError,
@@ -17,6 +18,7 @@ from tidemark.errors import (
 from tidemark.lifecycle.context import Context
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Sink, newest
+from tidemark.verdict import Step, command
 
 # So many newest manifests are compared with their records at each plan, so a plan takes the same time after years; an
 # attempt compares its own manifest.
@@ -31,7 +33,7 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
     """
     pipeline_name, database, sinks = context.pipeline_name, context.database, context.sinks
     refuse_moved(pipeline_name, database, sinks)
-    recent = max(0, database.highest_manifest() - RECENT)
+    recent = recent_manifests(database)
     answered: list[tuple[Sink, list[RecordName]]] = []
     silent: list[tuple[Sink, TidemarkError]] = []
     for sink in sinks:  # before the database is asked: it may get new manifests meanwhile
@@ -39,28 +41,100 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
             refuse_vanished(pipeline_name, database, sink)
             if not dry_run:
                 sink.claim(database.id())
+            refuse_went_back(database, sink)
             answered.append((sink, sink.records(own=False, above=recent)))
         except OF_ONE_SINK as error:
             silent.append((sink, error))
     if not answered:
         raise silent[0][1]
+    notes = [f"sink {sink.name} could not be compared with the database: {error.what}" for sink, error in silent]
     last, last_own = database.highest_manifest(), database.highest_manifest(pipeline_name)
     for sink, names in answered:
         own = newest(name for name in names if name.pipeline_name == pipeline_name)
         sink.refuse_records_beyond(last, names)
         sink.refuse_records_beyond(last_own, own.values())
-        attempts = {manifest_id: name.attempt for manifest_id, name in own.items()}
-        for manifest_id, attempt in database.attempts_forgotten(attempts):
-            sink.refuse_attempts_beyond(manifest_id, attempt, attempts[manifest_id])
-    return [f"sink {sink.name} could not be compared with the database: {error.what}" for sink, error in silent]
+        evidence = {manifest_id: name.attempt for manifest_id, name in own.items()}
+        refuse_unknown(database, sink, evidence)
+        notes += _without_evidence(pipeline_name, database, sink, evidence, recent)
+    return notes
+
+
+def recent_manifests(database: ManifestDatabase) -> int:
+    """The id above which manifests are compared with their records at each plan and each close."""
+    return max(0, database.highest_manifest() - RECENT)
+
+
+def _without_evidence(
+    pipeline_name: str, database: ManifestDatabase, sink: Sink, evidence: Mapping[int, int], above: int
+) -> list[str]:
+    out_of_step = database.out_of_step(pipeline_name, sink.name, evidence, above)
+    missing = [manifest_id for manifest_id, is_missing in out_of_step.items() if is_missing]
+    if not missing:
+        return []
+    step = Step.RETRY if sink.way.takes_back else Step.REPLAY
+    next_step = command(step, pipeline_name, missing[0], sink.name)
+    listed = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
+    return [f"sink {sink.name}: {sink.target} shows no record of the published manifests {listed}; next: {next_step}"]
 
 
 def check_for_attempt(pipeline_name: str, database: ManifestDatabase, sink: Sink, manifest_id: int) -> None:
-    """Claim one target; raises ``DatabaseBehindLake`` when it has a record of an attempt that the database lacks."""
+    """Claim one target; raises ``LakeConflict`` when it went back, or shows an attempt that the database does not
+    know."""
     refuse_vanished(pipeline_name, database, sink)
     sink.claim(database.id())
+    refuse_went_back(database, sink)
     recorded = sink.recorded_attempt(manifest_id)  # before the database is asked: it may get new attempts meanwhile
-    sink.refuse_attempts_beyond(manifest_id, database.newest_attempt(manifest_id), recorded)
+    if recorded is not None:
+        refuse_unknown(database, sink, {manifest_id: recorded})
+
+
+def refuse_unknown(database: ManifestDatabase, sink: Sink, evidence: Mapping[int, int]) -> None:
+    """Raise ``DatabaseBehindLake`` for evidence, attempts by manifest id, that this database has no receipt of."""
+    for manifest_id, attempt in database.unknown_evidence(sink.name, evidence):
+        raise unknown_evidence(sink, manifest_id, attempt)
+
+
+def unknown_evidence(sink: Sink, manifest_id: int, attempt: int | None) -> DatabaseBehindLake:
+    """The error of a target that shows an attempt that this database has no receipt of, or another receipt."""
+    adopt = command(Step.ADOPT, sink.pipeline_name, manifest_id, sink.name)
+    return DatabaseBehindLake(
+        f"{sink.target} holds a record of attempt {attempt}, and this database has no receipt of it",
+        next_step="nothing was started; the database was restored from an older copy, or lost its last transactions "
+        f"when it failed over. Read the records back with: {adopt}",
+        pipeline=sink.pipeline_name,
+        manifest=manifest_id,
+        sink=sink.name,
+    )
+
+
+def went_back(database: ManifestDatabase, sink: Sink) -> str | None:
+    """Why a target is not the one that this database last published to; None when it is."""
+    stored = database.target(sink.target)  # before the target is asked: its position only grows
+    if stored is None:
+        return None
+    position = sink.position()
+    if position is None or position.identity != stored["identity"]:
+        return f"{sink.target} is another one than this database has published to"
+    if position.number < stored["position"]:
+        return (
+            f"{sink.target} went back: it stands at position {position.number}, and this database has published up to "
+            f"position {stored['position']} there"
+        )
+    return None
+
+
+def refuse_went_back(database: ManifestDatabase, sink: Sink) -> None:
+    """Raise ``LakeConflict`` for a target that was restored from an older copy, or replaced by another one."""
+    why = went_back(database, sink)
+    if why is not None:
+        raise LakeConflict(
+            why,
+            next_step="nothing was written; check that the connection names the right database. If it was restored "
+            "from an older copy, or failed over to a server that lacks its last transactions, accept it as it is, "
+            f"which lists what must be replayed: {command(Step.ADOPT, sink.pipeline_name, None, sink.name)}",
+            pipeline=sink.pipeline_name,
+            sink=sink.name,
+        )
 
 
 def refuse_moved(pipeline_name: str, database: ManifestDatabase, sinks: Sequence[Sink]) -> None:

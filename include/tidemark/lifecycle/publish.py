@@ -1,7 +1,7 @@
 """How one attempt becomes visible (the numbers are those of docs/guarantees.md):
 
-1. ``publish.receipt``        the receipt is stored, if this attempt is the newest; leftovers of lower attempts are
-                              removed
+1. ``publish.receipt``        the receipt is stored, if this attempt is the newest; what lower attempts put and nobody
+                              published is declared taken back, and then removed
 2. ``publish.mid``            files: each object moves to its key, which belongs to this attempt alone;
                               tables: the attempt takes the marker row, and no lower attempt can take it any more
 3. ``publish.before_record``  files: all objects are made durable, then the record of this attempt is written into the
@@ -18,14 +18,15 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from tidemark.errors import Fenced, TidemarkError
+from tidemark.errors import Fenced, TidemarkError, Unavailable
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_outlived
-from tidemark.lifecycle.recover import is_put
+from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_outlived, went_back
+from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
 from tidemark.receipt import Receipt
-from tidemark.sinks.base import Sink
+from tidemark.sinks.base import Sink, newest
+from tidemark.verdict import Verdict
 
 
 class Ending(StrEnum):
@@ -68,7 +69,8 @@ class Publisher:
         """
         failures = list(failed.values())
         attempt = receipt.attempt
-        if not self.database.store_receipt(receipt, asdict(receipt)):
+        wanted = [sink.name for sink in sinks] + list(failed)
+        if not self.database.store_receipt(receipt, asdict(receipt), wanted):
             refuse_outlived(self.pipeline_name, self.database, manifest.id)
             raise self.overtaken(manifest.id, attempt)
         self._discard_unpublished(manifest, attempt, sinks)
@@ -91,11 +93,10 @@ class Publisher:
         return Outcome(manifest.id, attempt, Ending.PUBLISHED if moved else Ending.UNCHANGED, counts)
 
     def _discard_unpublished(self, manifest: Manifest, attempt: int, sinks: Sequence[Sink]) -> None:
-        for lower, _ in self.database.receipts_below(manifest.id, attempt):
-            for sink in sinks:
-                published = manifest.published(sink.name)
-                if published is None or published.attempt != lower.attempt:
-                    sink.discard(lower)
+        for stored in self.database.receipts(manifest.id):
+            for sink in sinks if stored.receipt.attempt < attempt else ():
+                if not sink.way.takes_back or sink.name in stored.taken_back:
+                    sink.discard(stored.receipt)
 
     def _publish_to(self, sink: Sink, manifest: Manifest, receipt: Receipt, *, moved: bool, last: bool) -> bool:
         """Steps 2 to 4 for one sink; whether anything moved. ``last``: with it the manifest is done."""
@@ -106,15 +107,35 @@ class Publisher:
             self._mark(manifest, sink, same, attempt, state=state if last else None)
         else:
             state = AttemptState.PUBLISHED
-            sink.put(
-                receipt,
-                manifest.ranges,
-                self._database_id,
-                lambda: self._fence(manifest.id, attempt),
-                lambda: self._mark(manifest, sink, receipt, attempt, state=state if last else None),
-            )
+            try:
+                sink.put(
+                    receipt,
+                    manifest.ranges,
+                    self._database_id,
+                    lambda: self._fence(manifest.id, attempt, sink),
+                    lambda: self._mark(manifest, sink, receipt, attempt, state=state if last else None),
+                )
+            except BaseException:
+                self._give_up(sink, receipt)
+                raise
         failpoint("publish.marked")
         return same is None
+
+    def _give_up(self, sink: Sink, receipt: Receipt) -> None:
+        """Remove what an attempt put that ends before its mark; with its record it stays, unless it was taken back.
+
+        Taking back is declared first. A record whose answer was lost may arrive later, and is then not believed.
+        """
+        if not sink.way.takes_back:
+            return
+        with suppress(TidemarkError):
+            fenced = not self.database.may_put(receipt.manifest_id, receipt.attempt, sink.name)
+            if fenced or not sink.has_record(receipt):
+                self._take_back(sink, receipt)
+
+    def _take_back(self, sink: Sink, receipt: Receipt) -> None:
+        if self.database.take_back(receipt.manifest_id, receipt.attempt, sink.name):
+            sink.discard(receipt)
 
     def _published_alike(self, sink: Sink, manifest: Manifest, receipt: Receipt) -> Receipt | None:
         """The published receipt of a sink, if its rows equal the new ones and are all still there; else None."""
@@ -129,12 +150,18 @@ class Publisher:
     ) -> None:
         """Step 4: ``visible`` is the receipt that readers see from here on, ``attempt`` the one that publishes it.
 
-        With a ``state`` the attempt ends so, and the manifest is done. Raises ``Fenced`` when it is not the newest.
+        With a ``state`` the attempt ends so, and the manifest is done. Raises ``Fenced`` when it is not the newest, or
+        when ``visible`` was taken back.
         """
+        position = None
+        with suppress(Unavailable):  # then the next publication stores a higher one
+            position = sink.position()
         with self.database.transaction():
             counts, digest = asdict(sink.counts(visible, manifest.ranges)), visible.digest(sink.name)
             if not self.database.publish(manifest.id, attempt, sink.name, visible.attempt, digest, counts):
                 raise self.overtaken(manifest.id, attempt)
+            if position is not None:
+                self.database.remember_target(sink.target, position.identity, position.number)
             if state is not None:
                 self._finish(manifest.id, attempt, state)
 
@@ -144,75 +171,110 @@ class Publisher:
         self.database.end_attempt(manifest_id, attempt, state)
 
     def clean(self, manifest_id: int, attempt: int, sinks: Sequence[Sink]) -> None:
-        """Step 5: remove all that attempts up to this one left, except objects and record of the published attempt."""
+        """Step 5: remove all that attempts up to this one left, except objects and record of the published attempt.
+
+        An attempt above the published one is declared taken back first.
+        """
         manifest = self.database.manifest(manifest_id)
-        receipts = [receipt for receipt, _ in self.database.receipts_below(manifest_id, attempt)]
-        own = self.database.receipt(manifest_id, attempt)
-        if own is not None:
-            receipts.append(own)
+        receipts = [
+            stored.receipt for stored in self.database.receipts(manifest_id) if stored.receipt.attempt <= attempt
+        ]
         for sink in sinks:
             published = manifest.published(sink.name)
+            shown_attempt = published.attempt if published else 0
             for receipt in receipts:
-                if published is None or receipt.attempt != published.attempt:
+                if receipt.attempt > shown_attempt and sink.way.takes_back:
+                    self._take_back(sink, receipt)
+                elif receipt.attempt != shown_attempt:
                     sink.discard(receipt)
             for number in range(1, attempt + 1):
                 sink.clear_staging(manifest_id, number)
 
-    def sweep(self, *, dry_run: bool = False) -> list[int]:
-        """Clean up done manifests whose attempt died in step 5; returns their ids, in a dry run too.
+    def sweep(self, *, above: int = 0, dry_run: bool = False) -> list[int]:
+        """Clean up done manifests whose attempt died, and mend what needs no source.
 
-        Staging is removed last, so a manifest without staging has no leftovers. Manifests with a live attempt are left
-        alone, and so is a sink that does not answer or belongs to another database.
+        Returns the ids of those with staged output, in a dry run too.
+
+        Looked at are manifests with staged output, and those with ids above ``above`` whose newest evidence is not that
+        of the published attempt. Manifests with a live attempt are left alone, and so is a sink that does not answer or
+        belongs to another database.
         """
         swept: set[int] = set()
         for sink in self.sinks:
             with suppress(*OF_ONE_SINK):
-                if sink.owner() != self._database_id:
+                owner = sink.owner()
+                if owner is None or owner.database != self._database_id or went_back(self.database, sink):
                     continue
                 staged = sink.staged_manifests()
+                out_of_step = [  # without its marker a row of a table is mended by a replay only
+                    manifest_id
+                    for manifest_id, is_missing in self.out_of_step(sink, above).items()
+                    if sink.way.takes_back or not is_missing
+                ]
                 forgotten = self.database.unknown_manifests(staged)  # after the sink: so it knows newer manifests
-                done = self.database.manifests(self.pipeline_name, [ManifestState.DONE], staged) if staged else []
+                ids = sorted({*staged, *out_of_step})
+                done = self.database.manifests(self.pipeline_name, [ManifestState.DONE], ids) if ids else []
                 dead = [manifest for manifest in done if not manifest.alive]
                 if not dry_run:
                     self._sweep(sink, forgotten, dead)
-                swept |= {manifest.id for manifest in dead}
+                swept |= {manifest.id for manifest in dead} & set(staged)
         return sorted(swept)
+
+    def out_of_step(self, sink: Sink, above: int = 0) -> dict[int, bool]:
+        """The done manifests whose newest evidence is not that of what is published; true where it is missing."""
+        evidence = {name.manifest_id: name.attempt for name in newest(sink.records(above=above)).values()}
+        return self.database.out_of_step(self.pipeline_name, sink.name, evidence, above)
 
     def _sweep(self, sink: Sink, forgotten: Sequence[int], dead: Sequence[Manifest]) -> None:
         for manifest_id in forgotten:
             for number in sink.staged_attempts(manifest_id):
                 sink.clear_staging(manifest_id, number)
         for manifest in dead:
-            self.clean(manifest.id, manifest.attempt, [sink])
+            if self.settle(manifest, sink, manifest.attempt) is not Verdict.UNKNOWN:
+                self.clean(manifest.id, manifest.attempt, [sink])
             self._clear_unknown(sink, manifest.id)
-        if not sink.way.takes_back:
-            self._catch_up(sink)
 
     def _clear_unknown(self, sink: Sink, manifest_id: int) -> None:
         """Remove staging of attempts that this database does not know, since it was restored from an older copy."""
         staged = sink.staged_attempts(manifest_id)  # before the database is asked: it knows all of these attempts
-        newest = self.database.newest_attempt(manifest_id)
+        newest_attempt = self.database.newest_attempt(manifest_id)
         for number in staged:
-            if number > newest:
+            if number > newest_attempt:
                 sink.clear_staging(manifest_id, number)
 
-    def _catch_up(self, sink: Sink) -> None:
-        """Publish replays that merged their rows and died before step 4: merged rows cannot be taken back."""
-        newest = {name.manifest_id: name.attempt for name in sink.newest_records().values()}
-        behind = self.database.publications_behind(sink.name, newest)
-        if not behind:
-            return
-        for manifest in self.database.manifests(self.pipeline_name, [ManifestState.DONE], behind):
-            receipt = self.database.receipt(manifest.id, newest[manifest.id])
-            if receipt is not None and not manifest.alive and sink.holds(receipt):
-                self._mark(manifest, sink, receipt, manifest.attempt, state=None)
+    def settle(self, manifest: Manifest, sink: Sink, attempt: int) -> Verdict:
+        """Bring a manifest in step in a sink, as far as that needs no source; returns the verdict that is left.
 
-    def recover(self, manifest: Manifest, attempt: int, sink: Sink, receipt: Receipt) -> bool:
-        """Publish an earlier attempt's receipt if all its output is in the sink; False when it is not."""
-        if not is_put(manifest, sink, receipt):
-            return False
-        self._mark(manifest, sink, receipt, attempt, state=None)
-        return True
+        ``attempt`` is the newest attempt, and only the caller's may be alive.
+        """
+        while True:
+            judged = judgement(self.database, manifest, sink)
+            if not self._mend(judged, attempt):
+                return judged.verdict
+            manifest = self.database.manifest(manifest.id)
+
+    def _mend(self, judged: Judgement, attempt: int) -> bool:
+        """Whether something was changed, so that the verdict is another one now."""
+        manifest, sink = judged.manifest, judged.sink
+        published = manifest.published(sink.name)
+        evidence = judged.stored(judged.shown.evidence)
+        match judged.verdict:
+            case Verdict.MARK_MISSING if evidence:
+                with suppress(Fenced):
+                    self._mark(manifest, sink, evidence.receipt, attempt, state=None)
+                    return True
+                return self.database.newest_attempt(manifest.id) == attempt  # somebody took it back: judge again
+            case Verdict.SUPERSEDED if evidence:
+                if not self.database.take_back(manifest.id, evidence.receipt.attempt, sink.name):
+                    return False
+                sink.discard(evidence.receipt)
+                return True
+            case Verdict.EVIDENCE_MISSING if published:
+                stored = judged.stored(published.attempt)
+                assert stored is not None, "its objects were found by its receipt"
+                sink.write_record(stored.receipt, manifest.ranges, self._database_id)
+                return True
+        return False
 
     def recovered(self, manifest: Manifest, attempt: int) -> Outcome:
         """End an attempt that had nothing to do: every sink has a publication, only the state was not ``done``."""
@@ -222,16 +284,20 @@ class Publisher:
         done = self.database.manifest(manifest.id)
         return Outcome(manifest.id, done.published_attempt or 0, Ending.RECOVERED, published_counts(done))
 
-    def _fence(self, manifest_id: int, attempt: int) -> None:
-        if self.database.newest_attempt(manifest_id) != attempt:
+    def _fence(self, manifest_id: int, attempt: int, sink: Sink) -> None:
+        if not self.database.may_put(manifest_id, attempt, sink.name):
             raise self.overtaken(manifest_id, attempt)
 
     def overtaken(self, manifest_id: int, attempt: int) -> Fenced:
         """The error of an attempt that is not the newest any more."""
         newer = [row for row in self.database.attempts(manifest_id) if row["attempt"] > attempt]
         ended_well = (AttemptState.PUBLISHED, AttemptState.UNCHANGED)
+        newest_attempt = self.database.newest_attempt(manifest_id)
+        why = f"attempt {newest_attempt} is the newest"
+        if newest_attempt == attempt:
+            why = "it was taken for dead, and what it had put was taken back"
         return Fenced(
-            f"attempt {attempt} is fenced: attempt {self.database.newest_attempt(manifest_id)} is the newest",
+            f"attempt {attempt} is fenced: {why}",
             superseded=any(row["state"] in ended_well for row in newer),
             next_step="nothing to do here: the newer attempt does the work",
             pipeline=self.pipeline_name,

@@ -20,20 +20,22 @@ def own_manifest(context: Context, manifest_id: int) -> Manifest:
 
 
 def unfinished(context: Context, manifest_id: int | None = None) -> list[Manifest]:
-    """The manifests for ``retry``: planned, failed or running, without a live attempt; a blocked one only by its id.
+    """The manifests for ``retry``, without a live attempt: planned, failed or running ones, and done ones where a
+    replay has reached only some sinks; a blocked one only by its id.
 
     Raises ``IllegalTransition`` when an attempt at the named manifest is alive.
     """
     states = [ManifestState.PLANNED, ManifestState.FAILED, ManifestState.RUNNING]
     if manifest_id is None:
-        return [
-            manifest for manifest in context.database.manifests(context.pipeline_name, states) if not manifest.alive
-        ]
+        behind = context.database.behind(context.pipeline_name)
+        undone = context.database.manifests(context.pipeline_name, states)
+        half_replayed = context.database.manifests(ids=behind) if behind else []
+        return [manifest for manifest in (*undone, *half_replayed) if not manifest.alive]
     manifest = own_manifest(context, manifest_id)
     if manifest.state is ManifestState.BLOCKED:
         context.database.unblock(manifest_id)
     refuse_at_work([manifest])
-    return [] if manifest.state is ManifestState.DONE else [manifest]
+    return [manifest] if manifest.state is not ManifestState.DONE or context.sinks_to_finish(manifest) else []
 
 
 def at_work(context: Context) -> list[Manifest]:

@@ -4,13 +4,16 @@ A record names ranges, counts and objects: all that the database must know of a 
 records that no manifest covers are planned again, and ``tidemark retry`` reads them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from tidemark.errors import LakeConflict, Unavailable
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.preflight import went_back
+from tidemark.lifecycle.publish import Publisher
+from tidemark.lifecycle.reconcile import judgement
 from tidemark.lifecycle.select import at_work, refuse_at_work
 from tidemark.manifest import Decision, Manifest, RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition, range_from
@@ -18,16 +21,23 @@ from tidemark.operations.decisions import deciding, give_up_outlived
 from tidemark.paths import RecordName
 from tidemark.planner import Chain
 from tidemark.receipt import MALFORMED, Receipt
-from tidemark.sinks.base import Sink
+from tidemark.sinks.base import Owner, Sink
+from tidemark.verdict import Step, Verdict, command
 
 
 @dataclass(frozen=True)
 class _Record:
-    """The sinks' records of one manifest, which may come from different attempts."""
+    """What the sinks show of one manifest, which may come from different attempts.
+
+    ``receipts`` are those to publish, by sink: of the newest record whose output is whole, or of the newest record when
+    none is. ``others`` are of higher records whose output is not whole; ``retry`` removes them.
+    """
 
     manifest_id: int
     ranges: tuple[Range, ...]
-    receipts: dict[str, Receipt]  # by sink
+    receipts: dict[str, Receipt]
+    others: list[Receipt]
+    damaged: list[str]  # the sinks where not even the output of ``receipts`` is whole
 
     @property
     def attempt(self) -> int:
@@ -38,15 +48,22 @@ class _Record:
         return sum(len(receipt.objects) for receipt in self.receipts.values())
 
     def by_attempt(self) -> list[Receipt]:
-        """One receipt per attempt, lowest attempt first, with the objects of all sinks where it is published."""
+        """One receipt per attempt, lowest attempt first, with the objects of all sinks that have a record of it."""
         joined: dict[int, Receipt] = {}
-        for receipt in sorted(self.receipts.values(), key=lambda receipt: receipt.attempt):
+        for receipt in sorted((*self.receipts.values(), *self.others), key=lambda receipt: receipt.attempt):
             joined[receipt.attempt] = receipt.joined(joined.get(receipt.attempt))
         return list(joined.values())
 
+    def line(self, pipeline_name: str) -> str:
+        line = f"manifest {self.manifest_id} attempt {self.attempt}: {self.objects} objects"
+        if self.damaged:
+            replay = command(Step.REPLAY, pipeline_name, self.manifest_id, "")
+            line += f", some of them are missing in {', '.join(self.damaged)}; next: {replay}"
+        return line
+
 
 def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
-    """Enter into the database what the targets' records say.
+    """Enter into the database what the targets' records say, and take the targets as they are now.
 
     Raises ``LakeConflict`` when the database and the records contradict each other, and ``IllegalTransition`` while an
     attempt is alive at an undone manifest or at one that would be adopted.
@@ -58,49 +75,53 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         known = {manifest.id: manifest for manifest in database.manifests(ids=ids)}
         unknown = [record for record in records if not _is_known(context, record, known.get(record.manifest_id))]
         adopted = tuple(record.manifest_id for record in unknown)
-        lines = [
-            f"manifest {record.manifest_id} attempt {record.attempt}: {record.objects} objects" for record in unknown
-        ]
         refuse_at_work([*at_work(context), *(known[manifest_id] for manifest_id in adopted if manifest_id in known)])
         _refuse_changed(context, unknown)
-        if dry_run:
+        lines = [record.line(pipeline_name) for record in unknown]
+        lines += _take_targets(context, dry_run=dry_run)
+        if dry_run or not lines:
             return Decision(tuple(lines), adopted, dry_run)
-        _take_identity(context)
-        if not unknown:
-            return Decision((), ())
-        database.remember_pipeline(pipeline_name, {sink.name: sink.target for sink in context.sinks})
-        run_key = f"adopt__{datetime.now(UTC).isoformat()}"
-        run_id = database.insert_run(
-            pipeline_name, run_key, RunKind.MANUAL, cut_at=None, reached=False, covered_by=[], notes=[why]
-        )
-        for slice_number, record in enumerate(unknown):
-            if record.manifest_id not in known:
-                database.adopt_manifest(run_id, pipeline_name, record.manifest_id, slice_number)
-        names = [name for sink in context.sinks for name in sink.records(own=False)]
-        database.keep_manifest_ids_above(max(name.manifest_id for name in names))
-        new = [record for record in unknown if record.manifest_id not in known]
-        holes = _insert_ranges(context, run_id, new, first_slice=len(unknown))
-        for record in unknown:
-            _publish(context, record)
-        lines += [f"{hole.at.name}: offsets [{hole.start}, {hole.end}) are planned again" for hole in holes]
-        lines += give_up_outlived(context)
+        if unknown:
+            lines += _enter(context, unknown, known, why)
         decision = Decision(tuple(lines), adopted)
         database.note_decision(pipeline_name, "adopt", decision)
     return decision
 
 
+def _enter(context: Context, unknown: Sequence[_Record], known: Mapping[int, Manifest], why: str) -> list[str]:
+    """Insert manifests, ranges, attempts and publications; one line for each hole that is planned again."""
+    database, pipeline_name = context.database, context.pipeline_name
+    database.remember_pipeline(pipeline_name, {sink.name: sink.target for sink in context.sinks})
+    run_key = f"adopt__{datetime.now(UTC).isoformat()}"
+    run_id = database.insert_run(
+        pipeline_name, run_key, RunKind.MANUAL, cut_at=None, reached=False, covered_by=[], notes=[why]
+    )
+    for slice_number, record in enumerate(unknown):
+        if record.manifest_id not in known:
+            database.adopt_manifest(run_id, pipeline_name, record.manifest_id, slice_number)
+    names = [name for sink in context.sinks for name in sink.records(own=False)]
+    database.keep_manifest_ids_above(max(name.manifest_id for name in names))
+    new = [record for record in unknown if record.manifest_id not in known]
+    holes = _insert_ranges(context, run_id, new, first_slice=len(unknown))
+    for record in unknown:
+        _publish(context, record)
+    lines = [f"{hole.at.name}: offsets [{hole.start}, {hole.end}) are planned again" for hole in holes]
+    return lines + give_up_outlived(context)
+
+
 def _records(context: Context) -> list[_Record]:
-    """The newest record of each manifest in each sink, if the output that it names is there too."""
+    """What each sink shows of each manifest."""
     records: dict[int, _Record] = {}
     for sink in context.sinks:
-        for manifest_id, name in sink.newest_records().items():
-            content = sink.record(name)
-            if content is None:
+        names: dict[int, list[RecordName]] = {}
+        for name in sink.records():
+            names.setdefault(name.manifest_id, []).append(name)
+        for manifest_id, of_manifest in names.items():
+            read = _whole_or_newest(sink, sorted(of_manifest, key=lambda name: name.attempt, reverse=True))
+            if read is None:
                 continue
-            receipt, ranges = _read(sink, name, content)
-            if not sink.has_objects(receipt):
-                continue
-            record = records.setdefault(manifest_id, _Record(manifest_id, ranges, {}))
+            receipt, ranges, others, is_whole = read
+            record = records.setdefault(manifest_id, _Record(manifest_id, ranges, {}, [], []))
             if record.ranges != ranges:
                 raise LakeConflict(
                     f"the sinks' records of manifest {manifest_id} cover different offsets",
@@ -109,7 +130,28 @@ def _records(context: Context) -> list[_Record]:
                     sink=sink.name,
                 )
             record.receipts[sink.name] = receipt
+            record.others.extend(others)
+            if not is_whole:
+                record.damaged.append(sink.name)
     return [records[manifest_id] for manifest_id in sorted(records)]
+
+
+def _whole_or_newest(
+    sink: Sink, names: Sequence[RecordName]
+) -> tuple[Receipt, tuple[Range, ...], list[Receipt], bool] | None:
+    """Of records of one manifest, highest attempt first: receipt and ranges of the first whose output is whole, the
+    receipts above it, and True; the first that can be read, and False, when none is whole; None when none can be read.
+    """
+    above: list[tuple[Receipt, tuple[Range, ...]]] = []
+    for name in names:
+        content = sink.record(name)
+        if content is None:
+            continue
+        receipt, ranges = _read(sink, name, content)
+        if sink.has_objects(receipt):
+            return receipt, ranges, [other for other, _ in above], True
+        above.append((receipt, ranges))
+    return (*above[0], [], False) if above else None
 
 
 def _read(sink: Sink, name: RecordName, content: dict[str, Any]) -> tuple[Receipt, tuple[Range, ...]]:
@@ -147,8 +189,8 @@ def _is_known(context: Context, record: _Record, manifest: Manifest | None) -> b
             next_step="this database planned manifests after it was restored; restore the copy again, then adopt",
             pipeline=context.pipeline_name,
         )
-    published = {publication.sink: publication.attempt for publication in manifest.publications}
-    return all(published.get(sink, 0) >= receipt.attempt for sink, receipt in record.receipts.items())
+    sinks = [sink for sink in context.sinks if sink.name in record.receipts]
+    return all(judgement(context.database, manifest, sink).verdict is not Verdict.UNKNOWN for sink in sinks)
 
 
 def _refuse_changed(context: Context, unknown: Sequence[_Record]) -> None:
@@ -158,7 +200,9 @@ def _refuse_changed(context: Context, unknown: Sequence[_Record]) -> None:
             receipt = record.receipts.get(sink.name)
             if receipt is None:
                 continue
-            if sink.recorded_attempt(record.manifest_id) != receipt.attempt or not sink.has_objects(receipt):
+            newest_attempt = max(other.attempt for other in (receipt, *record.others) if sink.name in other.sinks)
+            moved = sink.name not in record.damaged and not sink.has_objects(receipt)
+            if sink.recorded_attempt(record.manifest_id) != newest_attempt or moved:
                 raise Unavailable(
                     f"{sink.target} changed while its records were read",
                     next_step=f"nothing was adopted; repeat: tidemark adopt {sink.pipeline_name} --why TEXT",
@@ -168,13 +212,37 @@ def _refuse_changed(context: Context, unknown: Sequence[_Record]) -> None:
                 )
 
 
-def _take_identity(context: Context) -> None:
+def _take_targets(context: Context, *, dry_run: bool) -> list[str]:
+    """Become the owner of targets of another database, and accept targets that went back; one line for each change.
+
+    Raises ``ForeignLake`` when this database has manifests of its own.
+    """
+    lines = []
     for sink in context.sinks:
-        owner = sink.owner()
-        if owner in (None, context.database.id()):
+        owner, database_id = sink.owner(), context.database.id()
+        if owner is not None and owner.database != database_id:
+            if not dry_run:
+                if not context.database.succeed(owner.database):
+                    raise sink.foreign(owner, database_id)
+                sink.hand_over(Owner(database_id, (*owner.before, owner.database)))
+            lines.append(f"{sink.target}: database {owner.database} may not write there any more, this one may")
+        why, position = went_back(context.database, sink), sink.position()
+        if why is None or position is None:
             continue
-        if not context.database.take_identity(owner):
-            sink.claim(context.database.id())  # raises ForeignLake, which names both databases
+        if not dry_run:
+            context.database.accept_target(sink.target, position.identity, position.number)
+        lines += [why, *_without_evidence(context, sink)]
+    return lines
+
+
+def _without_evidence(context: Context, sink: Sink) -> list[str]:
+    out_of_step = Publisher(context).out_of_step(sink)
+    return [
+        f"manifest {manifest_id} is published and not in {sink.target}; "
+        f"next: {command(Step.REPLAY, context.pipeline_name, manifest_id, sink.name)}"
+        for manifest_id, is_missing in out_of_step.items()
+        if is_missing
+    ]
 
 
 Life = tuple[TopicPartition, int]  # a partition and its incarnation
@@ -256,11 +324,13 @@ def _publish(context: Context, record: _Record) -> None:
     for receipt in record.by_attempt():
         whole = receipt.joined(database.receipt(record.manifest_id, receipt.attempt))
         database.adopt_attempt(whole, asdict(whole))
-    newest = database.newest_attempt(record.manifest_id)
+    newest_attempt = database.newest_attempt(record.manifest_id)
     for sink in context.sinks:
         if sink.name in record.receipts:
             receipt = record.receipts[sink.name]
             counts = asdict(sink.counts(receipt, record.ranges))
-            database.publish(record.manifest_id, newest, sink.name, receipt.attempt, receipt.digest(sink.name), counts)
-    if not database.finish(record.manifest_id, newest, [sink.name for sink in context.sinks]):
-        database.fail(record.manifest_id, newest, "adopted; not every sink has a record of it")
+            database.publish(
+                record.manifest_id, newest_attempt, sink.name, receipt.attempt, receipt.digest(sink.name), counts
+            )
+    if not database.finish(record.manifest_id, newest_attempt, [sink.name for sink in context.sinks]):
+        database.fail(record.manifest_id, newest_attempt, "adopted; not every sink has a record of it")

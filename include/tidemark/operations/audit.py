@@ -1,13 +1,16 @@
 """Compares the database with what the sinks hold; every difference names its manifest and the next step."""
 
 from collections.abc import Iterator
+from typing import assert_never
 
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.preflight import OF_ONE_SINK
+from tidemark.lifecycle.preflight import OF_ONE_SINK, went_back
+from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
+from tidemark.verdict import Step, Verdict, command
 
 
 def audit(context: Context, *, deep: bool = False) -> Iterator[Difference]:
@@ -36,12 +39,25 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
         yield from _equations(manifest)
     for sink in context.sinks:
         try:
+            yield from _target(context, sink)
             for manifest in manifests:
-                yield from _record(context, sink, manifest)
+                yield from _verdict(context, sink, manifest)
             yield from sink.audit(context.database, manifests, deep=deep)
         except OF_ONE_SINK as error:
             error.within(pipeline=context.pipeline_name)
             yield Difference(None, f"sink {sink.name} cannot be compared: {error.what}", error.next_step)
+
+
+def _target(context: Context, sink: Sink) -> Iterator[Difference]:
+    """A target of another database, or one that went back; an empty one is missing what is published there."""
+    owner, database_id = sink.owner(), context.database.id()
+    adopt = command(Step.ADOPT, sink.pipeline_name, None, sink.name)
+    if owner is not None and owner.database != database_id:
+        foreign = sink.foreign(owner, database_id)
+        yield Difference(None, foreign.what, foreign.next_step)
+    why = went_back(context.database, sink)
+    if why is not None:
+        yield Difference(None, why, f"check that it is the right one; if it was restored: {adopt}")
 
 
 def _equations(manifest: Manifest) -> Iterator[Difference]:
@@ -63,26 +79,45 @@ def _equations(manifest: Manifest) -> Iterator[Difference]:
             )
 
 
-def _record(context: Context, sink: Sink, manifest: Manifest) -> Iterator[Difference]:
+def _verdict(context: Context, sink: Sink, manifest: Manifest) -> Iterator[Difference]:
+    """The verdict on a manifest, except that it is unfinished; ``sink.audit`` looks at the objects."""
     publication = manifest.published(sink.name)
-    if publication is None:
+    if manifest.alive or not manifest.attempt:
         return
-    receipt = context.database.receipt(manifest.id, publication.attempt)
-    next_step = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}"
-    if receipt is None or receipt.digest(sink.name) != publication.digest:
-        yield Difference(
-            manifest.id, f"the receipt of attempt {publication.attempt} is not what was published", next_step
-        )
-    elif not sink.has_record(receipt):
-        yield from _other_record(sink, manifest.id, publication.attempt)
+    judged = judgement(context.database, manifest, sink, objects=False)
+    stored = judged.stored(publication.attempt) if publication else None
+    done = manifest.state is ManifestState.DONE
+    if publication is not None and (stored is None or stored.receipt.digest(sink.name) != publication.digest):
+        what = f"the receipt of attempt {publication.attempt} is not what was published"
+        yield Difference(manifest.id, what, command(Step.REPLAY, sink.pipeline_name, manifest.id, sink.name))
+    elif judged.verdict not in (Verdict.IN_STEP, Verdict.UNSTARTED) and (publication or judged.shown.evidence or done):
+        yield Difference(manifest.id, described(judged), judged.next_step)
 
 
-def _other_record(sink: Sink, manifest_id: int, attempt: int) -> Iterator[Difference]:
-    """The record of the published attempt is missing, or that of a higher attempt is there instead."""
-    if not sink.is_displaced(manifest_id, attempt):
-        name = RecordName(sink.pipeline_name, manifest_id, attempt)
-        what = f"the record {name} is missing or says something else"
-        yield Difference(manifest_id, what, f"tidemark repair {sink.pipeline_name} --why TEXT")
-    elif sink.way.takes_back:  # other sinks report it in their own audit, which looks at all markers
-        what = f"{sink.target} has the record of a higher attempt in place of the published {attempt}"
-        yield Difference(manifest_id, what, f"tidemark adopt {sink.pipeline_name} --why TEXT")
+def described(judged: Judgement) -> str:
+    """A verdict as a sentence with the target and the attempts that it is about."""
+    target, evidence = judged.sink.target, judged.shown.evidence
+    publication = judged.manifest.published(judged.sink.name)
+    attempt = publication.attempt if publication else None
+    match judged.verdict:
+        case Verdict.MARK_MISSING:
+            return f"{target} shows attempt {evidence}, which is whole and not published: it died before that"
+        case Verdict.SUPERSEDED:
+            return (
+                f"{target} has a record of attempt {evidence}, which died and is not published; its output is not whole"
+            )
+        case Verdict.UNKNOWN:
+            return f"{target} has a record of attempt {evidence} that this database has no receipt of"
+        case Verdict.EVIDENCE_MISSING:
+            name = RecordName(judged.sink.pipeline_name, judged.manifest.id, attempt or 0)
+            return f"the record {name} is missing or says something else"
+        case Verdict.DAMAGED:
+            return f"{target} does not show all of attempt {attempt}, which is published"
+        case Verdict.BEHIND:
+            return f"sink {judged.sink.name} shows attempt {attempt}, and a replay has reached only other sinks"
+        case Verdict.UNFILLED:
+            return f"sink {judged.sink.name} has nothing of it: it was added to the pipeline later"
+        case Verdict.IN_STEP | Verdict.UNSTARTED:
+            return "database and target agree"
+        case _:
+            assert_never(judged.verdict)

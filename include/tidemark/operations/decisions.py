@@ -12,11 +12,12 @@ from tidemark.errors import IllegalTransition, NotFound, PlanRefused
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import limits
 from tidemark.lifecycle.preflight import check_for_plan
-from tidemark.lifecycle.recover import lacks_only_publication
+from tidemark.lifecycle.reconcile import judgement
 from tidemark.manifest import UNDONE, Decision, Manifest, RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds
 from tidemark.planner import Chain, sliced
+from tidemark.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -109,14 +110,17 @@ def _unpublished(context: Context, planned: list[_Planned]) -> list[_Planned]:
     Raises ``IllegalTransition`` when the output of a manifest is complete and only its publication is missing.
     """
     for manifest in {part.manifest.id: part.manifest for part in planned}.values():
-        if lacks_only_publication(context, manifest):
-            raise IllegalTransition(
-                "nothing of it is lost: an attempt wrote all its output and died, and only its publication is missing",
-                next_step=f"finish it with tidemark retry {manifest.pipeline_name} (with the pipeline file as it was "
-                "for that attempt), which reads nothing again; then decide again",
-                pipeline=manifest.pipeline_name,
-                manifest=manifest.id,
-            )
+        for sink in context.sinks:
+            if judgement(context.database, manifest, sink).verdict is Verdict.MARK_MISSING:
+                raise IllegalTransition(
+                    "nothing of it is lost: an attempt wrote all its output and died, and only its publication is "
+                    "missing",
+                    next_step=f"finish it with tidemark retry {manifest.pipeline_name}, which reads nothing again; "
+                    "then decide again",
+                    pipeline=manifest.pipeline_name,
+                    manifest=manifest.id,
+                    sink=sink.name,
+                )
     return [part for part in planned if not part.manifest.publications]
 
 

@@ -6,11 +6,12 @@ without the manifest database use these records, and so do retries after a crash
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
 from tidemark.database.client import ManifestDatabase
+from tidemark.digest import Digest
 from tidemark.errors import DatabaseBehindLake, ForeignLake
 from tidemark.findings import Finding
 from tidemark.manifest import Counts, Manifest, Publication
@@ -19,6 +20,7 @@ from tidemark.paths import RecordName
 from tidemark.receipt import MALFORMED, Receipt
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located
+from tidemark.verdict import Shown
 
 Fence = Callable[[], None]
 Mark = Callable[[], None]
@@ -36,6 +38,25 @@ class Way(StrEnum):
     def takes_back(self) -> bool:
         """Whether output that was put can be removed; if not, only a higher attempt can replace it."""
         return self is Way.REPLACES
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The manifest database that owns a target, and those that owned it before, until it was adopted."""
+
+    database: str
+    before: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a target stands that may be restored from a copy by itself, such as a database.
+
+    The identity is made with the target; the number grows with each publication.
+    """
+
+    identity: str
+    number: int
 
 
 class Sink(ABC):
@@ -56,8 +77,16 @@ class Sink(ABC):
         """Register the database as owner of the target, or raise ``ForeignLake``; may be repeated."""
 
     @abstractmethod
-    def owner(self) -> str | None:
-        """The id of the database that owns the target; None when it has no owner."""
+    def owner(self) -> Owner | None:
+        """Who owns the target; None when it has no owner."""
+
+    def position(self) -> Position | None:
+        """Where the target stands now; None when it keeps no position, or nothing was published yet."""
+        return None
+
+    @abstractmethod
+    def hand_over(self, owner: Owner) -> None:
+        """Make another database the owner; a person has decided it."""
 
     @abstractmethod
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
@@ -75,7 +104,7 @@ class Sink(ABC):
     def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
         """Make the output of an attempt visible, write its record, then call ``mark``; may be repeated.
 
-        ``fence`` raises when a newer attempt has started. An error before the record removes the attempt's own output.
+        ``fence`` raises when a newer attempt has started, or somebody has taken back what was put.
         """
 
     @abstractmethod
@@ -93,9 +122,13 @@ class Sink(ABC):
     def record(self, name: RecordName) -> dict[str, Any] | None:
         """The content of a record; None when it does not exist, or is damaged."""
 
-    @abstractmethod
     def write_record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> None:
-        """Write the record of an attempt, complete and durable: from then on readers of records see its output."""
+        """Write the record of an attempt, complete and durable: from then on readers of records see its output.
+
+        Only for sinks that take back: the others write it in the transaction that writes the rows.
+        """
+        del receipt, ranges, database_id
+        raise AssertionError(f"{self.target}: a record is never written without its rows")
 
     @abstractmethod
     def has_objects(self, receipt: Receipt) -> bool:
@@ -160,25 +193,54 @@ class Sink(ABC):
         content = self.record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))
         return content is not None and content.get("digest") == receipt.digest(self.name)
 
-    def is_displaced(self, manifest_id: int, attempt: int) -> bool:
-        """Whether a higher attempt has the record while that of the published ``attempt`` is missing.
-
-        In a table a replay that died before its mark leaves this state. In a lake it arises only when the database was
-        restored from a copy older than the replay.
-        """
-        return (self.recorded_attempt(manifest_id) or 0) > attempt
-
-    def recorded_ranges(self, receipt: Receipt) -> tuple[Range, ...]:
-        """The ranges in the record of the receipt's attempt; none when the record is missing or damaged."""
-        content = self.record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))
-        try:
-            return tuple(range_from(range_) for range_ in (content or {}).get("ranges", ()))
-        except MALFORMED:
-            return ()
-
     def holds(self, receipt: Receipt) -> bool:
         """Whether the record and all objects of the receipt are in the target."""
         return self.has_record(receipt) and self.has_objects(receipt)
+
+    def shown(
+        self,
+        manifest: Manifest,
+        receipts: Mapping[int, Receipt],
+        accepted: frozenset[str] = frozenset(),
+        *,
+        objects: bool = True,
+    ) -> Shown:
+        """What the target shows of a manifest; ``receipts`` by attempt.
+
+        Objects whose paths are ``accepted`` are not missed, nor with an empty path any row of the published attempt.
+        Without ``objects`` those of a published attempt that has its record are not looked at.
+        """
+        published = manifest.published(self.name)
+        if published and "" in accepted:
+            return Shown(published.attempt, published.digest, whole=True, published_whole=True)
+        evidence = self.recorded_attempt(manifest.id)
+        digest = None if evidence is None else self._digest_of_record(manifest, evidence)
+        whole = self._is_whole(receipts.get(evidence or 0))
+        if published is None:
+            return Shown(evidence, digest, whole=whole)
+        if evidence == published.attempt and not objects:
+            return Shown(evidence, digest, whole=True, published_whole=True)
+        return Shown(
+            evidence, digest, whole=whole,
+            published_whole=self._is_whole(receipts.get(published.attempt), accepted),
+        )  # fmt: skip
+
+    def _is_whole(self, receipt: Receipt | None, accepted: frozenset[str] = frozenset()) -> bool:
+        if receipt is None:
+            return False
+        expected = tuple(object_ for object_ in receipt.objects if object_.path not in accepted)
+        return self.has_objects(replace(receipt, objects=expected) if accepted else receipt)
+
+    def _digest_of_record(self, manifest: Manifest, attempt: int) -> str | None:
+        """The digest in a record; None when it cannot be read, is not that of the objects it names, or when it covers
+        other ranges than the manifest has."""
+        content = self.record(RecordName(self.pipeline_name, manifest.id, attempt)) or {}
+        try:
+            ranges = tuple(range_from(range_) for range_ in content["ranges"])
+            digest = sum((Digest.parse(part["digest"]) for part in content["objects"]), Digest.zero())
+            return str(digest) if ranges == manifest.ranges and str(digest) == content["digest"] else None
+        except MALFORMED:
+            return None
 
     def content_of_record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> dict[str, Any]:
         """All that another database needs to adopt this output, as values for JSON."""
@@ -201,14 +263,28 @@ class Sink(ABC):
     def refuse_foreign(self, database_id: str) -> None:
         """Raise when another database owns the target: manifests of the two would have the same ids."""
         owner = self.owner()
-        if owner != database_id:
-            raise ForeignLake(
-                f"{self.target} belongs to another manifest database ({owner}), this one is {database_id}",
-                next_step="check TIDEMARK_DB and where the sink writes; two databases in one target would mix. "
-                f"To bring the records into an empty database: tidemark adopt {self.pipeline_name} --why TEXT",
+        if owner is None or owner.database != database_id:
+            raise self.foreign(owner, database_id)
+
+    def foreign(self, owner: Owner | None, database_id: str) -> ForeignLake:
+        """The error of a database that does not own the target."""
+        if owner is not None and database_id in owner.before:
+            return ForeignLake(
+                f"{self.target} was adopted by the manifest database {owner.database}; this one, {database_id}, owned "
+                "it before",
+                next_step="nothing was written; work with the database that adopted it (TIDEMARK_DB), and stop all "
+                "that still uses this one",
                 pipeline=self.pipeline_name,
                 sink=self.name,
             )
+        return ForeignLake(
+            f"{self.target} belongs to another manifest database ({owner and owner.database}), this one is "
+            f"{database_id}",
+            next_step="check TIDEMARK_DB and where the sink writes; two databases in one target would mix. "
+            f"To bring the records into an empty database: tidemark adopt {self.pipeline_name} --why TEXT",
+            pipeline=self.pipeline_name,
+            sink=self.name,
+        )
 
     def refuse_records_beyond(self, manifest_id: int, names: Iterable[RecordName]) -> None:
         """Raise when the target has records of higher manifests: the database was restored from an older copy."""
@@ -216,28 +292,11 @@ class Sink(ABC):
         if last is not None and last.manifest_id > manifest_id:
             raise DatabaseBehindLake(
                 f"{self.target} holds a record of manifest {last.manifest_id}, this database ends at {manifest_id}",
-                next_step=f"nothing was planned; {_restored(last.pipeline_name)}",
+                next_step="nothing was planned; the database was restored from an older copy. Read the records back "
+                f"with: tidemark adopt {last.pipeline_name} --why TEXT",
                 pipeline=self.pipeline_name,
                 sink=self.name,
             )
-
-    def refuse_attempts_beyond(self, manifest_id: int, attempt: int, recorded: int | None) -> None:
-        """Raise when the target has a record of a higher attempt: the database would give out its number again."""
-        if recorded is not None and recorded > attempt:
-            raise DatabaseBehindLake(
-                f"{self.target} holds a record of attempt {recorded}, this database ends at attempt {attempt}",
-                next_step=f"nothing was started; {_restored(self.pipeline_name)}",
-                pipeline=self.pipeline_name,
-                manifest=manifest_id,
-                sink=self.name,
-            )
-
-
-def _restored(pipeline_name: str) -> str:
-    return (
-        "the database was restored from an older copy. Read the records back with: "
-        f"tidemark adopt {pipeline_name} --why TEXT"
-    )
 
 
 def newest(names: Iterable[RecordName]) -> dict[int, RecordName]:

@@ -24,7 +24,7 @@ from tidemark.manifest import Manifest, ManifestState, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.paths import RECORDS, STAGING, RecordName, manifest_staging, staging_folder
 from tidemark.receipt import ObjectKind, Receipt
-from tidemark.sinks.base import Fence, Mark, Sink, Way
+from tidemark.sinks.base import Fence, Mark, Owner, Sink, Way
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 
@@ -46,11 +46,15 @@ class ToySink(Sink):
 
     def claim(self, database_id: str) -> None:
         if self.owner() is None:
-            self._write(self._owner, database_id)
+            self.hand_over(Owner(database_id))
         self.refuse_foreign(database_id)
 
-    def owner(self) -> str | None:
-        return self._read(self._owner)
+    def owner(self) -> Owner | None:
+        content = self._read(self._owner)
+        return None if content is None else Owner(content["database"], tuple(content["before"]))
+
+    def hand_over(self, owner: Owner) -> None:
+        self._write(self._owner, {"database": owner.database, "before": owner.before})
 
     def order(self, manifest: int, attempt: int) -> dict[str, Any]:
         return {}  # the folder is in the settings, and an order knows its own staging
@@ -74,20 +78,15 @@ class ToySink(Sink):
         self._write(self._folder / self._record_of(receipt), self.content_of_record(receipt, ranges, database_id))
 
     def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
-        try:
-            fence()
-            if not self.has_objects(receipt):
-                self._write(self._folder / self._rows_of(receipt), self._joined(receipt))
-            failpoint("publish.mid")
-            failpoint("publish.before_record")
-            fence()
-            if (self.recorded_attempt(receipt.manifest_id) or 0) > receipt.attempt:
-                raise Fenced("a higher attempt has its record here")
-            self.write_record(receipt, ranges, database_id)
-        except BaseException:
-            if not self.has_record(receipt):
-                self.discard(receipt)
-            raise
+        fence()
+        if not self.has_objects(receipt):
+            self._write(self._folder / self._rows_of(receipt), self._joined(receipt))
+        failpoint("publish.mid")
+        failpoint("publish.before_record")
+        fence()
+        if (self.recorded_attempt(receipt.manifest_id) or 0) > receipt.attempt:
+            raise Fenced("a higher attempt has its record here")
+        self.write_record(receipt, ranges, database_id)
         failpoint("publish.before_mark")
         mark()
 

@@ -163,7 +163,9 @@ def _offsets(
             topic, partition, offset = places[0]
             what = f"{len(places):,} records {how}, first {topic}-{partition} offset {offset}"
             yield Difference(manifest.id, what, mend)
-    kept = publication.counts.written + publication.counts.dead_lettered
+    accepted = database.accepted_damage(manifest.id, sink.name, publication.attempt)
+    gone = sum(object_.rows for object_ in receipt.objects_of(sink.name) if object_.path in accepted) if receipt else 0
+    kept = publication.counts.written + publication.counts.dead_lettered - gone
     if len(seen) != kept:
         yield Difference(manifest.id, f"{len(seen):,} records where {kept:,} were published", mend)
 

@@ -7,21 +7,19 @@ is checked before every object, no key belongs to two attempts, and readers use 
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
-from tidemark.errors import TidemarkError
 from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, disk_space, existing, failed, ok
 from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.paths import OWNER, RECORDS, STAGING, ObjectName, RecordName, manifest_staging, staging_folder
 from tidemark.receipt import PublishedObject, Receipt
-from tidemark.sinks.base import Fence, Mark, Sink, Way
+from tidemark.sinks.base import Fence, Mark, Owner, Sink, Way
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.files.audit import differences_of_files
 from tidemark.sinks.files.formats import Unreadable, format_of
@@ -53,13 +51,18 @@ class FilesSink(Sink):
     def claim(self, database_id: str) -> None:
         if self.owner() is None:
             self.store.check()
-            owner = json.dumps({"database": database_id, "about": "this lake root is written by one Tidemark database"})
-            self.store.put_if_absent(OWNER, owner.encode())
+            self.store.put_if_absent(OWNER, _content_of(Owner(database_id)))
         self.refuse_foreign(database_id)
 
-    def owner(self) -> str | None:
+    def owner(self) -> Owner | None:
         content = self.store.get(OWNER)
-        return None if content is None else str(json.loads(content)["database"])
+        if content is None:
+            return None
+        owner = json.loads(content)
+        return Owner(str(owner["database"]), tuple(owner.get("before", ())))
+
+    def hand_over(self, owner: Owner) -> None:
+        self.store.put(OWNER, _content_of(owner))
 
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
         del manifest_id, attempt  # they are in the order, and every sink's staging folder is named after them
@@ -104,22 +107,16 @@ class FilesSink(Sink):
     def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
         """Steps 2 to 4: move every object to its key, make all durable, write the record, then mark."""
         objects = receipt.objects_of(self.name)
-        try:
-            if len(objects) > self.max_objects:
-                what = f"the manifest has {len(objects):,} objects"
-                context = {"pipeline": self.pipeline_name, "manifest": receipt.manifest_id, "sink": self.name}
-                raise too_many_objects(what, self.max_objects, context)
-            moves = [Move(object_.staged, object_.path, object_.bytes) for object_ in objects]
-            self.store.move_each(moves, fence, lambda: failpoint("publish.mid"))
-            self.store.sync(object_.path for object_ in objects)
-            failpoint("publish.before_record")
-            fence()
-            self.write_record(receipt, ranges, database_id)
-        except BaseException:
-            with suppress(TidemarkError):
-                if not self.has_record(receipt):
-                    self.discard(receipt)
-            raise
+        if len(objects) > self.max_objects:
+            what = f"the manifest has {len(objects):,} objects"
+            context = {"pipeline": self.pipeline_name, "manifest": receipt.manifest_id, "sink": self.name}
+            raise too_many_objects(what, self.max_objects, context)
+        moves = [Move(object_.staged, object_.path, object_.bytes) for object_ in objects]
+        self.store.move_each(moves, fence, lambda: failpoint("publish.mid"))
+        self.store.sync(object_.path for object_ in objects)
+        failpoint("publish.before_record")
+        fence()
+        self.write_record(receipt, ranges, database_id)
         failpoint("publish.before_mark")
         mark()
 
@@ -186,6 +183,11 @@ class FilesSink(Sink):
         finally:
             self.store.delete([key, f"{key}-moved"])
         yield ok(self.name, "objects can be created once, moved and removed (tried)")
+
+
+def _content_of(owner: Owner) -> bytes:
+    content = {"database": owner.database, "about": "this lake root is written by one Tidemark database"}
+    return json.dumps({**content, "before": owner.before} if owner.before else content).encode()
 
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> FilesSink:

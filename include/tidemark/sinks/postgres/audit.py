@@ -10,7 +10,6 @@ from typing import Any
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, ManifestState, Publication
-from tidemark.paths import RecordName
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.postgres.target import PostgresTarget
@@ -25,7 +24,6 @@ def differences_of_table(
     own = {manifest.id: manifest for manifest in manifests}
     yield from _left_in_staging(database, sink, own)
     markers = sink.newest_records()
-    yield from _unpublished(database, sink, own, markers)
     present = {"a marker": set(markers)}
     published = [(manifest, row) for manifest in manifests if (row := manifest.published(sink.name))]
     exists = table.exists()
@@ -52,36 +50,16 @@ def _left_in_staging(database: ManifestDatabase, sink: Sink, own: Mapping[int, M
             yield Difference(manifest_id, what, f"tidemark retry {sink.pipeline_name}")
 
 
-def _unpublished(
-    database: ManifestDatabase, sink: Sink, own: Mapping[int, Manifest], markers: Mapping[int, RecordName]
-) -> Iterator[Difference]:
-    """A marker above the published attempt: its rows were merged with it, and the attempt died before it published."""
-    ahead = [
-        marker.manifest_id
-        for marker in markers.values()
-        if marker.manifest_id in own and _is_ahead(marker, own[marker.manifest_id], sink)
-    ]
-    for manifest in database.manifests(ids=ahead) if ahead else []:
-        marker = markers[manifest.id]
-        if marker.attempt > manifest.attempt:
-            what = f"{sink.target} has a marker of attempt {marker.attempt}, this database ends at {manifest.attempt}"
-            yield Difference(manifest.id, what, f"tidemark adopt {sink.pipeline_name} --why TEXT")
-        elif not manifest.alive and _is_ahead(marker, manifest, sink):
-            what = f"the rows of attempt {marker.attempt} are in the table and not published: it died before that"
-            yield Difference(manifest.id, what, f"tidemark retry {sink.pipeline_name}")
-
-
-def _is_ahead(marker: RecordName, manifest: Manifest, sink: Sink) -> bool:
-    published = manifest.published(sink.name)
-    return published is None or marker.attempt > published.attempt
-
-
 def _unknown(database: ManifestDatabase, sink: Sink, present: Mapping[str, set[int]]) -> Iterator[Difference]:
     """What is in the target of manifests that no pipeline of this database has."""
     for unknown in sorted(database.unknown_manifests(sorted(set().union(*present.values())))):
         kinds = " and ".join(kind for kind, manifest_ids in present.items() if unknown in manifest_ids)
-        yield Difference(None, f"{sink.target} has {kinds} of manifest {unknown}, which this database does not know",
-                         f"tidemark adopt {sink.pipeline_name} --why TEXT")  # fmt: skip
+        next_step = "no attempt of Tidemark's left them there: delete those rows by hand"
+        if unknown in present["a marker"]:
+            next_step = f"tidemark adopt {sink.pipeline_name} --why TEXT"
+        yield Difference(
+            None, f"{sink.target} has {kinds} of manifest {unknown}, which this database does not know", next_step
+        )
 
 
 def _contents(

@@ -11,7 +11,10 @@ CREATE SCHEMA tidemark_target;
 -- What Tidemark needs beside the tables of its users: who owns a table, what was published, and dead letters.
 CREATE TABLE IF NOT EXISTS tidemark_target.owner (
     target   text PRIMARY KEY,
-    database uuid NOT NULL                    -- one manifest database writes a table, several would repeat ids
+    database uuid NOT NULL,                   -- one manifest database writes a table, several would repeat ids
+    before   uuid[] NOT NULL DEFAULT '{}',    -- the databases that owned it before, until it was adopted
+    identity uuid NOT NULL DEFAULT gen_random_uuid(),
+    position bigint NOT NULL DEFAULT 0        -- grows with each merge, so that a restored copy is noticed
 );
 
 -- The fence: of one manifest only a higher attempt may take the place of a lower one.
@@ -55,7 +58,15 @@ SELECT set_config(%(name)s, %(value)s, true);
 INSERT INTO tidemark_target.owner (target, database) VALUES (%(target)s, %(database)s) ON CONFLICT DO NOTHING;
 
 -- name: owner
-SELECT database::text AS database FROM tidemark_target.owner WHERE target = %(target)s;
+SELECT database::text AS database, before::text[] AS before, identity::text AS identity, position
+FROM tidemark_target.owner WHERE target = %(target)s;
+
+-- name: hand_over
+UPDATE tidemark_target.owner SET database = %(database)s, before = %(before)s::uuid[] WHERE target = %(target)s;
+
+-- name: advance
+-- The last statement of a merge: the row is locked until COMMIT, so merges of one table wait here for a moment only.
+UPDATE tidemark_target.owner SET position = position + 1 WHERE target = %(target)s;
 
 -- name: records
 SELECT pipeline, manifest, attempt FROM tidemark_target.marker

@@ -26,7 +26,7 @@ from tidemark.manifest import Counts, Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.paths import RecordName
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
-from tidemark.sinks.base import Fence, Mark, Sink, Way
+from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink, Way
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.postgres.audit import differences_of_table
@@ -60,9 +60,16 @@ class PostgresSink(Sink):
         self._table.rows("claim", database=database_id)
         self.refuse_foreign(database_id)
 
-    def owner(self) -> str | None:
+    def owner(self) -> Owner | None:
         rows = self._table.kept("owner")
-        return rows[0]["database"] if rows else None
+        return Owner(rows[0]["database"], tuple(rows[0]["before"])) if rows else None
+
+    def position(self) -> Position | None:
+        rows = self._table.kept("owner")
+        return Position(rows[0]["identity"], rows[0]["position"]) if rows else None
+
+    def hand_over(self, owner: Owner) -> None:
+        self._table.rows("hand_over", database=owner.database, before=list(owner.before))
 
     def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
         rows = self._table.kept("records", pipeline=self.pipeline_name if own else None, above=above)
@@ -147,6 +154,7 @@ class PostgresSink(Sink):
             if self._take_marker(connection, receipt, ranges, database_id):
                 failpoint("publish.mid")
                 self._merge(connection, receipt)
+                execute(connection, "advance", None, self._table.names)
                 fence()  # the merge may take long, and a newer attempt may have started since
             failpoint("publish.before_record")
             if self._shared is not None:
@@ -246,10 +254,6 @@ class PostgresSink(Sink):
         with suppress(Unavailable):
             return self.has_record(receipt)
         return False
-
-    def write_record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> None:
-        content = Jsonb(self.content_of_record(receipt, ranges, database_id))
-        self._table.rows("fence", manifest=receipt.manifest_id, attempt=receipt.attempt, record=content)
 
     def alike(self, before: Receipt, now: Receipt) -> bool:
         """Whether the table has every key that is staged now, in this version or a newer one."""

@@ -1,0 +1,49 @@
+"""Asks the database and a target about one manifest, and judges: ``tidemark.verdict`` says what the answers mean."""
+
+from dataclasses import dataclass
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.manifest import Manifest, ManifestState
+from tidemark.receipt import StoredReceipt
+from tidemark.sinks.base import Sink
+from tidemark.verdict import Known, Shown, Verdict, command, judge, step_of
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on one manifest in one sink, with what it was judged by."""
+
+    manifest: Manifest
+    sink: Sink
+    receipts: tuple[StoredReceipt, ...]  # of this sink, newest first
+    shown: Shown
+    verdict: Verdict
+
+    @property
+    def next_step(self) -> str:
+        """A command that can be copied; empty when there is nothing to do."""
+        return command(step_of(self.verdict), self.sink.pipeline_name, self.manifest.id, self.sink.name)
+
+    def stored(self, attempt: int | None) -> StoredReceipt | None:
+        return next((stored for stored in self.receipts if stored.receipt.attempt == attempt), None)
+
+
+def judgement(database: ManifestDatabase, manifest: Manifest, sink: Sink, *, objects: bool = True) -> Judgement:
+    """Judge a manifest in a sink; the manifest must have been read before the call, and no attempt at it be alive.
+
+    Without ``objects`` those of a published attempt that has its record are not looked at, as for an audit that lists
+    them all.
+    """
+    published = manifest.published(sink.name)
+    receipts = tuple(stored for stored in database.receipts(manifest.id) if sink.name in stored.receipt.sinks)
+    known = Known(
+        {stored.receipt.attempt: stored.receipt.digest(sink.name) for stored in receipts},
+        frozenset(stored.receipt.attempt for stored in receipts if sink.name in stored.taken_back),
+        published.attempt if published else None,
+        behind=published.behind if published else bool(manifest.publications),
+        done=manifest.state is ManifestState.DONE,
+    )
+    accepted = database.accepted_damage(manifest.id, sink.name, published.attempt) if published else frozenset()
+    by_attempt = {stored.receipt.attempt: stored.receipt for stored in receipts}
+    shown = sink.shown(manifest, by_attempt, accepted, objects=objects)
+    return Judgement(manifest, sink, receipts, shown, judge(known, shown, takes_back=sink.way.takes_back))

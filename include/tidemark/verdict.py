@@ -1,0 +1,131 @@
+"""What the manifest database and a target say about each other, for one manifest and one sink.
+
+``judge`` is the only place that decides whether the two agree. Planning, attempts, ``retry``, ``audit``, ``repair``,
+``adopt`` and ``accept-loss`` ask it, so no two of them can differ. Every case has one verdict, and every verdict has
+one next step; ``docs/verdicts.md`` is the table.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+
+class Verdict(StrEnum):
+    """Evidence is what an attempt leaves in a target when its output is whole: a record in a lake, a marker row."""
+
+    IN_STEP = "in step"
+    UNSTARTED = "unstarted"
+    MARK_MISSING = "mark missing"
+    SUPERSEDED = "superseded evidence"
+    UNKNOWN = "evidence unknown"
+    EVIDENCE_MISSING = "evidence missing"
+    DAMAGED = "damaged"
+    BEHIND = "behind"
+    UNFILLED = "not filled"
+
+
+class Step(StrEnum):
+    """Who mends it; the values are the commands, except for the first two."""
+
+    NOTHING = "nothing"
+    ATTEMPT = "the next attempt"
+    RETRY = "retry"
+    REPLAY = "replay"
+    ADOPT = "adopt"
+    FILL = "fill"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the database knows of a manifest and a sink.
+
+    ``receipts`` maps each attempt that has a receipt for the sink to the digest of what it made. ``taken_back`` are the
+    attempts whose output may have been removed in part. ``behind``: a newer attempt that was to write to this sink too
+    is published in another one. ``done``: the manifest is.
+    """
+
+    receipts: Mapping[int, str]
+    taken_back: frozenset[int] = frozenset()
+    published: int | None = None
+    behind: bool = False
+    done: bool = False
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the target shows of a manifest: the highest attempt with evidence, or None.
+
+    ``digest`` is what the evidence says; None when it cannot be read, or says other offsets than the manifest has.
+    ``whole``: everything that the receipt of that attempt names is there. ``published_whole``: the same for the attempt
+    that is published; what a person has accepted as damaged does not count.
+    """
+
+    evidence: int | None = None
+    digest: str | None = None
+    whole: bool = False
+    published_whole: bool = False
+
+
+def judge(known: Known, shown: Shown, *, takes_back: bool) -> Verdict:
+    """The verdict of one manifest and sink; ``takes_back``: output of this sink can be removed again.
+
+    No verdict is about an attempt that is alive: its evidence comes before its mark, so ask again when it has ended.
+    """
+    evidence, published = shown.evidence or 0, known.published or 0
+    if evidence and evidence >= published and _is_unknown(known, shown, evidence):
+        return Verdict.UNKNOWN
+    if evidence > published:
+        if takes_back and (evidence in known.taken_back or shown.digest is None or not shown.whole):
+            return Verdict.SUPERSEDED
+        return Verdict.MARK_MISSING
+    if not published:
+        return Verdict.UNFILLED if known.done else Verdict.BEHIND if known.behind else Verdict.UNSTARTED
+    if not shown.published_whole:
+        return Verdict.DAMAGED
+    if evidence < published or shown.digest is None:
+        return Verdict.EVIDENCE_MISSING if takes_back else Verdict.DAMAGED
+    return Verdict.BEHIND if known.behind else Verdict.IN_STEP
+
+
+def _is_unknown(known: Known, shown: Shown, evidence: int) -> bool:
+    """A record that cannot be read belongs to the attempt that it is named after."""
+    if evidence not in known.receipts:
+        return True
+    return shown.digest is not None and shown.digest != known.receipts[evidence]
+
+
+def step_of(verdict: Verdict) -> Step:
+    """The one next step of a verdict."""
+    match verdict:
+        case Verdict.IN_STEP:
+            return Step.NOTHING
+        case Verdict.UNSTARTED:
+            return Step.ATTEMPT
+        case Verdict.MARK_MISSING | Verdict.SUPERSEDED | Verdict.EVIDENCE_MISSING | Verdict.BEHIND:
+            return Step.RETRY
+        case Verdict.DAMAGED:
+            return Step.REPLAY
+        case Verdict.UNKNOWN:
+            return Step.ADOPT
+        case Verdict.UNFILLED:
+            return Step.FILL
+        case _:
+            assert_never(verdict)
+
+
+def command(step: Step, pipeline_name: str, manifest_id: int | None, sink_name: str) -> str:
+    """The step as a command that can be copied; empty when there is nothing to do."""
+    match step:
+        case Step.NOTHING:
+            return ""
+        case Step.ATTEMPT | Step.RETRY:
+            return f"tidemark retry {pipeline_name}"
+        case Step.REPLAY:
+            return f"tidemark replay {pipeline_name} --manifest {manifest_id}"
+        case Step.ADOPT:
+            return f"tidemark adopt {pipeline_name} --why TEXT"
+        case Step.FILL:
+            return f"tidemark fill {pipeline_name} {sink_name} --why TEXT"
+        case _:
+            assert_never(step)
