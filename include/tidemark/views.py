@@ -40,13 +40,17 @@ class ObjectView:
 
 @dataclass(frozen=True)
 class PublicationView:
-    """The attempt of one manifest that readers see in one sink."""
+    """The attempt of one manifest that readers see in one sink.
+
+    ``behind``: a replay has reached another sink and not this one.
+    """
 
     sink: str
     attempt: int
     digest: str
     counts: Counts
     published_at: datetime
+    behind: bool
 
 
 @dataclass(frozen=True)
@@ -212,7 +216,12 @@ def manifest_views(database: ManifestDatabase, manifests: Sequence[Manifest]) ->
             counts=manifest.publications[0].counts if manifest.publications else None,
             publications=tuple(
                 PublicationView(
-                    published.sink, published.attempt, published.digest, published.counts, published.published_at
+                    published.sink,
+                    published.attempt,
+                    published.digest,
+                    published.counts,
+                    published.published_at,
+                    published.behind,
                 )
                 for published in manifest.publications
             ),

@@ -11,7 +11,7 @@ from tidemark.cli.options import Command, common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle.context import Context
 from tidemark.manifest import Decision
-from tidemark.operations import decisions
+from tidemark.operations import damage, decisions
 from tidemark.operations.adopt import adopt as adopt_lake
 from tidemark.operations.repair import repair as repair_lake
 
@@ -110,15 +110,32 @@ def extend_back(
 
 
 @_deciding
-def adopt(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
-    """Read a lake's records back into the database.
+@click.option("--manifest", "manifest_id", type=int, required=True, help="The manifest it is about.")
+def accept_damage(
+    environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, manifest_id: int
+) -> None:
+    """Give up published output that is gone for good.
 
-    After a restore from an older copy, or into an empty one.
+    Only when the source has lost the records too; else a replay writes them again.
+    """
+    _decide(
+        environment,
+        pipeline_name,
+        as_json,
+        lambda context: damage.accept_damage(context, manifest_id, why, dry_run=dry_run),
+    )
+
+
+@_deciding
+def adopt(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
+    """Read the targets' records back into the database.
+
+    After a restore of database or target from an older copy, or into an empty database.
     """
     _decide(environment, pipeline_name, as_json, lambda context: adopt_lake(context, why, dry_run=dry_run))
 
 
 @_deciding
 def repair(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
-    """Remove leftovers, write lost records again."""
+    """Remove leftovers of dead attempts."""
     _decide(environment, pipeline_name, as_json, lambda context: repair_lake(context, why, dry_run=dry_run))

@@ -50,9 +50,10 @@ COMMANDS = {
         "accept-loss": "Give up offsets that Kafka dropped unread.",
         "accept-topic": "Go on with a topic that was recreated, or vanished.",
         "accept-truncation": "Go on with a partition whose log was cut.",
+        "accept-damage": "Give up published output that is gone for good.",
         "extend-back": "Plan what lies before the chains' anchors.",
-        "adopt": "Read a lake's records back into the database.",
-        "repair": "Remove leftovers, write lost records again.",
+        "adopt": "Read the targets' records back into the database.",
+        "repair": "Remove leftovers of dead attempts.",
     },
 }
 

@@ -29,6 +29,7 @@ from tidemark.views import (
     ManifestHistoryView,
     ManifestView,
     ObjectView,
+    PublicationView,
     RangeView,
     RunView,
 )
@@ -164,6 +165,10 @@ def finished(views: Sequence[ManifestView], as_json: bool, *, nothing: str) -> N
         )  # fmt: skip
     _console().print(table)
     for view in views:
+        behind = [published.sink for published in view.publications if published.behind]
+        if behind:
+            what = f"manifest {view.id}: a replay has not reached {', '.join(behind)}"
+            _console().print(f"{what}; next: tidemark retry {view.pipeline}", markup=False)
         if view.reason:
             _console().print(f"manifest {view.id}: {view.reason}", markup=False)
 
@@ -228,10 +233,14 @@ def _publications(view: ManifestView) -> Table:
         counts = published.counts
         shown_counts = (counts.written, counts.dead_lettered, counts.superseded, counts.stale)
         table.add_row(
-            published.sink, str(published.attempt), *(f"{count:,}" for count in shown_counts),
+            published.sink, _shown_attempt(published), *(f"{count:,}" for count in shown_counts),
             _time(published.published_at),
         )  # fmt: skip
     return table
+
+
+def _shown_attempt(published: PublicationView) -> str:
+    return f"{published.attempt} (behind)" if published.behind else str(published.attempt)
 
 
 _TOLD = ("decision", "why", "state", "attempt", "reason", "sink", "digest", "error", "slice")

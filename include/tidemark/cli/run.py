@@ -16,6 +16,7 @@ from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.select import at_work, replayable, unfinished
 from tidemark.lifecycle.work import refuse_left_out, work_through
 from tidemark.manifest import Manifest
+from tidemark.operations.damage import note_shrunken
 from tidemark.spark import in_process
 from tidemark.views import ManifestView, closed_run_view, manifest_views, run_view
 
@@ -97,6 +98,8 @@ def retry(environment: Environment, pipeline_name: str, manifest_id: int | None,
 @click.option("--manifest", "manifest_id", type=int, help="The manifest to do once more.")
 @click.option("--run-key", help="All manifests of this run.")
 @click.option("--take-over", is_flag=True, help="Also those an attempt is working on; it is fenced.")
+@click.option("--accept-shrunken", is_flag=True, help="Publish it also when fewer records are left than before.")
+@click.option("--why", help="Your reason for --accept-shrunken, for the history.")
 @master_option
 @common_options
 @click.pass_obj
@@ -106,30 +109,31 @@ def replay(
     manifest_id: int | None,
     run_key: str | None,
     take_over: bool,
+    accept_shrunken: bool,
+    why: str | None,
     master: str,
     as_json: bool,
 ) -> None:
     """Do a manifest or run once more, replacing its output."""
     if (manifest_id is None) == (run_key is None):
         raise click.UsageError("name either a manifest (--manifest) or a run (--run-key)")
+    if accept_shrunken != bool(why):
+        raise click.UsageError("--accept-shrunken needs --why, and --why is for --accept-shrunken")
     with opened(environment, pipeline_name) as context:
         chosen = replayable(context, manifest_id=manifest_id, run_key=run_key)
-        left_out = _work(environment, context, chosen, master, replay=True, take_over=take_over)
+        if why:
+            note_shrunken(context, chosen, why)
+        stage = in_process.stage_in(environment, master, context.pipeline.spark.conf)
+        left_out = work_through(
+            context, chosen, stage, output.Notes(), replay=True, take_over=take_over, may_shrink=accept_shrunken
+        )
         output.finished(_views(context, chosen, left_out), as_json, nothing="nothing to replay")
         refuse_left_out(context, left_out)
 
 
-def _work(
-    environment: Environment,
-    context: Context,
-    manifests: list[Manifest],
-    master: str,
-    *,
-    replay: bool = False,
-    take_over: bool = False,
-) -> list[Manifest]:
+def _work(environment: Environment, context: Context, manifests: list[Manifest], master: str) -> list[Manifest]:
     stage = in_process.stage_in(environment, master, context.pipeline.spark.conf)
-    return work_through(context, manifests, stage, output.Notes(), replay=replay, take_over=take_over)
+    return work_through(context, manifests, stage, output.Notes())
 
 
 def _views(context: Context, manifests: list[Manifest], left_out: list[Manifest]) -> list[ManifestView]:

@@ -32,10 +32,13 @@ from tidemark.verdict import Verdict
 Stage = Callable[[Order], Receipt]
 
 
-def process(context: Context, manifest_id: int, stage: Stage, *, replay: bool = False) -> Outcome:
+def process(
+    context: Context, manifest_id: int, stage: Stage, *, replay: bool = False, may_shrink: bool = False
+) -> Outcome:
     """Start a new attempt at one manifest and bring it to its end.
 
-    A done manifest is left alone unless ``replay``. Raises ``Blocked``, ``Fenced``, ``WorkFailed`` and what the
+    A done manifest is left alone unless ``replay``, which may read fewer records than are published only if it
+    ``may_shrink``. Raises ``Blocked``, ``Fenced``, ``WorkFailed`` and what the
     outside systems raise; the manifest is then ``failed`` or ``blocked``, with the reason. A sink that does not
     answer or refuses the rows fails the attempt after the other sinks have published.
     """
@@ -46,7 +49,7 @@ def process(context: Context, manifest_id: int, stage: Stage, *, replay: bool = 
         _refuse_done_before(manifest)
         replay = False
     refuse_moved(context.pipeline_name, context.database, context.sinks)
-    return _Attempt(context, manifest, stage, replay=replay).run()
+    return _Attempt(context, manifest, stage, replay=replay, may_shrink=may_shrink).run()
 
 
 def start(context: Context, manifest: Manifest) -> int:
@@ -123,7 +126,8 @@ def refuse_shrunk(manifest: Manifest, receipt: Receipt) -> None:
     if manifest.publications and now < before:
         raise Blocked(
             f"the replay read {now:,} records where {before:,} are published: compaction or retention took some",
-            next_step="what is published stays as it is; restore the topic to replay this manifest",
+            next_step="what is published stays as it is; restore the topic to replay this manifest, or let it shrink: "
+            f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id} --accept-shrunken --why TEXT",
             pipeline=manifest.pipeline_name,
             manifest=manifest.id,
         )
@@ -137,6 +141,7 @@ class _Attempt:
     manifest: Manifest
     stage: Stage
     replay: bool
+    may_shrink: bool = False
     number: int = 0
     failed: dict[str, TidemarkError] = field(default_factory=dict)
 
@@ -192,7 +197,8 @@ class _Attempt:
         receipt = self._staged(order_of(context, manifest, self.number, sinks))
         failpoint("stage.done")
         check_equations(context.pipeline, context.source, manifest, receipt, context.sink_names(sinks))
-        refuse_shrunk(manifest, receipt)
+        if not self.may_shrink:
+            refuse_shrunk(manifest, receipt)
         context.source.check(manifest.id, manifest.ranges, before_reading=False)
         return self.publisher.publish(manifest, receipt, sinks, failed)
 

@@ -41,6 +41,8 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
             refuse_vanished(pipeline_name, database, sink)
             if not dry_run:
                 sink.claim(database.id())
+            elif sink.owner() is not None:
+                sink.refuse_foreign(database.id())
             refuse_went_back(database, sink)
             answered.append((sink, sink.records(own=False, above=recent)))
         except OF_ONE_SINK as error:

@@ -272,7 +272,8 @@ class Publisher:
             case Verdict.EVIDENCE_MISSING if published:
                 stored = judged.stored(published.attempt)
                 assert stored is not None, "its objects were found by its receipt"
-                sink.write_record(stored.receipt, manifest.ranges, self._database_id)
+                accepted = self.database.accepted_damage(manifest.id, sink.name, published.attempt)
+                sink.write_record(stored.receipt, manifest.ranges, self._database_id, accepted)
                 return True
         return False
 

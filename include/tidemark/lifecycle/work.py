@@ -33,6 +33,7 @@ def work_through(
     *,
     replay: bool = False,
     take_over: bool = False,
+    may_shrink: bool = False,
 ) -> list[Manifest]:
     """Process each; one that fails does not stop the others, unless an outside system is down: they would all wait.
 
@@ -49,7 +50,7 @@ def work_through(
                 left_out.append(now)
                 continue
             progress.begins(manifest, number, len(manifests))
-            progress.ended(process(context, manifest.id, stage, replay=replay))
+            progress.ended(process(context, manifest.id, stage, replay=replay, may_shrink=may_shrink))
         except TidemarkError as error:
             if len(manifests) > 1:
                 progress.failed(error)

@@ -5,7 +5,7 @@ records that no manifest covers are planned again, and ``tidemark retry`` reads 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,6 +36,7 @@ class _Record:
     manifest_id: int
     ranges: tuple[Range, ...]
     receipts: dict[str, Receipt]
+    gone: dict[str, frozenset[str]]  # paths of objects that a person has given up, by sink
     others: list[Receipt]
     damaged: list[str]  # the sinks where not even the output of ``receipts`` is whole
 
@@ -120,46 +121,59 @@ def _records(context: Context) -> list[_Record]:
             read = _whole_or_newest(sink, sorted(of_manifest, key=lambda name: name.attempt, reverse=True))
             if read is None:
                 continue
-            receipt, ranges, others, is_whole = read
-            record = records.setdefault(manifest_id, _Record(manifest_id, ranges, {}, [], []))
-            if record.ranges != ranges:
+            newest_whole, above, is_whole = read
+            record = records.setdefault(manifest_id, _Record(manifest_id, newest_whole.ranges, {}, {}, [], []))
+            if record.ranges != newest_whole.ranges:
                 raise LakeConflict(
                     f"the sinks' records of manifest {manifest_id} cover different offsets",
                     next_step="one of the targets was restored from another copy; correct that first",
                     pipeline=context.pipeline_name,
                     sink=sink.name,
                 )
-            record.receipts[sink.name] = receipt
-            record.others.extend(others)
+            record.receipts[sink.name] = newest_whole.receipt
+            record.gone[sink.name] = newest_whole.gone
+            record.others.extend(other.receipt for other in above)
             if not is_whole:
                 record.damaged.append(sink.name)
     return [records[manifest_id] for manifest_id in sorted(records)]
 
 
-def _whole_or_newest(
-    sink: Sink, names: Sequence[RecordName]
-) -> tuple[Receipt, tuple[Range, ...], list[Receipt], bool] | None:
-    """Of records of one manifest, highest attempt first: receipt and ranges of the first whose output is whole, the
-    receipts above it, and True; the first that can be read, and False, when none is whole; None when none can be read.
-    """
-    above: list[tuple[Receipt, tuple[Range, ...]]] = []
+@dataclass(frozen=True)
+class _Content:
+    """A record as it was read; ``gone`` are the paths of objects that a person has given up."""
+
+    receipt: Receipt
+    ranges: tuple[Range, ...]
+    gone: frozenset[str]
+
+
+def _is_whole(sink: Sink, receipt: Receipt, gone: frozenset[str]) -> bool:
+    return sink.has_objects(replace(receipt, objects=tuple(part for part in receipt.objects if part.path not in gone)))
+
+
+def _whole_or_newest(sink: Sink, names: Sequence[RecordName]) -> tuple[_Content, list[_Content], bool] | None:
+    """Of records of one manifest, highest attempt first: the first whose output is whole, those above it, and True; the
+    first that can be read, and False, when none is whole; None when none can be read."""
+    above: list[_Content] = []
     for name in names:
         content = sink.record(name)
         if content is None:
             continue
-        receipt, ranges = _read(sink, name, content)
-        if sink.has_objects(receipt):
-            return receipt, ranges, [other for other, _ in above], True
-        above.append((receipt, ranges))
-    return (*above[0], [], False) if above else None
+        read = _read(sink, name, content)
+        if _is_whole(sink, read.receipt, read.gone):
+            return read, above, True
+        above.append(read)
+    return (above[0], [], False) if above else None
 
 
-def _read(sink: Sink, name: RecordName, content: dict[str, Any]) -> tuple[Receipt, tuple[Range, ...]]:
+def _read(sink: Sink, name: RecordName, content: dict[str, Any]) -> _Content:
     try:
-        objects = [{**part, "sink": sink.name, "staged": ""} for part in content["objects"]]
+        parts = (*content["objects"], *content["gone"])
+        objects = [{**part, "sink": sink.name, "staged": ""} for part in parts]
         raw = {"manifest_id": name.manifest_id, "attempt": name.attempt, "sinks": [sink.name], "objects": objects}
         receipt = Receipt.from_raw({**raw, "partitions": content["partitions"], "hours": content["hours"]})
-        return receipt, tuple(range_from(raw_range) for raw_range in content["ranges"])
+        ranges = tuple(range_from(raw_range) for raw_range in content["ranges"])
+        return _Content(receipt, ranges, frozenset(part["path"] for part in content["gone"]))
     except MALFORMED as damaged:
         raise LakeConflict(
             f"{name} cannot be read as a record: it is damaged, or of another version",
@@ -201,7 +215,7 @@ def _refuse_changed(context: Context, unknown: Sequence[_Record]) -> None:
             if receipt is None:
                 continue
             newest_attempt = max(other.attempt for other in (receipt, *record.others) if sink.name in other.sinks)
-            moved = sink.name not in record.damaged and not sink.has_objects(receipt)
+            moved = sink.name not in record.damaged and not _is_whole(sink, receipt, record.gone[sink.name])
             if sink.recorded_attempt(record.manifest_id) != newest_attempt or moved:
                 raise Unavailable(
                     f"{sink.target} changed while its records were read",
@@ -328,6 +342,8 @@ def _publish(context: Context, record: _Record) -> None:
     for sink in context.sinks:
         if sink.name in record.receipts:
             receipt = record.receipts[sink.name]
+            gone = sorted(record.gone[sink.name])
+            database.accept_damage(record.manifest_id, sink.name, receipt.attempt, gone)
             counts = asdict(sink.counts(receipt, record.ranges))
             database.publish(
                 record.manifest_id, newest_attempt, sink.name, receipt.attempt, receipt.digest(sink.name), counts

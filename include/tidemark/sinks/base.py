@@ -122,12 +122,15 @@ class Sink(ABC):
     def record(self, name: RecordName) -> dict[str, Any] | None:
         """The content of a record; None when it does not exist, or is damaged."""
 
-    def write_record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> None:
+    def write_record(
+        self, receipt: Receipt, ranges: Sequence[Range], database_id: str, gone: frozenset[str] = frozenset()
+    ) -> None:
         """Write the record of an attempt, complete and durable: from then on readers of records see its output.
 
-        Only for sinks that take back: the others write it in the transaction that writes the rows.
+        ``gone`` are the paths of objects that a person has given up; the record names them apart from the others. Only
+        for sinks that take back: the others write it in the transaction that writes the rows.
         """
-        del receipt, ranges, database_id
+        del receipt, ranges, database_id, gone
         raise AssertionError(f"{self.target}: a record is never written without its rows")
 
     @abstractmethod
@@ -237,13 +240,20 @@ class Sink(ABC):
         content = self.record(RecordName(self.pipeline_name, manifest.id, attempt)) or {}
         try:
             ranges = tuple(range_from(range_) for range_ in content["ranges"])
-            digest = sum((Digest.parse(part["digest"]) for part in content["objects"]), Digest.zero())
+            objects = (*content["objects"], *content["gone"])
+            digest = sum((Digest.parse(part["digest"]) for part in objects), Digest.zero())
             return str(digest) if ranges == manifest.ranges and str(digest) == content["digest"] else None
         except MALFORMED:
             return None
 
-    def content_of_record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> dict[str, Any]:
+    def content_of_record(
+        self, receipt: Receipt, ranges: Sequence[Range], database_id: str, gone: frozenset[str] = frozenset()
+    ) -> dict[str, Any]:
         """All that another database needs to adopt this output, as values for JSON."""
+        objects = [
+            {name: value for name, value in asdict(object_).items() if name not in ("sink", "staged")}
+            for object_ in receipt.objects_of(self.name)
+        ]
         return {
             "pipeline": self.pipeline_name,
             "manifest": receipt.manifest_id,
@@ -254,10 +264,8 @@ class Sink(ABC):
             "digest": receipt.digest(self.name),
             "partitions": [asdict(partition) for partition in receipt.partitions],
             "hours": receipt.hours,
-            "objects": [
-                {name: value for name, value in asdict(object_).items() if name not in ("sink", "staged")}
-                for object_ in receipt.objects_of(self.name)
-            ],
+            "objects": [object_ for object_ in objects if object_["path"] not in gone],
+            "gone": [object_ for object_ in objects if object_["path"] in gone],
         }
 
     def refuse_foreign(self, database_id: str) -> None:

@@ -74,8 +74,11 @@ class ToySink(Sink):
     def record(self, name: RecordName) -> dict[str, Any] | None:
         return self._read(self._folder / str(name))
 
-    def write_record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> None:
-        self._write(self._folder / self._record_of(receipt), self.content_of_record(receipt, ranges, database_id))
+    def write_record(
+        self, receipt: Receipt, ranges: Sequence[Range], database_id: str, gone: frozenset[str] = frozenset()
+    ) -> None:
+        content = self.content_of_record(receipt, ranges, database_id, gone)
+        self._write(self._folder / self._record_of(receipt), content)
 
     def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
         fence()

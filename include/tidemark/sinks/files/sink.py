@@ -120,9 +120,11 @@ class FilesSink(Sink):
         failpoint("publish.before_mark")
         mark()
 
-    def write_record(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> None:
+    def write_record(
+        self, receipt: Receipt, ranges: Sequence[Range], database_id: str, gone: frozenset[str] = frozenset()
+    ) -> None:
         name = RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt)
-        content = self.content_of_record(receipt, ranges, database_id)
+        content = self.content_of_record(receipt, ranges, database_id, gone)
         self.store.put(str(name), json.dumps(content, indent=1, sort_keys=True).encode())
 
     def discard(self, receipt: Receipt) -> None:

@@ -1,0 +1,94 @@
+"""What a person accepts as gone for good: published output that was damaged, and that the source has lost too."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tidemark.errors import DataLost, IllegalTransition, NotFound, TopicChanged
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.preflight import check_for_plan
+from tidemark.lifecycle.reconcile import Judgement, judgement
+from tidemark.lifecycle.select import own_manifest, refuse_at_work
+from tidemark.manifest import Decision, Manifest
+from tidemark.operations.decisions import deciding
+from tidemark.receipt import PublishedObject
+from tidemark.verdict import Step, Verdict, command
+
+
+def accept_damage(context: Context, manifest_id: int, why: str, *, dry_run: bool) -> Decision:
+    """Give up what is gone of a published manifest, in each sink; from then on it is not missed any more.
+
+    Raises ``NotFound`` when nothing is gone, and ``IllegalTransition`` while the source still has the records.
+    """
+    check_for_plan(context, dry_run=True)
+    manifest = own_manifest(context, manifest_id)
+    _refuse_replayable(context, manifest)
+    with deciding(context, why, [manifest_id]):
+        manifest = context.database.manifest(manifest_id)
+        refuse_at_work([manifest])
+        judged = [judgement(context.database, manifest, sink) for sink in context.sinks]
+        damaged = [judgement for judgement in judged if judgement.verdict is Verdict.DAMAGED]
+        if not damaged:
+            raise NotFound(
+                "nothing that is published of it is gone",
+                next_step=f"look with: tidemark audit {context.pipeline_name} --deep",
+                pipeline=context.pipeline_name,
+                manifest=manifest_id,
+            )
+        lines = tuple(line for judgement in damaged for line in _give_up(context, judgement, dry_run=dry_run))
+        decision = Decision(lines, (manifest_id,), dry_run)
+        if not dry_run:
+            context.database.note_decision(context.pipeline_name, "accept-damage", decision)
+        return decision
+
+
+def note_shrunken(context: Context, manifests: Sequence[Manifest], why: str) -> None:
+    """Write into the history that replays of these manifests may publish fewer records than before."""
+    lines = tuple(f"a replay of manifest {manifest.id} may publish fewer records" for manifest in manifests)
+    decision = Decision(lines, tuple(manifest.id for manifest in manifests))
+    with context.database.because(why):
+        context.database.note_decision(context.pipeline_name, "accept-shrunken", decision)
+
+
+def _refuse_replayable(context: Context, manifest: Manifest) -> None:
+    if manifest.retired:
+        return
+    try:
+        context.source.check(manifest.id, manifest.ranges, before_reading=True)
+    except (DataLost, TopicChanged):
+        return
+    raise IllegalTransition(
+        f"{context.source.title} still holds its offsets, so nothing of it is gone for good",
+        next_step=f"do it once more: {command(Step.REPLAY, context.pipeline_name, manifest.id, '')}",
+        pipeline=context.pipeline_name,
+        manifest=manifest.id,
+    )
+
+
+def _give_up(context: Context, judged: Judgement, *, dry_run: bool) -> Iterator[str]:
+    """Store what is gone in one sink, and write the record of the rest; one line for each object that is gone."""
+    manifest, sink = judged.manifest, judged.sink
+    published = manifest.published(sink.name)
+    stored = judged.stored(published.attempt) if published else None
+    assert published is not None, "only what is published can be damaged"
+    assert stored is not None, "a publication has a receipt"
+    objects = stored.receipt.objects_of(sink.name)
+    if sink.way.takes_back:
+        gone = [part for part in objects if not sink.has_objects(replace(stored.receipt, objects=(part,)))]
+        paths = [part.path for part in gone]
+    else:
+        gone, paths = list(objects), [""]
+    yield from (_line(sink.name, part) for part in gone)
+    if dry_run:
+        return
+    context.database.accept_damage(manifest.id, sink.name, published.attempt, paths)
+    if sink.way.takes_back:
+        accepted = context.database.accepted_damage(manifest.id, sink.name, published.attempt)
+        sink.write_record(stored.receipt, manifest.ranges, context.database.id(), accepted)
+
+
+def _line(sink_name: str, part: PublishedObject) -> str:
+    what = f"{part.path} is" if part.path else "rows are"
+    return (
+        f"sink {sink_name}: {what} lost, with {part.rows:,} records of {part.topic}-{part.partition} at offsets "
+        f"{part.first_offset} to {part.last_offset}"
+    )
