@@ -60,16 +60,22 @@ LOG = logging.getLogger(__name__)
 
 
 def objects(
-    pipeline_name: str, *, dead_letters: bool = False, dsn: str | None = None, pipelines: Path | str | None = None
+    pipeline_name: str,
+    *,
+    sink: str | None = None,
+    dead_letters: bool = False,
+    dsn: str | None = None,
+    pipelines: Path | str | None = None,
 ) -> list[ObjectView]:
     """The published files of a pipeline, each manifest whole or not at all; ``dead_letters`` gives those instead.
 
-    A replay may take a path away while you read it: then ask again. Needs the manifest database only.
+    When several sinks have files, each has a copy of every record: then ``sink`` must name one of them. A replay may
+    take a path away while you read it: then ask again. Needs the manifest database only.
     """
     environment = _environment(dsn, pipelines)
     with _database(environment) as database:
         check_pipeline(environment, database, pipeline_name)
-        return object_views(database, pipeline_name, dead_letters=dead_letters)
+        return object_views(database, pipeline_name, sink=sink, dead_letters=dead_letters)
 
 
 def manifests(

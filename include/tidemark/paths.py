@@ -50,6 +50,11 @@ class Layout:
         dated = re.sub(r"%[YmdH]", lambda code: parts[code[0]], self.pattern)
         return dated.replace("{pipeline}", stream_folder(pipeline_name)).replace("{stream}", stream_folder(stream))
 
+    def folders(self, pipeline_name: str, stream: str) -> str:
+        """The pattern with both names in place: all folders of a stream, with times still open."""
+        named = self.pattern.replace("{pipeline}", stream_folder(pipeline_name))
+        return named.replace("{stream}", stream_folder(stream))
+
     @property
     def finest(self) -> str:
         """The unit of the pattern's finest part: ``hour``, ``day``, ``month``, ``year``, or ``none`` without any."""
@@ -57,6 +62,19 @@ class Layout:
             if code in self.pattern:
                 return unit
         return "none"
+
+
+def may_meet(folders: str, others: str) -> bool:
+    """Whether a folder of one pattern, with its times open, may be a folder of the other, or lie in one."""
+    return all(
+        segment == other or ("%" in segment + other and _undated(segment) == _undated(other))
+        for segment, other in zip(folders.split("/"), others.split("/"), strict=False)
+    )
+
+
+def _undated(segment: str) -> str:
+    """A segment with 0 for every digit, those of its times too."""
+    return re.sub(r"\d", "0", segment.replace("%Y", "0000").replace("%m", "00").replace("%d", "00").replace("%H", "00"))
 
 
 @dataclass(frozen=True)

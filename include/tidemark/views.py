@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from tidemark.database.client import ManifestDatabase
+from tidemark.errors import ConfigurationError, NotFound
 from tidemark.lifecycle.close import Closing
 from tidemark.lifecycle.plan import PlannedRun
 from tidemark.manifest import Counts, Manifest, ManifestState
@@ -16,6 +17,7 @@ from tidemark.offsets import Range
 from tidemark.operations.lag import Lag
 from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.difference import Difference
+from tidemark.suggestion import with_nearest
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,15 @@ class RangeView:
 
 @dataclass(frozen=True)
 class ObjectView:
-    """One published file; ``path`` is absolute, or begins with ``s3://``."""
+    """One published file; ``path`` is absolute, or begins with ``s3://``.
+
+    Each sink of files has a copy of every record, so only files of a single ``sink`` may be counted together.
+    """
 
     path: str
     rows: int
     bytes: int
+    sink: str
 
 
 @dataclass(frozen=True)
@@ -186,14 +192,42 @@ def range_view(covered: Range) -> RangeView:
 
 
 def object_view(root: str, published: PublishedObject) -> ObjectView:
-    return ObjectView(f"{root}/{published.path}", published.rows, published.bytes)
+    return ObjectView(f"{root}/{published.path}", published.rows, published.bytes, published.sink)
 
 
-def object_views(database: ManifestDatabase, pipeline_name: str, *, dead_letters: bool = False) -> list[ObjectView]:
-    """What readers may count of a pipeline, by manifest and path."""
-    kind = ObjectKind.DEAD_LETTER if dead_letters else ObjectKind.DATA
+def object_views(
+    database: ManifestDatabase, pipeline_name: str, *, sink: str | None = None, dead_letters: bool = False
+) -> list[ObjectView]:
+    """What readers may count of a pipeline in one sink, by manifest and path.
+
+    Raises ``ConfigurationError`` without ``sink`` when several sinks have files, and ``NotFound`` for an unknown sink.
+    """
     published = database.published_objects(pipeline_name)
-    return [object_view(root, written) for _, root, written in published if written.kind is kind]
+    with_files = sorted({written.sink for _, _, written in published})
+    if sink is not None:
+        _refuse_unknown_sink(pipeline_name, sink, sorted({*(database.targets(pipeline_name) or {}), *with_files}))
+    elif len(with_files) > 1:
+        commands = " or ".join(f"tidemark objects {pipeline_name} --sink {name}" for name in with_files)
+        raise ConfigurationError(
+            f"the sinks {', '.join(with_files)} each have files with every record: say which sink to read",
+            next_step=commands,
+            pipeline=pipeline_name,
+        )
+    kind = ObjectKind.DEAD_LETTER if dead_letters else ObjectKind.DATA
+    return [
+        object_view(root, written)
+        for _, root, written in published
+        if written.kind is kind and sink in (None, written.sink)
+    ]
+
+
+def _refuse_unknown_sink(pipeline_name: str, sink: str, known: Sequence[str]) -> None:
+    if sink not in known:
+        raise NotFound(
+            with_nearest(f"nothing was planned for a sink {sink}", sink, known),
+            next_step=f"name one of: {', '.join(known)}" if known else f"first: tidemark plan {pipeline_name}",
+            pipeline=pipeline_name,
+        )
 
 
 def manifest_views(database: ManifestDatabase, manifests: Sequence[Manifest]) -> list[ManifestView]:

@@ -169,7 +169,7 @@ class PostgresExample(Example):
 
     def settings(self) -> SinkSettings:
         return PostgresSettings.model_validate(
-            {"connection": CONNECTION, "table": "orders", "key": ["_topic", "_partition", "_offset"],
+            {"connection": CONNECTION, "table": "orders", "key": ["_topic", "_partition", "_offset", "_incarnation"],
              "auto_create": True}
         )  # fmt: skip
 

@@ -1,15 +1,19 @@
 """A lake and a table: what one of them has and the other lacks, when a person decides or an older database adopts."""
 
+import os
 import signal
 from collections.abc import Callable
+from unittest import mock
 
 import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 
+import tidemark
 from sandbox.services.postgres import Postgres
 from tests.worlds.table_world import TableWorld
-from tests.worlds.world import World, wait_stopped, wake
+from tests.worlds.world import World, places, wait_stopped, wake
+from tidemark.errors import ConfigurationError, NotFound
 
 MakeTableWorld = Callable[..., TableWorld]
 ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
@@ -164,3 +168,29 @@ def test_a_restored_database_names_the_pipeline_whose_records_it_lacks(
         other.ok("run", "other")
         world.dsn = older
         assert "tidemark adopt other --why TEXT" in world.here("plan", "demo").stderr
+
+
+def test_schedule_13_of_two_sinks_of_files_the_exact_reader_names_one(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    names = ["raw", "daily"]
+    world.settings["sinks"] = [{"files": {"name": name, "root": str(world.lake / name)}} for name in names]
+    world.write_pipeline()
+    world.produce(60, bad_every=10)
+    assert world.data_paths() == [], "before the first plan"
+    world.ok("run", "demo")
+    refused = world.here("objects", "demo")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "the sinks daily, raw each have files with every record" in refused.stderr
+    for name in names:
+        assert f"tidemark objects demo --sink {name}" in refused.stderr
+        seen = places(world.data_paths("--sink", name)) + places(world.data_paths("--sink", name, "--dead-letters"))
+        assert seen == world.everything()
+        assert {view["sink"] for view in world.json("objects", "demo", "--sink", name)} == {name}
+    with mock.patch.dict(os.environ, world.environment()):
+        assert sum(view.rows for view in tidemark.objects("demo", sink="raw")) == 54
+        with pytest.raises(ConfigurationError, match="say which sink to read"):
+            tidemark.objects("demo")
+        with pytest.raises(NotFound, match='did you mean "raw"'):
+            tidemark.objects("demo", sink="row")
+    [manifest, *_] = world.manifests()
+    assert {view["sink"] for view in manifest["objects"]} == {*names}

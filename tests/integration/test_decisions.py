@@ -14,12 +14,16 @@ from confluent_kafka import TopicPartition
 
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
+from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.world import World, wait_stopped, wake
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
 from tidemark.errors import PlanRefused
+from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import RunKind
+from tidemark.order import Order
+from tidemark.receipt import Receipt
 
 Make = Callable[..., World]
 
@@ -187,6 +191,28 @@ def test_what_a_forgotten_attempt_staged_is_swept_by_the_restored_database_and_b
         world.ok("retry", "demo")
         assert not staged.exists()
         world.ok("run", "demo")
+        world.assert_complete()
+
+
+def test_schedule_15_what_an_older_attempt_of_a_reissued_number_staged_is_not_there_for_the_next(
+    world: World, postgres: Postgres
+) -> None:
+    world.produce(20)
+    world.ok("plan", "demo")
+    with postgres.temporary_database("older", world.dsn.rpartition("/")[2].partition("?")[0]) as older:
+        assert world.tidemark("retry", "demo", failpoint="stage.done:kill9").returncode == -signal.SIGKILL
+        staging = world.lake / "_staging/0000000001/0001"
+        (staging / "receipt.json").write_text("{}")
+        assert list(staging.rglob("*.parquet")), "the attempt died with staging, and the older database knows nothing"
+        world.dsn = older
+        left: list[Path] = []
+
+        def stage(order: Order) -> Receipt:
+            left.extend(staging.rglob("*"))
+            return arrow_stage(order)
+
+        assert process(world.context(), 1, stage).attempt == 1
+        assert left == []
         world.assert_complete()
 
 

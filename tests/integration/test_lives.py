@@ -292,3 +292,23 @@ def test_the_history_says_who_decided_what_and_why(world: World) -> None:
     assert all(word in table for word in ("accept-loss", "too late", "[0, 5) are given up"))
     told = world.ok("show", "1")
     assert "decision=accept-loss, why=too late" in " ".join(told.split())
+
+
+def test_schedule_6_a_table_of_every_record_keeps_the_first_life_of_a_topic_that_is_made_again(
+    make_table_world: MakeTableWorld, broker: Broker
+) -> None:
+    sink = table_sink(key=["_topic", "_partition", "_offset", "_incarnation"])
+    del sink["postgres"]["order_by"]
+    world = make_table_world(settings={"sinks": [sink]})
+    world.produce(20)
+    world.ok("run", "demo")
+    recreate(world, broker)
+    world.produce(20)
+    assert world.here("run", "demo").exit_code == 1
+    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "made again")
+    world.ok("run", "demo")
+    world.ok("replay", "demo", "--manifest", str(world.manifests()[-1]["id"]))
+    assert [row["n"] for row in world.query("SELECT n FROM public.latest ORDER BY n")] == list(range(40))
+    lives = world.query("SELECT _incarnation, count(*) FROM public.latest GROUP BY 1 ORDER BY 1")
+    assert [(row["_incarnation"], row["count"]) for row in lives] == [(1, 20), (2, 20)]
+    assert world.ok("audit", "demo", "--deep") == ""

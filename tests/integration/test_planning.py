@@ -9,6 +9,7 @@ from unittest import mock
 
 import psycopg
 import pytest
+import yaml
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 
@@ -411,3 +412,33 @@ def test_a_range_of_aborted_records_alone_is_done_with_no_objects(make_world: Ma
     }  # fmt: skip
     assert done["manifests"][0]["objects"] == []
     assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_schedule_15_a_second_pipeline_of_a_topic_in_the_same_folders_is_refused_unless_its_file_says_so(
+    world: World,
+) -> None:
+    def write(**files: object) -> None:
+        pipeline = yaml.safe_load((world.pipelines / "demo.yaml").read_text())
+        [sink] = pipeline["sinks"]
+        sink["files"].update(files)
+        (world.pipelines / "again.yaml").write_text(yaml.safe_dump({**pipeline, "pipeline": "again"}))
+
+    world.produce(20)
+    world.ok("run", "demo")
+    write()
+    for words in (["--dry-run"], [], []):
+        refused = world.here("plan", "again", *words)
+        said = " ".join(refused.stderr.split())
+        assert refused.exit_code == 1
+        assert "where pipeline demo writes it too" in said
+        assert "write there shared_with: [demo]" in said
+    assert world.json("manifests", "again") == []
+    write(layout="{pipeline}/{stream}")
+    world.ok("plan", "again", "--dry-run")
+    write(shared_with=["demo"])
+    world.ok("run", "again")
+    world.produce(20)
+    world.ok("run", "demo")
+    assert [manifest["pipeline"] for manifest in world.json("manifests")] == ["demo", "again", "demo"]
+    write()
+    assert world.here("plan", "again").exit_code == 1, "and taken out of the file again"

@@ -1,13 +1,15 @@
 """What a replay touches, and whose lake may be written."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import psycopg
+import pyarrow.parquet as pq
 import pytest
 
 from sandbox.services.postgres import Postgres
-from tests.worlds.world import World
+from tests.worlds.world import EPOCH, World
 from tidemark.errors import Blocked
 from tidemark.lifecycle.attempt import refuse_shrunk
 
@@ -42,6 +44,35 @@ def test_a_replay_with_another_schema_touches_only_its_own_objects(world: World)
     assert not {key for key in after if own in key} & {key for key in before if own in key}
     assert world.json("show", str(manifest["id"]))["published_attempt"] == 2
     world.assert_complete()
+
+
+@pytest.mark.parametrize("layout", ["raw/{stream}/%Y/%m/%d/%H", "raw/{stream}"])
+def test_schedule_7_a_replay_after_mended_event_time_moves_rows_also_among_the_same_folders(
+    make_world: MakeWorld, layout: str
+) -> None:
+    decode = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, other TIMESTAMP NOT NULL"}
+    world = make_world(partitions=1, settings={"decode": decode})
+    world.settings["sinks"] = [{"files": {"root": str(world.lake), "layout": layout}}]
+    world.write_pipeline()
+    hours = [10, 11, 11]
+    times = {hour: f"2024-03-01T{hour}:00:00Z" for hour in hours}
+    records = [json.dumps({"n": n, "at": times[at], "other": times[21 - at]}) for n, at in enumerate(hours)]
+    world.send(*records, at=EPOCH)
+    world.ok("run", "demo")
+    world.settings["event_time"] = {"field": "other"}
+    world.write_pipeline()
+    world.ok("replay", "demo", "--manifest", "1")
+    [manifest] = world.manifests()
+    assert manifest["published_attempt"] == 2
+    [record] = world.lake.glob("_manifests/demo/*.json")
+    assert json.loads(record.read_text())["hours"] == {"2024-03-01T10": [2, 0], "2024-03-01T11": [1, 0]}
+    if "%H" in layout:
+        tables = {path.parent.name: pq.read_table(path, partitioning=None) for path in world.data_paths()}
+        assert {hour: table["n"].to_pylist() for hour, table in tables.items()} == {"11": [0], "10": [1, 2]}
+    before = world.files()
+    world.ok("replay", "demo", "--manifest", "1")
+    assert world.files() == before
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 def test_a_replay_of_a_run_replays_its_manifests_and_no_others(world: World) -> None:

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
+from tidemark.errors import WorkFailed
 from tidemark.order import Order, SourceOrder
-from tidemark.spark.submitted import ORDER, write_order
+from tidemark.spark.submitted import FAILURE, ORDER, RECEIPT, read_receipt, write_order
 
 
 def order(attempt: int) -> Order:
@@ -19,3 +22,13 @@ def test_an_attempt_removes_the_orders_of_lower_ones_and_never_that_of_a_newer_o
     write_order(order(4), tmp_path)
     assert not woken.exists()
     assert not third.exists()
+
+
+def test_schedule_15_a_receipt_of_an_older_attempt_with_the_same_number_is_not_taken(tmp_path: Path) -> None:
+    before = write_order(order(1), tmp_path)
+    before.with_name(RECEIPT).write_text("{}")
+    before.with_name(FAILURE).write_text("{}")
+    again = write_order(order(1), tmp_path)
+    assert again == before
+    with pytest.raises(WorkFailed, match="Spark ended without a receipt"):
+        read_receipt(again, order(1))

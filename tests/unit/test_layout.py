@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark.paths import Layout, ObjectName, RecordName, dead_letter_folder, staging_folder, stream_folder
+from tidemark.paths import Layout, ObjectName, RecordName, dead_letter_folder, may_meet, staging_folder, stream_folder
 
 WHEN = datetime(2013, 1, 2, 3, 59, tzinfo=UTC)
 
@@ -21,6 +21,27 @@ WHEN = datetime(2013, 1, 2, 3, 59, tzinfo=UTC)
 def test_a_layout_says_the_folder_of_a_moment(pattern: str, folder: str, finest: str) -> None:
     assert Layout(pattern).folder("demo", "flights", WHEN) == folder
     assert Layout(pattern).finest == finest
+
+
+@pytest.mark.parametrize(
+    ("layout", "other", "meet"),
+    [
+        ("raw/{stream}/%Y/%m/%d/%H", "raw/{stream}/%Y/%m/%d/%H", True),
+        ("raw/{stream}/%Y/%m/%d/%H", "raw/{stream}/%Y/%m/%d", True),
+        ("raw/{stream}", "raw/{stream}/%Y", True),
+        ("raw/{stream}/%Y-%m", "raw/{stream}/2024-03", True),
+        ("raw/{stream}/dt=%Y%m%d", "raw/{stream}/%Y%m%d", False),
+        ("raw/{stream}/%Y", "daily/{stream}/%Y", False),
+        ("raw/{stream}/%Y", "raw/{stream}s/%Y", False),
+        ("{pipeline}/{stream}/%Y", "raw/{stream}/%Y", False),
+        ("raw2/{stream}", "raw3/{stream}", False),
+    ],
+)
+def test_schedule_15_folders_of_two_layouts_meet_when_a_reader_of_one_sees_files_of_the_other(
+    layout: str, other: str, meet: bool
+) -> None:
+    folders, others = (f"/lake/{Layout(pattern).folders('demo', 'flights')}" for pattern in (layout, other))
+    assert (may_meet(folders, others), may_meet(others, folders)) == (meet, meet)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`tidemark validate` on folders that hold something else than pipeline files."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,34 @@ def test_what_is_called_a_pipeline_file_and_is_none_is_named(tmp_path: Path, kin
 def test_a_root_that_is_everybodys_folder_is_refused(tmp_path: Path, root: str) -> None:
     (tmp_path / "p.yaml").write_text(changed(("root: lake", f"root: {root}")))
     assert "must be a folder of its own" in validate(tmp_path).stderr
+
+
+def again(*changes: tuple[str, str]) -> str:
+    """A second pipeline of the same topic."""
+    return changed(("pipeline: flights", "pipeline: again"), *changes)
+
+
+@pytest.mark.parametrize(
+    ("second", "warned"),
+    [
+        (again(), True),
+        (again(("root: lake", "root: lake/raw\n      layout: '{stream}/%Y/%m'")), True),
+        (again(("root: lake", "root: lake\n      shared_with: [flights]")), False),
+        (again(("root: lake", "root: lake\n      shared_with: [others]")), True),
+        (again(("root: lake", "root: other")), False),
+        (again(("root: lake", "root: lake\n      layout: '{pipeline}/{stream}'")), False),
+        (again(("topics: [flights]", "topics: [trains]")), False),
+    ],
+)
+def test_schedule_15_two_pipelines_of_one_topic_in_the_same_folders_are_warned_of(
+    tmp_path: Path, second: str, warned: bool
+) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD)
+    (tmp_path / "b.yaml").write_text(second)
+    result = validate(tmp_path)
+    said = " ".join(result.stderr.split())
+    assert result.exit_code == 0
+    assert ("where pipeline flights writes it too" in said) == warned
+    assert ("shared_with: [flights]" in said) == warned
+    as_json = CliRunner().invoke(main, ["--pipelines", str(tmp_path), "validate", "--json"])
+    assert [len(file["warnings"]) for file in json.loads(as_json.stdout)] == [warned, warned]

@@ -70,14 +70,15 @@ def show(environment: Environment, manifest_id: int, as_json: bool) -> None:
 
 @commands.command()
 @pipeline_argument()
+@click.option("--sink", metavar="NAME", help="The sink to read; needed when several sinks have files.")
 @click.option("--dead-letters", is_flag=True, help="List the dead letters instead of the data.")
 @common_options
 @click.pass_obj
-def objects(environment: Environment, pipeline_name: str, dead_letters: bool, as_json: bool) -> None:
+def objects(environment: Environment, pipeline_name: str, sink: str | None, dead_letters: bool, as_json: bool) -> None:
     """Print the published paths: the exact reader."""
     with database_of(environment) as database:
         check_pipeline(environment, database, pipeline_name)
-        output.objects(object_views(database, pipeline_name, dead_letters=dead_letters), as_json)
+        output.objects(object_views(database, pipeline_name, sink=sink, dead_letters=dead_letters), as_json)
 
 
 @commands.command()

@@ -4,7 +4,7 @@ JSON is the views as they are (``tidemark.views``); a table is made from the sam
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -301,11 +301,17 @@ def audited(differences: Sequence[DifferenceView], manifests: Sequence[Manifest]
     note(f"{len(done)} of {len(manifests)} manifests done, {rows:,} rows; {len(differences)} differences")
 
 
-def validated(loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]], as_json: bool) -> None:
+def validated(
+    loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]], warnings: Mapping[Path, Sequence[str]], as_json: bool
+) -> None:
     if as_json:
         _print_json(
             [
-                {"file": str(file), "error": None if isinstance(pipeline, Pipeline) else str(pipeline)}
+                {
+                    "file": str(file),
+                    "error": None if isinstance(pipeline, Pipeline) else str(pipeline),
+                    "warnings": list(warnings.get(file, ())),
+                }
                 for file, pipeline in loaded
             ]
         )
@@ -315,6 +321,8 @@ def validated(loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]], as_jso
             click.echo(f"{file}: ok")
         else:
             error(pipeline)
+        for warning in warnings.get(file, ()):
+            note(f"warning: {file}: {warning}")
 
 
 def migrated(created: bool, database: str, as_json: bool) -> None:

@@ -1,6 +1,7 @@
 """Commands for the time before a pipeline runs: its file, the database's tables, the shell."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -12,7 +13,8 @@ from tidemark.cli.options import COMPLETE, common_options
 from tidemark.database.migrate import migrate as create_tables
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError
-from tidemark.pipeline.loader import load_each, load_or_error
+from tidemark.pipeline.folders import meetings, remedy, stream_folders, what_is_wrong
+from tidemark.pipeline.loader import InvalidPipelines, load_each, load_or_error
 from tidemark.pipeline.settings import Pipeline, json_schema
 
 commands = click.Group()
@@ -25,7 +27,7 @@ commands = click.Group()
 def validate(command: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
     """Check pipeline files; exit 2 when one is wrong.
 
-    Without FILES: all of the folder.
+    Without FILES: all of the folder. Warns of pipelines that would write one topic into the same folders.
     """
     loaded = [(file, load_or_error(file)) for file in files] if files else load_each(command.obj.pipelines)
     if not loaded:
@@ -33,8 +35,21 @@ def validate(command: click.Context, files: tuple[Path, ...], as_json: bool) -> 
             f"there are no pipeline files (*.yaml, *.yml) in {command.obj.pipelines}",
             next_step="set TIDEMARK_PIPELINES, or give --pipelines DIR",
         )
-    output.validated(loaded, as_json)
+    output.validated(loaded, _warnings(loaded), as_json)
     command.exit(2 if any(not isinstance(pipeline, Pipeline) for _, pipeline in loaded) else 0)
+
+
+def _warnings(loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]]) -> dict[Path, list[str]]:
+    """By file: which other pipeline would write its topics into the same folders."""
+    folders = {file: stream_folders(pipeline) for file, pipeline in loaded if isinstance(pipeline, Pipeline)}
+    return {
+        file: [
+            f"{what_is_wrong(mine, other)}; {remedy(other)}"
+            for others in folders.values()
+            for mine, other in meetings(own, others)
+        ]
+        for file, own in folders.items()
+    }
 
 
 @commands.command()

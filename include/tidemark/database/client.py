@@ -103,6 +103,19 @@ class ManifestDatabase:
         rows = self._rows("targets", pipeline_name=pipeline_name)
         return rows[0]["targets"] if rows else None
 
+    def stream_folders(self, topics: Sequence[str]) -> list[Row]:
+        """Where each pipeline writes, or wrote, these topics: pipeline, sink, topic, folders, shared_with."""
+        return self._rows("stream_folders", topics=list(topics))
+
+    def lock_folders(self) -> None:
+        """Until the transaction ends, no other pipeline can take folders."""
+        self._rows("lock_folders")
+
+    def remember_folders(self, folders: Sequence[Mapping[str, Any]]) -> None:
+        """Store where a pipeline writes its topics, in rows as ``stream_folders`` returns them."""
+        for row in folders:
+            self._rows("remember_folders", **{**row, "shared_with": list(row["shared_with"])})
+
     def has_published(self, pipeline_name: str, sink: str) -> bool:
         """Whether a manifest of the pipeline is published in the sink."""
         return bool(self._rows("has_published", pipeline_name=pipeline_name, sink=sink))

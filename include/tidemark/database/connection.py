@@ -9,6 +9,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
 from tidemark.database import postgres_errors
+from tidemark.database.poolers import REFUSED, REMEDY, shares_sessions
 from tidemark.database.postgres_errors import Cause, PostgresError, message_of
 from tidemark.errors import AccessDenied, ConfigurationError, IllegalTransition, PlanRefused, TidemarkError, Unavailable
 
@@ -17,20 +18,44 @@ Connection = psycopg.Connection[dict[str, Any]]
 # A host that dies does not close its connection: with keepalives the server releases its locks after 2 minutes instead
 # of 2 hours. A process that is stopped inside a transaction still answers keepalives, so such a transaction has its own
 # time limit (except for decisions, see set_actor).
-DEAD_CLIENTS = (
-    "-c tcp_keepalives_idle=60 -c tcp_keepalives_interval=15 -c tcp_keepalives_count=4 "
-    "-c idle_in_transaction_session_timeout=5min"
-)
+DEAD_CLIENTS = {
+    "tcp_keepalives_idle": "60", "tcp_keepalives_interval": "15", "tcp_keepalives_count": "4",
+    "idle_in_transaction_session_timeout": "5min",
+}  # fmt: skip
+SETTINGS = {"search_path": "tidemark", "lock_timeout": "60s", **DEAD_CLIENTS}
 
 _OF_ANOTHER_PLANNER: Final = ("range_", "run_pipeline_run_key", "chain_pipeline_topic")  # constraints of schema.sql
 
 
 def connect(dsn: str) -> Connection:
-    """An autocommitting connection to the manifest database that answers within 5 s, or ``Unavailable``."""
+    """An autocommitting connection to the manifest database that answers within 5 s, or ``Unavailable``.
+
+    Raises ``ConfigurationError`` for a pooler that gives sessions out by transaction. So settings are not part of the
+    handshake, which poolers refuse or ignore, and are made when it is known that they stay with this session.
+    """
+    connection = _open(dsn)
+    try:
+        with translated(database=describe(dsn)):
+            if shares_sessions(connection, lambda: _open(dsn)):
+                raise ConfigurationError(
+                    f"the manifest database cannot be used: {REFUSED}",
+                    next_step=f"set TIDEMARK_DB to another address: {REMEDY}; nothing was changed",
+                    database=describe(dsn),
+                )
+            connection.execute(
+                "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS setting (name, value)",
+                [list(SETTINGS), list(SETTINGS.values())],
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _open(dsn: str) -> Connection:
     try:
         return psycopg.connect(
             dsn, autocommit=True, row_factory=dict_row, connect_timeout=5, application_name="tidemark",
-            options=f"-c search_path=tidemark -c lock_timeout=60s {DEAD_CLIENTS}",
             keepalives_idle=60, keepalives_interval=15, keepalives_count=4,
         )  # fmt: skip
     except psycopg.ProgrammingError as wrong:

@@ -21,6 +21,18 @@ INSERT INTO pipeline (name, targets) VALUES (%(pipeline_name)s, %(targets)s)
 ON CONFLICT (name) DO UPDATE SET targets = EXCLUDED.targets || pipeline.targets
 WHERE pipeline.targets IS DISTINCT FROM EXCLUDED.targets || pipeline.targets;
 
+-- name: stream_folders
+SELECT pipeline, sink, topic, folders, shared_with FROM stream_folders WHERE topic = ANY (%(topics)s)
+ORDER BY pipeline, sink, topic, folders;
+
+-- name: lock_folders
+SELECT pg_advisory_xact_lock(1414089813, 0);
+
+-- name: remember_folders
+INSERT INTO stream_folders (pipeline, sink, topic, folders, shared_with)
+VALUES (%(pipeline)s, %(sink)s, %(topic)s, %(folders)s, %(shared_with)s)
+ON CONFLICT (pipeline, sink, topic, folders) DO UPDATE SET shared_with = EXCLUDED.shared_with;
+
 -- name: targets
 SELECT targets FROM pipeline WHERE name = %(pipeline_name)s;
 

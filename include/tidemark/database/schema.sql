@@ -24,6 +24,16 @@ CREATE TABLE pipeline (
     planned_at timestamptz NOT NULL DEFAULT now()
 );
 
+-- Where readers that list folders find a topic. Rows stay when a pipeline file changes, since the files stay.
+CREATE TABLE stream_folders (
+    pipeline    text NOT NULL,
+    sink        text NOT NULL,
+    topic       text NOT NULL,
+    folders     text NOT NULL,                -- root and layout, with %Y %m %d %H open
+    shared_with text[] NOT NULL,              -- pipelines that may write the topic there too
+    PRIMARY KEY (pipeline, sink, topic, folders)
+);
+
 CREATE TABLE run (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     pipeline   text NOT NULL REFERENCES pipeline,

@@ -191,6 +191,8 @@ class _Attempt:
         decode = context.pipeline.decode.order()
         for sink in self._able(wanted):
             with self._on_its_own(sink):
+                # A restored database gives a number out again: what an older attempt of it staged must not count.
+                sink.clear_staging(manifest.id, self.number)
                 sink.prepare(manifest.id, self.number, decode, context.database)
         sinks = self._able(wanted)
         failed = {sink.name: self.failed[sink.name] for sink in wanted if sink.name in self.failed}

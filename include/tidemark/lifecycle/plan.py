@@ -8,6 +8,7 @@ from tidemark import planner
 from tidemark.errors import CutConflict, PlanRefused
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.folders import claim_folders
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.manifest import RangeKind, RunKind
 from tidemark.offsets import Range
@@ -80,6 +81,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
             known = _known(context, tick)
             if known is not None:
                 return known
+            claim_folders(context, dry_run=dry_run)
             chains = _chains(context)
             if {chain.id for chain in chains} != {chain.id for chain in before_asking}:
                 raise _Overtaken

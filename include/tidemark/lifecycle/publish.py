@@ -138,10 +138,10 @@ class Publisher:
             sink.discard(receipt)
 
     def _published_alike(self, sink: Sink, manifest: Manifest, receipt: Receipt) -> Receipt | None:
-        """The published receipt of a sink, if its rows equal the new ones and are all still there; else None."""
+        """The published receipt of a sink, if its rows and hours equal the new ones and are all there; else None."""
         published = manifest.published(sink.name)
         before = self.database.receipt(manifest.id, published.attempt) if published else None
-        if before is None or before.digest(sink.name) != receipt.digest(sink.name):
+        if before is None or before.digest(sink.name) != receipt.digest(sink.name) or before.hours != receipt.hours:
             return None
         return before if sink.alike(before, receipt) else None
 

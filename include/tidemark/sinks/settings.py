@@ -42,6 +42,15 @@ class SinkSettings(Section):
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
         """The place of a row with this event time, or of a dead letter when ``when`` is None."""
 
+    def folders_of(self, pipeline_name: str, topic: str) -> str:
+        """The folders where readers that list folders find a topic, with times open; empty when there are none."""
+        del pipeline_name, topic
+        return ""
+
+    def sharing(self) -> tuple[str, ...]:
+        """The pipelines that may write the same topics into these folders."""
+        return ()
+
     def connections(self) -> set[str]:
         """The ids of the Airflow connections that these settings name."""
         return set()

@@ -22,11 +22,12 @@ def write_order(order: Order, home: Path, shared: str | None = None) -> Path:
     """Write the order into the attempt's own folder and return the file.
 
     The folder lies in ``shared`` (a folder of a sink) or, when that is None, in ``home / "_orders"``. There this
-    function also removes the folders of the manifest's lower attempts, because no sink does.
+    function first removes the folders of attempts up to this one, because no sink does. A restored database gives a
+    number out again: a receipt of the older attempt must not be taken for this one's.
     """
     if shared is None:
-        for lower in range(1, order.attempt):
-            shutil.rmtree(home / "_orders" / staging_folder(order.manifest_id, lower), ignore_errors=True)
+        for attempt in range(1, order.attempt + 1):
+            shutil.rmtree(home / "_orders" / staging_folder(order.manifest_id, attempt), ignore_errors=True)
     folder = Path(shared or home / "_orders", order.staging).absolute()
     LocalStore(str(folder)).put(ORDER, order.to_json().encode())
     return folder / ORDER

@@ -73,7 +73,7 @@ class LocalStore:
                 return False
             finally:
                 temporary.unlink()
-            _sync_folder(path.parent)
+            self._sync_folders([path])
         return True
 
     def put(self, key: str, content: bytes) -> None:
@@ -81,9 +81,10 @@ class LocalStore:
         path = self._path(key)
         with _translated(path):
             self._write_beside(path, content).replace(path)
-            _sync_folder(path.parent)
+            self._sync_folders([path])
 
     def _write_beside(self, path: Path, content: bytes) -> Path:
+        self._make_root()
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{uuid4().hex}")
         try:
@@ -95,6 +96,19 @@ class LocalStore:
             temporary.unlink(missing_ok=True)
             raise
         return temporary
+
+    def _make_root(self) -> None:
+        """Create the root and its missing parents, and make them durable; ``_sync_folders`` ends at the root."""
+        missing = [folder for folder in (self._root, *self._root.parents) if not folder.exists()]
+        self._root.mkdir(parents=True, exist_ok=True)
+        for folder in missing:
+            _sync_folder(folder.parent)
+
+    def _sync_folders(self, paths: Iterable[Path]) -> None:
+        """Make the names of objects durable, and of all folders above them: another process may have made one."""
+        folders = {parent for path in paths for parent in path.parents if parent.is_relative_to(self._root)}
+        with ThreadPoolExecutor(SYNC_THREADS) as pool:
+            list(pool.map(_sync_folder, folders))
 
     def get(self, key: str) -> bytes | None:
         path = self._path(key)
@@ -158,10 +172,10 @@ class LocalStore:
 
     def sync(self, keys: Iterable[str]) -> None:
         paths = [self._path(key) for key in keys]
-        folders = {parent for path in paths for parent in path.parents if parent.is_relative_to(self._root)}
-        with _translated(self._root), ThreadPoolExecutor(SYNC_THREADS) as pool:
-            list(pool.map(_sync_file, paths))
-            list(pool.map(_sync_folder, folders))
+        with _translated(self._root):
+            with ThreadPoolExecutor(SYNC_THREADS) as pool:
+                list(pool.map(_sync_file, paths))
+            self._sync_folders(paths)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, and folders that became empty; a missing object is not an error."""

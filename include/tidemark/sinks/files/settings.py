@@ -97,6 +97,12 @@ class Settings(SinkSettings):
         default=10_000, description="Objects that one manifest may have."
     )
 
+    shared_with: tuple[Name, ...] = Field(
+        default=(),
+        description="Pipelines that may write the same topics into the same folders: readers of folders see both.",
+        examples=[["flights_again"]],
+    )
+
     @field_validator("root")
     @classmethod
     def _absolute(cls, root: str, info: ValidationInfo) -> str:
@@ -128,7 +134,7 @@ class Settings(SinkSettings):
         return root.is_relative_to(other_root) or other_root.is_relative_to(root)
 
     def decides_output(self) -> str:
-        exclude = {"root", "name", "connection", "s3", "max_objects"}
+        exclude = {"root", "name", "connection", "s3", "max_objects", "shared_with"}
         if self.compression is COMPRESSIONS[self.format][0]:
             exclude.add("compression")
         return self.model_dump_json(exclude_defaults=True, exclude=exclude)
@@ -163,6 +169,12 @@ class Settings(SinkSettings):
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
         folder = dead_letter_folder(topic) if when is None else Layout(self.layout).folder(pipeline_name, topic, when)
         return f"{self.root}/{folder}"
+
+    def folders_of(self, pipeline_name: str, topic: str) -> str:
+        return f"{self.root}/{Layout(self.layout).folders(pipeline_name, topic)}"
+
+    def sharing(self) -> tuple[str, ...]:
+        return self.shared_with
 
     def connections(self) -> set[str]:
         return {self.connection} if self.connection else set()

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
+from tidemark.digest import Digest
 from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, disk_space, existing, failed, ok
 from tidemark.manifest import Manifest, Publication
@@ -91,9 +92,9 @@ class FilesSink(Sink):
         return self.store.has({object_.path: object_.bytes for object_ in receipt.objects_of(self.name)})
 
     def alike(self, before: Receipt, now: Receipt) -> bool:
-        """Reads all published files: each must have the rows as written, and the folder and format of ``now``."""
+        """Reads all published files: each has its rows as written, and each folder the rows and format of ``now``."""
         objects = before.objects_of(self.name)
-        if _folders_and_formats(objects) != _folders_and_formats(now.objects_of(self.name)):
+        if _digests_by_place(objects) != _digests_by_place(now.objects_of(self.name)):
             return False
         return self.holds(before) and all(self._digest_at(object_.path) == object_.digest for object_ in objects)
 
@@ -196,11 +197,12 @@ def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> FilesSi
     return FilesSink(pipeline_name, settings, lookup)
 
 
-def _folders_and_formats(objects: Iterable[PublishedObject]) -> set[tuple[str, str]]:
-    """The folders of objects and the suffixes of their names: a change of layout or format changes them."""
-    pairs = set()
+def _digests_by_place(objects: Iterable[PublishedObject]) -> dict[tuple[str, str], Digest]:
+    """The digest of all rows by folder and suffix. Mended settings may move a row to another folder of the same set."""
+    digests: dict[tuple[str, str], Digest] = {}
     for object_ in objects:
         folder, _, file_name = object_.path.rpartition("/")
         name = ObjectName.parse(file_name)
-        pairs.add((folder, name.format if name else ""))
-    return pairs
+        place = folder, name.format if name else ""
+        digests[place] = digests.get(place, Digest.zero()) + Digest.parse(object_.digest)
+    return digests

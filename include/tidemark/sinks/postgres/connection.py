@@ -13,6 +13,7 @@ from psycopg.rows import dict_row
 
 from tidemark.connections import Lookup, Secret, variable_of
 from tidemark.database import postgres_errors
+from tidemark.database.poolers import REFUSED, REMEDY, shares_sessions
 from tidemark.database.postgres_errors import Cause, PostgresError, message_of
 from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
 
@@ -57,11 +58,32 @@ def describe(secret: Secret) -> str:
 
 
 def connect(secret: Secret, conn_id: str, **context: object) -> Connection:
-    """A connection with autocommit, a timeout of 5 s to connect and of 30 s for locks; raises ``Unavailable``."""
+    """A connection with autocommit, a timeout of 5 s to connect and of 30 s for locks; raises ``Unavailable``.
+
+    Raises ``SinkRefused`` for a pooler that gives sessions out by transaction.
+    """
+    connection = _open(secret, conn_id, context)
+    try:
+        with translated(**context):
+            if shares_sessions(connection, lambda: _open(secret, conn_id, context)):
+                raise SinkRefused(
+                    f"the database of connection {conn_id} cannot be used: {REFUSED}",
+                    next_step=f"change the connection: {REMEDY}. Then: tidemark retry {{pipeline}}",
+                    database=describe(secret),
+                    **context,
+                )
+            connection.execute("SELECT set_config('lock_timeout', %s, false)", [f"{LOCK_TIMEOUT_S}s"])
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _open(secret: Secret, conn_id: str, context: Mapping[str, object]) -> Connection:
     try:
         dsn = secret.reveal()
         timeout = {} if "connect_timeout" in psycopg.conninfo.conninfo_to_dict(dsn) else {"connect_timeout": "5"}
-        connection = psycopg.connect(
+        return psycopg.connect(
             make_conninfo(dsn, **timeout), autocommit=True, row_factory=dict_row, application_name="tidemark sink"
         )
     except psycopg.OperationalError as refused:
@@ -72,9 +94,6 @@ def connect(secret: Secret, conn_id: str, **context: object) -> Connection:
             database=describe(secret),
             **context,
         ) from refused
-    with translated(**context):
-        connection.execute("SELECT set_config('lock_timeout', %s, false)", [f"{LOCK_TIMEOUT_S}s"])
-    return connection
 
 
 @contextmanager

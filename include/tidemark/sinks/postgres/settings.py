@@ -13,7 +13,9 @@ from tidemark.decoders.settings import DecodeSettings
 from tidemark.sinks.settings import SinkSettings
 from tidemark.suggestion import with_nearest
 
-PLACE_COLUMNS = ("_topic", "_partition", "_offset")  # of a record in its source: never null, and unique together
+# Of a record in its source: never null, and unique together. A topic that is made again begins at offset 0 once more,
+# with the next incarnation.
+PLACE_COLUMNS = ("_topic", "_partition", "_offset", "_incarnation")
 KAFKA_TIMESTAMP = "_timestamp"
 DEAD_LETTERS = "tidemark_target.dead_letter"
 LONGEST_COLUMN = 63  # bytes of a name; PostgreSQL cuts longer names without an error
@@ -52,6 +54,11 @@ class Settings(SinkSettings):
             raise wrong("must have at least one entry")
         if len(set(key)) < len(key):
             raise wrong("must name each column once")
+        if "_offset" in key and "_incarnation" not in key:
+            raise wrong(
+                "may not have _offset without _incarnation: offsets of a topic that is made again begin at 0, and its "
+                f"rows would replace those of before; write key: [{', '.join([*key, '_incarnation'])}]"
+            )
         return key
 
     def meets(self, other: SinkSettings) -> bool:

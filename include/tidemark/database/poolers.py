@@ -1,0 +1,45 @@
+"""Notices a pooler that gives PostgreSQL's sessions out by transaction, as pgbouncer does with pool_mode = transaction.
+
+Behind one, the session lock of an attempt stays with a session that other clients use, and so does every setting.
+Executors use this module too: it imports only psycopg.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+
+Connection = psycopg.Connection[dict[str, Any]]
+
+TRIES = 3  # with a pool of several idle sessions, a transaction need not get the one that this client has just had
+REFUSED = (
+    "it is reached through a pooler that gives sessions out by transaction (pgbouncer: pool_mode = transaction), "
+    "where session locks and settings do not hold"
+)
+REMEDY = "use the address of PostgreSQL itself, or a pool with pool_mode = session"
+
+
+def shares_sessions(connection: Connection, open_another: Callable[[], Connection]) -> bool:
+    """Whether other clients get the session of this idle connection.
+
+    The handshake names the process of the session. Only a pooler makes up another one; whether it keeps the session for
+    its client is then tried with transactions of further clients. No setting is changed.
+    """
+    process = _process(connection)
+    if process == connection.info.backend_pid:
+        return False
+    for _ in range(TRIES):
+        with open_another() as other:
+            try:
+                with other.transaction():
+                    if _process(other) == process or _process(connection) != process:
+                        return True
+            except psycopg.errors.ProtocolViolation:  # pool_mode = statement: no transaction at all
+                return True
+    return False
+
+
+def _process(connection: Connection) -> int:
+    row = connection.execute("SELECT pg_backend_pid() AS process").fetchone()
+    assert row is not None
+    return int(row["process"])

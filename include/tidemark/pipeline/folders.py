@@ -1,0 +1,52 @@
+"""Two pipelines that write one topic into the same folders: whoever lists these folders sees its records twice."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tidemark.paths import may_meet
+from tidemark.pipeline.settings import Pipeline
+
+
+@dataclass(frozen=True)
+class StreamFolders:
+    """The folders of one topic in one sink, with times open, and the pipelines that may write there too."""
+
+    pipeline: str
+    sink: str
+    topic: str
+    folders: str
+    shared_with: tuple[str, ...]
+
+
+def stream_folders(pipeline: Pipeline) -> list[StreamFolders]:
+    """The folders of every topic in every sink whose readers list folders."""
+    return [
+        StreamFolders(pipeline.name, sink.name, topic, folders, sink.sharing())
+        for sink in pipeline.sinks
+        for topic in pipeline.source.topics
+        if (folders := sink.folders_of(pipeline.name, topic))
+    ]
+
+
+def meetings(
+    own: Sequence[StreamFolders], others: Iterable[StreamFolders]
+) -> Iterator[tuple[StreamFolders, StreamFolders]]:
+    """Pairs that share a topic and folders, where neither file names the other pipeline in ``shared_with``."""
+    for other in others:
+        for mine in own:
+            allowed = other.pipeline in (mine.pipeline, *mine.shared_with) or mine.pipeline in other.shared_with
+            if mine.topic == other.topic and not allowed and may_meet(mine.folders, other.folders):
+                yield mine, other
+
+
+def what_is_wrong(mine: StreamFolders, other: StreamFolders) -> str:
+    """What readers of the shared folders would see."""
+    return (
+        f"sink {mine.sink} writes topic {mine.topic} into {mine.folders}, where pipeline {other.pipeline} writes it "
+        "too: readers that list these folders see every record of both"
+    )
+
+
+def remedy(other: StreamFolders) -> str:
+    """How to keep the folders apart, or to allow it."""
+    return f"change root or layout of the sink; or, if both shall, write there shared_with: [{other.pipeline}]"

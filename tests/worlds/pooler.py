@@ -1,0 +1,142 @@
+"""A pooler in front of a real PostgreSQL, like pgbouncer: a client gets a session for a transaction, or for itself.
+
+It answers the handshake itself, without a password, and ignores the client's settings in it (what pgbouncer does with
+``ignore_startup_parameters = options``). The session that was given back last is given out first.
+"""
+
+import os
+import select
+import socket
+import struct
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Self
+
+import psycopg
+
+REPORTED = ("server_version", "client_encoding", "standard_conforming_strings", "DateStyle", "TimeZone")
+IDLE = b"I"  # the status of a session outside a transaction
+
+
+@dataclass
+class Pooler:
+    """A listening pooler; ``by_transaction`` is pgbouncer's pool_mode = transaction, else it is pool_mode = session."""
+
+    target: str
+    by_transaction: bool
+    sessions: list[psycopg.Connection] = field(default_factory=list)  # those that no client has
+    _opened: list[psycopg.Connection] = field(default_factory=list)
+    _clients: list[socket.socket] = field(default_factory=list)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __enter__(self) -> Self:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in (self._listener, *self._clients):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        for thread in self._threads:
+            thread.join(10)
+        for session in self._opened:
+            session.close()
+
+    @property
+    def dsn(self) -> str:
+        """The address for clients."""
+        database = psycopg.conninfo.conninfo_to_dict(self.target)["dbname"]
+        return f"postgresql://anybody@127.0.0.1:{self._listener.getsockname()[1]}/{database}?sslmode=disable"
+
+    def settings(self, name: str) -> set[str]:
+        """The values that a setting has in the sessions that no client has."""
+        return {str(session.execute(f"SHOW {name}").fetchone()) for session in self.sessions}  # type: ignore[arg-type]
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self._clients.append(client)
+                self._threads.append(threading.Thread(target=self._serve, args=(client,), daemon=True))
+                self._threads[-1].start()
+
+    def _take(self) -> psycopg.Connection:
+        with self._lock:
+            if not self.sessions:
+                self.sessions.append(psycopg.connect(self.target, autocommit=True, sslmode="disable"))
+                self._opened.append(self.sessions[-1])
+            return self.sessions.pop()
+
+    def _serve(self, client: socket.socket) -> None:
+        with suppress(OSError), client:
+            [length] = struct.unpack("!i", _exactly(client, 4))
+            _exactly(client, length - 4)
+            session = self._take()
+            client.sendall(_greeting(session))
+            self.sessions.append(session)
+            held = None
+            while asked := client.recv(65536):
+                if asked.startswith(b"X"):
+                    break
+                held = held or self._take()
+                if _answered(client, held, asked) == IDLE and self.by_transaction:
+                    self.sessions.append(held)
+                    held = None
+            if held is not None:
+                held.execute("ROLLBACK")
+                held.execute("DISCARD ALL")
+                self.sessions.append(held)
+
+
+def _greeting(session: psycopg.Connection) -> bytes:
+    """What a server says to a client that may enter; the number of its process is not that of any session."""
+    known = session.pgconn.parameter_status
+    pairs = [(name.encode(), known(name.encode()) or b"") for name in REPORTED]
+    reports = b"".join(_message(b"S", name + b"\0" + value + b"\0") for name, value in pairs)
+    key = struct.pack("!ii", 1_000_000_000, 1)
+    return _message(b"R", struct.pack("!i", 0)) + reports + _message(b"K", key) + _message(b"Z", IDLE)
+
+
+def _message(kind: bytes, content: bytes) -> bytes:
+    return kind + struct.pack("!i", len(content) + 4) + content
+
+
+def _answered(client: socket.socket, session: psycopg.Connection, asked: bytes) -> bytes:
+    """Pass messages between both until the session is ready for the next query; its status then."""
+    with socket.socket(fileno=os.dup(session.pgconn.socket)) as server:
+        server.setblocking(True)
+        server.sendall(asked)
+        said = b""
+        while True:
+            for ready in select.select([client, server], [], [])[0]:
+                piece = ready.recv(65536)
+                if not piece:
+                    return b""
+                (server if ready is client else client).sendall(piece)
+                said += piece if ready is server else b""
+            status, said = _status(said)
+            if status:
+                return status
+
+
+def _status(said: bytes) -> tuple[bytes, bytes]:
+    """The status in a whole ReadyForQuery that ends what the server said, and what is not a whole message yet."""
+    status = b""
+    while len(said) >= 5 and len(said) >= (end := 1 + struct.unpack("!i", said[1:5])[0]):
+        status = said[5:6] if said[:1] == b"Z" else b""
+        said = said[end:]
+    return status, said
+
+
+def _exactly(client: socket.socket, count: int) -> bytes:
+    content = b""
+    while len(content) < count:
+        piece = client.recv(count - len(content))
+        if not piece:
+            raise OSError("the client is gone")
+        content += piece
+    return content
