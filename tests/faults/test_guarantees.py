@@ -69,7 +69,8 @@ def test_killed_in_a_replay_each_reader_sees_what_the_table_says(world: World, p
     assert world.exact() == world.recorded() == world.everything()
     world.ok("retry", "demo")
     world.assert_complete()
-    assert world.json("show", manifest)["published_attempt"] == published
+    is_whole = _attempt(recorded) == "new"  # then only the mark was missing
+    assert world.json("show", manifest)["published_attempt"] == (recorded if is_whole else published)
     world.ok("replay", "demo", "--manifest", manifest)
     world.assert_complete()
 

@@ -164,13 +164,20 @@ def test_R12_records_that_compaction_really_took_block_the_replay_and_stay_publi
     assert only(world)["state"] == "done"
 
 
-def test_R18_code_changed_between_two_attempts_is_not_taken_for_the_same_output(world: World) -> None:
+@pytest.mark.parametrize(
+    ("point", "published"), [("publish.before_record", 2), ("publish.before_mark", 1)], ids=["put", "recorded"]
+)
+def test_R18_code_changed_between_two_attempts_is_never_mixed(world: World, point: str, published: int) -> None:
+    """What an attempt has recorded whole is published, whichever code made it; else all is made by the new code."""
     world.produce(30)
-    killed(world, "publish.before_mark")
+    killed(world, point)
     other_rows(world)
     world.ok("retry", "demo")
     manifest = only(world)
-    assert (manifest["attempt"], manifest["published_attempt"]) == (2, 2), "done anew, not just marked"
+    assert (manifest["attempt"], manifest["published_attempt"]) == (2, published)
+    world.assert_complete()
+    world.ok("replay", "demo", "--manifest", str(manifest["id"]))
+    assert only(world)["published_attempt"] == (3 if published == 1 else 2), "equal rows move nothing"
     world.assert_complete()
 
 

@@ -183,6 +183,11 @@ class _Attempt:
     def _work(self) -> Outcome:
         context, manifest = self.context, self.manifest
         failpoint("attempt.started")
+        for sink in context.sinks:
+            if sink.name not in self.failed:
+                with self._on_its_own(sink):
+                    sink.wait_for_lower(manifest.id)
+        self._able(context.sinks)
         wanted = self._sinks_to_do()
         if not wanted:
             return self.publisher.recovered(manifest, self.number)

@@ -100,6 +100,12 @@ class Sink(ABC):
         ``decode`` is that section of the pipeline file, as an order has it.
         """
 
+    def wait_for_lower(self, manifest_id: int) -> None:  # noqa: B027 - most sinks have nobody to wait for
+        """Wait until no lower attempt is about to make its output visible; one that tries later is told by its fence.
+
+        Only for sinks that make it visible in a transaction of their own, which a paused process may still commit.
+        """
+
     @abstractmethod
     def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
         """Make the output of an attempt visible, write its record, then call ``mark``; may be repeated.

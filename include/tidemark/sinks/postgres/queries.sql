@@ -51,6 +51,12 @@ SELECT to_regclass('tidemark_target.dead_letter') IS NOT NULL AS there;
 -- name: lock_support
 SELECT pg_advisory_xact_lock(1414089812, -1);
 
+-- name: lock_manifest
+-- Held by a merge from its begin to its COMMIT. A newer attempt waits for it once: what was merged by then is seen, and
+-- what begins later finds itself fenced before it commits.
+SELECT pg_advisory_xact_lock(
+    hashtext(concat_ws('/', %(target)s::text, %(pipeline)s::text, %(sink)s::text)), (%(manifest)s::bigint %% 2147483648)::int);
+
 -- name: set_local
 SELECT set_config(%(name)s, %(value)s, true);
 

@@ -130,6 +130,10 @@ class PostgresSink(Sink):
         """Removes staging only: merged rows cannot be removed, a higher attempt replaces them."""
         self.clear_staging(receipt.manifest_id, receipt.attempt)
 
+    def wait_for_lower(self, manifest_id: int) -> None:
+        if self._table.has_support():
+            self._table.rows("lock_manifest", manifest=manifest_id)
+
     def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
         """Steps 2 to 4: one transaction takes the marker and merges the rows; the mark is part of it, or follows."""
         fence()
@@ -151,6 +155,7 @@ class PostgresSink(Sink):
 
     def _put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
         with self._transaction(receipt) as connection:
+            execute(connection, "lock_manifest", None, {**self._table.names, "manifest": receipt.manifest_id})
             if self._take_marker(connection, receipt, ranges, database_id):
                 failpoint("publish.mid")
                 self._merge(connection, receipt)
