@@ -120,6 +120,15 @@ def test_a_plan_by_hand_in_the_middle_of_an_interval_is_part_of_its_run(world: M
     assert green(world, scheduled)
 
 
+def test_a_scheduled_run_after_intervals_that_airflow_skipped_stands_for_them_too(world: ModelWorld) -> None:
+    world.produce(30, minutes=1)
+    of_interval(world, -10, 10)
+    by_hand(world, 15)
+    assert of_interval(world, 20, 30).covered_by == (2,)
+    backfilled = of_interval(world, 20, 30, RunKind.BACKFILL, "backfill")
+    assert backfilled.covered_by == (3, 4), "of a backfill each interval has its own run"
+
+
 def test_intervals_meet_when_late_records_moved_the_time_between_them(world: ModelWorld) -> None:
     world.produce(10, minutes=1)
     of_interval(world, -10, 10)

@@ -318,7 +318,9 @@ def completeness(view: CompletenessView, pipeline_name: str, as_json: bool) -> N
     for covered in view.lost:
         click.echo(f"lost: {_span(covered)}")
     if any(part.state is not ManifestState.DONE for part in view.missing):
-        note(f"next: tidemark retry {pipeline_name}; of a blocked manifest tidemark show says why it is")
+        note(f"next: tidemark retry {pipeline_name}")
+    for manifest_id in sorted({part.manifest_id for part in view.missing if part.state is ManifestState.BLOCKED}):
+        note(f"manifest {manifest_id} is blocked; why: tidemark show {manifest_id}")
 
 
 def audited(differences: Sequence[DifferenceView], manifests: Sequence[Manifest], as_json: bool) -> None:

@@ -195,6 +195,11 @@ class ManifestDatabase:
         rows = self._rows("ends_of_cut", pipeline_name=pipeline_name, cut_at=cut_at)
         return {row["chain_id"]: row["end_offset"] for row in rows}
 
+    def ends_of_schedule(self, pipeline_name: str, cut_at: datetime) -> dict[int, int]:
+        """Where the newest scheduled run with this cut or an earlier one ended, by chain id; empty without one."""
+        rows = self._rows("ends_of_schedule", pipeline_name=pipeline_name, cut_at=cut_at)
+        return {row["chain_id"]: row["end_offset"] for row in rows}
+
     def ends_before(self, pipeline_name: str, until: datetime) -> dict[int, int]:
         """Where the newest run that planned up to ``until`` or less ended, by chain id; empty when there is none."""
         rows = self._rows("ends_before", pipeline_name=pipeline_name, until=until)

@@ -136,6 +136,13 @@ SELECT e.chain_id, min(e.end_offset) AS end_offset
 FROM run r JOIN run_end e ON e.run_id = r.id
 WHERE r.pipeline = %(pipeline_name)s AND r.cut_at = %(cut_at)s GROUP BY e.chain_id;
 
+-- name: ends_of_schedule
+-- Where the newest scheduled run with this cut or an earlier one ended.
+SELECT e.chain_id, e.end_offset
+FROM (SELECT id FROM run WHERE pipeline = %(pipeline_name)s AND kind = 'scheduled' AND cut_at <= %(cut_at)s
+      ORDER BY cut_at DESC, id LIMIT 1) r
+JOIN run_end e ON e.run_id = r.id;
+
 -- name: run_ends
 SELECT chain_id, end_offset FROM run_end WHERE run_id = %(run_id)s;
 

@@ -1,6 +1,8 @@
 """What a run stands for, and which manifests of other runs hold it: a run is green when all of that is published.
 
-- A scheduled or backfilled run stands for its interval: from where the interval before it ended to its own end.
+- A backfilled run stands for its interval: from where the interval before it ended to its own end.
+- A scheduled run stands for what comes after the scheduled run before it: with ``catchup: false`` Airflow skips
+  intervals, and what others have planned of them is in the run of no other interval.
 - A run by hand up to a time stands for everything before that time: nobody has said where it begins.
 - A run by hand without a time stands for what it plans; when that is nothing, for everything there is.
 """
@@ -10,21 +12,24 @@ from datetime import datetime
 
 from tidemark.errors import DataLost
 from tidemark.lifecycle.context import Context
+from tidemark.manifest import RunKind
 from tidemark.offsets import Range, TopicPartition
 from tidemark.planner import Chain, Plan
 
 Begins = Mapping[TopicPartition, int | None]
 
 
-def begins(context: Context, since: datetime | None, chains: Sequence[Chain]) -> Begins | None:
+def begins(context: Context, kind: RunKind, since: datetime | None, chains: Sequence[Chain]) -> Begins | None:
     """Where an interval begins on each chain; None as an offset: the chain has no record of then or later.
 
-    That is where the run with this cut ended, so that no offset is between two intervals. When it has not been planned,
+    That is where the run before it ended, so that no offset is between two intervals. When no such run is planned yet,
     the source is asked: what that run then plans ends there or later. None without ``since``: the run has no begin.
     """
     if since is None:
         return None
-    ended = context.database.ends_of_cut(context.pipeline_name, since)
+    database, pipeline_name = context.database, context.pipeline_name
+    ended = database.ends_of_schedule(pipeline_name, since) if kind is RunKind.SCHEDULED else {}
+    ended = ended or database.ends_of_cut(pipeline_name, since)
     if ended:
         return {chain.at: ended.get(chain.id, chain.anchor) for chain in chains}
     answers = context.source.offsets_at([chain.at for chain in chains], since)

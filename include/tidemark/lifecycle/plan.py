@@ -86,7 +86,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     asked_at = datetime.now(UTC)
     states = observe(context, tick, before_asking, first_plan=first_plan)
     seen = {state.at for state in states}
-    begin = covering.begins(context, tick.since, [chain for chain in before_asking if chain.at in seen])
+    begin = covering.begins(context, tick.kind, tick.since, [chain for chain in before_asking if chain.at in seen])
     transactions = _open_transactions(context, states, asked_at)
     held_back = tuple(transaction.described(asked_at) for _, transaction in sorted(transactions.items()))
     try:
