@@ -13,7 +13,7 @@ import pytest
 
 from sandbox.services.postgres import Postgres
 from tests.faults.model_world import WHY, ModelWorld, ScheduleSettings
-from tidemark.errors import NotFound, TopicChanged
+from tidemark.errors import DataLost, NotFound, TopicChanged
 from tidemark.lifecycle import attempt
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import ManifestState, RunKind
@@ -70,6 +70,24 @@ def test_a_planned_topic_that_left_the_file_and_the_source_is_given_up_by_a_pers
         decisions.accept_topic(context, "b", WHY, dry_run=False)
     with pytest.raises(NotFound):
         decisions.accept_topic(context, "a", WHY, dry_run=False)
+
+
+def test_what_retention_took_of_a_planned_topic_that_left_the_file_is_given_up_by_a_person(world: ModelWorld) -> None:
+    plan(world.onlooker(), now_by_hand("anchors"))
+    world.add_topic()
+    world.produce(4, topic="b")
+    [planned] = plan(world.onlooker(), now_by_hand("one")).manifests
+    world.topics = ["a"]
+    world.produce(5, topic="b")
+    world.log("b", 0).start = 6
+    context = world.onlooker()
+    with pytest.raises(DataLost, match=r"took offsets \[0, 4\) of b-0") as refused:
+        attempt.process(context, planned, world.stage)
+    assert "tidemark accept-loss demo --why TEXT" in refused.value.next_step
+    decided = decisions.accept_loss(context, WHY, dry_run=False)
+    assert decided.lines == ("b-0: offsets [0, 4) are given up",), "what was never planned of it stays as it is"
+    attempt.process(context, planned, world.stage)
+    assert context.database.manifest(planned).state is ManifestState.DONE
 
 
 def test_extend_back_plans_max_slices_at_a_time_the_newest_first(world: ModelWorld) -> None:
