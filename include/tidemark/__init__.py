@@ -10,17 +10,28 @@ from typing import TYPE_CHECKING
 from tidemark.version import VERSION
 
 if TYPE_CHECKING:
-    from tidemark.api import audit, manifests, objects, plan, replay
+    from tidemark.api import audit, complete, manifests, objects, plan, replay
     from tidemark.errors import TidemarkError
     from tidemark.manifest import Counts, ManifestState
-    from tidemark.views import DifferenceView, ManifestView, ObjectView, PublicationView, RangeView, RunView
+    from tidemark.views import (
+        CompletenessView,
+        DifferenceView,
+        ManifestView,
+        MissingView,
+        ObjectView,
+        PublicationView,
+        RangeView,
+        RunView,
+    )
 
 __version__ = VERSION
 __all__ = [
+    "CompletenessView",
     "Counts",
     "DifferenceView",
     "ManifestState",
     "ManifestView",
+    "MissingView",
     "ObjectView",
     "PublicationView",
     "RangeView",
@@ -28,6 +39,7 @@ __all__ = [
     "TidemarkError",
     "__version__",
     "audit",
+    "complete",
     "manifests",
     "objects",
     "plan",

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace as changed
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tidemark.database.client import ManifestDatabase
@@ -22,17 +22,21 @@ from tidemark.lifecycle.select import replayable
 from tidemark.lifecycle.work import Progress, refuse_left_out, work_through
 from tidemark.manifest import Counts, ManifestState
 from tidemark.operations.audit import audit as find_differences
+from tidemark.operations.complete import completeness
 from tidemark.pipeline.loader import find, load_each
 from tidemark.pipeline.settings import Pipeline
 from tidemark.spark import in_process
 from tidemark.suggestion import nearest
 from tidemark.views import (
+    CompletenessView,
     DifferenceView,
     ManifestView,
+    MissingView,
     ObjectView,
     PublicationView,
     RangeView,
     RunView,
+    completeness_view,
     difference_views,
     manifest_views,
     object_views,
@@ -40,16 +44,19 @@ from tidemark.views import (
 )
 
 __all__ = [
+    "CompletenessView",
     "Counts",
     "DifferenceView",
     "ManifestState",
     "ManifestView",
+    "MissingView",
     "ObjectView",
     "PublicationView",
     "RangeView",
     "RunView",
     "TidemarkError",
     "audit",
+    "complete",
     "manifests",
     "objects",
     "plan",
@@ -157,6 +164,19 @@ def audit(
     """
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
         return difference_views(find_differences(context, deep=deep))
+
+
+def complete(
+    pipeline_name: str, *, until: datetime, dsn: str | None = None, pipelines: Path | str | None = None
+) -> CompletenessView:
+    """Whether everything before a cut time (without a zone: UTC) is published, over all runs and for each sink.
+
+    It is no time of events, and what reaches the source after the runs were planned does not count. Kafka is asked only
+    when a run went past ``until`` and something of it is missing. Changes nothing.
+    """
+    moment = until if until.tzinfo else until.replace(tzinfo=UTC)
+    with _opened(_environment(dsn, pipelines), pipeline_name) as context:
+        return completeness_view(completeness(context, moment))
 
 
 def check_pipeline(environment: Environment, database: ManifestDatabase, pipeline_name: str) -> None:

@@ -39,11 +39,14 @@ class PartitionState:
     cut: tuple[int, datetime] | None = None
     by_time: bool = False
 
-    @property
-    def held_back(self) -> bool:
-        """Whether the run cuts by time, and an open transaction hides records from before the cut."""
-        later = self.cut is None or self.cut[0] > self.last_stable
-        return self.by_time and self.last_stable < self.log_end and later
+    def cut_offset(self, now: datetime) -> int | None:
+        """The offset of the cut; None without one, or when its record is stamped far in the future."""
+        return None if self.cut is None or self.cut[1] > now + CLOCK_TOLERANCE else self.cut[0]
+
+    def capped(self, now: datetime) -> bool:
+        """Whether the run ends at the last stable offset, as there is no cut below it."""
+        offset = self.cut_offset(now)
+        return offset is None or offset > self.last_stable
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,8 @@ class Limits:
 class Plan:
     """What to insert: ``anchors`` for partitions without a chain, ``lost`` ranges, and a list of ranges per slice.
 
-    ``ends`` is the cut, one offset per partition; ``reached`` is false when ``max_slices`` or an open transaction
-    ended the plan before the cut. ``notes`` are for people.
+    ``ends`` is where the run ends, one offset per partition: the cut, or less when ``max_slices`` or an open
+    transaction ended the plan before; then ``reached`` is false. ``notes`` are for people.
     """
 
     anchors: tuple[tuple[TopicPartition, int], ...]
@@ -132,7 +135,7 @@ def plan(
     anchors: list[tuple[TopicPartition, int]] = []
     lost: list[Range] = []
     open_ranges: list[Range] = []
-    ends: list[tuple[TopicPartition, int]] = []
+    ends: dict[TopicPartition, int] = {}
     notes: list[str] = []
     for state in sorted(partitions, key=lambda state: state.at):
         chain = by_place.get(state.at)
@@ -154,14 +157,17 @@ def plan(
             notes.append(f"{state.at.name}: offsets [{covered}, {state.log_start}) are lost, retention took them")
             covered = state.log_start
         end, note = _end(state, now)
-        ends.append((state.at, end))
+        ends[state.at] = min(end, covered)
         notes += [note] if note else []
         if end > covered:
             open_ranges.append(Range(state.at, covered, end))
     parts = sliced(open_ranges, limits)
     slices = tuple(tuple(part) for part in parts[: limits.max_slices])
-    reached = len(parts) <= limits.max_slices and not any(state.held_back for state in partitions)
-    return Plan(tuple(anchors), tuple(lost), slices, tuple(ends), reached, tuple(notes))
+    for part in slices:
+        ends |= {range_.at: range_.end for range_ in part}
+    held_back = any(state.by_time and state.last_stable < state.log_end and state.capped(now) for state in partitions)
+    reached = len(parts) <= limits.max_slices and not held_back
+    return Plan(tuple(anchors), tuple(lost), slices, tuple(ends.items()), reached, tuple(notes))
 
 
 def sliced(ranges: list[Range], limits: Limits) -> list[list[Range]]:
@@ -171,15 +177,16 @@ def sliced(ranges: list[Range], limits: Limits) -> list[list[Range]]:
 
 def _end(state: PartitionState, now: datetime) -> tuple[int, str | None]:
     """Where this run stops reading, never past the last stable offset; and a note for people, or None."""
+    offset = state.cut_offset(now)
+    if offset is not None:
+        return min(offset, state.last_stable), None
     if state.cut is None:
         return state.last_stable, None
     offset, timestamp = state.cut
-    if timestamp > now + CLOCK_TOLERANCE:
-        return state.last_stable, (
-            f"{state.at.name}: offset {offset} has the timestamp {timestamp.isoformat()}, more than an hour ahead "
-            f"of this clock; so the run reads up to the last stable offset {state.last_stable}"
-        )
-    return min(offset, state.last_stable), None
+    return state.last_stable, (
+        f"{state.at.name}: offset {offset} has the timestamp {timestamp.isoformat()}, more than an hour ahead "
+        f"of this clock; so the run reads up to the last stable offset {state.last_stable}"
+    )
 
 
 def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionState], chains: Sequence[Chain]) -> None:

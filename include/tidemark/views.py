@@ -14,6 +14,7 @@ from tidemark.lifecycle.close import Closing
 from tidemark.lifecycle.plan import PlannedRun
 from tidemark.manifest import Counts, Manifest, ManifestState
 from tidemark.offsets import Range
+from tidemark.operations.complete import Completeness
 from tidemark.operations.lag import Lag
 from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.difference import Difference
@@ -121,7 +122,8 @@ class ManifestHistoryView(ManifestView):
 class RunView:
     """A planned run, or with ``dry_run`` what would be planned.
 
-    ``manifests`` are new; ``covered_by`` are older ones that hold what a run without new records stands for.
+    ``manifests`` are new; ``covered_by`` are older ones that hold another part of what the run stands for: a run is
+    done when all of them are published.
     ``reached``: the plan goes up to its cut. ``repeated``: the run key was planned before, and ``slices`` is empty.
     """
 
@@ -158,6 +160,37 @@ class DifferenceView:
     def __str__(self) -> str:
         where = "" if self.manifest_id is None else f"manifest {self.manifest_id}: "
         return f"{where}{self.what}; next: {self.next_step}"
+
+
+@dataclass(frozen=True)
+class MissingView:
+    """Offsets ``[start, end)`` of one manifest that ``sink`` does not show; ``state`` is the manifest's."""
+
+    manifest_id: int
+    state: ManifestState
+    sink: str
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class CompletenessView:
+    """Whether everything before the cut time ``until`` is published, and what is missing.
+
+    ``run_key`` is the run that answers, planned up to ``until`` or past it. It is None when no run has planned so far
+    yet; then ``planned_up_to`` is that of the furthest run, and ``missing`` is all that is planned and unpublished.
+    ``lost`` offsets can never be published and do not make it incomplete.
+    """
+
+    until: datetime
+    complete: bool
+    run_key: str | None
+    planned_up_to: datetime | None
+    missing: tuple[MissingView, ...]
+    lost: tuple[RangeView, ...]
 
 
 @dataclass(frozen=True)
@@ -289,6 +322,14 @@ def closed_run_view(database: ManifestDatabase, closing: Closing) -> ClosedRunVi
 
 def difference_views(differences: Iterable[Difference]) -> list[DifferenceView]:
     return [DifferenceView(found.manifest, found.what, found.next_step) for found in differences]
+
+
+def completeness_view(found: Completeness) -> CompletenessView:
+    missing = tuple(
+        MissingView(part.manifest_id, part.state, part.sink, **vars(range_view(part.covered))) for part in found.missing
+    )
+    lost = tuple(map(range_view, found.lost))
+    return CompletenessView(found.until, found.complete, found.run_key, found.planned_up_to, missing, lost)
 
 
 def lag_views(lags: Iterable[Lag]) -> list[LagView]:

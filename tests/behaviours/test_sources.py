@@ -227,8 +227,9 @@ def test_a_topic_that_was_made_again_is_refused_before_and_after_reading(
 
 def test_a_topic_that_is_gone_is_refused_by_name(source: Source, topic: str) -> None:
     gone = Range(TopicPartition(f"{topic}x", "some-id", 0), 0, 10)
-    with pytest.raises(NotFound, match=f"topic {topic}x does not exist"):
+    with pytest.raises(TopicChanged, match=f"topic {topic}x no longer exists") as refused:
         source.check(7, [gone], before_reading=False)
+    assert f"--topic {topic}x --why TEXT" in refused.value.next_step
 
 
 def test_an_order_is_json_and_holds_no_secret(example: Example, source: Source) -> None:

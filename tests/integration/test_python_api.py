@@ -60,6 +60,26 @@ def test_the_command_line_prints_what_the_functions_return(here: World) -> None:
     assert tidemark.audit("demo", deep=True) == []
 
 
+def test_whether_all_before_a_time_is_published_is_an_exit_status_a_table_and_a_view(here: World) -> None:
+    here.produce(30)
+    words = ("complete", "demo", "--until", datetime.now(UTC).isoformat())
+    until = datetime.fromisoformat(words[-1])
+    unread = tidemark.complete("demo", until=until)
+    printed = here.here(*words, "--json")
+    assert (printed.exit_code, json.loads(printed.stdout)) == (1, as_json(unread))
+    assert (unread.complete, unread.run_key, unread.missing) == (False, None, ())
+    assert f"no run has planned up to {words[-1]} yet" in here.here(*words).stdout
+    here.ok("plan", "demo", "--until", words[-1], "--run-key", "first")
+    missing = here.here(*words)
+    assert missing.exit_code == 1
+    assert "not everything before" in missing.stdout
+    assert f"{here.topic}-0 [0, 15)" in missing.stdout
+    assert "next: tidemark retry demo" in missing.stderr
+    here.ok("retry", "demo")
+    assert as_json(tidemark.complete("demo", until=until)) == here.json(*words)
+    assert "is published (run first says so)" in here.ok(*words)
+
+
 def test_audit_returns_the_differences_that_the_command_prints(here: World) -> None:
     here.produce(30)
     here.ok("run", "demo")

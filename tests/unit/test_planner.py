@@ -185,6 +185,12 @@ def test_more_slices_than_allowed_end_the_plan_before_the_cut() -> None:
     found = planned([kafka(stable=1000)], [], Limits(max_records=100, max_bytes=10**15, max_slices=3))
     assert (len(found.slices), found.reached) == (3, False)
     assert ranges(found) == [(0, 0, 100), (0, 100, 200), (0, 200, 300)]
+    assert found.ends == ((at(), 300),), "there it ends, and what it stands for"
+
+
+def test_a_run_ends_at_its_cut_also_where_the_chain_goes_on() -> None:
+    found = planned([kafka(0, cut=(30, NOW)), kafka(1), kafka(2)], [chain(40), chain(100, 1), chain(70, 2)])
+    assert found.ends == ((at(0), 30), (at(1), 100), (at(2), 100))
 
 
 @pytest.mark.parametrize(
@@ -195,6 +201,7 @@ def test_more_slices_than_allowed_end_the_plan_before_the_cut() -> None:
         (kafka(stable=60, end=100, cut=(40, NOW)), True, True),  # the transaction began after the cut
         (kafka(stable=100), True, True),  # nothing is stamped at or after the cut: all of it was before
         (kafka(stable=60, end=100), False, True),  # up to what is there is reached, whatever is open
+        (kafka(stable=60, end=100, cut=(40, NOW + timedelta(days=400))), True, False),  # no cut: the clock is mad
     ],
 )
 def test_a_cut_by_time_that_an_open_transaction_holds_back_is_not_reached(

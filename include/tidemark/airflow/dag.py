@@ -5,6 +5,7 @@ asks the database whether every manifest of the run is published. Retries, clear
 """
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from datetime import time as time_of_day
 from typing import Any
@@ -13,6 +14,7 @@ from airflow.sdk import DAG, Asset, Param, get_current_context, task
 from croniter import croniter  # type: ignore[import-untyped]
 
 from tidemark.airflow.lookup import opened, spark_master
+from tidemark.airflow.map_length import oldest, refuse_rest, whole
 from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.config.values import cron
@@ -130,13 +132,14 @@ def plan_run(pipeline: Pipeline) -> list[int]:
         if isinstance(params.get("replay"), list) and params["replay"]:
             manifests = [own_manifest(context, manifest_id) for manifest_id in params["replay"]]
             refuse_at_work(manifests)
-            return [manifest.id for manifest in manifests]
+            return whole(context, [manifest.id for manifest in manifests])
         if params.get("retry_unfinished"):
-            return [manifest.id for manifest in unfinished(context)]
+            return oldest([manifest.id for manifest in unfinished(context)])
         tick = tick_of(task_context)
-        run = plan_ranges(context, tick)
+        begin = interval_start(pipeline, task_context, tick)
+        of_interval = tick.kind is not RunKind.MANUAL  # a run by hand stands for all that was before its time
+        run = plan_ranges(context, replace(tick, since=begin) if of_interval else tick)
         if params.get("replay"):
-            begin = interval_start(pipeline, task_context, tick)
             covering = manifests_between(context, begin, tick.cut_at) if begin and tick.cut_at else run.covered_by
             planned = context.database.manifests(ids=run.manifests)
             # No other run processes what this plan has just recorded.
@@ -144,11 +147,11 @@ def plan_run(pipeline: Pipeline) -> list[int]:
             ids = sorted({*todo, *covering})
             wait_for_others(context, ids, limit=LONGEST_WAIT)
             refuse_at_work(context.database.manifests(ids=ids))
-            return ids
+            return whole(context, ids)
         for note in run.notes:
             print(note)
         print(f"run {run.run_key}: manifests {list(run.manifests)}, covered by {list(run.covered_by)}")
-        return list(run.manifests)
+        return whole(context, run.manifests)
 
 
 def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any]:
@@ -157,7 +160,10 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any]:
     params = task_context["params"]
     with airflow_verdict(), opened(pipeline, task_context) as context:
         if params.get("replay") or params.get("retry_unfinished"):
-            return {"manifests": [manifest.id for manifest in require_done(context, planned)]}
+            done = require_done(context, planned)
+            if params.get("retry_unfinished"):
+                refuse_rest(context, planned)
+            return {"manifests": [manifest.id for manifest in done]}
         tick = tick_of(task_context)
         run = context.database.find_run(pipeline.name, tick.run_key)
         ids = [*run["manifests"], *run["covered_by"]] if run else []

@@ -1,17 +1,21 @@
 """Commands that look: manifests, what is published, how far it is behind, what differs, what was decided."""
 
+from datetime import UTC, datetime
+
 import click
 
 from tidemark.api import check_pipeline
 from tidemark.cli import output
 from tidemark.cli.opened import database_of, opened
-from tidemark.cli.options import common_options, pipeline_argument
+from tidemark.cli.options import TIMES, common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.manifest import ManifestState
 from tidemark.operations.audit import audit as find_differences
+from tidemark.operations.complete import completeness
 from tidemark.operations.lag import lag as measure_lag
 from tidemark.pipeline.loader import find
 from tidemark.views import (
+    completeness_view,
     decision_views,
     difference_views,
     lag_views,
@@ -89,6 +93,25 @@ def lag(environment: Environment, pipeline_name: str, as_json: bool) -> None:
     """Show how far each chain is behind Kafka."""
     with opened(environment, pipeline_name) as context:
         output.lag(lag_views(measure_lag(context)), as_json)
+
+
+@commands.command()
+@pipeline_argument()
+@click.option("--until", type=TIMES, required=True, metavar="TIME",
+    help="The time of a cut, such as 2024-03-01T11:00 (UTC) or 2024-03-01T11:00+01:00.",
+)  # fmt: skip
+@common_options
+@click.pass_context
+def complete(command: click.Context, pipeline_name: str, until: datetime, as_json: bool) -> None:
+    """Say whether all before a time is published; exit 1 if not.
+
+    Over all runs and for each sink. TIME is the time of a cut, not of events: what comes later counts for later runs.
+    """
+    moment = until if until.tzinfo else until.replace(tzinfo=UTC)
+    with opened(command.obj, pipeline_name) as context:
+        view = completeness_view(completeness(context, moment))
+    output.completeness(view, pipeline_name, as_json)
+    command.exit(0 if view.complete else 1)
 
 
 @commands.command()

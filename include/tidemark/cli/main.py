@@ -30,6 +30,7 @@ COMMANDS = {
         "show": "Show one manifest with its attempts and history.",
         "objects": "Print the published paths: the exact reader.",
         "lag": "Show how far each chain is behind Kafka.",
+        "complete": "Say whether all before a time is published; exit 1 if not.",
         "audit": "Compare database and lake; exit 1 on any difference.",
         "history": "Show what people decided about a pipeline: who, when, why.",
     },

@@ -14,6 +14,9 @@ from tidemark.errors import TidemarkError
 
 COMPLETE = "_TIDEMARK_COMPLETE"  # click's name for the variable by which a shell asks
 _NAMED = re.compile(r"""^pipeline:\s*["']?([a-z][a-z0-9_-]*)""", re.MULTILINE)
+TIMES = click.DateTime(
+    ["%Y-%m-%d", *(f"%Y-%m-%dT%H:%M{seconds}{zone}" for seconds in ("", ":%S", ":%S.%f") for zone in ("", "%z"))]
+)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

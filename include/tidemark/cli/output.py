@@ -23,6 +23,7 @@ from tidemark.pipeline.loader import InvalidPipelines
 from tidemark.pipeline.settings import Pipeline
 from tidemark.views import (
     ClosedRunView,
+    CompletenessView,
     DecisionView,
     DifferenceView,
     LagView,
@@ -174,7 +175,12 @@ def finished(views: Sequence[ManifestView], as_json: bool, *, nothing: str) -> N
 
 
 def _ranges(ranges: Sequence[RangeView]) -> str:
-    shown = [_span(covered).replace("[", "\\[") for covered in ranges[:8]]
+    """For a table with rich's markup."""
+    return _spans(ranges).replace("[", "\\[")
+
+
+def _spans(ranges: Sequence[RangeView]) -> str:
+    shown = [_span(covered) for covered in ranges[:8]]
     return "\n".join(shown + ([f".. {len(ranges) - 8} more"] if len(ranges) > 8 else []))
 
 
@@ -288,6 +294,33 @@ def lag(views: Sequence[LagView], as_json: bool) -> None:
     _console().print(
         f"lag {sum(view.lag for view in views):,} offsets, {sum(view.unpublished for view in views):,} unpublished"
     )
+
+
+def completeness(view: CompletenessView, pipeline_name: str, as_json: bool) -> None:
+    if as_json:
+        _print_json(asdict(view))
+        return
+    until = view.until.isoformat()
+    if view.run_key is None:
+        furthest = f": the furthest planned up to {view.planned_up_to.isoformat()}" if view.planned_up_to else ""
+        click.echo(f"no run has planned up to {until} yet{furthest}")
+    elif view.complete:
+        click.echo(f"everything before {until} is published (run {view.run_key} says so)")
+    else:
+        click.echo(f"not everything before {until} is published (run {view.run_key} says so)")
+    parts: dict[tuple[int, str, str], list[RangeView]] = {}
+    for part in view.missing:
+        covered = RangeView(part.topic, part.topic_id, part.partition, part.start, part.end)
+        parts.setdefault((part.manifest_id, part.state, part.sink), []).append(covered)
+    if parts:
+        rows = [(str(number), state, sink, _spans(covered)) for (number, state, sink), covered in parts.items()]
+        as_table("not published", ("manifest", "state", "sink", "offsets"), rows)
+    for covered in view.lost:
+        click.echo(f"lost: {_span(covered)}")
+    if any(part.state is not ManifestState.DONE for part in view.missing):
+        note(f"next: tidemark retry {pipeline_name}")
+    for manifest_id in sorted({part.manifest_id for part in view.missing if part.state is ManifestState.BLOCKED}):
+        note(f"manifest {manifest_id} is blocked; why: tidemark show {manifest_id}")
 
 
 def audited(differences: Sequence[DifferenceView], manifests: Sequence[Manifest], as_json: bool) -> None:

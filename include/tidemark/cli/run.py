@@ -6,7 +6,7 @@ import click
 
 from tidemark.cli import output
 from tidemark.cli.opened import opened
-from tidemark.cli.options import common_options, master_option, pipeline_argument
+from tidemark.cli.options import TIMES, common_options, master_option, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle.close import close
 from tidemark.lifecycle.context import Context
@@ -21,10 +21,7 @@ from tidemark.spark import in_process
 from tidemark.views import ManifestView, closed_run_view, manifest_views, run_view
 
 commands = click.Group()
-_TIMES = click.DateTime(
-    ["%Y-%m-%d", *(f"%Y-%m-%dT%H:%M{seconds}{zone}" for seconds in ("", ":%S", ":%S.%f") for zone in ("", "%z"))]
-)
-until_option = click.option("--until", type=_TIMES, metavar="TIME",
+until_option = click.option("--until", type=TIMES, metavar="TIME",
     help="Read up to this moment, such as 2024-03-01T11:00 (UTC) or 2024-03-01T11:00+01:00.",
 )  # fmt: skip
 run_key_option = click.option("--run-key", help="Name of the run; planning a name again changes nothing.")

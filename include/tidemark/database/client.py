@@ -154,14 +154,56 @@ class ManifestDatabase:
         chains, offsets = [chain_id for chain_id, _ in ends], [end for _, end in ends]
         return [row["id"] for row in self._rows("covering_manifests", chains=chains, ends=offsets)]
 
+    def unpublished_before(self, pipeline_name: str, ends: Sequence[tuple[int, int]]) -> list[int]:
+        """Ids of the manifests that are not done and hold an offset before any (chain id, end)."""
+        chains, offsets = [chain_id for chain_id, _ in ends], [end for _, end in ends]
+        rows = self._rows("unpublished_before", pipeline_name=pipeline_name, chains=chains, ends=offsets)
+        return [row["id"] for row in rows]
+
     def manifests_between(self, parts: Sequence[tuple[int, int, int]]) -> list[int]:
         """Ids of the manifests that hold an offset of any part: (chain id, start, end), half-open."""
         chains, starts, ends = ([part[column] for part in parts] for column in range(3))
         return [row["id"] for row in self._rows("manifests_between", chains=chains, starts=starts, ends=ends)]
 
-    def insert_run(self, pipeline_name: str, run_key: str, kind: RunKind, **values: object) -> int:
-        row = self._rows("insert_run", pipeline_name=pipeline_name, run_key=run_key, kind=kind.value, **values)[0]
-        return int(row["id"])
+    def insert_run(
+        self,
+        pipeline_name: str,
+        run_key: str,
+        kind: RunKind,
+        *,
+        planned_up_to: datetime | None = None,
+        **values: object,
+    ) -> int:
+        values |= {
+            "pipeline_name": pipeline_name,
+            "run_key": run_key,
+            "kind": kind.value,
+            "planned_up_to": planned_up_to,
+        }
+        return int(self._rows("insert_run", **values)[0]["id"])
+
+    def insert_run_ends(self, run_id: int, ends: Mapping[int, int]) -> None:
+        """Store where a run ended, by chain id."""
+        self._rows("insert_run_ends", run_id=run_id, chains=list(ends), ends=list(ends.values()))
+
+    def run_ends(self, run_id: int) -> dict[int, int]:
+        """Where a run ended, by chain id."""
+        return {row["chain_id"]: row["end_offset"] for row in self._rows("run_ends", run_id=run_id)}
+
+    def ends_of_cut(self, pipeline_name: str, cut_at: datetime) -> dict[int, int]:
+        """Where the run with this cut ended, by chain id; empty when there is none."""
+        rows = self._rows("ends_of_cut", pipeline_name=pipeline_name, cut_at=cut_at)
+        return {row["chain_id"]: row["end_offset"] for row in rows}
+
+    def ends_of_schedule(self, pipeline_name: str, cut_at: datetime) -> dict[int, int]:
+        """Where the newest scheduled run with this cut or an earlier one ended, by chain id; empty without one."""
+        rows = self._rows("ends_of_schedule", pipeline_name=pipeline_name, cut_at=cut_at)
+        return {row["chain_id"]: row["end_offset"] for row in rows}
+
+    def ends_before(self, pipeline_name: str, until: datetime) -> dict[int, int]:
+        """Where the newest run that planned up to ``until`` or less ended, by chain id; empty when there is none."""
+        rows = self._rows("ends_before", pipeline_name=pipeline_name, until=until)
+        return {row["chain_id"]: row["end_offset"] for row in rows}
 
     def insert_manifests(self, run_id: int, pipeline_name: str, slices: int, *, first: int = 0) -> list[int]:
         """Insert manifests with slice numbers from ``first`` on and add them to the run's list; returns their ids."""
@@ -422,6 +464,24 @@ class ManifestDatabase:
     def unknown_manifests(self, manifests: Sequence[int]) -> list[int]:
         """The ids that this database has no manifest of, since it was restored from an older copy."""
         return [row["id"] for row in self._rows("unknown_manifests", manifests=list(manifests))]
+
+    def run_past(self, pipeline_name: str, until: datetime) -> Row | None:
+        """id, run_key and planned_up_to of the run that planned up to ``until`` or just past it."""
+        rows = self._rows("run_past", pipeline_name=pipeline_name, until=until)
+        return rows[0] if rows else None
+
+    def newest_run(self, pipeline_name: str) -> Row | None:
+        """run_key and planned_up_to of the run that planned furthest."""
+        rows = self._rows("newest_run", pipeline_name=pipeline_name)
+        return rows[0] if rows else None
+
+    def unpublished_parts(self, pipeline_name: str, sinks: Sequence[str], run_id: int | None) -> list[Row]:
+        """Ranges below the ends of a run (None: all) that a sink lacks: manifest, state, sink, offsets."""
+        return self._rows("unpublished_parts", pipeline_name=pipeline_name, sinks=list(sinks), run_id=run_id)
+
+    def lost_parts(self, pipeline_name: str, run_id: int | None) -> list[Row]:
+        """Lost ranges below the ends of a run (None: all)."""
+        return self._rows("lost_parts", pipeline_name=pipeline_name, run_id=run_id)
 
     def attempts(self, manifest_id: int) -> list[Row]:
         return self._rows("attempts", manifest_id=manifest_id)

@@ -101,14 +101,91 @@ CROSS JOIN LATERAL (
 WHERE r.manifest_id IS NOT NULL AND r.start_offset < cut.end_offset
 ORDER BY 1;
 
+-- name: unpublished_before
+-- The manifests that are not done and hold an offset before any end. They are few: the index has only them.
+SELECT DISTINCT m.id
+FROM manifest m
+JOIN manifest_range r ON r.manifest_id = m.id
+JOIN unnest(%(chains)s::bigint[], %(ends)s::bigint[]) AS cut (chain_id, end_offset)
+    ON cut.chain_id = r.chain_id AND r.start_offset < cut.end_offset
+WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done'
+ORDER BY 1;
+
 -- name: manifests_between
--- The manifests that hold an offset of any part: offsets of one chain, half-open.
+-- The manifests that hold an offset of any part: offsets of one chain, half-open. Both bounds are on the end of the
+-- range, because one index then finds the ranges of the part alone, however long the chain is.
 SELECT DISTINCT r.manifest_id AS id
 FROM unnest(%(chains)s::bigint[], %(starts)s::bigint[], %(ends)s::bigint[]) AS part (chain_id, start_offset, end_offset)
-JOIN manifest_range r ON r.chain_id = part.chain_id
-    AND r.start_offset < part.end_offset AND r.end_offset > part.start_offset
+CROSS JOIN LATERAL (
+    SELECT g.manifest_id FROM manifest_range g
+    WHERE g.chain_id = part.chain_id AND part.start_offset < part.end_offset AND g.end_offset > part.start_offset
+      AND g.end_offset <= coalesce((
+          SELECT l.end_offset FROM manifest_range l
+          WHERE l.chain_id = part.chain_id AND l.end_offset >= part.end_offset ORDER BY l.end_offset LIMIT 1),
+          9223372036854775807)) r
 WHERE r.manifest_id IS NOT NULL
 ORDER BY 1;
+
+-- name: insert_run_ends
+INSERT INTO run_end (run_id, chain_id, end_offset)
+SELECT %(run_id)s, * FROM unnest(%(chains)s::bigint[], %(ends)s::bigint[]);
+
+-- name: ends_of_cut
+-- Where runs with this cut ended; with several of them, where the first one did.
+SELECT e.chain_id, min(e.end_offset) AS end_offset
+FROM run r JOIN run_end e ON e.run_id = r.id
+WHERE r.pipeline = %(pipeline_name)s AND r.cut_at = %(cut_at)s GROUP BY e.chain_id;
+
+-- name: ends_of_schedule
+-- Where the newest scheduled run with this cut or an earlier one ended.
+SELECT e.chain_id, e.end_offset
+FROM (SELECT id FROM run WHERE pipeline = %(pipeline_name)s AND kind = 'scheduled' AND cut_at <= %(cut_at)s
+      ORDER BY cut_at DESC, id LIMIT 1) r
+JOIN run_end e ON e.run_id = r.id;
+
+-- name: run_ends
+SELECT chain_id, end_offset FROM run_end WHERE run_id = %(run_id)s;
+
+-- name: ends_before
+-- Where the newest run that planned up to a time, or to an earlier one, ended.
+SELECT e.chain_id, e.end_offset
+FROM (SELECT id FROM run WHERE pipeline = %(pipeline_name)s AND planned_up_to <= %(until)s
+      ORDER BY planned_up_to DESC, id LIMIT 1) r
+JOIN run_end e ON e.run_id = r.id;
+
+-- name: run_past
+-- The run that planned up to a time or just past it; of several with one cut the last one, which saw what came late.
+SELECT id, run_key, planned_up_to FROM run
+WHERE pipeline = %(pipeline_name)s AND planned_up_to >= %(until)s ORDER BY planned_up_to, id DESC LIMIT 1;
+
+-- name: newest_run
+SELECT run_key, planned_up_to FROM run
+WHERE pipeline = %(pipeline_name)s AND planned_up_to IS NOT NULL ORDER BY planned_up_to DESC, id DESC LIMIT 1;
+
+-- name: unpublished_parts
+-- Ranges below the ends of a run whose manifest lacks a publication in a sink. A chain that the run did not see (its
+-- topic had left the pipeline, or its life had ended) counts with what was planned before. Without a run: all.
+SELECT m.id AS manifest_id, m.state::text AS state, sink.name AS sink, c.retired_at IS NULL AS living,
+       c.topic, c.topic_id, c.partition, r.start_offset, least(r.end_offset, e.end_offset) AS end_offset
+FROM manifest m
+CROSS JOIN unnest(%(sinks)s::text[]) AS sink (name)
+JOIN manifest_range r ON r.manifest_id = m.id
+JOIN chain c ON c.id = r.chain_id
+LEFT JOIN run_end e ON e.run_id = %(run_id)s AND e.chain_id = c.id
+WHERE m.pipeline = %(pipeline_name)s
+  AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = sink.name)
+  AND CASE WHEN %(run_id)s::bigint IS NULL THEN true
+           WHEN e.run_id IS NULL THEN m.run_id < %(run_id)s ELSE r.start_offset < e.end_offset END
+ORDER BY m.id, c.topic, c.partition, r.start_offset, sink.name;
+
+-- name: lost_parts
+SELECT c.retired_at IS NULL AS living, c.topic, c.topic_id, c.partition, r.start_offset,
+       least(r.end_offset, e.end_offset) AS end_offset
+FROM chain c
+JOIN manifest_range r ON r.chain_id = c.id AND r.kind = 'lost'
+LEFT JOIN run_end e ON e.run_id = %(run_id)s AND e.chain_id = c.id
+WHERE c.pipeline = %(pipeline_name)s AND (e.run_id IS NULL OR r.start_offset < e.end_offset)
+ORDER BY c.topic, c.partition, c.incarnation, r.start_offset;
 
 -- name: ranges_at
 -- For each chain of a partition the range that holds an offset, by index probes, however long its history is.
@@ -131,8 +208,9 @@ ORDER BY c.pipeline, c.incarnation;
 SELECT DISTINCT topic FROM chain WHERE %(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s ORDER BY topic;
 
 -- name: insert_run
-INSERT INTO run (pipeline, run_key, kind, cut_at, reached, manifests, covered_by, notes)
-VALUES (%(pipeline_name)s, %(run_key)s, %(kind)s, %(cut_at)s, %(reached)s, '{}', %(covered_by)s, %(notes)s)
+INSERT INTO run (pipeline, run_key, kind, cut_at, reached, planned_up_to, manifests, covered_by, notes)
+VALUES (%(pipeline_name)s, %(run_key)s, %(kind)s, %(cut_at)s, %(reached)s, %(planned_up_to)s, '{}', %(covered_by)s,
+        %(notes)s)
 RETURNING id;
 
 -- name: insert_manifests

@@ -40,13 +40,16 @@ CREATE TABLE run (
     run_key    text NOT NULL,
     kind       run_kind NOT NULL,
     cut_at     timestamptz,                   -- NULL: up to the last stable offset
-    reached    boolean NOT NULL,              -- false: max_slices ended the plan before the cut
+    reached    boolean NOT NULL,              -- false: max_slices or an open transaction ended it before the cut
+    planned_up_to timestamptz,                -- what was stamped before is planned; NULL: that is not known
     manifests  bigint[] NOT NULL,
     covered_by bigint[] NOT NULL,
     notes      text[] NOT NULL,
     planned_at timestamptz NOT NULL DEFAULT now(),
     UNIQUE (pipeline, run_key)                -- planning twice is planning once
 );
+CREATE INDEX ON run (pipeline, cut_at);
+CREATE INDEX ON run (pipeline, planned_up_to);
 
 CREATE TABLE manifest (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -98,6 +101,14 @@ CREATE TABLE manifest_range (
 );
 CREATE UNIQUE INDEX range_one_anchor ON manifest_range (chain_id) WHERE kind = 'anchor';
 CREATE INDEX ON manifest_range (manifest_id);
+
+-- Where a run ended on each chain: its cut, or less when the plan ended before. What it stands for ends there.
+CREATE TABLE run_end (
+    run_id     bigint NOT NULL REFERENCES run,
+    chain_id   bigint NOT NULL REFERENCES chain,
+    end_offset bigint NOT NULL CHECK (end_offset >= 0),
+    PRIMARY KEY (run_id, chain_id)
+);
 
 CREATE TABLE attempt (
     manifest_id bigint NOT NULL REFERENCES manifest,
@@ -201,6 +212,7 @@ CREATE TRIGGER never_deleted BEFORE DELETE ON manifest FOR EACH ROW EXECUTE FUNC
 CREATE TRIGGER never_deleted BEFORE DELETE ON attempt FOR EACH ROW EXECUTE FUNCTION refuse();
 CREATE TRIGGER never_deleted BEFORE DELETE ON publication FOR EACH ROW EXECUTE FUNCTION refuse();
 CREATE TRIGGER never_deleted BEFORE DELETE ON run FOR EACH ROW EXECUTE FUNCTION refuse();
+CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON run_end FOR EACH ROW EXECUTE FUNCTION refuse();
 
 -- Only legal state changes, and the attempt number never goes down.
 CREATE FUNCTION check_edge() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -34,6 +34,7 @@ from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds, OpenTransaction, Record
 
 TIMEOUT_S = 10.0
+NO_TOPIC_ID = "A" * 22  # zeros, in the base64 of topic ids
 REFUSED_S = 2.0  # another broker may still accept us; librdkafka itself would try again for ever
 FIRST_RECORDS_S = 5.0  # a plan does not wait longer for the age of a transaction
 NO_COORDINATOR_YET = (
@@ -143,7 +144,10 @@ class KafkaCluster:
             raise self._translate(failed.args[0]) from failed
 
     def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
-        """(every partition of the topics that exist, with the topic's id; the names of the topics that do not)."""
+        """(every partition of the topics that exist, with the topic's id; the names of the topics that do not).
+
+        Raises ``ConfigurationError`` for brokers that are too old to have topic ids.
+        """
         if not topics:
             return [], []
         described = self._results(self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT_S))
@@ -154,6 +158,13 @@ class KafkaCluster:
                 missing.append(topic)
             else:
                 topic_id = str(description.topic_id)
+                if topic_id == NO_TOPIC_ID:
+                    raise ConfigurationError(
+                        f"the brokers give topic {topic} no id: another topic of this name would be taken for it",
+                        next_step="nothing was read; use brokers of Kafka 2.8 or newer, with an "
+                        "inter.broker.protocol.version of 2.8 or newer",
+                        bootstrap_servers=self.bootstrap_servers,
+                    )
                 partitions += [TopicPartition(topic, topic_id, partition.id) for partition in description.partitions]
         return sorted(partitions), sorted(missing)
 

@@ -1,32 +1,41 @@
 """Plans a run: asks the source, calls the pure planner, and stores the ranges in one transaction."""
 
-from collections.abc import Sequence
+import logging
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from tidemark import planner
 from tidemark.errors import CutConflict, PlanRefused
 from tidemark.failpoints import failpoint
+from tidemark.lifecycle import covering
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.covering import Begins
 from tidemark.lifecycle.folders import claim_folders
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.manifest import RangeKind, RunKind
-from tidemark.offsets import Range
-from tidemark.partitions import Bounds
+from tidemark.offsets import Range, TopicPartition
+from tidemark.partitions import Bounds, OpenTransaction
 from tidemark.pipeline.settings import Pipeline
 from tidemark.planner import Chain, Limits, PartitionState, Plan
 from tidemark.sources.settings import Cut, Gaps
 
 AHEAD = timedelta(minutes=5)  # how far the clock of the caller may be ahead of this machine's
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Tick:
-    """A request to plan: run key, kind, and the time to read up to (aware; None: up to what there is now)."""
+    """A request to plan: run key, kind, and the time to read up to (aware; None: up to what there is now).
+
+    ``since`` is the begin of the interval that the run stands for; None when it has none, as by hand.
+    """
 
     run_key: str
     kind: RunKind
     cut_at: datetime | None
+    since: datetime | None = None
 
     @classmethod
     def at(cls, cut_at: datetime, kind: RunKind) -> "Tick":
@@ -63,18 +72,23 @@ class _Overtaken(Exception):
 def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     """Plan all chains up to the tick's time; for a run key that was planned before, return the stored run.
 
+    A cut that this machine's clock has not reached is waited for, at most ``AHEAD``: what comes until then is read too.
     Raises ``PlanRefused`` and its kinds, ``LakeConflict``, ``Unavailable``; then only the refusal is stored.
     """
     pipeline, database = context.pipeline, context.database
     known = _known(context, tick)
     if known is not None:
         return known
-    _refuse_future(pipeline, tick, datetime.now(UTC))
+    _await_cut(pipeline, tick)
     compared = check_for_plan(context, dry_run=dry_run)
     first_plan = database.targets(pipeline.name) is None
     before_asking = _chains(context)
+    asked_at = datetime.now(UTC)
     states = observe(context, tick, before_asking, first_plan=first_plan)
-    held_back = _held_back(context, states, datetime.now(UTC))
+    seen = {state.at for state in states}
+    begin = covering.begins(context, tick.kind, tick.since, [chain for chain in before_asking if chain.at in seen])
+    transactions = _open_transactions(context, states, asked_at)
+    held_back = tuple(transaction.described(asked_at) for _, transaction in sorted(transactions.items()))
     try:
         with database.transaction():
             database.lock_planning(pipeline.name)
@@ -96,7 +110,8 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
                 return PlannedRun(
                     tick.run_key, (), (), planned.reached, planned.notes, dry_run=True, slices=planned.slices
                 )
-            run = _store(context, tick, planned, chains)
+            up_to = tick.cut_at if _by_time(context, tick) else None if transactions else asked_at
+            run = _store(context, tick, planned, chains, begin=begin, planned_up_to=up_to if planned.reached else None)
             failpoint("plan.before_commit")
     except _Overtaken:  # another planner or a person started or ended chains since the source was asked
         return plan(context, tick, dry_run=dry_run)
@@ -146,7 +161,7 @@ def observe(context: Context, tick: Tick, chains: Sequence[Chain], *, first_plan
         _refuse_compacted(context, sorted({place.topic for place in places}))
     bounds = source.bounds(places)
     starts = source.starting_offsets(bounds) if first_plan else {}
-    by_time = tick.cut_at is not None and settings.cut is Cut.SCHEDULE
+    by_time = _by_time(context, tick)
     cuts = source.offsets_at(places, tick.cut_at) if tick.cut_at and by_time else {}
     return [
         PartitionState(
@@ -162,32 +177,34 @@ def observe(context: Context, tick: Tick, chains: Sequence[Chain], *, first_plan
     ]
 
 
-def _held_back(context: Context, states: Sequence[PartitionState], now: datetime) -> tuple[str, ...]:
-    """A line for each partition where an open transaction ends the plan early."""
-    capped = [state for state in states if state.cut is None or state.cut[0] > state.last_stable]
-    transactions = context.source.open_transactions(
+def _by_time(context: Context, tick: Tick) -> bool:
+    """Whether the run ends where the records of its time end; else it ends where the log ends now."""
+    return tick.cut_at is not None and context.pipeline.source.cut is Cut.SCHEDULE
+
+
+def _open_transactions(
+    context: Context, states: Sequence[PartitionState], now: datetime
+) -> Mapping[TopicPartition, OpenTransaction]:
+    """The open transactions that end the plan early."""
+    capped = [state for state in states if state.capped(now)]
+    return context.source.open_transactions(
         {state.at: Bounds(state.log_start, state.last_stable, state.log_end) for state in capped}
     )
-    return tuple(transaction.described(now) for _, transaction in sorted(transactions.items()))
 
 
 def manifests_between(context: Context, start: datetime, end: datetime) -> list[int]:
-    """The manifests that hold the offsets between two times, [start, end), as the source translates them."""
-    chains = {chain.at: chain for chain in _chains(context)}
-    begins, ends = (context.source.offsets_at(list(chains), moment) for moment in (start, end))
-    parts = []
-    for at, chain in chains.items():
-        begin, stop = begins[at], ends[at]
-        if begin is not None:
-            parts.append((chain.id, begin[0], chain.end if stop is None else stop[0]))
-    return context.database.manifests_between(parts)
+    """The manifests that hold the offsets between two times, [start, end), as the source translates them.
+
+    Raises ``DataLost`` when retention took offsets of them.
+    """
+    return covering.manifests_between(context, _chains(context), start, end)
 
 
 def _refuse_before_anchors(pipeline: Pipeline, planned: Plan, chains: Sequence[Chain]) -> None:
     """Raise ``PlanRefused`` for a backfill of a time before the pipeline began: it would succeed and do nothing."""
     anchors = {chain.at: chain.anchor for chain in chains}
     before = [at for at, end in planned.ends if end < anchors.get(at, 0)]
-    if before:
+    if before and not any(end > anchors.get(at, 0) for at, end in planned.ends):
         raise PlanRefused(
             f"the backfill ends before offset {anchors[before[0]]}, where this pipeline's chain begins",
             next_step=f"to read older records: tidemark extend-back {pipeline.name} --why TEXT",
@@ -197,15 +214,24 @@ def _refuse_before_anchors(pipeline: Pipeline, planned: Plan, chains: Sequence[C
         )
 
 
-def _refuse_future(pipeline: Pipeline, tick: Tick, now: datetime) -> None:
-    """Raise ``PlanRefused`` for a cut in the future: it would plan what there is now under the key of a later run."""
-    if tick.cut_at is not None and tick.cut_at > now + AHEAD:
+def _await_cut(pipeline: Pipeline, tick: Tick) -> None:
+    """Wait until this machine's clock has reached the cut: what comes until then belongs to the run, and its key can be
+    planned only once. Raises ``PlanRefused`` for a cut further away than two clocks differ."""
+    now = datetime.now(UTC)
+    if tick.cut_at is None or tick.cut_at <= now:
+        return
+    if tick.cut_at > now + AHEAD:
         raise PlanRefused(
             f"the run reads up to {tick.cut_at.isoformat()}, which is in the future: it is "
             f"{now.isoformat(timespec='seconds')} now",
             next_step="nothing was planned; give a time in the past, or none to read all there is",
             pipeline=pipeline.name,
         )
+    LOG.warning(
+        "pipeline %s: waiting for %s, the time that the run reads up to", pipeline.name, tick.cut_at.isoformat()
+    )
+    while tick.cut_at > datetime.now(UTC):
+        time.sleep(0.1)
 
 
 def _refuse_compacted(context: Context, topics: Sequence[str]) -> None:
@@ -226,8 +252,16 @@ def limits(context: Context) -> Limits:
     return Limits(settings.max_records, settings.max_bytes, settings.max_slices, record_bytes)
 
 
-def _store(context: Context, tick: Tick, planned: Plan, chains: Sequence[Chain]) -> PlannedRun:
-    """Insert the run, the new chains with their anchors, lost ranges, manifests and their ranges."""
+def _store(
+    context: Context,
+    tick: Tick,
+    planned: Plan,
+    chains: Sequence[Chain],
+    *,
+    begin: Begins | None,
+    planned_up_to: datetime | None,
+) -> PlannedRun:
+    """Insert the run with its ends, the new chains with their anchors, lost ranges, manifests and their ranges."""
     pipeline, database, sinks = context.pipeline, context.database, context.sinks
     pipeline_name = pipeline.name
     database.remember_pipeline(pipeline_name, {sink.name: sink.target for sink in sinks})
@@ -236,13 +270,14 @@ def _store(context: Context, tick: Tick, planned: Plan, chains: Sequence[Chain])
     database.insert_ranges(RangeKind.ANCHOR, [(ids[place], None, offset, None) for place, offset in planned.anchors])
     lost = [(ids[range_.at], range_.start, range_.end, None) for range_ in planned.lost]
     database.insert_ranges(RangeKind.LOST, lost)
-    covered_by = () if planned.slices else database.covering_manifests([(ids[at], end) for at, end in planned.ends])
+    covered_by = covering.covering_manifests(context, planned, ids, begin, by_time=tick.cut_at is not None)
     if tick.kind is RunKind.BACKFILL and not planned.slices and not covered_by:
         _refuse_before_anchors(pipeline, planned, chains)
     run_id = database.insert_run(
         pipeline_name, tick.run_key, tick.kind, cut_at=tick.cut_at, reached=planned.reached,
-        covered_by=list(covered_by), notes=list(planned.notes),
+        planned_up_to=planned_up_to, covered_by=covered_by, notes=list(planned.notes),
     )  # fmt: skip
+    database.insert_run_ends(run_id, {ids[at]: end for at, end in planned.ends})
     manifest_ids = database.insert_manifests(run_id, pipeline_name, len(planned.slices))
     rows: list[tuple[int, int | None, int, int | None]] = []
     for manifest_id, ranges in zip(manifest_ids, planned.slices, strict=True):

@@ -66,7 +66,9 @@ def _planned(context: Context) -> list[_Planned]:
 def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
     """Give up every offset that retention took before it was read: after chain ends, and in unpublished ranges."""
     database, pipeline_name = context.database, context.pipeline_name
-    places, _ = context.source.partitions(context.pipeline.source.topics)
+    of_file = context.pipeline.source.topics
+    left = {chain.at.topic for chain in database.chains(pipeline_name)} - {*of_file}  # something may be planned of them
+    places, _ = context.source.partitions([*of_file, *sorted(left)])
     starts = {place: log.log_start for place, log in context.source.bounds(places).items()}
     with _deciding_if_complete(context, why, dry_run=dry_run):
         chains = database.chains(pipeline_name)
@@ -80,7 +82,7 @@ def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
         planned = [part for part in _planned(context) if part.covered.start < starts.get(part.covered.at, 0)]
         dead = [part for part in planned if not part.manifest.alive]
         lost = [(part.chain_id, _below(part.covered, starts[part.covered.at])) for part in _unpublished(context, dead)]
-        behind = [chain for chain in chains if chain.end < starts.get(chain.at, 0)]
+        behind = [chain for chain in chains if chain.end < starts.get(chain.at, 0) and chain.at.topic in of_file]
         lost += [(chain.id, Range(chain.at, chain.end, starts[chain.at])) for chain in behind]
         if not lost and dead:
             raise _half_published(context, dead[0].manifest)
@@ -155,11 +157,15 @@ def _half_published(context: Context, manifest: Manifest) -> IllegalTransition:
 def accept_topic(context: Context, topic: str, why: str, *, dry_run: bool) -> Decision:
     """Accept that the topic under this name is a new one: its old chains end, the next plan reads it from offset 0.
 
-    When the old topic is back with its id, its chains go on. Raises ``NotFound`` when no plan of the topic was refused.
+    Also of a topic that has left the pipeline file, so that no plan refuses it. When the old topic is back with its id,
+    its chains go on. Raises ``NotFound`` when nothing of the topic has changed.
     """
+    before_asking = {chain.id for chain in context.database.chains(context.pipeline_name)}
     places, _ = context.source.partitions([topic])
     with _deciding_if_complete(context, why, dry_run=dry_run):
-        chains = [chain for chain in _refused(context, topic) if chain.blocked_end is None]
+        of_topic = [chain for chain in context.database.chains(context.pipeline_name) if chain.at.topic == topic]
+        gone = [chain for chain in of_topic if chain.id in before_asking and chain.at not in places]
+        chains = gone or [chain for chain in _refused(context, topic) if chain.blocked_end is None]
         back = [chain for chain in chains if chain.at in places]
         if not back:
             return _noted(context, "accept-topic", _retire(context, chains, dry_run=dry_run))
@@ -315,6 +321,7 @@ def _refuse_at_work(planned: list[_Planned]) -> None:
 def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: bool) -> Decision:
     """Plan the records before each chain's anchor in slices, from a time on (None: all that the source still has).
 
+    At most ``max_slices`` of them, the newest: the anchors move back as far, and the next call goes on from there.
     Raises ``PlanRefused`` when there are none.
     """
     database, pipeline_name = context.database, context.pipeline_name
@@ -334,12 +341,24 @@ def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: 
                 next_step=f"see where the log starts with: tidemark lag {pipeline_name}",
                 pipeline=pipeline_name,
             )
-        slices = sliced(older, limits(context))
-        manifest_ids = [] if dry_run else _store_older(context, chains, older, slices)
-        lines = tuple(
-            f"{range_.at.name}: offsets [{range_.start}, {range_.end}) in {len(slices)} slices" for range_ in older
-        )
-        return _noted(context, "extend-back", Decision(lines, tuple(manifest_ids), dry_run))
+        limit = limits(context)
+        every = sliced(older, limit)
+        slices = every[-limit.max_slices :]
+        reached = [Range(range_.at, _begin(range_.at, slices), range_.end) for range_ in older]
+        manifest_ids = [] if dry_run else _store_older(context, chains, reached, slices)
+        lines = [
+            f"{range_.at.name}: offsets [{range_.start}, {range_.end}) in {len(slices)} slices" for range_ in reached
+        ]
+        if len(every) > len(slices):
+            lines.append(
+                f"{len(every) - len(slices)} slices of older records are left, because max_slices is "
+                f"{limit.max_slices}; for them give the same command again"
+            )
+        return _noted(context, "extend-back", Decision(tuple(lines), tuple(manifest_ids), dry_run))
+
+
+def _begin(at: TopicPartition, slices: Sequence[Sequence[Range]]) -> int:
+    return min(range_.start for part in slices for range_ in part if range_.at == at)
 
 
 def _first(log: Bounds, answer: tuple[int, datetime] | None) -> int:

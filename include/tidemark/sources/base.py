@@ -102,20 +102,22 @@ class Source(ABC):
 
     def check(self, manifest_id: int, ranges: Sequence[Range], *, before_reading: bool) -> None:
         """Raise unless the topics are those of the plan and, before reading, still hold the ranges."""
-        places, missing = self.partitions(sorted({covered.at.topic for covered in ranges}))
-        if missing:
-            raise self.missing_topic(missing[0])
+        places, _ = self.partitions(sorted({covered.at.topic for covered in ranges}))
         ids = {place.topic: place.topic_id for place in places}
         for covered in ranges:
-            if ids[covered.at.topic] != covered.at.topic_id:
+            topic, now_id = covered.at.topic, ids.get(covered.at.topic)
+            if now_id != covered.at.topic_id:
+                changed = f"was recreated: planned on id {covered.at.topic_id}, now {now_id}"
                 raise TopicChanged(
-                    f"topic {covered.at.topic} was recreated: planned on id {covered.at.topic_id}, "
-                    f"now {ids[covered.at.topic]}",
-                    next_step=f"nothing of this attempt is published; {self.title} no longer has the old records",
+                    f"topic {topic} {changed if now_id else 'no longer exists'}",
+                    next_step=f"nothing of this attempt is published; {self.title} no longer has the old records; if "
+                    f"this change is intended: tidemark accept-topic {self.pipeline_name} --topic {topic} --why TEXT, "
+                    f"then tidemark retry {self.pipeline_name}",
                     pipeline=self.pipeline_name,
                     manifest=manifest_id,
-                    topic=covered.at.topic,
+                    topic=topic,
                     partition=covered.at.partition,
+                    offsets=f"[{covered.start},{covered.end})",
                 )
         if before_reading:
             self.refuse_lost(manifest_id, ranges)

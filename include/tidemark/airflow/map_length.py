@@ -1,0 +1,46 @@
+"""How many manifests one DAG run can do: Airflow makes at most ``[core] max_map_length`` tasks of one list."""
+
+from collections.abc import Sequence
+
+from airflow.configuration import conf
+
+from tidemark.errors import ConfigurationError, TidemarkError
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.select import unfinished
+
+
+def longest_list() -> int:
+    return int(conf.getint("core", "max_map_length", fallback=1024))
+
+
+def whole(context: Context, ids: Sequence[int]) -> list[int]:
+    """The manifests of a run or a replay; raises ``ConfigurationError`` when they are more than Airflow takes."""
+    most = longest_list()
+    if len(ids) > most:
+        raise ConfigurationError(
+            f"there are {len(ids)} manifests to process, and Airflow makes at most {most} tasks of one list",
+            next_step=f"set AIRFLOW__CORE__MAX_MAP_LENGTH to {len(ids)} or more (scheduler, API server, workers), "
+            "and clear this task",
+            pipeline=context.pipeline_name,
+        )
+    return list(ids)
+
+
+def oldest(ids: Sequence[int]) -> list[int]:
+    """As many of the unfinished manifests as one run can do; ``refuse_rest`` must follow when they are done."""
+    most = longest_list()
+    if len(ids) > most:
+        print(f"{len(ids)} manifests are unfinished; this run does the {most} oldest")
+    return list(ids[:most])
+
+
+def refuse_rest(context: Context, processed: Sequence[int]) -> None:
+    """Raise when a retry did as many manifests as Airflow takes, and others are unfinished."""
+    left = unfinished(context) if len(processed) >= longest_list() else []
+    if left:
+        raise TidemarkError(
+            f"the {len(processed)} manifests of this run are published, and {len(left)} more are unfinished: Airflow "
+            "makes no more tasks of one list",
+            next_step=f"trigger the retry again until nothing is left, or: tidemark retry {context.pipeline_name}",
+            pipeline=context.pipeline_name,
+        )

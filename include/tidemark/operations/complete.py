@@ -1,0 +1,98 @@
+"""Whether everything before a time is published: over all runs, and for each sink.
+
+The time is one of cuts, not of events. The manifest database answers: of the first run that planned up to the time or
+past it, everything below its ends must be published. Only when that run went past the time and something is missing is
+the source asked where the time is.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tidemark.lifecycle.context import Context
+from tidemark.manifest import ManifestState
+from tidemark.offsets import Range, TopicPartition
+from tidemark.planner import CLOCK_TOLERANCE
+
+
+@dataclass(frozen=True)
+class MissingPart:
+    """Offsets of one manifest that a sink does not show."""
+
+    manifest_id: int
+    state: ManifestState
+    sink: str
+    covered: Range
+
+
+@dataclass(frozen=True)
+class Completeness:
+    """``run_key`` is the run that answers, and ``planned_up_to`` how far it planned. When no run has planned up to
+    ``until`` yet, ``run_key`` is None, ``planned_up_to`` is that of the furthest run (None: there is none), and
+    ``missing`` is what is unpublished of all that is planned.
+
+    ``lost`` offsets are before the time too; nothing can publish them, so they do not make it incomplete.
+    """
+
+    until: datetime
+    run_key: str | None
+    planned_up_to: datetime | None
+    missing: tuple[MissingPart, ...]
+    lost: tuple[Range, ...]
+
+    @property
+    def complete(self) -> bool:
+        return self.run_key is not None and not self.missing
+
+
+def completeness(context: Context, until: datetime) -> Completeness:
+    """What is missing of everything before a time (aware); raises ``Unavailable`` when the source must be asked and
+    does not answer."""
+    database, pipeline_name = context.database, context.pipeline_name
+    sinks = sorted({*(database.targets(pipeline_name) or {}), *context.sink_names()})
+    run = database.run_past(pipeline_name, until)
+    run_id = run["id"] if run else None
+    missing = database.unpublished_parts(pipeline_name, sinks, run_id)
+    lost = database.lost_parts(pipeline_name, run_id)
+    if missing and run is not None and run["planned_up_to"] > until:
+        stops = _stops(context, [_place(row) for row in (*missing, *lost)], until)
+        missing, lost = _before(missing, stops), _before(lost, stops)
+    answers = run or database.newest_run(pipeline_name) or {"planned_up_to": None}
+    return Completeness(
+        until,
+        run["run_key"] if run else None,
+        answers["planned_up_to"],
+        tuple(
+            MissingPart(row["manifest_id"], ManifestState(row["state"]), row["sink"], _range(row)) for row in missing
+        ),
+        tuple(map(_range, lost)),
+    )
+
+
+def _stops(context: Context, places: Sequence[TopicPartition], until: datetime) -> dict[TopicPartition, int]:
+    """Where a time is in the source; without an entry for a partition whose topic is gone, or that has no record of
+    then or later: all of it is before."""
+    there, _ = context.source.partitions(sorted({place.topic for place in places}))
+    answers = context.source.offsets_at(sorted({*there} & {*places}), until)
+    trusted = datetime.now(UTC) + CLOCK_TOLERANCE
+    return {place: answer[0] for place, answer in answers.items() if answer is not None and answer[1] <= trusted}
+
+
+def _before(parts: Sequence[Mapping[str, Any]], stops: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
+    """The parts below the stops, cut off there; all of a life that has ended, since the stops are in the new one."""
+    before = []
+    for row in parts:
+        end = row["end_offset"]
+        stop = stops.get(_place(row), end) if row["living"] else end
+        if row["start_offset"] < stop:
+            before.append({**row, "end_offset": min(end, stop)})
+    return before
+
+
+def _place(row: Mapping[str, Any]) -> TopicPartition:
+    return TopicPartition(row["topic"], row["topic_id"], row["partition"])
+
+
+def _range(row: Mapping[str, Any]) -> Range:
+    return Range(_place(row), row["start_offset"], row["end_offset"])
