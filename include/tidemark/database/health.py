@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from tidemark.database.connection import connect, describe, translated
 from tidemark.database.named_sql import named_queries
 
+SETTINGS = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
 QUERIES = named_queries("tidemark.database", "health.sql")
 
 
 @dataclass(frozen=True)
 class Health:
-    """``version`` and ``id`` are None without our tables; ``clock_ahead``: seconds that the server is ahead of us."""
+    """``version`` and ``id`` are None without our tables; ``clock_ahead``: seconds that the server is ahead of us.
+
+    ``standbys``: how many servers receive its changes now.
+    """
 
     place: str
     server: str
@@ -21,6 +25,7 @@ class Health:
     is_airflows: bool
     read_only: bool
     settings: Mapping[str, str]
+    standbys: int
     clock_ahead: float
 
 
@@ -39,6 +44,7 @@ def health(dsn: str) -> Health:
         id=str(ours["id"]) if ours else None,
         is_airflows=row["airflow"],
         read_only=row["read_only"],
-        settings={name: row[name] for name in ("fsync", "full_page_writes", "synchronous_commit")},
+        settings={name: row[name] for name in SETTINGS},
+        standbys=row["standbys"],
         clock_ahead=row["now"] - (before + after) / 2,
     )

@@ -21,6 +21,7 @@ def database(environment: Environment) -> Iterator[Finding]:
     yield ok(NAME, f"{status.place}, PostgreSQL {status.server}")
     yield from _tables(status)
     yield from _durability(status)
+    yield replication(status)
     yield clock(NAME, "the database", status.clock_ahead)
 
 
@@ -57,3 +58,18 @@ def _durability(status: Health) -> Iterator[Finding]:
         )
     else:
         yield ok(NAME, "committed data survives a crash (fsync, synchronous_commit)")
+
+
+def replication(status: Health) -> Finding:
+    """Whether a failover may lose committed transactions: plans then refuse what a target shows and it has not."""
+    if not status.standbys and not status.settings["synchronous_standby_names"]:
+        return ok(NAME, "no standby server is connected, so there is nothing to fail over to")
+    waits = status.settings["synchronous_commit"] not in ("off", "local")
+    if status.settings["synchronous_standby_names"] and waits:
+        return ok(NAME, "replication is synchronous: a failover loses no committed transaction")
+    return warning(
+        NAME,
+        f"replication is not synchronous ({status.standbys} standby servers): a failover may lose transactions",
+        "set synchronous_standby_names, and synchronous_commit to on; after such a loss Tidemark refuses to plan until "
+        "each pipeline is adopted",
+    )
