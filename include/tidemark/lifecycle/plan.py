@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from tidemark import planner
 from tidemark.errors import CutConflict, PlanRefused
 from tidemark.failpoints import failpoint
+from tidemark.lifecycle import divergence
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.folders import claim_folders
 from tidemark.lifecycle.preflight import check_for_plan
@@ -70,10 +71,11 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     if known is not None:
         return known
     _refuse_future(pipeline, tick, datetime.now(UTC))
-    compared = check_for_plan(context, dry_run=dry_run)
+    notes = check_for_plan(context, dry_run=dry_run)
     first_plan = database.targets(pipeline.name) is None
     before_asking = _chains(context)
-    states = observe(context, tick, before_asking, first_plan=first_plan)
+    logs = divergence.compared(context, before_asking, observe(context, tick, before_asking, first_plan=first_plan))
+    states = logs.states
     held_back = _held_back(context, states, datetime.now(UTC))
     try:
         with database.transaction():
@@ -91,7 +93,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
                 first_plan=first_plan and database.targets(pipeline.name) is None,
                 ended=database.ended_chains(pipeline.name),
             )  # fmt: skip
-            planned = replace(planned, notes=(*compared, *planned.notes, *held_back))
+            planned = replace(planned, notes=(*notes, *planned.notes, *logs.notes, *held_back))
             if dry_run:
                 return PlannedRun(
                     tick.run_key, (), (), planned.reached, planned.notes, dry_run=True, slices=planned.slices
@@ -105,7 +107,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
             return plan(context, tick, dry_run=dry_run)
         if not dry_run:
             for refusal in refused.refusals:
-                database.block_chains([refusal.chain_id], refusal.reason, refusal.log_end)
+                database.block_chains([refusal.chain_id], refusal.reason, refusal.life_end)
         raise refused.cause from None
     failpoint("plan.after_commit")
     return run
