@@ -81,7 +81,7 @@ def object_from(raw: Mapping[str, Any]) -> PublishedObject:
     return PublishedObject(**{**raw, "kind": ObjectKind(raw["kind"])})
 
 
-def count_from(raw: Mapping[str, Any]) -> PartitionCount:
+def _count_from(raw: Mapping[str, Any]) -> PartitionCount:
     return PartitionCount(**{**raw, "gaps": tuple((start, end) for start, end in raw["gaps"])})
 
 
@@ -145,7 +145,7 @@ class Receipt:
             manifest_id=raw["manifest_id"],
             attempt=raw["attempt"],
             sinks=tuple(raw["sinks"]),
-            partitions=tuple(count_from(count) for count in raw["partitions"]),
+            partitions=tuple(_count_from(count) for count in raw["partitions"]),
             objects=tuple(object_from(part) for part in raw["objects"]),
             hours=raw["hours"],
         )

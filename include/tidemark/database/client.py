@@ -23,8 +23,9 @@ from tidemark.manifest import (
     RunKind,
 )
 from tidemark.offsets import Range, TopicPartition, range_from
+from tidemark.partitions import LastRecord
 from tidemark.planner import Chain
-from tidemark.receipt import PublishedObject, Receipt, StoredReceipt, count_from, object_from
+from tidemark.receipt import PublishedObject, Receipt, StoredReceipt, object_from
 
 Row = dict[str, Any]
 
@@ -152,10 +153,10 @@ class ManifestDatabase:
             waiting = {}
             for row in self._rows("last_published", chains=chains, ends=ends):
                 chain_id, start, end = row["chain_id"], row["start_offset"], row["end_offset"]
-                last = count_from(row["count"]).last_record
-                if last is None:  # no reader may see a record of this range: an older one has the last record
+                if row["digest"] is None:  # no reader may see a record of this range: an older one has the last record
                     waiting[chain_id] = start
                 else:
+                    last = LastRecord(row["last_offset"], row["timestamp_ms"], row["digest"], row["leader_epoch"])
                     found[chain_id] = PublishedRange(chain_id, start, end, last)
         return found
 

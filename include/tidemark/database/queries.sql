@@ -58,7 +58,7 @@ WHERE c.pipeline = %(pipeline_name)s AND c.retired_at IS NULL
 ORDER BY c.topic, c.partition, c.incarnation DESC;
 
 -- name: last_published
--- For each chain the newest published range that ends at or below an offset, and what its receipt says of its partition.
+-- For each chain the newest published range that ends at or below an offset, and its last record by the receipt.
 -- By index probes, and each receipt is unpacked once: a manifest has a range on many chains.
 WITH newest AS MATERIALIZED (
     SELECT part.chain_id, r.*
@@ -75,7 +75,9 @@ counted AS MATERIALIZED (
     FROM (SELECT DISTINCT manifest_id, attempt FROM newest) n
     JOIN attempt a ON a.manifest_id = n.manifest_id AND a.attempt = n.attempt
     CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'partitions') AS count)
-SELECT n.chain_id, n.start_offset, n.end_offset, counted.count
+SELECT n.chain_id, n.start_offset, n.end_offset, (count ->> 'last')::bigint AS last_offset,
+       (count ->> 'last_timestamp_ms')::bigint AS timestamp_ms, count ->> 'last_digest' AS digest,
+       (count ->> 'last_epoch')::int AS leader_epoch
 FROM newest n
 JOIN chain c ON c.id = n.chain_id
 JOIN counted ON counted.manifest_id = n.manifest_id AND counted.count ->> 'topic' = c.topic

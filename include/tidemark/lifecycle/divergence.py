@@ -70,7 +70,8 @@ def compared(context: Context, chains: Sequence[Chain], states: Sequence[Partiti
         for at, offset in inside
         if (at, offset) not in answers
     ]
-    return Comparison([replace(state, diverged=first.get(state.at)) for state in states], tuple(notes))
+    found = [replace(state, diverged=first[state.at]) if state.at in first else state for state in states]
+    return Comparison(found, tuple(notes))
 
 
 def _below(context: Context, chain_id: int) -> Callable[[int], PublishedRange | None]:

@@ -116,7 +116,7 @@ class _Count:
     def _remember(self, last: pa.RecordBatch) -> None:
         """Keep what tells the last record from another one at its offset."""
         key, value, timestamp = (last.column(name) for name in ("key", "value", "timestamp"))
-        self.last_timestamp_ms = timestamp.cast(MILLISECONDS, safe=False)[0].value
+        self.last_timestamp_ms = pc.fill_null(timestamp.cast(MILLISECONDS, safe=False), -1)[0].value
         self.last_digest = record_digest(key[0].as_py(), value[0].as_py())
 
 
