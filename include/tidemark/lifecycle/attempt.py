@@ -203,7 +203,7 @@ class _Attempt:
         if not self.may_shrink:
             refuse_shrunk(manifest, receipt)
         context.source.check(manifest.id, manifest.ranges, before_reading=False)
-        receipt = confirmed(context, manifest, receipt)
+        receipt = confirmed(context, manifest, receipt, may_shrink=self.may_shrink)
         return self.publisher.publish(manifest, receipt, sinks, failed)
 
     def _staged(self, order: Order) -> Receipt:

@@ -156,11 +156,13 @@ class Search:
         return answers[log.at, offset]
 
 
-def confirmed(context: Context, manifest: Manifest, receipt: Receipt) -> Receipt:
+def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shrink: bool) -> Receipt:
     """The receipt with the leader epochs of its last records, if the log holds them and what is published up to there.
 
     Raises ``TopicChanged`` when the log was cut since: the offsets of the manifest may hold records of another life.
+    ``may_shrink``: a person has accepted that published records are gone.
     """
+    may_vanish = may_shrink or _may_vanish(context)
     counts = {(count.topic, count.partition): count for count in receipt.partitions}
     read = {covered.at: counts[covered.at.topic, covered.at.partition].last_record for covered in manifest.ranges}
     own = [(at, last) for at, last in read.items() if last is not None]
@@ -168,7 +170,7 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt) -> Receipt
     answers = context.source.records_from({(at, last.offset) for at, last in own + published})
     for at, last in own + published:
         asked = (at, last.offset)
-        if asked in answers and differs(last, answers[asked], may_vanish=_may_vanish(context)):
+        if asked in answers and differs(last, answers[asked], may_vanish=may_vanish):
             raise TopicChanged(
                 f"the log was truncated: offset {last.offset} holds another record than the one that was read before",
                 next_step="nothing of this attempt is published; find out from which offset on the log differs: "
