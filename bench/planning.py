@@ -18,6 +18,7 @@ from sandbox.services.postgres import Postgres
 from tidemark.connections import from_environment
 from tidemark.database.client import QUERIES, ManifestDatabase
 from tidemark.database.migrate import migrate
+from tidemark.digest import record_digest
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import RunKind
@@ -38,7 +39,7 @@ HISTORY = Path(__file__).with_name("history.sql")
 
 
 class MemorySource(Source):
-    """One topic whose partitions all end at ``end``; it holds no record."""
+    """One topic whose partitions all end at ``end``; all its records are empty."""
 
     title = "memory"
     address = "memory:9092"
@@ -67,8 +68,9 @@ class MemorySource(Source):
         return dict.fromkeys(bounds, 0)
 
     def records(self, covered: Range) -> Iterator[Record]:
-        del covered
-        return iter(())
+        topic, partition = covered.at.topic, covered.at.partition
+        for offset in range(covered.start, covered.end):
+            yield Record(topic, partition, offset, 0, None, None, None, leader_epoch=0)
 
     def order(self) -> dict[str, Any]:
         return {}
@@ -129,6 +131,7 @@ def _fill(dsn: str, lake: Path, partitions: int, manifests: int) -> None:
     with psycopg.connect(dsn, autocommit=True, options="-c search_path=tidemark") as connection:
         connection.execute("SELECT set_config('bench.manifests', %s, false)", [str(manifests)])
         connection.execute("SELECT set_config('bench.records', %s, false)", [str(RANGE_RECORDS)])
+        connection.execute("SELECT set_config('bench.digest', %s, false)", [record_digest(None, None)])
         connection.execute(HISTORY.read_bytes())
         connection.execute("VACUUM ANALYZE")
         counted = connection.execute("SELECT count(*) FROM manifest_range WHERE kind = 'data'").fetchone()
@@ -152,6 +155,7 @@ def _nodes(dsn: str, partitions: int, end: int) -> dict[str, list[str]]:
     values: dict[str, dict[str, Any]] = {
         "chains": {"pipeline_name": NAME},
         "covering_manifests": {"chains": list(range(1, partitions + 1)), "ends": [end] * partitions},
+        "last_published": {"chains": list(range(1, partitions + 1)), "ends": [end] * partitions},
     }
     nodes = {}
     with psycopg.connect(dsn, options="-c search_path=tidemark") as connection:

@@ -75,6 +75,11 @@ def digest_of_texts(texts: Sequence[bytes]) -> Digest:
     return Digest(len(texts), sum(halves[0::2]) % _WRAP, sum(halves[1::2]) % _WRAP)
 
 
+def record_digest(key: bytes | None, value: bytes | None) -> str:
+    """The digest of one record as it is in the source, as 32 hexadecimal digits."""
+    return blake2b(_canonical([key, value]), digest_size=16).hexdigest()
+
+
 def row_hashes(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     """The two hashes of each row, as ``uint64``; ``Digest.of`` sums those of any rows of the same schema."""
     rows = [pa.repeat(_scalar(0), batch.num_rows)] * 2

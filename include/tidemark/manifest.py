@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Self
 
 from tidemark.offsets import Range
+from tidemark.partitions import LastRecord
 
 
 class ManifestState(StrEnum):
@@ -87,6 +88,16 @@ class Publication:
     counts: Counts
     published_at: datetime
     behind: bool = False
+
+
+@dataclass(frozen=True)
+class PublishedRange:
+    """A published range ``[start, end)`` of a chain, with the last record that was read of it."""
+
+    chain_id: int
+    start: int
+    end: int
+    last: LastRecord
 
 
 @dataclass(frozen=True)

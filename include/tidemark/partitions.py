@@ -20,7 +20,10 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Record:
-    """A record as it is in the source; ``timestamp_ms`` counts from 1970, -1 when it has none."""
+    """A record as it is in the source; ``timestamp_ms`` counts from 1970, -1 when it has none.
+
+    ``leader_epoch`` is that of the broker that took the record in; None when the source does not tell.
+    """
 
     topic: str
     partition: int
@@ -29,6 +32,20 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] | None
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True)
+class LastRecord:
+    """The last record of a range as it was when the range was read; ``digest`` is ``record_digest`` of key and value.
+
+    ``leader_epoch`` is None when it is not known.
+    """
+
+    offset: int
+    timestamp_ms: int
+    digest: str
+    leader_epoch: int | None
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ class PartitionState:
 
     ``cut`` is (offset, timestamp) of the first record at or after the cut time (None: there is no such record, or the
     run has no cut time); ``by_time`` is true when the run has a cut time. ``start_offset`` is where
-    ``starting_offsets`` of the pipeline file points to.
+    ``starting_offsets`` of the pipeline file points to. ``diverged`` is the first offset that may hold another record
+    than was published of it; None when the last published record is still there, or cannot be compared.
     """
 
     at: TopicPartition
@@ -38,6 +39,7 @@ class PartitionState:
     start_offset: int
     cut: tuple[int, datetime] | None = None
     by_time: bool = False
+    diverged: int | None = None
 
     def cut_offset(self, now: datetime) -> int | None:
         """The offset of the cut; None without one, or when its record is stamped far in the future."""
@@ -53,8 +55,8 @@ class PartitionState:
 class Chain:
     """One chain of the pipeline: its ranges cover ``[anchor, end)``.
 
-    ``blocked`` is why nothing may be planned on it; ``blocked_end`` is where the log ended when a truncation was
-    noticed.
+    ``blocked`` is why nothing may be planned on it; ``blocked_end`` is the first offset that may hold another record
+    than was planned, after a truncation.
     """
 
     id: int
@@ -97,11 +99,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A chain on which nothing is planned until a person accepts what happened."""
+    """A chain on which nothing is planned until a person accepts what happened.
+
+    ``life_end`` is where a truncated log leaves what was planned of it; None when the topic is another one.
+    """
 
     chain_id: int
     reason: str
-    log_end: int | None = None
+    life_end: int | None = None
 
 
 class Refused(PlanRefused):
@@ -224,9 +229,14 @@ def _refuse_changed_topics(pipeline_name: str, partitions: Sequence[PartitionSta
 
 
 def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -> None:
-    if state.log_end >= chain.end:
+    if state.log_end >= chain.end and state.diverged is None:
         return
-    what = f"{state.at.name} was truncated: it ends at {state.log_end}, the chain at {chain.end}"
+    life_end = state.log_end if state.diverged is None else min(state.diverged, state.log_end)
+    what = f"{state.at.name} was truncated"
+    if state.log_end < chain.end:
+        what += f": it ends at {state.log_end}, the chain at {chain.end}"
+    if life_end < state.log_end:
+        what += f" and has grown again: from offset {life_end} on it holds other records than those that are published"
     cause = TopicChanged(
         what,
         next_step="nothing was planned; find out what changed the log (an unclean leader election, a restored disk), "
@@ -236,8 +246,9 @@ def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -
         partition=state.at.partition,
         log_end=state.log_end,
         chain_end=chain.end,
+        life_end=life_end,
     )
-    raise Refused(cause, [Refusal(chain.id, what, state.log_end)])
+    raise Refused(cause, [Refusal(chain.id, what, life_end)])
 
 
 def _acceptance(pipeline_name: str, chain: Chain) -> str:

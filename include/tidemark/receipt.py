@@ -11,6 +11,7 @@ from tidemark.digest import Digest
 from tidemark.manifest import Counts
 from tidemark.offsets import Range
 from tidemark.order import Order
+from tidemark.partitions import LastRecord
 from tidemark.paths import ObjectName, dead_letter_folder
 
 
@@ -23,6 +24,8 @@ class ObjectKind(StrEnum):
 class PartitionCount:
     """What one attempt measured on one partition; ``first`` and ``last`` are None when nothing was read.
 
+    ``last_timestamp_ms``, ``last_digest`` (of key and value) and ``last_epoch`` (the leader epoch, None when it is not
+    known) are of the record at offset ``last``.
     ``bytes`` counts keys and values. ``gaps`` lists half-open gaps between the offsets; the list is cut short when
     ``gap_count`` is higher than its length.
     """
@@ -34,12 +37,21 @@ class PartitionCount:
     distinct: int
     first: int | None
     last: int | None
+    last_timestamp_ms: int | None
+    last_digest: str | None
     decoded: int
     dead_lettered: int
     filtered: int
     deduplicated: int
     gap_count: int
     gaps: tuple[tuple[int, int], ...]
+    last_epoch: int | None = None
+
+    @property
+    def last_record(self) -> LastRecord | None:
+        if self.last is None or self.last_timestamp_ms is None or self.last_digest is None:
+            return None
+        return LastRecord(self.last, self.last_timestamp_ms, self.last_digest, self.last_epoch)
 
 
 @dataclass(frozen=True)
@@ -98,6 +110,11 @@ class Receipt:
             filtered=sum(count.filtered for count in self.partitions),
             deduplicated=sum(count.deduplicated for count in self.partitions),
         )
+
+    def with_epochs(self, epochs: Mapping[tuple[str, int], int | None]) -> "Receipt":
+        """This receipt with the leader epoch of the last record of each (topic, partition)."""
+        counts = [replace(count, last_epoch=epochs.get((count.topic, count.partition))) for count in self.partitions]
+        return replace(self, partitions=tuple(counts))
 
     def joined(self, other: "Receipt | None") -> "Receipt":
         """This receipt, with the sinks and objects that ``other``, of the same attempt, has and this one has not."""
@@ -196,6 +213,8 @@ def _count_of(covered: Range, tasks: list[Mapping[str, Any]]) -> PartitionCount:
         distinct=0 if overlap else sum(count["distinct"] for count in counts),
         first=counts[0]["first"] if counts else None,
         last=counts[-1]["last"] if counts else None,
+        last_timestamp_ms=counts[-1]["last_timestamp_ms"] if counts else None,
+        last_digest=counts[-1]["last_digest"] if counts else None,
         decoded=sum(count["decoded"] for count in counts),
         dead_lettered=sum(count["dead_lettered"] for count in counts),
         filtered=sum(count["filtered"] for count in counts),

@@ -12,7 +12,7 @@ from sandbox.services.broker import Broker
 from tests.source_examples import SECRET, Example, KafkaExample, ModelExample, ToyExample
 from tidemark.errors import DataLost, NotFound, TopicChanged, Unavailable
 from tidemark.offsets import Range, TopicPartition
-from tidemark.partitions import Bounds
+from tidemark.partitions import Bounds, Record
 from tidemark.sources.base import Source
 from tidemark.sources.kinds import SOURCES
 
@@ -65,7 +65,11 @@ def places(source: Source, topic: str) -> list[TopicPartition]:
 
 def read(source: Source, covered: Range) -> list[tuple[int, datetime]]:
     """Offset and timestamp of what the source gives for a range."""
-    return [(one.offset, datetime.fromtimestamp(one.timestamp_ms / 1000, UTC)) for one in source.records(covered)]
+    return [(record.offset, stamp(record)) for record in source.records(covered)]
+
+
+def stamp(record: Record) -> datetime:
+    return datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
 
 
 def test_partitions_have_the_id_of_their_topic_and_what_is_missing_is_named(
@@ -108,6 +112,34 @@ def test_records_are_exactly_those_of_the_range_ascending(source: Source, topic:
     record = next(source.records(Range(first, 4, 5)))
     assert (record.topic, record.partition, record.offset) == (topic, 0, 4)
     assert record.value
+
+
+def test_the_first_record_from_an_offset_on_of_many_partitions_is_read_at_once(
+    example: Example, source: Source, topic: str
+) -> None:
+    first, second = places(source, topic)
+    example.send(topic, *minutes(7), partition=1)
+    with example.transaction(topic, *minutes(20), commit=True):
+        pass
+    example.delete_before(topic, 4)
+    end = source.bounds([first])[first].log_end
+    inside = {(first, 4): (4, 4), (first, 9): (9, 9), (first, 10): (10, 20), (second, 0): (0, 7)}
+    outside = [(first, 3), (first, end), (second, 1), (second, 99)]
+    answers = source.records_from([*inside, *outside])
+    assert {asked: record and (record.offset, stamp(record)) for asked, record in answers.items()} == {
+        asked: (offset, minutes(minute)[0]) for asked, (offset, minute) in inside.items()
+    }
+    assert source.records_from([]) == {}
+
+
+def test_from_the_end_mark_of_a_transaction_on_there_is_no_record(example: Example, source: Source, topic: str) -> None:
+    first, _ = places(source, topic)
+    with example.transaction(topic, *minutes(20), commit=True):
+        pass
+    end = source.bounds([first])[first].last_stable
+    assert source.records_from([(first, offset) for offset in range(11, end)]) == {
+        (first, offset): None for offset in range(11, end)
+    }
 
 
 def test_reading_leaves_nothing_behind(source: Source, topic: str) -> None:

@@ -4,7 +4,7 @@ It is a real ``Source``, so the checks before reading are the code under test. I
 client can see: log start, last stable offset, high watermark, topic ids, transactions.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -44,6 +44,7 @@ class Entry:
     stamp: datetime
     value: bytes
     transaction: Transaction | None = None
+    leader_epoch: int = 0
     rewritten: bool = False  # whether it has the offset of a record that a truncation removed
 
     @property
@@ -61,6 +62,7 @@ class Log:
     removed: list[tuple[int, Entry]] = field(default_factory=list)  # by truncations
     longest: int = 0  # the highest end it ever had
     most_stable: int = 0  # the highest last stable offset it ever had
+    leader_epoch: int = 0  # of the leader that takes records in now
 
     @property
     def end(self) -> int:
@@ -84,6 +86,7 @@ class Log:
         self.removed += enumerate(self.entries[end:], end)
         del self.entries[end:]
         self.start = min(self.start, end)
+        self.leader_epoch += 1
 
     def ever(self) -> dict[int, list[Entry]]:
         """All entries that each offset ever had, also those that retention or truncation removed. More than one
@@ -124,13 +127,13 @@ class ModelBroker(Source):
         """Append a record; a ``bad`` record is no JSON and becomes a dead letter."""
         self.serials += 1
         value = b"{bad %d" % self.serials if bad else b'{"n": %d, "name": "r%d"}' % (self.serials, self.serials)
-        log.append(Entry(self.serials, stamp, value, transaction, rewritten=log.end < log.longest))
+        log.append(Entry(self.serials, stamp, value, transaction, log.leader_epoch, rewritten=log.end < log.longest))
         return log.entries[-1]
 
     def finish(self, log: Log, stamp: datetime, transaction: Transaction, fate: Fate) -> None:
         """End a transaction. Its end mark takes an offset."""
         transaction.fate = fate
-        log.append(Entry(None, stamp, b"", rewritten=log.end < log.longest))
+        log.append(Entry(None, stamp, b"", leader_epoch=log.leader_epoch, rewritten=log.end < log.longest))
 
     def log(self, at: TopicPartition) -> Log:
         """The log of a topic by its id, also of a topic that was deleted."""
@@ -192,8 +195,25 @@ class ModelBroker(Source):
     def records(self, covered: Range) -> Iterator[Record]:
         self.notice("kafka read")
         for offset, entry in self._committed(covered):
-            stamp = int(entry.stamp.timestamp() * 1000)
-            yield Record(covered.at.topic, covered.at.partition, offset, stamp, b"k", entry.value, None)
+            yield self._record(covered.at, offset, entry)
+
+    @staticmethod
+    def _record(at: TopicPartition, offset: int, entry: Entry) -> Record:
+        stamp = int(entry.stamp.timestamp() * 1000)
+        return Record(at.topic, at.partition, offset, stamp, b"k", entry.value, None, entry.leader_epoch)
+
+    def records_from(
+        self, offsets: Collection[tuple[TopicPartition, int]]
+    ) -> dict[tuple[TopicPartition, int], Record | None]:
+        self.notice("kafka records_from")
+        answers: dict[tuple[TopicPartition, int], Record | None] = {}
+        for at, offset in offsets:
+            log = self._served(at.topic, at.partition)
+            if log.start <= offset < log.end:
+                entries = enumerate(log.entries[offset:], offset)
+                records = (self._record(at, place, entry) for place, entry in entries if entry.serial is not None)
+                answers[at, offset] = next(records, None)
+        return answers
 
     def order(self) -> dict[str, Any]:
         return {}

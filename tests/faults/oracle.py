@@ -14,16 +14,18 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tests.faults.lakes import Lake
-from tests.faults.model_broker import Entry
+from tests.faults.model_broker import Entry, Log
 from tests.faults.model_world import NAME, ModelWorld
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.offsets import Range
 from tidemark.operations.audit import audit
 from tidemark.paths import RecordName
+from tidemark.planner import Chain
 from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.views import difference_views
 
 Piece = tuple[int | None, int, str, int | None]  # start, end, kind, manifest
+Place = tuple[str, int, int]  # topic, partition, offset
 
 CHAINS = """
 SELECT c.id, c.topic, c.topic_id, c.partition, r.start_offset, r.end_offset, r.kind::text, r.manifest_id
@@ -47,7 +49,7 @@ class Oracle:
     def forget(self) -> None:
         """Forget what was remembered of the database, because it was restored."""
         self.read: dict[tuple[int, int], list[object]] = {}
-        self.serials: dict[int, set[int]] = {}  # the serial numbers of each manifest's records
+        self.serials: dict[int, dict[Place, int]] = {}  # the serial numbers of each manifest's records
         self.chains: dict[int, list[Piece]] = {}
         self.runs: dict[str, Any] = {}
         self.manifests: dict[int, Manifest] = {}
@@ -143,7 +145,7 @@ class Oracle:
         if self.read.get(key) == state:
             return
         rows = Counter(row for one in objects for row in _rows(self.world.lake, one))
-        self._check_once(manifest, {row[3] for row in rows})
+        self._check_once(manifest, {row[:3]: row[3] for row in rows})
         for covered in manifest.ranges:
             ever = self.world.broker.log(covered.at).ever()
             for offset in range(covered.start, covered.end):
@@ -152,11 +154,11 @@ class Oracle:
             self._fail("I13 bounds", f"manifest {manifest.id}: rows of other ranges or of no record: {rows}")
         self.read[key] = state
 
-    def _check_once(self, manifest: Manifest, serials: set[int]) -> None:
+    def _check_once(self, manifest: Manifest, serials: dict[Place, int]) -> None:
         """I10: only one manifest has a record, by its serial number."""
         self.serials[manifest.id] = serials
         for other, shown in self.serials.items():
-            if other != manifest.id and (twice := shown & serials):
+            if other != manifest.id and (twice := set(shown.values()) & set(serials.values())):
                 self.world.reached["rows twice"] += len(twice)
                 self._fail("I10 nothing twice", f"manifests {other} and {manifest.id} both show records {twice}")
 
@@ -190,11 +192,25 @@ class Oracle:
                 return f"{here}: {chain.blocked}"
             if self.world.broker.by_name[chain.at.topic].topic_id != chain.at.topic_id:
                 return f"{here} was recreated"
-            if log.end < chain.end:
+            if log.end < chain.end or self._is_other(chain, log):
                 return f"{here} was truncated"
             if log.start > chain.end and self.world.settings.on_data_loss == "fail":
                 return f"{here} lost records"
         return None
+
+    def _is_other(self, chain: Chain, log: Log) -> bool:
+        """Whether the log has another record than the last published one of a chain."""
+        life = (chain.at, chain.incarnation)
+        place = (chain.at.topic, chain.at.partition)
+        shown = {
+            offset: serial
+            for manifest, serials in self.serials.items()
+            if any((covered.at, covered.incarnation) == life for covered in self.manifests[manifest].ranges)
+            for (*where, offset), serial in serials.items()
+            if tuple(where) == place
+        }
+        last = max(shown, default=-1)
+        return last >= log.start and (last >= log.end or log.entries[last].serial != shown[last])
 
     def refused(self) -> tuple[str, int, int | None] | None:
         """The first chain whose planning is refused: topic, partition, and the end of its log if it was truncated."""
@@ -241,8 +257,9 @@ class Oracle:
             self._fail("I8 record readers", f"they see {sorted(records ^ said)} otherwise")
 
     def _check_everything(self) -> None:
-        """I10, I22: every record that Kafka still has is in a range that is read, or has a reason why not."""
+        """I10, I22: every record that Kafka still has is shown, or has a reason why not."""
         pieces = self._pieces()
+        shown = {serial for serials in self.serials.values() for serial in serials.values()}
         for topic in self.world.topics:
             for partition, log in enumerate(self.world.broker.by_name[topic].logs):
                 place = (self.world.broker.by_name[topic].topic_id, partition)
@@ -250,7 +267,8 @@ class Oracle:
                 if end < log.last_stable:
                     self._fail("I24 progress", f"{topic}-{partition} is planned up to {end} of {log.last_stable}")
                 for offset in range(log.start, log.last_stable):
-                    if log.entries[offset].visible and not self._accounted(offset, log.entries[offset], pieces[place]):
+                    entry = log.entries[offset]
+                    if entry.visible and entry.serial not in shown and not self._excused(offset, pieces[place]):
                         self.world.reached["rows missing"] += 1
                         self._fail("I22 never silent", f"{topic}-{partition} offset {offset} was never planned")
 
@@ -260,14 +278,17 @@ class Oracle:
             found.setdefault((topic_id, partition), []).append(tuple(piece))
         return found
 
-    def _accounted(self, offset: int, entry: Entry, pieces: Iterable[Piece]) -> bool:
-        """Whether an offset is in a range of kind data (a lost range does not count, since Kafka still has the record),
-        or before every anchor of ``latest``, or was written again before anybody noticed the truncation."""
-        planned = any(start is not None and kind == "data" and start <= offset < end for start, end, kind, _ in pieces)
+    def _excused(self, offset: int, pieces: Iterable[Piece]) -> bool:
+        """Whether an offset is in a range that is not published, or before every anchor of ``latest``.
+
+        A lost range does not count, since Kafka still has the record.
+        """
+        waits = any(
+            start is not None and start <= offset < end and manifest and not self.manifests[manifest].publications
+            for start, end, _, manifest in pieces
+        )
         anchors = [end for start, end, _, _ in pieces if start is None]
-        begun_late = all(offset < one for one in anchors) and self.world.settings.starting_offsets == "latest"
-        not_told_apart = entry.rewritten and offset < max(anchors, default=0)
-        return planned or begun_late or not_told_apart
+        return waits or (all(offset < one for one in anchors) and self.world.settings.starting_offsets == "latest")
 
 
 def _given_up(piece: Piece, now: list[Piece]) -> bool:

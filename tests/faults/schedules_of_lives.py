@@ -1,6 +1,7 @@
 """Schedules with retention, truncation, recreated topics and restored databases."""
 
 from tests.faults.checked_world import CheckedWorld, Schedule
+from tests.faults.oracle import Violated
 from tests.faults.restored_database import restored
 from tidemark.errors import DatabaseBehindLake, DataLost, IllegalTransition, TopicChanged
 from tidemark.lifecycle.publish import Ending
@@ -71,6 +72,103 @@ def truncated_below_the_chain(checked: CheckedWorld) -> None:
     checked.refused(world.plan(), TopicChanged)
     checked.well(world.accept_truncation())
     checked.run()
+    checked.settle()
+
+
+def _published_and_cut_at_30(checked: CheckedWorld) -> None:
+    """Fifty records are published in ten manifests."""
+    world = checked.world
+    for _ in range(5):
+        world.produce(10)
+        checked.run()
+    world.truncate(20)
+
+
+def _accepted_from(checked: CheckedWorld, offset: int) -> None:
+    """A plan is refused, and after the decision every record from the offset on is read."""
+    world = checked.world
+    checked.refused(world.plan(), TopicChanged)
+    if checked.oracle.refused() != ("a", 0, offset):
+        raise Violated(f"I22 never silent: refused is {checked.oracle.refused()}, not from offset {offset} on")
+    checked.well(world.accept_truncation())
+    checked.run()
+    checked.settle()
+
+
+def cut_at_30_and_grown_to_40_before_anybody_looks(checked: CheckedWorld) -> None:
+    _published_and_cut_at_30(checked)
+    checked.world.produce(10)
+    _accepted_from(checked, 30)
+
+
+def cut_at_30_and_grown_past_50_before_anybody_looks(checked: CheckedWorld) -> None:
+    _published_and_cut_at_30(checked)
+    checked.world.produce(33)
+    _accepted_from(checked, 30)
+
+
+def cut_twice_and_grown_again_before_anybody_looks(checked: CheckedWorld) -> None:
+    _published_and_cut_at_30(checked)
+    checked.world.produce(33)
+    checked.world.truncate(40)
+    checked.world.produce(40)
+    _accepted_from(checked, 23)
+
+
+def cut_and_grown_again_in_a_transaction_that_is_open(checked: CheckedWorld) -> None:
+    """The new record at the offset of the last published one cannot be read as committed yet."""
+    _published_and_cut_at_30(checked)
+    checked.world.begin()
+    checked.world.produce(33)
+    _accepted_from(checked, 30)
+
+
+def cut_and_grown_again_while_planned_slices_wait(checked: CheckedWorld) -> None:
+    """Records of the new life at the planned offsets would hide that those before them were never read."""
+    world = checked.world
+    world.produce(5)
+    checked.run()
+    world.produce(10)
+    checked.well(world.plan())
+    world.truncate(12)
+    world.produce(30)
+    checked.refused(world.process(2), TopicChanged)
+    checked.refused(world.process(1, replay=True), TopicChanged)
+    _accepted_from(checked, 3)
+
+
+def cut_and_grown_again_after_retention_took_what_is_published(checked: CheckedWorld) -> None:
+    """Nothing that is published is left to compare, and nothing unread was lost."""
+    world = checked.world
+    world.produce(5)
+    checked.run()
+    world.produce(10)
+    world.delete_records(1 / 3)
+    world.truncate(5)
+    world.produce(9)
+    checked.run()
+    checked.settle()
+
+
+def a_log_that_only_goes_on(checked: CheckedWorld) -> None:
+    """End marks of transactions, aborted records, other leaders, retention, unpublished slices: none is refused."""
+    world = checked.world
+    world.produce(3)
+    world.begin()
+    world.produce(3)
+    world.end(commit=True)
+    checked.run()
+    world.log("a", 0).leader_epoch += 1
+    checked.run()
+    world.begin()
+    world.produce(4)
+    world.end(commit=False)
+    checked.run()  # a range without a record that may be read
+    world.produce(7)
+    checked.well(world.plan())
+    checked.well(world.plan())
+    world.delete_records(0.5)
+    checked.well(world.plan())
     checked.settle()
 
 
@@ -266,6 +364,13 @@ OF_LIVES = (
     retention_takes_what_only_lacks_its_mark,
     accepted_as_gone_and_back_again,
     truncated_below_the_chain,
+    cut_at_30_and_grown_to_40_before_anybody_looks,
+    cut_at_30_and_grown_past_50_before_anybody_looks,
+    cut_twice_and_grown_again_before_anybody_looks,
+    cut_and_grown_again_in_a_transaction_that_is_open,
+    cut_and_grown_again_while_planned_slices_wait,
+    cut_and_grown_again_after_retention_took_what_is_published,
+    a_log_that_only_goes_on,
     truncated_while_an_older_slice_is_unread,
     restored_from_before_a_truncation_was_accepted,
     restored_from_an_older_copy,

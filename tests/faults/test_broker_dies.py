@@ -170,13 +170,12 @@ def test_P10_a_log_that_really_lost_its_tail_is_refused_until_a_person_accepts_i
 ) -> None:
     world = make_world(partitions=1)
     world.produce(30)
-    log = broker.state / "data" / f"{world.topic}-0" / f"{0:020d}.log"
-    before = log.stat().st_size
+    before = segment(world).stat().st_size
     world.produce(20)
     world.ok("run", "demo")
     old = world.exact()
     broker.kill()
-    cut(log, before)
+    cut(segment(world), before)
     broker.start()
     refusal = refused(world)
     assert f"{world.topic}-0 was truncated: it ends at 30, the chain at 50" in refusal
@@ -194,6 +193,45 @@ def test_P10_a_log_that_really_lost_its_tail_is_refused_until_a_person_accepts_i
     world.ok("run", "demo")
     assert world.exact() == old + Counter((world.topic, 0, offset) for offset in range(35, 70))
     assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_P10_a_log_cut_from_50_to_30_that_has_grown_before_anybody_looks_is_read_from_30_on(
+    make_world: Make, broker: Broker
+) -> None:
+    world = make_world(
+        partitions=4,  # cut and noticed at 40; cut and past 50 again; whole; empty
+        topic_config={"message.timestamp.type": "LogAppendTime"},
+        settings={"kafka": {"gaps": "transactions"}},
+    )
+    for partition in (0, 1):
+        world.produce(30, partition=partition)
+    sizes = {segment(world, at): segment(world, at).stat().st_size for at in (0, 1)}
+    for partition in (0, 1):
+        world.produce(20, partition=partition)
+    world.transact("the end mark is the last offset", commit=True, partition=2)
+    world.ok("run", "demo")
+    old = world.exact()
+    broker.kill()
+    for log, size in sizes.items():
+        cut(log, size)
+    broker.start()
+    world.produce(10, partition=0)
+    world.produce(40, partition=1)
+    for partition in (0, 1):
+        refusal = refused(world)
+        assert f"{world.topic}-{partition} was truncated" in refusal
+        assert "has grown again: from offset 30 on it holds other records than those that are published" in refusal
+        assert "planning was refused before" in refused(world)
+        accept = ("accept-truncation", "demo", "--topic", world.topic, "--partition", str(partition), "--why", "a disk")
+        assert "incarnation 1 ends at 50, the next starts at 30\n" in world.ok(*accept)
+    world.ok("run", "demo")
+    again = [(0, offset) for offset in range(30, 40)] + [(1, offset) for offset in range(30, 70)]
+    assert world.exact() == old + Counter((world.topic, *place) for place in again)
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def segment(world: World, partition: int = 0) -> Path:
+    return world.broker.state / "data" / f"{world.topic}-{partition}" / f"{0:020d}.log"
 
 
 def refused(world: World) -> str:

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -152,10 +153,11 @@ def test_R12_records_that_compaction_really_took_block_the_replay_and_stay_publi
     before = world.exact()
     assert sum(before.values()) == 20
     deadline = time.monotonic() + 60
-    while world.context().source.count_records(manifest.ranges[0]) == 20:
+    while world.context().source.count_records(replace(manifest.ranges[0], start=19)):
         assert time.monotonic() < deadline, "Kafka does not compact"
-        world.send(record, key=b"another")  # the segment before is closed, so it can be compacted
+        world.send(record, key=b"the same")  # the segment before is closed, so it can be compacted
         time.sleep(0.5)
+    world.ok("plan", "demo", "--dry-run")  # the last published record is gone too, and that says nothing
     other_rows(world)
     refused = world.here("replay", "demo", *KEY)
     assert refused.exit_code == 1

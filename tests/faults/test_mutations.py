@@ -19,7 +19,7 @@ from tests.faults.schedules import SCHEDULES
 from tidemark import planner
 from tidemark.database.client import QUERIES
 from tidemark.errors import Blocked
-from tidemark.lifecycle import attempt
+from tidemark.lifecycle import attempt, divergence
 from tidemark.lifecycle.publish import Publisher
 from tidemark.offsets import Range
 from tidemark.planner import Plan
@@ -68,6 +68,15 @@ def the_check_of_topic_ids(patch: pytest.MonkeyPatch, world: ModelWorld) -> None
     patch.setattr(ModelBroker, "check", nothing)
 
 
+def the_comparison_of_the_last_record(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    patch.setattr(divergence, "differs", lambda *_, **__: False)
+
+
+def the_search_of_the_cut(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
+    """The log is refused as truncated, but from its end on."""
+    patch.setattr(divergence.Search, "first_difference", lambda *arguments: arguments[3].log_end)
+
+
 LEFT_BEHIND = "is not part of what was published"
 BROKEN: list[tuple[Break, str, str]] = [
     (the_fence, "overtaken by one that has put nothing", "I9 fenced"),
@@ -78,6 +87,9 @@ BROKEN: list[tuple[Break, str, str]] = [
     (the_clean_up_of_staging, "overtaken at publish.mid", "I23 nothing is left over"),
     (the_sweeper, "killed while it cleans after a replay", f"the audit: .*{LEFT_BEHIND}"),
     (the_check_of_topic_ids, "recreated while it is read", "I10 only what is visible"),
+    (the_comparison_of_the_last_record, "cut at 30 and grown past 50 before anybody looks", "I22 never silent"),
+    (the_comparison_of_the_last_record, "cut and grown again while planned slices wait", "I22 never silent"),
+    (the_search_of_the_cut, "cut at 30 and grown to 40 before anybody looks", "I22 never silent"),
 ]
 
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemark.decoders.base import HEADERS
-from tidemark.digest import Digest, row_digest
+from tidemark.digest import Digest, record_digest, row_digest
 from tidemark.errors import ConfigurationError, Unavailable, UndecodableRecord
 from tidemark.event_time import INSTANT
 from tidemark.offsets import Range, TopicPartition
@@ -124,8 +124,9 @@ def test_the_report_counts_what_was_read_and_made(tmp_path: Path) -> None:
     assert report["task"] == "00000-1"
     assert report["partitions"] == [
         {
-            "topic": "t", "partition": 0, "read": 10, "bytes": 460, "first": 0, "last": 9, "distinct": 10,
-            "decoded": 10,
+            "topic": "t", "partition": 0, "read": 10, "bytes": 460, "first": 0, "last": 9,
+            "last_timestamp_ms": 1_357_057_800_000, "last_digest": record_digest(b"k9", ten()[9][4]),
+            "distinct": 10, "decoded": 10,
             "dead_lettered": 0, "filtered": 0, "deduplicated": 0, "gaps": [], "gap_count": 0,
         }
     ]  # fmt: skip

@@ -159,6 +159,26 @@ def test_a_topic_that_is_not_what_the_chain_was_started_on_is_refused_and_the_re
     assert refused.value.refusals
 
 
+@pytest.mark.parametrize(
+    ("end", "diverged", "life_end", "words"),
+    [
+        (30, None, 30, "was truncated: it ends at 30, the chain at 50"),
+        (30, 25, 25, "it ends at 30, the chain at 50 and has grown again: from offset 25 on it holds other records"),
+        (40, 40, 40, "was truncated: it ends at 40, the chain at 50"),
+        (40, 45, 40, "was truncated: it ends at 40, the chain at 50"),
+        (50, 30, 30, "was truncated and has grown again: from offset 30 on it holds other records"),
+        (90, 30, 30, "was truncated and has grown again: from offset 30 on it holds other records"),
+    ],
+)
+def test_a_log_that_was_cut_is_refused_from_the_first_offset_on_that_may_differ(
+    end: int, diverged: int | None, life_end: int, words: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        planned([replace(kafka(stable=end), diverged=diverged)], [chain(50)])
+    assert words in refused.value.cause.what
+    assert [refusal.life_end for refusal in refused.value.refusals] == [life_end]
+
+
 def test_a_refusal_stands_although_kafka_looks_well_again() -> None:
     with pytest.raises(TopicChanged, match="nobody has decided yet: it was truncated"):
         planned([kafka()], [chain(40, blocked="it was truncated")])

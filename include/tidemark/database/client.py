@@ -11,8 +11,19 @@ from tidemark.database.connection import Connection, translated
 from tidemark.database.migrate import connect_to_tables
 from tidemark.database.named_sql import named_queries
 from tidemark.errors import NotFound
-from tidemark.manifest import AttemptState, Counts, Decision, Manifest, ManifestState, Publication, RangeKind, RunKind
+from tidemark.manifest import (
+    AttemptState,
+    Counts,
+    Decision,
+    Manifest,
+    ManifestState,
+    Publication,
+    PublishedRange,
+    RangeKind,
+    RunKind,
+)
 from tidemark.offsets import Range, TopicPartition, range_from
+from tidemark.partitions import LastRecord
 from tidemark.planner import Chain
 from tidemark.receipt import PublishedObject, Receipt, StoredReceipt, object_from
 
@@ -130,6 +141,31 @@ class ManifestDatabase:
             for row in self._rows("chains", pipeline_name=pipeline_name)
         ]  # fmt: skip
 
+    def last_published(self, parts: Sequence[tuple[int, int]]) -> dict[int, PublishedRange]:
+        """By chain id: the newest published range with a record that ends at or below the offset of (chain id, offset).
+
+        Chains without such a range have no entry.
+        """
+        found: dict[int, PublishedRange] = {}
+        waiting = dict(parts)
+        while waiting:
+            chains, ends = list(waiting), list(waiting.values())
+            waiting = {}
+            for row in self._rows("last_published", chains=chains, ends=ends):
+                chain_id, start, end = row["chain_id"], row["start_offset"], row["end_offset"]
+                if row["digest"] is None:  # no reader may see a record of this range: an older one has the last record
+                    waiting[chain_id] = start
+                else:
+                    last = LastRecord(row["last_offset"], row["timestamp_ms"], row["digest"], row["leader_epoch"])
+                    found[chain_id] = PublishedRange(chain_id, start, end, last)
+        return found
+
+    def last_published_up_to(self, manifest_id: int) -> dict[TopicPartition, PublishedRange]:
+        """For each range of a manifest the newest published range with a record on its chain, up to its end."""
+        rows = self._rows("ranges_of", manifest_id=manifest_id)
+        found = self.last_published([(row["chain_id"], row["end_offset"]) for row in rows])
+        return {_place(row): found[row["chain_id"]] for row in rows if row["chain_id"] in found}
+
     def ended_chains(self, pipeline_name: str) -> dict[TopicPartition, int]:
         """The end of the newest retired chain of each partition."""
         return {_place(row): row["end_offset"] for row in self._rows("ended_chains", pipeline_name=pipeline_name)}
@@ -214,9 +250,9 @@ class ManifestDatabase:
         self._rows("list_manifests_of_run", run_id=run_id, manifests=ids)
         return ids
 
-    def block_chains(self, chains: Sequence[int], reason: str, log_end: int | None) -> None:
+    def block_chains(self, chains: Sequence[int], reason: str, life_end: int | None) -> None:
         """Store why planning was refused on the chains that are not blocked yet."""
-        self._changed("block_chains", chains=list(chains), reason=reason, log_end=log_end)
+        self._changed("block_chains", chains=list(chains), reason=reason, life_end=life_end)
 
     def retire_chains(self, chains: Sequence[int]) -> None:
         self._changed("retire_chains", chains=list(chains))

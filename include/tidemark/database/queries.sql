@@ -57,6 +57,37 @@ JOIN manifest_range anchor ON anchor.chain_id = c.id AND anchor.kind = 'anchor'
 WHERE c.pipeline = %(pipeline_name)s AND c.retired_at IS NULL
 ORDER BY c.topic, c.partition, c.incarnation DESC;
 
+-- name: last_published
+-- For each chain the newest published range that ends at or below an offset, and its last record by the receipt.
+-- By index probes, and each receipt is unpacked once: a manifest has a range on many chains.
+WITH newest AS MATERIALIZED (
+    SELECT part.chain_id, r.*
+    FROM unnest(%(chains)s::bigint[], %(ends)s::bigint[]) AS part (chain_id, end_offset)
+    CROSS JOIN LATERAL (
+        SELECT g.manifest_id, g.start_offset, g.end_offset, (
+            SELECT max(p.attempt) FROM publication p WHERE p.manifest_id = g.manifest_id) AS attempt
+        FROM manifest_range g
+        WHERE g.chain_id = part.chain_id AND g.end_offset <= part.end_offset
+          AND EXISTS (SELECT FROM publication p WHERE p.manifest_id = g.manifest_id)
+        ORDER BY g.end_offset DESC LIMIT 1) r),
+counted AS MATERIALIZED (
+    SELECT a.manifest_id, count
+    FROM (SELECT DISTINCT manifest_id, attempt FROM newest) n
+    JOIN attempt a ON a.manifest_id = n.manifest_id AND a.attempt = n.attempt
+    CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'partitions') AS count)
+SELECT n.chain_id, n.start_offset, n.end_offset, (count ->> 'last')::bigint AS last_offset,
+       (count ->> 'last_timestamp_ms')::bigint AS timestamp_ms, count ->> 'last_digest' AS digest,
+       (count ->> 'last_epoch')::int AS leader_epoch
+FROM newest n
+JOIN chain c ON c.id = n.chain_id
+JOIN counted ON counted.manifest_id = n.manifest_id AND counted.count ->> 'topic' = c.topic
+    AND (counted.count ->> 'partition')::int = c.partition;
+
+-- name: ranges_of
+-- The chain and the end of each range of a manifest.
+SELECT c.id AS chain_id, c.topic, c.topic_id, c.partition, r.end_offset
+FROM manifest_range r JOIN chain c ON c.id = r.chain_id WHERE r.manifest_id = %(manifest_id)s;
+
 -- name: ended_chains
 -- The end of the newest retired chain of each partition, by topic id: the same topic may come back.
 SELECT DISTINCT ON (c.topic, c.topic_id, c.partition) c.topic, c.topic_id, c.partition, latest.end_offset
@@ -222,7 +253,7 @@ RETURNING id, slice;
 UPDATE run SET manifests = manifests || %(manifests)s::bigint[] WHERE id = %(run_id)s;
 
 -- name: block_chains
-UPDATE chain SET blocked = %(reason)s, blocked_since = now(), blocked_end = %(log_end)s
+UPDATE chain SET blocked = %(reason)s, blocked_since = now(), blocked_end = %(life_end)s
 WHERE id = ANY (%(chains)s) AND blocked IS NULL AND retired_at IS NULL;
 
 -- name: retire_chains

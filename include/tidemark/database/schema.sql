@@ -77,7 +77,7 @@ CREATE TABLE chain (
     incarnation   int NOT NULL DEFAULT 1,
     blocked       text,                       -- why planning was refused, until a person decides
     blocked_since timestamptz,
-    blocked_end   bigint,                     -- truncated: where the log ended when that was noticed
+    blocked_end   bigint,                     -- truncated: the first offset that may hold another record
     retired_at    timestamptz,                -- when a person accepted that this life of the partition has ended
     UNIQUE (pipeline, topic_id, partition, incarnation),
     CHECK ((blocked IS NULL) = (blocked_since IS NULL))
@@ -253,7 +253,7 @@ CREATE FUNCTION is_alive(manifest bigint, attempt int) RETURNS boolean LANGUAGE 
 $$;
 
 -- Where the log of a chain's life ended: it was truncated there (accepted by a person, or only noticed). The offsets
--- above hold the records of a later life, or none. NULL while the life goes on.
+-- from there on hold the records of a later life, or none. NULL while the life goes on.
 CREATE FUNCTION life_end(the_chain bigint) RETURNS bigint LANGUAGE sql STABLE SET search_path = tidemark AS $$
     SELECT least(c.blocked_end, CASE WHEN c.retired_at IS NOT NULL THEN coalesce((
         SELECT min(least(a.end_offset, later.blocked_end)) FROM chain later

@@ -2,14 +2,13 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
 from confluent_kafka import (
-    TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
@@ -36,7 +35,7 @@ from tidemark.partitions import Bounds, OpenTransaction, Record
 TIMEOUT_S = 10.0
 NO_TOPIC_ID = "A" * 22  # zeros, in the base64 of topic ids
 REFUSED_S = 2.0  # another broker may still accept us; librdkafka itself would try again for ever
-FIRST_RECORDS_S = 5.0  # a plan does not wait longer for the age of a transaction
+SINGLE_RECORDS_S = 5.0  # a plan does not wait longer for single records
 NO_COORDINATOR_YET = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -214,36 +213,50 @@ class KafkaCluster:
         # Ask again: records that were written between the requests for the two ends are in no open transaction.
         stable = self._offsets(below, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
         held = {place: offset for place, (offset, _) in stable.items() if offset < bounds[place].log_end}
-        since = self._timestamps(held)
+        first = self.records_from(held.items())
+        since = {place: _moment(first.get((place, offset)), offset) for place, offset in held.items()}
         return {
-            place: OpenTransaction(place, offset, bounds[place].log_end - offset, since.get(place))
+            place: OpenTransaction(place, offset, bounds[place].log_end - offset, since[place])
             for place, offset in held.items()
         }
 
-    def _timestamps(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, datetime]:
-        """The timestamps of single records, committed or not; without an entry for a record not read within 5 s."""
-        waiting = {(place.topic, place.partition): place for place in offsets}
-        timestamps: dict[TopicPartition, datetime] = {}
+    def records_from(
+        self, offsets: Collection[tuple[TopicPartition, int]]
+    ) -> dict[tuple[TopicPartition, int], Record | None]:
+        """The first record at or after each offset, committed or not; None where there is none up to the log's end.
+
+        All partitions are read by one consumer. An offset outside the log, or not read within 5 s, has no entry.
+        """
+        waiting: dict[tuple[str, int], list[tuple[TopicPartition, int]]] = {}
+        for place, offset in offsets:
+            waiting.setdefault((place.topic, place.partition), []).append((place, offset))
+        records: dict[tuple[TopicPartition, int], Record | None] = {}
         if not waiting:
-            return timestamps
-        consumer = Consumer(self._reading("read_uncommitted"), logger=_SILENT)
-        deadline = time.monotonic() + FIRST_RECORDS_S
+            return records
+        consumer = Consumer({**self._reading("read_uncommitted"), "enable.partition.eof": True}, logger=_SILENT)
+        deadline = time.monotonic() + SINGLE_RECORDS_S
         try:
-            consumer.assign([KafkaPartition(at.topic, at.partition, offset) for at, offset in offsets.items()])
+            consumer.assign([KafkaPartition(*at, asked[-1][1]) for at, asked in waiting.items()])
             while waiting and (left := deadline - time.monotonic()) > 0:
                 message = consumer.poll(left)
                 if message is None:
                     break
-                place = waiting.pop((message.topic() or "", message.partition() or 0), None)
-                if place is None:
+                at = (message.topic() or "", message.partition() or 0)
+                if at not in waiting:
                     continue
-                kind, milliseconds = message.timestamp()
-                if message.offset() == offsets[place] and kind != TIMESTAMP_NOT_AVAILABLE and message.error() is None:
-                    timestamps[place] = datetime.fromtimestamp(milliseconds / 1000, UTC)
-                consumer.incremental_unassign([KafkaPartition(place.topic, place.partition)])
+                pair, error, offset = waiting[at].pop(), message.error(), message.offset() or 0
+                if error is None:
+                    records[pair] = _record(message, offset)
+                elif error.code() == KafkaError._PARTITION_EOF and pair[1] < offset:
+                    records[pair] = None
+                consumer.incremental_unassign([KafkaPartition(*at)])
+                if waiting[at]:
+                    consumer.incremental_assign([KafkaPartition(*at, waiting[at][-1][1])])
+                else:
+                    del waiting[at]
         finally:
             consumer.close()
-        return timestamps
+        return records
 
     def group(self, name: str, places: Sequence[TopicPartition]) -> ConsumerGroup:
         """The state of a consumer group; it is asked before the offsets, so a group that stops in between is active."""
@@ -346,4 +359,12 @@ def _record(message: Message, offset: int) -> Record:
         key=message.key(),
         value=message.value(),
         headers=None if headers is None else tuple(headers),
+        leader_epoch=message.leader_epoch(),
     )
+
+
+def _moment(record: Record | None, offset: int) -> datetime | None:
+    """The timestamp of the record at an offset; None when that one was not read or has none."""
+    if record is None or record.offset != offset or record.timestamp_ms < 0:
+        return None
+    return datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)

@@ -20,6 +20,7 @@ from tidemark.errors import (
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.counting import check_equations
+from tidemark.lifecycle.divergence import confirmed
 from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, refuse_moved, refuse_outlived, unknown_evidence
 from tidemark.lifecycle.publish import Ending, Outcome, Publisher, published_counts
 from tidemark.lifecycle.select import own_manifest
@@ -207,6 +208,7 @@ class _Attempt:
         if not self.may_shrink:
             refuse_shrunk(manifest, receipt)
         context.source.check(manifest.id, manifest.ranges, before_reading=False)
+        receipt = confirmed(context, manifest, receipt, may_shrink=self.may_shrink)
         return self.publisher.publish(manifest, receipt, sinks, failed)
 
     def _staged(self, order: Order) -> Receipt:

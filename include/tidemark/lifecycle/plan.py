@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from tidemark import planner
 from tidemark.errors import CutConflict, PlanRefused
 from tidemark.failpoints import failpoint
-from tidemark.lifecycle import covering
+from tidemark.lifecycle import covering, divergence
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.covering import Begins
 from tidemark.lifecycle.folders import claim_folders
@@ -80,11 +80,12 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     if known is not None:
         return known
     _await_cut(pipeline, tick)
-    compared = check_for_plan(context, dry_run=dry_run)
+    notes = check_for_plan(context, dry_run=dry_run)
     first_plan = database.targets(pipeline.name) is None
     before_asking = _chains(context)
     asked_at = datetime.now(UTC)
-    states = observe(context, tick, before_asking, first_plan=first_plan)
+    logs = divergence.compared(context, before_asking, observe(context, tick, before_asking, first_plan=first_plan))
+    states = logs.states
     seen = {state.at for state in states}
     begin = covering.begins(context, tick.kind, tick.since, [chain for chain in before_asking if chain.at in seen])
     transactions = _open_transactions(context, states, asked_at)
@@ -105,7 +106,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
                 first_plan=first_plan and database.targets(pipeline.name) is None,
                 ended=database.ended_chains(pipeline.name),
             )  # fmt: skip
-            planned = replace(planned, notes=(*compared, *planned.notes, *held_back))
+            planned = replace(planned, notes=(*notes, *planned.notes, *logs.notes, *held_back))
             if dry_run:
                 return PlannedRun(
                     tick.run_key, (), (), planned.reached, planned.notes, dry_run=True, slices=planned.slices
@@ -120,7 +121,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
             return plan(context, tick, dry_run=dry_run)
         if not dry_run:
             for refusal in refused.refusals:
-                database.block_chains([refusal.chain_id], refusal.reason, refusal.log_end)
+                database.block_chains([refusal.chain_id], refusal.reason, refusal.life_end)
         raise refused.cause from None
     failpoint("plan.after_commit")
     return run

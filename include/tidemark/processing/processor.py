@@ -5,6 +5,7 @@ A task ends with one report, a mapping that JSON can hold:
 
     {"task": "00003-17",
      "partitions": [{"topic", "partition", "read", "bytes", "first", "last", "distinct",    measured before the decoder
+                     "last_timestamp_ms", "last_digest",                                     of the record at "last"
                      "decoded", "dead_lettered", "filtered", "deduplicated",                 measured after each step
                      "gaps": [[a, b], ..], "gap_count": n}],
      "parts": [<a StagedPart>, ..],
@@ -28,6 +29,7 @@ import pyarrow.compute as pc
 
 from tidemark.decoders.base import HEADERS, Decoded
 from tidemark.decoders.registry import open_decoder
+from tidemark.digest import record_digest
 from tidemark.errors import UndecodableRecord
 from tidemark.event_time import INSTANT, EventTime, Placed
 from tidemark.order import OnError, Order
@@ -37,6 +39,7 @@ from tidemark.sinks.writers import open_writer
 from tidemark.transforms.registry import open_transform
 
 GAP_LIMIT = 10_000
+MILLISECONDS = pa.timestamp("ms", "UTC")
 INPUT = pa.schema(  # what a source gives; other columns are ignored
     [
         ("key", pa.binary()),
@@ -79,6 +82,8 @@ class _Count:
     bytes: int = 0
     first: int | None = None
     last: int | None = None
+    last_timestamp_ms: int | None = None
+    last_digest: str | None = None
     distinct: int = 0
     decoded: int = 0
     dead_lettered: int = 0
@@ -105,6 +110,14 @@ class _Count:
         lowest = pc.min(offsets).as_py()
         self.first = lowest if self.first is None else min(self.first, lowest)
         self.last = highest[-1].as_py()
+        if self.last != before:
+            self._remember(rows.slice(pc.index(offsets, self.last).as_py(), 1))
+
+    def _remember(self, last: pa.RecordBatch) -> None:
+        """Keep what tells the last record from another one at its offset."""
+        key, value, timestamp = (last.column(name) for name in ("key", "value", "timestamp"))
+        self.last_timestamp_ms = pc.fill_null(timestamp.cast(MILLISECONDS, safe=False), -1)[0].value
+        self.last_digest = record_digest(key[0].as_py(), value[0].as_py())
 
 
 class BatchProcessor:

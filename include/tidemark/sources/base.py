@@ -5,7 +5,7 @@ Retention may remove the oldest records. Only committed records are read.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -60,6 +60,21 @@ class Source(ABC):
     @abstractmethod
     def records(self, covered: Range) -> Iterator[Record]:
         """The committed records of a range, ascending; reading changes nothing in the source."""
+
+    def records_from(
+        self, offsets: Collection[tuple[TopicPartition, int]]
+    ) -> dict[tuple[TopicPartition, int], Record | None]:
+        """The first record at or after each offset; None where the log has none up to its end.
+
+        An offset outside the log has no entry, nor one that was not read within seconds. Records of transactions that
+        were aborted or are open may be among the answers. A source of many partitions should read them all at once.
+        """
+        bounds = self.bounds(sorted({place for place, _ in offsets}))
+        return {
+            (place, offset): next(self.records(Range(place, offset, bounds[place].last_stable)), None)
+            for place, offset in offsets
+            if bounds[place].log_start <= offset < bounds[place].last_stable
+        }
 
     @abstractmethod
     def order(self) -> dict[str, Any]:

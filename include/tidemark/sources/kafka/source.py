@@ -1,6 +1,6 @@
 """Kafka as the source of a pipeline, for the process that plans."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -45,6 +45,11 @@ class KafkaSource(Source):
 
     def records(self, covered: Range) -> Iterator[Record]:
         return self.cluster.records(covered)
+
+    def records_from(
+        self, offsets: Collection[tuple[TopicPartition, int]]
+    ) -> dict[tuple[TopicPartition, int], Record | None]:
+        return self.cluster.records_from(offsets)
 
     def order(self) -> dict[str, Any]:
         return {

@@ -1,0 +1,185 @@
+"""Whether the log still holds the records that are published, and if not, from which offset on they may differ.
+
+A log that was cut and has grown again looks well by its ends alone. So the last published record of each chain is read
+again: before a plan is stored, and before an attempt publishes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tidemark.digest import record_digest
+from tidemark.errors import TopicChanged, Unavailable
+from tidemark.lifecycle.context import Context
+from tidemark.manifest import Manifest, PublishedRange
+from tidemark.offsets import TopicPartition
+from tidemark.partitions import LastRecord, Record
+from tidemark.planner import Chain, PartitionState
+from tidemark.receipt import Receipt
+from tidemark.sources.base import Source
+from tidemark.sources.settings import Gaps
+
+Answers = Mapping[tuple[TopicPartition, int], Record | None]
+
+
+def differs(known: LastRecord, record: Record | None, *, may_vanish: bool) -> bool:
+    """Whether the log holds another record than the known one. ``record`` is the first at or after its offset.
+
+    ``may_vanish``: the topic is compacted, so a record that is gone says nothing.
+    """
+    if record is None or record.offset != known.offset:
+        return not may_vanish
+    content = (record.timestamp_ms, record_digest(record.key, record.value))
+    return content != (known.timestamp_ms, known.digest) or _is_newer(record, known.leader_epoch)
+
+
+def _is_newer(record: Record, leader_epoch: int | None) -> bool:
+    """Whether a later leader took the record in: after a log was cut, only a later leader can fill it again."""
+    return leader_epoch is not None and record.leader_epoch is not None and record.leader_epoch > leader_epoch
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The states of the partitions, with ``diverged`` where the log differs; ``notes`` name what was not compared."""
+
+    states: list[PartitionState]
+    notes: tuple[str, ...] = ()
+
+
+def compared(context: Context, chains: Sequence[Chain], states: Sequence[PartitionState]) -> Comparison:
+    """Compare the newest published record of each chain with the log.
+
+    Where they differ, the first offset that may differ is looked for; raises ``Unavailable`` when the source does not
+    answer meanwhile.
+    """
+    by_place = {chain.at: chain for chain in chains}
+    if any(chain.blocked for chain in chains):
+        return Comparison(list(states))  # the plan is refused in any case
+    own = {state.at: by_place[state.at] for state in states if state.at in by_place}
+    newest = context.database.last_published([(chain.id, chain.end) for chain in own.values()])
+    known = {at: newest[chain.id] for at, chain in own.items() if chain.id in newest}
+    logs = {state.at: state for state in states}
+    inside = [(at, part.last.offset) for at, part in known.items() if _holds(logs[at], part.last.offset)]
+    answers = context.source.records_from(inside) if inside else {}
+    search = Search(context.source, may_vanish=_may_vanish(context))
+    first: dict[TopicPartition, int] = {}
+    for at, part in known.items():
+        if search.is_other(part, logs[at], answers):
+            first[at] = search.first_difference(own[at], part, logs[at], _below(context, own[at].id))
+    notes = [
+        f"{at.name}: the last published record (offset {offset}) was not read in time; the next plan compares it"
+        for at, offset in inside
+        if (at, offset) not in answers
+    ]
+    found = [replace(state, diverged=first[state.at]) if state.at in first else state for state in states]
+    return Comparison(found, tuple(notes))
+
+
+def _below(context: Context, chain_id: int) -> Callable[[int], PublishedRange | None]:
+    return lambda end: context.database.last_published([(chain_id, end)]).get(chain_id)
+
+
+def _may_vanish(context: Context) -> bool:
+    return context.pipeline.source.gaps is Gaps.COMPACTED
+
+
+def _holds(log: PartitionState, offset: int) -> bool:
+    return log.log_start <= offset < log.log_end
+
+
+class Search:
+    """Finds where the log of a partition leaves what was published of it."""
+
+    def __init__(self, source: Source, *, may_vanish: bool) -> None:
+        self._source = source
+        self._may_vanish = may_vanish
+
+    def is_other(self, part: PublishedRange, log: PartitionState, answers: Answers) -> bool:
+        """Whether the log differs at the last record of a published range. What retention took, or was not read in
+        time, does not."""
+        if part.last.offset >= log.log_end:
+            return True
+        asked = (log.at, part.last.offset)
+        return asked in answers and differs(part.last, answers[asked], may_vanish=self._may_vanish)
+
+    def first_difference(
+        self, chain: Chain, part: PublishedRange, log: PartitionState, below: Callable[[int], PublishedRange | None]
+    ) -> int:
+        """The first offset that may hold another record than was published; the log differs at the end of ``part``.
+
+        ``below`` gives the newest published range that ends at or below an offset.
+        """
+        low, high = chain.anchor, part.end  # the first range where the log differs ends in [low, high]
+        while low < high:
+            middle = (low + high) // 2
+            earlier = below(middle)
+            if earlier is None or not self._read_and_is_other(earlier, log):
+                low = middle + 1
+            else:
+                part, high = earlier, earlier.end
+        return self._first_inside(part, log)
+
+    def _read_and_is_other(self, part: PublishedRange, log: PartitionState) -> bool:
+        if not _holds(log, part.last.offset):
+            return part.last.offset >= log.log_end
+        return self.is_other(part, log, {(log.at, part.last.offset): self._read(log, part.last.offset)})
+
+    def _first_inside(self, part: PublishedRange, log: PartitionState) -> int:
+        """By leader epochs, which only grow along a log, the exact offset; without them the start of the range."""
+        low, high = max(part.start, log.log_start), min(part.last.offset, log.log_end)
+        if not self._is_of_later_leader(part, log, high):
+            return low
+        while low < high:
+            middle = (low + high) // 2
+            if self._is_of_later_leader(part, log, middle):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _is_of_later_leader(self, part: PublishedRange, log: PartitionState, offset: int) -> bool:
+        """Whether no record from an offset on, up to the last one of the range, is of the leaders that were read."""
+        if part.last.leader_epoch is None:
+            return False
+        record = self._read(log, offset) if offset < log.log_end else None
+        return record is None or record.offset > part.last.offset or _is_newer(record, part.last.leader_epoch)
+
+    def _read(self, log: PartitionState, offset: int) -> Record | None:
+        answers = self._source.records_from([(log.at, offset)])
+        if (log.at, offset) not in answers:
+            raise Unavailable(
+                f"{log.at.name} was truncated, and offset {offset} could not be read to find out where",
+                next_step="nothing was planned; plan again",
+                pipeline=self._source.pipeline_name,
+                topic=log.at.topic,
+                partition=log.at.partition,
+            )
+        return answers[log.at, offset]
+
+
+def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shrink: bool) -> Receipt:
+    """The receipt with the leader epochs of its last records, if the log holds them and what is published up to there.
+
+    Raises ``TopicChanged`` when the log was cut since: the offsets of the manifest may hold records of another life.
+    ``may_shrink``: a person has accepted that published records are gone.
+    """
+    may_vanish = may_shrink or _may_vanish(context)
+    counts = {(count.topic, count.partition): count for count in receipt.partitions}
+    read = {covered.at: counts[covered.at.topic, covered.at.partition].last_record for covered in manifest.ranges}
+    own = [(at, last) for at, last in read.items() if last is not None]
+    published = [(at, part.last) for at, part in context.database.last_published_up_to(manifest.id).items()]
+    answers = context.source.records_from({(at, last.offset) for at, last in own + published})
+    for at, last in own + published:
+        asked = (at, last.offset)
+        if asked in answers and differs(last, answers[asked], may_vanish=may_vanish):
+            raise TopicChanged(
+                f"the log was truncated: offset {last.offset} holds another record than the one that was read before",
+                next_step="nothing of this attempt is published; find out from which offset on the log differs: "
+                f"tidemark plan {context.pipeline_name}",
+                pipeline=context.pipeline_name,
+                manifest=manifest.id,
+                topic=at.topic,
+                partition=at.partition,
+            )
+    records = {(at.topic, at.partition): answers.get((at, last.offset)) for at, last in own}
+    epochs = {place: record.leader_epoch for place, record in records.items() if record is not None}
+    return receipt.with_epochs(epochs)
