@@ -137,7 +137,7 @@ def its_session_ends_while_it_puts(checked: CheckedWorld) -> None:
 
 
 def swept_while_replays_go_on(checked: CheckedWorld) -> None:
-    """A sweeper stops after it has read the receipts, while one replay publishes and another is at work."""
+    """A sweeper stops after it has declared a take-back, while one replay publishes and another is at work."""
     world = checked.world
     checked.planned()
     checked.well(world.process(1))
@@ -145,7 +145,7 @@ def swept_while_replays_go_on(checked: CheckedWorld) -> None:
     killed = world.process(1, replay=True)
     checked.kill_at(killed, "publish.before_record")
     sweeper = world.sweep()
-    while "discard" not in sweeper.life.at and not sweeper.life.at.startswith("sql receipts_below"):
+    while not sweeper.life.at.startswith("lake delete"):
         checked(world.step(sweeper, operations=1))
     checked.well(world.process(1, replay=True))
     world.change_code()

@@ -325,13 +325,12 @@ def truncated_twice_and_adopted_by_an_empty_database(checked: CheckedWorld) -> N
 
 
 def adopted_while_an_attempt_is_at_work(checked: CheckedWorld) -> None:
-    """The record is of a killed attempt; the attempt at work may be about to remove its output."""
+    """The record is of a killed attempt; an attempt is at work on another manifest."""
     world = checked.world
     checked.planned()
     killed = world.process(1)
     checked.kill_at(killed, "publish.before_mark")
-    world.change_code()
-    at_work = world.process(1)
+    at_work = world.process(2)
     checked(world.run_to(at_work, "stage.done"))
     checked.refused(world.adopt(), IllegalTransition)
     checked.well(at_work)
@@ -356,7 +355,7 @@ def restored_and_what_the_lake_has_is_not_lost(checked: CheckedWorld) -> None:
 
 
 TRUNCATED = {f"truncated while a replay stands at {where}": _truncated_while_a_replay_stands_at(where) for where in (
-    "sql newest_attempt", "failpoint read.before", "failpoint stage.done",
+    "sql unknown_evidence", "failpoint read.before", "failpoint stage.done",
 )}  # fmt: skip
 OF_LIVES = (
     recreated_while_it_is_read,
