@@ -33,6 +33,7 @@ class AirflowWorld:
         """Give Airflow the current pipeline file as a new DAG, not paused."""
         self.update()
         self.airflow.delete_dag(DAG)
+        self.airflow.parse()
         self.airflow.wait_dag(DAG)
         self.airflow.unpause(DAG)
 
@@ -42,6 +43,7 @@ class AirflowWorld:
         new = target.with_suffix(".new")
         new.write_text((self.world.pipelines / "demo.yaml").read_text())
         new.rename(target)
+        self.airflow.parse()
 
     def remove(self) -> None:
         """Remove the pipeline file and kill its processes: the next test has a DAG of the same name."""
