@@ -137,8 +137,8 @@ def audit(command: click.Context, pipeline_name: str, deep: bool, as_json: bool)
 def history(environment: Environment, pipeline_name: str, as_json: bool) -> None:
     """Show what people decided about a pipeline: who, when, why.
 
-    Losses, topics and truncations accepted, chains extended back, lakes adopted and repaired. What happened to one
-    manifest says tidemark show.
+    Losses, topics and truncations accepted, chains extended back, lakes adopted and repaired, sinks renamed, retired
+    and filled. What happened to one manifest says tidemark show.
     """
     with database_of(environment) as database:
         output.history(decision_views(database, find(environment.pipelines, pipeline_name).name), as_json)

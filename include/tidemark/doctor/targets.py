@@ -50,7 +50,7 @@ def _target(
         )
         return
     with database:
-        refuse_unlike(pipeline, database.sinks(pipeline.name))
+        refuse_unlike(pipeline.model_copy(update={"sinks": (settings,)}), database.sinks(pipeline.name))
         refuse_vanished(pipeline.name, database, sink)
         if owner is not None:
             sink.refuse_foreign(database.id())
