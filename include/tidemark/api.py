@@ -16,6 +16,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotFound, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
+from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.lifecycle.plan import Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.select import replayable
@@ -163,6 +164,8 @@ def audit(
     ``deep`` reads every row back and compares offsets and digests. Changes nothing.
     """
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
+        for note in not_in_file(context.pipeline, context.database):
+            LOG.warning(note)
         return difference_views(find_differences(context, deep=deep))
 
 

@@ -101,10 +101,26 @@ class PublishedRange:
 
 
 @dataclass(frozen=True)
+class KnownSink:
+    """A sink as the database knows it, whether the pipeline file still has it or not.
+
+    ``renamed_from`` is the name that its target still has, while a renaming has not ended. The publications of a
+    retired sink do not count.
+    """
+
+    name: str
+    target: str
+    known_since: datetime
+    renamed_from: str | None = None
+    retired_at: datetime | None = None
+
+
+@dataclass(frozen=True)
 class Manifest:
     """A manifest as the database knows it; ``attempt`` is the number of the newest attempt (0 = never started).
 
-    ``alive`` says whether the process of that attempt is running.
+    ``alive`` says whether the process of that attempt is running. ``unfilled`` names the known sinks that have no
+    publication of it though it is done: they were added later, or are not in the pipeline file.
     """
 
     id: int
@@ -120,6 +136,7 @@ class Manifest:
     retired: bool  # a person ended the life of a partition it was planned on
     ranges: tuple[Range, ...]
     publications: tuple[Publication, ...]
+    unfilled: tuple[str, ...] = ()
 
     def published(self, sink: str) -> Publication | None:
         return next((publication for publication in self.publications if publication.sink == sink), None)

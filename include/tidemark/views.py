@@ -15,6 +15,7 @@ from tidemark.lifecycle.plan import PlannedRun
 from tidemark.manifest import Counts, Manifest, ManifestState
 from tidemark.offsets import Range
 from tidemark.operations.complete import Completeness
+from tidemark.operations.fill import Filled
 from tidemark.operations.lag import Lag
 from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.difference import Difference
@@ -66,7 +67,7 @@ class ManifestView:
 
     ``attempt`` is the newest number given out (0: never started), ``published_attempt`` the one that readers see in
     every sink, None while a sink has none. ``counts`` are those of the first sink, None until something is published.
-    ``alive``: the newest attempt's process still holds its lock.
+    ``alive``: the newest attempt's process still holds its lock. ``unfilled``: known sinks without a done manifest.
     """
 
     id: int
@@ -81,6 +82,7 @@ class ManifestView:
     ranges: tuple[RangeView, ...]
     counts: Counts | None
     publications: tuple[PublicationView, ...]
+    unfilled: tuple[str, ...]
     objects: tuple[ObjectView, ...]
     dead_letter_objects: tuple[ObjectView, ...]
     created_at: datetime
@@ -147,6 +149,29 @@ class ClosedRunView:
     covered_by: tuple[int, ...]
     counts: Counts
     hours: dict[str, list[int]]
+
+
+@dataclass(frozen=True)
+class NotFilledView:
+    """A manifest that a sink cannot get, and why."""
+
+    manifest_id: int
+    what: str
+    next_step: str
+
+
+@dataclass(frozen=True)
+class FillView:
+    """What a sink got that was added later, or with ``dry_run`` would get: ids of manifests, oldest first.
+
+    ``left`` were not tried, since the source or the sink did not answer.
+    """
+
+    sink: str
+    dry_run: bool
+    filled: tuple[int, ...]
+    not_filled: tuple[NotFilledView, ...]
+    left: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -238,7 +263,8 @@ def object_views(
     published = database.published_objects(pipeline_name)
     with_files = sorted({written.sink for _, _, written in published})
     if sink is not None:
-        _refuse_unknown_sink(pipeline_name, sink, sorted({*(database.targets(pipeline_name) or {}), *with_files}))
+        known = [known.name for known in database.sinks(pipeline_name) if known.retired_at is None]
+        _refuse_unknown_sink(pipeline_name, sink, known)
     elif len(with_files) > 1:
         commands = " or ".join(f"tidemark objects {pipeline_name} --sink {name}" for name in with_files)
         raise ConfigurationError(
@@ -292,6 +318,7 @@ def manifest_views(database: ManifestDatabase, manifests: Sequence[Manifest]) ->
                 )
                 for published in manifest.publications
             ),
+            unfilled=manifest.unfilled,
             objects=tuple(paths.get((manifest.id, ObjectKind.DATA), ())),
             dead_letter_objects=tuple(paths.get((manifest.id, ObjectKind.DEAD_LETTER), ())),
             created_at=manifest.created_at,
@@ -318,6 +345,11 @@ def run_view(run: PlannedRun) -> RunView:
 def closed_run_view(database: ManifestDatabase, closing: Closing) -> ClosedRunView:
     manifests = database.manifests(ids=closing.manifests)
     return ClosedRunView(**{**vars(closing), "manifests": tuple(manifest_views(database, manifests))})
+
+
+def fill_view(filled: Filled) -> FillView:
+    not_filled = (NotFilledView(id_, error.what, error.next_step) for id_, error in filled.not_filled.items())
+    return FillView(filled.sink, filled.dry_run, tuple(filled.filled), tuple(not_filled), tuple(filled.left))
 
 
 def difference_views(differences: Iterable[Difference]) -> list[DifferenceView]:

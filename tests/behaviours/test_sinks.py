@@ -1,7 +1,7 @@
 """What every kind of sink promises to the process that publishes; a new kind must bring an example."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -227,3 +227,23 @@ def test_the_position_of_a_target_grows_with_each_publication_or_there_is_none(e
         assert before is after is None
     else:
         assert (before.identity, before.number + 1) == (after.identity, after.number)
+
+
+def test_under_another_name_a_sink_has_what_it_put_before_and_renaming_may_be_repeated(example: Example) -> None:
+    """The database renames it in receipts; only the sink knows whether its target names it."""
+    receipt = example.stage(1)
+    put(example, receipt)
+    example.stage(2)
+    before, old = example.seen(), example.config.name
+    objects = tuple(replace(part, sink="renamed") for part in receipt.objects)
+    renamed = replace(receipt, sinks=("renamed",), objects=objects)
+    example.config = example.config.model_copy(update={"name": "renamed"})
+    sink = example.open()
+    for _ in range(2):
+        sink.rename(old)
+        assert sink.holds(renamed)
+        assert sink.records() == [RecordName("demo", 1, 1)]
+        assert example.seen() == before
+    for attempt in sink.staged_attempts(1):
+        sink.clear_staging(1, attempt)
+    assert sink.staged_manifests() == example.sink.staged_manifests() == []

@@ -31,7 +31,7 @@ Sql = psycopg.Connection[tuple[object, ...]]
 def chain(database: str) -> int:
     """The id of a chain with the ranges [0, 10) and [10, 20), both of manifest 1."""
     with ManifestDatabase(database, "test") as manifests, manifests.transaction():
-        manifests.remember_pipeline("demo", {})
+        manifests.remember_pipeline("demo", {"files": "a lake"})
         chain = manifests.insert_chains("demo", [AT])[AT]
         run = manifests.insert_run(
             "demo", "one", RunKind.MANUAL, cut_at=None, reached=True, covered_by=[], notes=[]
@@ -94,6 +94,8 @@ def test_a_chain_goes_on_where_it_ended(sql: Sql, chain: int) -> None:
         "DELETE FROM manifest_range WHERE end_offset = 20",
         "DELETE FROM manifest",
         "DELETE FROM run",
+        "DELETE FROM sink",
+        "UPDATE sink SET target = 'another lake'",
         "UPDATE event SET actor = 'nobody'",
         "DELETE FROM event",
     ],
@@ -113,7 +115,8 @@ def test_a_chain_belongs_to_one_pipeline_topic_id_partition_and_incarnation(sql:
     "statement",
     [
         "UPDATE manifest SET state = 'running', attempt = 1",
-        "INSERT INTO pipeline VALUES ('another', '{}')",
+        "INSERT INTO pipeline VALUES ('another')",
+        "INSERT INTO sink (pipeline, name, target) VALUES ('demo', 'table', 'a table')",
         "UPDATE chain SET blocked = 'x', blocked_since = now()",
         "INSERT INTO manifest_range VALUES (1, 20, 30, 'lost', NULL)",
     ],
@@ -174,6 +177,26 @@ def test_a_lower_attempt_cannot_replace_what_a_higher_one_published(database: st
         sql.execute("UPDATE publication SET attempt = 1")
     assert refused.value.sqlstate == "TM003"
     assert rows(sql, "SELECT attempt, digest FROM publication") == [(2, "digest")]
+
+
+def test_a_publication_names_a_known_sink_that_is_not_retired(database: str, sql: Sql) -> None:
+    with ManifestDatabase(database, "test") as manifests:
+        assert manifests.start(1, "f") == 1
+        with pytest.raises(IllegalTransition, match="no sink table is known"):
+            manifests.publish(1, 1, "table", 1, "digest", {})
+        assert manifests.publish(1, 1, "files", 1, "digest", {})
+        sql.execute("UPDATE sink SET retired_at = now()")
+        assert manifests.manifest(1).publications == ()
+        with pytest.raises(IllegalTransition, match="no sink files is known"):
+            manifests.publish(1, 1, "files", 1, "digest", {})
+
+
+def test_two_names_for_one_target_are_refused_until_one_is_retired(sql: Sql) -> None:
+    second = "INSERT INTO sink (pipeline, name, target) VALUES ('demo', 'second', 'a lake')"
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        sql.execute(second)
+    sql.execute("UPDATE sink SET retired_at = now()")
+    sql.execute(second)
 
 
 def receipt(attempt: int) -> Receipt:

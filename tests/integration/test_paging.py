@@ -19,7 +19,7 @@ def many(world: World) -> World:
         connection.execute("SET search_path = tidemark")
         connection.execute("SELECT set_config('tidemark.actor', 'test', false)")
         for name in ("demo", "other"):
-            connection.execute("INSERT INTO pipeline (name, targets) VALUES (%s, '{}')", [name])
+            connection.execute("INSERT INTO pipeline (name) VALUES (%s)", [name])
             connection.execute(
                 "INSERT INTO run (pipeline, run_key, kind, reached, manifests, covered_by, notes) "
                 "VALUES (%s, 'r', 'manual', true, '{}', '{}', '{}')",

@@ -176,5 +176,5 @@ def test_its_settings_are_in_the_schema_for_editors() -> None:
 
 def test_the_database_knows_its_target(world: World, folder: Path) -> None:
     with psycopg.connect(world.dsn) as connection:
-        [(targets,)] = connection.execute("SELECT targets FROM tidemark.pipeline").fetchall()
-    assert targets == {"toy": str(folder)}
+        sinks = connection.execute("SELECT pipeline, name, target FROM tidemark.sink").fetchall()
+    assert sinks == [("demo", "toy", str(folder))]

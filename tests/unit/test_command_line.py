@@ -57,7 +57,13 @@ def test_completing_the_name_of_a_command_imports_no_command() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], env={**os.environ, **asking}, capture_output=True, text=True, check=True
     )
-    assert [line.partition(",")[2] for line in done.stdout.split()] == ["retry", "replay", "repair"]
+    assert [line.partition(",")[2] for line in done.stdout.split()] == [
+        "retry",
+        "replay",
+        "repair",
+        "rename-sink",
+        "retire-sink",
+    ]
     assert {name.partition(".")[0] for name in done.stderr.split()} & SLOW == set()
 
 

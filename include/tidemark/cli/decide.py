@@ -14,6 +14,8 @@ from tidemark.manifest import Decision
 from tidemark.operations import damage, decisions
 from tidemark.operations.adopt import adopt as adopt_lake
 from tidemark.operations.repair import repair as repair_lake
+from tidemark.operations.sinks import rename_sink as rename
+from tidemark.operations.sinks import retire_sink as retire
 
 commands = click.Group()
 
@@ -32,8 +34,15 @@ def _deciding(command: Command) -> click.Command:
     return commands.command()(click.pass_obj(command))
 
 
-def _decide(environment: Environment, pipeline_name: str, as_json: bool, decide: Callable[[Context], Decision]) -> None:
-    with opened(environment, pipeline_name) as context:
+def _decide(
+    environment: Environment,
+    pipeline_name: str,
+    as_json: bool,
+    decide: Callable[[Context], Decision],
+    *,
+    renaming: bool = False,
+) -> None:
+    with opened(environment, pipeline_name, renaming=renaming) as context:
         output.decided(decide(context), pipeline_name, as_json)
 
 
@@ -139,3 +148,35 @@ def adopt(environment: Environment, pipeline_name: str, why: str, dry_run: bool,
 def repair(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
     """Remove leftovers of dead attempts."""
     _decide(environment, pipeline_name, as_json, lambda context: repair_lake(context, why, dry_run=dry_run))
+
+
+@_deciding
+@click.argument("old")
+@click.argument("new")
+def rename_sink(
+    environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, old: str, new: str
+) -> None:
+    """Go on with a sink under its new name.
+
+    First write the new NAME into the pipeline file; the target stays the same. When it dies or the target does not
+    answer, other commands are refused until it is repeated.
+    """
+    _decide(
+        environment,
+        pipeline_name,
+        as_json,
+        lambda context: rename(context, old, new, why, dry_run=dry_run),
+        renaming=True,
+    )
+
+
+@_deciding
+@click.argument("name")
+def retire_sink(
+    environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, name: str
+) -> None:
+    """Give up a sink that left the pipeline file.
+
+    Its publications do not count any more. Its output stays where it is, and nobody removes it.
+    """
+    _decide(environment, pipeline_name, as_json, lambda context: retire(context, name, why, dry_run=dry_run))

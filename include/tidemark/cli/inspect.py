@@ -9,6 +9,7 @@ from tidemark.cli import output
 from tidemark.cli.opened import database_of, opened
 from tidemark.cli.options import TIMES, common_options, pipeline_argument
 from tidemark.environment import Environment
+from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.manifest import ManifestState
 from tidemark.operations.audit import audit as find_differences
 from tidemark.operations.complete import completeness
@@ -123,6 +124,8 @@ def audit(command: click.Context, pipeline_name: str, deep: bool, as_json: bool)
     """Compare database and lake; exit 1 on any difference."""
     with opened(command.obj, pipeline_name) as context:
         differences = difference_views(find_differences(context, deep=deep))
+        for text in not_in_file(context.pipeline, context.database):
+            output.note(text)
         output.audited(differences, context.database.manifests(pipeline_name), as_json)
     command.exit(1 if differences else 0)
 
@@ -134,8 +137,8 @@ def audit(command: click.Context, pipeline_name: str, deep: bool, as_json: bool)
 def history(environment: Environment, pipeline_name: str, as_json: bool) -> None:
     """Show what people decided about a pipeline: who, when, why.
 
-    Losses, topics and truncations accepted, chains extended back, lakes adopted and repaired. What happened to one
-    manifest says tidemark show.
+    Losses, topics and truncations accepted, chains extended back, lakes adopted and repaired, sinks renamed, retired
+    and filled. What happened to one manifest says tidemark show.
     """
     with database_of(environment) as database:
         output.history(decision_views(database, find(environment.pipelines, pipeline_name).name), as_json)

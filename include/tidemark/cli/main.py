@@ -24,6 +24,7 @@ COMMANDS = {
         "run": "Plan, process and close one run without Airflow.",
         "retry": "Finish what is planned, failed or abandoned.",
         "replay": "Do a manifest or run once more, replacing its output.",
+        "fill": "Give a sink the manifests done before it was added.",
     },
     "inspect": {
         "manifests": "List manifests, newest first: ranges, states, counts.",
@@ -55,6 +56,8 @@ COMMANDS = {
         "extend-back": "Plan what lies before the chains' anchors.",
         "adopt": "Read the targets' records back into the database.",
         "repair": "Remove leftovers of dead attempts.",
+        "rename-sink": "Go on with a sink under its new name.",
+        "retire-sink": "Give up a sink that left the pipeline file.",
     },
 }
 

@@ -13,12 +13,12 @@ from tidemark.pipeline.loader import find
 
 
 @contextmanager
-def opened(environment: Environment, pipeline_name: str) -> Iterator[Context]:
-    """The context of a pipeline, acting as this user on the command line."""
+def opened(environment: Environment, pipeline_name: str, *, renaming: bool = False) -> Iterator[Context]:
+    """The context of a pipeline, acting as this user on the command line; ``renaming``: as ``open_context`` has it."""
     pipeline = find(environment.pipelines, pipeline_name)
     try:
         with about(pipeline=pipeline_name), database_of(environment) as database:
-            context = open_context(pipeline, database)
+            context = open_context(pipeline, database, renaming=renaming)
             for warning in context.source.warnings():
                 output.note(f"warning: {warning}")
             yield context

@@ -16,16 +16,17 @@ from rich.table import Table
 from rich.text import Text
 
 from tidemark.errors import TidemarkError
+from tidemark.lifecycle.known_sinks import is_not_filled
 from tidemark.lifecycle.publish import Outcome
 from tidemark.lifecycle.work import Progress
 from tidemark.manifest import AttemptState, Decision, Manifest, ManifestState
-from tidemark.pipeline.loader import InvalidPipelines
 from tidemark.pipeline.settings import Pipeline
 from tidemark.views import (
     ClosedRunView,
     CompletenessView,
     DecisionView,
     DifferenceView,
+    FillView,
     LagView,
     ManifestHistoryView,
     ManifestView,
@@ -172,6 +173,12 @@ def finished(views: Sequence[ManifestView], as_json: bool, *, nothing: str) -> N
             _console().print(f"{what}; next: tidemark retry {view.pipeline}", markup=False)
         if view.reason:
             _console().print(f"manifest {view.id}: {view.reason}", markup=False)
+    lacking: dict[tuple[str, str], list[int]] = {}
+    for view in views:
+        for sink in view.unfilled:
+            lacking.setdefault((view.pipeline, sink), []).append(view.id)
+    for (pipeline_name, sink), manifests in sorted(lacking.items()):
+        _console().print(is_not_filled(pipeline_name, sink, sorted(manifests)), markup=False)
 
 
 def _ranges(ranges: Sequence[RangeView]) -> str:
@@ -182,6 +189,22 @@ def _ranges(ranges: Sequence[RangeView]) -> str:
 def _spans(ranges: Sequence[RangeView]) -> str:
     shown = [_span(covered) for covered in ranges[:8]]
     return "\n".join(shown + ([f".. {len(ranges) - 8} more"] if len(ranges) > 8 else []))
+
+
+def filled(view: FillView, as_json: bool) -> None:
+    if as_json:
+        _print_json(asdict(view))
+        return
+    for manifest_id in view.filled:
+        click.echo(f"manifest {manifest_id}: {'would be published' if view.dry_run else 'published'} to {view.sink}")
+    for lacking in view.not_filled:
+        click.echo(f"manifest {lacking.manifest_id}: not filled: {lacking.what}; next: {lacking.next_step}")
+    if view.left:
+        click.echo(f"not tried: manifests {', '.join(map(str, view.left))}")
+    if not view.filled and not view.not_filled:
+        note(f"sink {view.sink} lacks no manifest that is done")
+    elif view.dry_run:
+        note("nothing was changed (dry run)")
 
 
 def closed(run: ClosedRunView, as_json: bool) -> None:
@@ -335,7 +358,7 @@ def audited(differences: Sequence[DifferenceView], manifests: Sequence[Manifest]
 
 
 def validated(
-    loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]], warnings: Mapping[Path, Sequence[str]], as_json: bool
+    loaded: Sequence[tuple[Path, Pipeline | TidemarkError]], warnings: Mapping[Path, Sequence[str]], as_json: bool
 ) -> None:
     if as_json:
         _print_json(

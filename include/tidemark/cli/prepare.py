@@ -10,9 +10,11 @@ from click.shell_completion import get_completion_class
 from tidemark.cli import output
 from tidemark.cli.opened import database_of
 from tidemark.cli.options import COMPLETE, common_options
+from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate as create_tables
 from tidemark.environment import Environment
-from tidemark.errors import ConfigurationError
+from tidemark.errors import ConfigurationError, TidemarkError
+from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.pipeline.folders import meetings, remedy, stream_folders, what_is_wrong
 from tidemark.pipeline.loader import InvalidPipelines, load_each, load_or_error
 from tidemark.pipeline.settings import Pipeline, json_schema
@@ -27,7 +29,8 @@ commands = click.Group()
 def validate(command: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
     """Check pipeline files; exit 2 when one is wrong.
 
-    Without FILES: all of the folder. Warns of pipelines that would write one topic into the same folders.
+    Without FILES: all of the folder. Warns of pipelines that would write one topic into the same folders. When the
+    manifest database answers, names and targets of sinks are compared with those that it knows.
     """
     loaded = [(file, load_or_error(file)) for file in files] if files else load_each(command.obj.pipelines)
     if not loaded:
@@ -35,8 +38,33 @@ def validate(command: click.Context, files: tuple[Path, ...], as_json: bool) -> 
             f"there are no pipeline files (*.yaml, *.yml) in {command.obj.pipelines}",
             next_step="set TIDEMARK_PIPELINES, or give --pipelines DIR",
         )
-    output.validated(loaded, _warnings(loaded), as_json)
-    command.exit(2 if any(not isinstance(pipeline, Pipeline) for _, pipeline in loaded) else 0)
+    checked = _checked(command.obj, loaded)
+    output.validated(checked, _warnings(loaded), as_json)
+    command.exit(2 if any(not isinstance(pipeline, Pipeline) for _, pipeline in checked) else 0)
+
+
+def _checked(
+    environment: Environment, loaded: list[tuple[Path, Pipeline | InvalidPipelines]]
+) -> list[tuple[Path, Pipeline | TidemarkError]]:
+    """The files with their pipelines or problems, also those that only the manifest database knows, if it answers."""
+    try:
+        with database_of(environment) as database:
+            return [(file, _known(pipeline, database)) for file, pipeline in loaded]
+    except TidemarkError as error:
+        output.note(f"not compared with the sinks that the manifest database knows: {error.what}")
+        return list(loaded)
+
+
+def _known(pipeline: Pipeline | InvalidPipelines, database: ManifestDatabase) -> Pipeline | TidemarkError:
+    """The pipeline, or the error when the database knows its sinks by other names or targets."""
+    if isinstance(pipeline, InvalidPipelines):
+        return pipeline
+    sinks = database.sinks(pipeline.name)
+    try:
+        refuse_unlike(pipeline, sinks)
+    except ConfigurationError as error:
+        return error
+    return pipeline
 
 
 def _warnings(loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]]) -> dict[Path, list[str]]:

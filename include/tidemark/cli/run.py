@@ -1,4 +1,4 @@
-"""Commands that do a run's work without Airflow: plan, run, retry, replay."""
+"""Commands that do a run's work without Airflow: plan, run, retry, replay, fill."""
 
 from datetime import datetime
 
@@ -17,8 +17,9 @@ from tidemark.lifecycle.select import at_work, replayable, unfinished
 from tidemark.lifecycle.work import refuse_left_out, work_through
 from tidemark.manifest import Manifest
 from tidemark.operations.damage import note_shrunken
+from tidemark.operations.fill import fill as fill_sink
 from tidemark.spark import in_process
-from tidemark.views import ManifestView, closed_run_view, manifest_views, run_view
+from tidemark.views import ManifestView, closed_run_view, fill_view, manifest_views, run_view
 
 commands = click.Group()
 until_option = click.option("--until", type=TIMES, metavar="TIME",
@@ -126,6 +127,29 @@ def replay(
         )
         output.finished(_views(context, chosen, left_out), as_json, nothing="nothing to replay")
         refuse_left_out(context, left_out)
+
+
+@commands.command()
+@pipeline_argument()
+@click.argument("sink")
+@click.option("--why", required=True, help="Your reason, for the history.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
+@master_option
+@common_options
+@click.pass_context
+def fill(
+    command: click.Context, pipeline_name: str, sink: str, why: str, dry_run: bool, master: str, as_json: bool
+) -> None:
+    """Give a sink the manifests done before it was added.
+
+    They are replayed, and published to this sink alone. Exit status 1 when one of them cannot be read any more.
+    """
+    environment: Environment = command.obj
+    with opened(environment, pipeline_name) as context:
+        stage = in_process.stage_in(environment, master, context.pipeline.spark.conf)
+        filled = fill_sink(context, sink, why, stage, output.Notes(), dry_run=dry_run)
+        output.filled(fill_view(filled), as_json)
+    command.exit(1 if filled.not_filled or filled.left else 0)
 
 
 def _work(environment: Environment, context: Context, manifests: list[Manifest], master: str) -> list[Manifest]:

@@ -15,6 +15,7 @@ from tidemark.manifest import (
     AttemptState,
     Counts,
     Decision,
+    KnownSink,
     Manifest,
     ManifestState,
     Publication,
@@ -106,13 +107,14 @@ class ManifestDatabase:
         return rows[0] if rows else None
 
     def remember_pipeline(self, pipeline_name: str, targets: Mapping[str, str]) -> None:
-        """Store where the output of each sink goes; a stored target is never changed."""
-        self._rows("remember_pipeline", pipeline_name=pipeline_name, targets=Jsonb(dict(targets)))
+        """Store the pipeline, and target by name of each sink that is not known yet; needs an open transaction."""
+        self._rows("remember_pipeline", pipeline_name=pipeline_name)
+        names = list(targets)
+        self._rows("remember_sinks", pipeline_name=pipeline_name, names=names, targets=list(targets.values()))
 
-    def targets(self, pipeline_name: str) -> dict[str, str] | None:
-        """Sink name to target; None before the first plan of the pipeline."""
-        rows = self._rows("targets", pipeline_name=pipeline_name)
-        return rows[0]["targets"] if rows else None
+    def is_planned(self, pipeline_name: str) -> bool:
+        """Whether the pipeline was ever planned or adopted."""
+        return bool(self._rows("is_planned", pipeline_name=pipeline_name)[0]["known"])
 
     def stream_folders(self, topics: Sequence[str]) -> list[Row]:
         """Where each pipeline writes, or wrote, these topics: pipeline, sink, topic, folders, shared_with."""
@@ -292,6 +294,57 @@ class ManifestDatabase:
         """Move an anchor back; the caller must insert the ranges up to the old one in the same transaction."""
         self._rows("extend_back", chain_id=chain_id, anchor=anchor)
 
+    # sinks
+
+    def sinks(self, pipeline_name: str) -> list[KnownSink]:
+        """The known sinks of a pipeline by name, retired ones too."""
+        return [KnownSink(**row) for row in self._rows("sinks", pipeline_name=pipeline_name)]
+
+    def lock_manifests(self, pipeline_name: str) -> None:
+        """Until the transaction ends, no attempt at a manifest of the pipeline can start, publish or end."""
+        self._rows("lock_manifests", pipeline_name=pipeline_name)
+
+    def with_open_attempts(self, pipeline_name: str) -> list[int]:
+        """The manifests with an attempt that has not ended, whether its process is alive or not."""
+        return [row["id"] for row in self._rows("with_open_attempts", pipeline_name=pipeline_name)]
+
+    def fence_open_attempts(self, manifests: Sequence[int], reason: str) -> None:
+        """Fence every attempt at these manifests that has not ended; its process may be paused, and unknown here."""
+        self._rows("fence_open_attempts", manifests=list(manifests), actor=self.actor, reason=reason)
+
+    def rename_sink(self, pipeline_name: str, old: str, new: str, fingerprints: tuple[str, str]) -> None:
+        """Give a sink another name, here and not in its target: ``end_rename`` follows when the target has it too.
+
+        ``fingerprints`` are those of the same pipeline file with the old and with the new name.
+        """
+        names = {"pipeline_name": pipeline_name, "old": old, "new": new}
+        self._rows("rename_sink", **names)
+        self._rows("rename_publications", **names)
+        self._rows("rename_in_damage", **names)
+        self._rows("rename_in_folders", **names)
+        before, after = fingerprints
+        self._rows("rename_in_attempts", **names, old_fingerprint=before, new_fingerprint=after)
+
+    def end_rename(self, pipeline_name: str, new: str) -> None:
+        self._rows("end_rename", pipeline_name=pipeline_name, new=new)
+
+    def retire_sink(self, pipeline_name: str, name: str) -> None:
+        """From here on the sink's publications do not count."""
+        self._rows("retire_sink", pipeline_name=pipeline_name, sink=name)
+
+    def published_in(self, pipeline_name: str, sink: str) -> dict[int, bool]:
+        """The manifests that are published in a sink, and of each whether they are published there alone."""
+        rows = self._rows("published_in", pipeline_name=pipeline_name, sink=sink)
+        return {row["id"]: row["alone"] for row in rows}
+
+    def lacking(self, pipeline_name: str, sink: str) -> list[int]:
+        """The done manifests that a sink has no publication of."""
+        return [row["id"] for row in self._rows("lacking", pipeline_name=pipeline_name, sink=sink)]
+
+    def kept_of_retired_sinks(self, pipeline_name: str) -> list[Row]:
+        """Each publication in a retired sink: root, manifest_id, attempt, paths."""
+        return self._rows("kept_of_retired_sinks", pipeline_name=pipeline_name)
+
     # adopting
 
     def succeed(self, database_id: str) -> bool:
@@ -464,6 +517,10 @@ class ManifestDatabase:
         rows = self._rows("unknown_evidence", sink=sink, **_held(evidence))
         return [(row["manifest_id"], row["attempt"]) for row in rows]
 
+    def is_of_retired_sink(self, manifest_id: int, attempt: int) -> bool:
+        """Whether an attempt wrote to a sink that is retired since."""
+        return bool(self._rows("is_of_retired_sink", manifest_id=manifest_id, attempt=attempt)[0]["retired"])
+
     def out_of_step(
         self, pipeline_name: str, sink: str, evidence: Mapping[int, int], above: int = 0
     ) -> dict[int, bool]:
@@ -565,6 +622,7 @@ def _manifest(row: Row) -> Manifest:
         state=ManifestState(columns.pop("state")),
         ranges=tuple(range_from(raw) for raw in columns.pop("ranges")),
         publications=tuple(_publication(raw) for raw in columns.pop("publications")),
+        unfilled=tuple(columns.pop("unfilled")),
         **columns,
     )
 

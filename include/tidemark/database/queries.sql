@@ -17,9 +17,7 @@ SELECT run_key, kind::text AS kind, cut_at, reached, manifests, covered_by, note
 FROM run WHERE pipeline = %(pipeline_name)s AND run_key = %(run_key)s;
 
 -- name: remember_pipeline
-INSERT INTO pipeline (name, targets) VALUES (%(pipeline_name)s, %(targets)s)
-ON CONFLICT (name) DO UPDATE SET targets = EXCLUDED.targets || pipeline.targets
-WHERE pipeline.targets IS DISTINCT FROM EXCLUDED.targets || pipeline.targets;
+INSERT INTO pipeline (name) VALUES (%(pipeline_name)s) ON CONFLICT DO NOTHING;
 
 -- name: stream_folders
 SELECT pipeline, sink, topic, folders, shared_with FROM stream_folders WHERE topic = ANY (%(topics)s)
@@ -33,8 +31,97 @@ INSERT INTO stream_folders (pipeline, sink, topic, folders, shared_with)
 VALUES (%(pipeline)s, %(sink)s, %(topic)s, %(folders)s, %(shared_with)s)
 ON CONFLICT (pipeline, sink, topic, folders) DO UPDATE SET shared_with = EXCLUDED.shared_with;
 
--- name: targets
-SELECT targets FROM pipeline WHERE name = %(pipeline_name)s;
+-- name: remember_sinks
+INSERT INTO sink (pipeline, name, target)
+SELECT %(pipeline_name)s, * FROM unnest(%(names)s::text[], %(targets)s::text[])
+ON CONFLICT (pipeline, name) DO NOTHING;
+
+-- name: is_planned
+SELECT EXISTS (SELECT FROM pipeline WHERE name = %(pipeline_name)s) AS known;
+
+-- name: sinks
+SELECT name, target, known_since, renamed_from, retired_at FROM sink WHERE pipeline = %(pipeline_name)s ORDER BY name;
+
+-- name: lock_manifests
+SELECT id FROM manifest WHERE pipeline = %(pipeline_name)s ORDER BY id FOR UPDATE;
+
+-- name: with_open_attempts
+SELECT DISTINCT m.id FROM manifest m JOIN attempt a ON a.manifest_id = m.id AND a.state = 'running'
+WHERE m.pipeline = %(pipeline_name)s ORDER BY m.id;
+
+-- name: fence_open_attempts
+-- The next number is given to nobody: whoever wakes up with a lower one is fenced.
+WITH numbered AS (
+    UPDATE manifest SET attempt = attempt + 1
+    WHERE id = ANY (%(manifests)s) AND state IN ('running', 'done') RETURNING id, attempt),
+lower AS (
+    UPDATE attempt a SET state = 'fenced', ended_at = now(), error = %(reason)s FROM numbered n
+    WHERE a.manifest_id = n.id AND a.state = 'running')
+INSERT INTO attempt (manifest_id, attempt, state, fingerprint, actor, error, ended_at)
+SELECT id, attempt, 'fenced', '', %(actor)s, %(reason)s, now() FROM numbered;
+
+-- name: rename_sink
+UPDATE sink SET name = %(new)s, renamed_from = name
+WHERE pipeline = %(pipeline_name)s AND name = %(old)s AND retired_at IS NULL;
+
+-- name: rename_publications
+UPDATE publication p SET sink = %(new)s FROM manifest m
+WHERE m.id = p.manifest_id AND m.pipeline = %(pipeline_name)s AND p.sink = %(old)s;
+
+-- name: rename_in_attempts
+-- The name stands in receipts; the code is the same as before, so its fingerprint with the old name becomes the new one.
+UPDATE attempt a
+SET fingerprint = CASE a.fingerprint WHEN %(old_fingerprint)s THEN %(new_fingerprint)s ELSE a.fingerprint END,
+    sinks = array_replace(a.sinks, %(old)s::text, %(new)s::text),
+    taken_back = array_replace(a.taken_back, %(old)s::text, %(new)s::text),
+    receipt = a.receipt || jsonb_build_object(
+        'sinks', (
+            SELECT jsonb_agg(CASE s.name WHEN %(old)s THEN %(new)s ELSE s.name END ORDER BY s.place)
+            FROM jsonb_array_elements_text(a.receipt -> 'sinks') WITH ORDINALITY AS s (name, place)),
+        'objects', (
+            SELECT coalesce(jsonb_agg(CASE o.part ->> 'sink' WHEN %(old)s
+                THEN o.part || jsonb_build_object('sink', %(new)s::text) ELSE o.part END ORDER BY o.place), '[]')
+            FROM jsonb_array_elements(a.receipt -> 'objects') WITH ORDINALITY AS o (part, place)))
+FROM manifest m
+WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s
+  AND (a.receipt -> 'sinks' ? %(old)s OR %(old)s::text = ANY (a.sinks || a.taken_back)
+       OR a.fingerprint = %(old_fingerprint)s);
+
+-- name: rename_in_damage
+UPDATE accepted_damage d SET sink = %(new)s FROM manifest m
+WHERE m.id = d.manifest_id AND m.pipeline = %(pipeline_name)s AND d.sink = %(old)s;
+
+-- name: rename_in_folders
+UPDATE stream_folders SET sink = %(new)s WHERE pipeline = %(pipeline_name)s AND sink = %(old)s;
+
+-- name: end_rename
+UPDATE sink SET renamed_from = NULL WHERE pipeline = %(pipeline_name)s AND name = %(new)s;
+
+-- name: retire_sink
+UPDATE sink SET retired_at = now() WHERE pipeline = %(pipeline_name)s AND name = %(sink)s AND retired_at IS NULL;
+
+-- name: published_in
+-- The manifests with a publication in a sink, and whether no other sink that stands has one.
+SELECT p.manifest_id AS id, NOT EXISTS (
+    SELECT FROM standing_publication o WHERE o.manifest_id = p.manifest_id AND o.sink <> p.sink) AS alone
+FROM standing_publication p
+WHERE p.pipeline = %(pipeline_name)s AND p.sink = %(sink)s ORDER BY p.manifest_id;
+
+-- name: lacking
+-- The done manifests that a sink has no publication of.
+SELECT m.id FROM manifest m
+WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done'
+  AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s)
+ORDER BY m.id;
+
+-- name: kept_of_retired_sinks
+-- What retired sinks have published: nobody removes it, also when another sink uses the target again.
+SELECT s.target AS root, p.manifest_id, p.attempt, coalesce((
+    SELECT array_agg(o.object ->> 'path') FROM attempt a
+    CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
+    WHERE a.manifest_id = p.manifest_id AND a.attempt = p.attempt AND o.object ->> 'sink' = s.name), '{}') AS paths
+FROM sink s JOIN publication p ON p.sink = s.name JOIN manifest m ON m.id = p.manifest_id AND m.pipeline = s.pipeline
+WHERE s.pipeline = %(pipeline_name)s AND s.retired_at IS NOT NULL;
 
 -- name: has_published
 SELECT 1 AS found FROM manifest m JOIN publication p ON p.manifest_id = m.id
@@ -426,13 +513,11 @@ UPDATE manifest SET state = 'blocked', reason = %(reason)s
 WHERE id = %(manifest_id)s AND attempt = %(attempt)s AND state = 'running' RETURNING id;
 
 -- name: published_objects
-SELECT p.manifest_id, l.targets ->> p.sink AS root, o.object
-FROM publication p
-JOIN manifest m ON m.id = p.manifest_id
-JOIN pipeline l ON l.name = m.pipeline
+SELECT p.manifest_id, p.target AS root, o.object
+FROM standing_publication p
 JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
 CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
-WHERE (%(pipeline_name)s::text IS NULL OR m.pipeline = %(pipeline_name)s) AND o.object ->> 'sink' = p.sink
+WHERE (%(pipeline_name)s::text IS NULL OR p.pipeline = %(pipeline_name)s) AND o.object ->> 'sink' = p.sink
   AND (%(ids)s::bigint[] IS NULL OR p.manifest_id = ANY (%(ids)s))
   AND o.object ->> 'path' <> ''   -- rows of a table are no objects
   AND NOT EXISTS (SELECT FROM accepted_damage d WHERE d.manifest_id = p.manifest_id AND d.sink = p.sink
@@ -441,14 +526,20 @@ ORDER BY p.manifest_id, o.object ->> 'path';
 
 -- name: unknown_evidence
 -- Evidence in a sink of attempts without a receipt here, above what is published: the database was restored from an
--- older copy, or failed over to a server that lacks its last transactions.
+-- older copy, or failed over to a server that lacks its last transactions. What a retired sink left is no evidence here.
 SELECT held.manifest_id, held.attempt
 FROM unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
 WHERE NOT EXISTS (SELECT FROM attempt a WHERE a.manifest_id = held.manifest_id AND a.attempt = held.attempt
                   AND a.receipt -> 'sinks' ? %(sink)s)
+  AND NOT EXISTS (SELECT FROM attempt_of_retired_sink a
+                  WHERE a.manifest_id = held.manifest_id AND a.attempt = held.attempt)
   AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = held.manifest_id AND p.sink = %(sink)s
                   AND p.attempt >= held.attempt)
 ORDER BY held.manifest_id;
+
+-- name: is_of_retired_sink
+SELECT EXISTS (SELECT FROM attempt_of_retired_sink
+               WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s) AS retired;
 
 -- name: out_of_step
 -- Done manifests above an id where the newest evidence in a sink is not that of the published attempt, or is missing.
@@ -485,9 +576,9 @@ WHERE manifest_id = %(manifest_id)s AND sink = %(sink)s AND attempt = %(attempt)
 -- name: behind
 -- Manifests that are not at work and show a newer attempt in one sink than in another that it was to write to.
 SELECT DISTINCT p.manifest_id AS id
-FROM publication p
+FROM standing_publication p
 JOIN manifest m ON m.id = p.manifest_id AND m.pipeline = %(pipeline_name)s AND m.state = 'done'
-JOIN publication other ON other.manifest_id = p.manifest_id AND other.settled > p.settled
+JOIN standing_publication other ON other.manifest_id = p.manifest_id AND other.settled > p.settled
 JOIN attempt a ON a.manifest_id = other.manifest_id AND a.attempt = other.settled AND p.sink = ANY (a.sinks)
 ORDER BY 1;
 

@@ -20,7 +20,6 @@ CREATE TABLE database (
 
 CREATE TABLE pipeline (
     name       text PRIMARY KEY,
-    targets    jsonb NOT NULL,                -- sink name -> where its output is; a change is refused
     planned_at timestamptz NOT NULL DEFAULT now()
 );
 
@@ -33,6 +32,19 @@ CREATE TABLE stream_folders (
     shared_with text[] NOT NULL,              -- pipelines that may write the topic there too
     PRIMARY KEY (pipeline, sink, topic, folders)
 );
+
+-- The sinks of a pipeline by name and target. A sink that leaves the pipeline file stays known until a person retires
+-- it. A name is given once, since receipts and publications have it.
+CREATE TABLE sink (
+    pipeline     text NOT NULL REFERENCES pipeline,
+    name         text NOT NULL,
+    target       text NOT NULL,               -- where its output is; it never changes
+    known_since  timestamptz NOT NULL DEFAULT now(),
+    renamed_from text,                        -- the name that the target still has, until it has the new one
+    retired_at   timestamptz,                 -- from then on its publications do not count
+    PRIMARY KEY (pipeline, name)
+);
+CREATE UNIQUE INDEX sink_one_name_for_a_target ON sink (pipeline, target) WHERE retired_at IS NULL;
 
 CREATE TABLE run (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -192,6 +204,7 @@ BEGIN
 END $$;
 
 CREATE TRIGGER history AFTER INSERT OR UPDATE ON pipeline FOR EACH ROW EXECUTE FUNCTION record_event();
+CREATE TRIGGER history AFTER INSERT OR UPDATE ON sink FOR EACH ROW EXECUTE FUNCTION record_event();
 CREATE TRIGGER history AFTER INSERT OR UPDATE ON run FOR EACH ROW EXECUTE FUNCTION record_event();
 CREATE TRIGGER history AFTER INSERT OR UPDATE ON manifest FOR EACH ROW EXECUTE FUNCTION record_event();
 CREATE TRIGGER history AFTER INSERT OR UPDATE ON chain FOR EACH ROW EXECUTE FUNCTION record_event();
@@ -211,6 +224,8 @@ CREATE TRIGGER append_only BEFORE DELETE OR UPDATE ON event FOR EACH ROW EXECUTE
 CREATE TRIGGER never_deleted BEFORE DELETE ON manifest FOR EACH ROW EXECUTE FUNCTION refuse();
 CREATE TRIGGER never_deleted BEFORE DELETE ON attempt FOR EACH ROW EXECUTE FUNCTION refuse();
 CREATE TRIGGER never_deleted BEFORE DELETE ON publication FOR EACH ROW EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_deleted BEFORE DELETE ON sink FOR EACH ROW EXECUTE FUNCTION refuse();
+CREATE TRIGGER immutable BEFORE UPDATE OF target ON sink FOR EACH ROW EXECUTE FUNCTION refuse();
 CREATE TRIGGER never_deleted BEFORE DELETE ON run FOR EACH ROW EXECUTE FUNCTION refuse();
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON run_end FOR EACH ROW EXECUTE FUNCTION refuse();
 
@@ -239,6 +254,26 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER only_higher BEFORE UPDATE ON publication FOR EACH ROW EXECUTE FUNCTION check_publication();
+
+-- A publication names a known sink that is not retired. The lock keeps it so until the publication commits.
+CREATE FUNCTION check_sink() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM tidemark.sink s JOIN tidemark.manifest m ON m.pipeline = s.pipeline
+    WHERE m.id = NEW.manifest_id AND s.name = NEW.sink AND s.retired_at IS NULL FOR SHARE OF s;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'manifest %: no sink % is known of its pipeline', NEW.manifest_id, NEW.sink
+            USING ERRCODE = 'TM002';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER known_sink BEFORE INSERT OR UPDATE ON publication FOR EACH ROW EXECUTE FUNCTION check_sink();
+
+-- The publications that count: those in sinks that nobody has retired.
+CREATE VIEW standing_publication AS
+SELECT p.*, s.pipeline, s.target
+FROM publication p
+JOIN manifest m ON m.id = p.manifest_id
+JOIN sink s ON s.pipeline = m.pipeline AND s.name = p.sink AND s.retired_at IS NULL;
 
 -- The session lock an attempt holds while its process lives (single-key advisory locks, planners use the two-key kind).
 CREATE FUNCTION attempt_lock(manifest bigint, attempt int) RETURNS bigint LANGUAGE sql IMMUTABLE AS
@@ -272,12 +307,20 @@ FROM manifest_range r
 JOIN chain c ON c.id = r.chain_id
 WHERE (c.blocked_end IS NOT NULL OR c.retired_at IS NOT NULL) AND r.end_offset > tidemark.life_end(c.id);
 
+-- Attempts whose receipt names a retired sink: it may have left their records in a target that is used again.
+CREATE VIEW attempt_of_retired_sink AS
+SELECT a.manifest_id, a.attempt
+FROM attempt a JOIN manifest m ON m.id = a.manifest_id
+WHERE EXISTS (SELECT FROM sink s WHERE s.pipeline = m.pipeline AND s.retired_at IS NOT NULL
+              AND a.receipt -> 'sinks' ? s.name);
+
 CREATE VIEW manifest_view AS
 SELECT m.id, m.pipeline, r.run_key, m.slice, m.state, m.attempt, m.reason, m.created_at, m.done_at,
        tidemark.is_alive(m.id, m.attempt) AS alive,
        coalesce(ranges.retired, false) AS retired,
        coalesce(ranges.list, '[]') AS ranges,
-       coalesce(publications.list, '[]') AS publications
+       coalesce(publications.list, '[]') AS publications,
+       coalesce(lacking.sinks, '{}') AS unfilled
 FROM manifest m
 JOIN run r ON r.id = m.run_id
 LEFT JOIN LATERAL (
@@ -292,12 +335,16 @@ LEFT JOIN LATERAL (
     WHERE g.manifest_id = m.id) ranges ON true
 LEFT JOIN LATERAL (
     -- Behind: a newer attempt that was to write to this sink too is published in another one.
-    SELECT jsonb_agg(to_jsonb(p) - 'manifest_id' || jsonb_build_object('behind', EXISTS (
-               SELECT FROM publication other
+    SELECT jsonb_agg(to_jsonb(p) - '{manifest_id,pipeline,target}'::text[] || jsonb_build_object('behind', EXISTS (
+               SELECT FROM standing_publication other
                JOIN attempt a ON a.manifest_id = other.manifest_id AND a.attempt = other.settled
                WHERE other.manifest_id = p.manifest_id AND other.settled > p.settled AND p.sink = ANY (a.sinks)))
            ORDER BY p.sink) AS list
-    FROM publication p WHERE p.manifest_id = m.id) publications ON true;
+    FROM standing_publication p WHERE p.manifest_id = m.id) publications ON true
+LEFT JOIN LATERAL (
+    SELECT array_agg(s.name ORDER BY s.name) AS sinks
+    FROM sink s WHERE m.state = 'done' AND s.pipeline = m.pipeline AND s.retired_at IS NULL
+      AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = s.name)) lacking ON true;
 
 -- Only these functions may do what the trigger "immutable" forbids. The constraints of the chain apply to them too.
 
@@ -313,7 +360,7 @@ BEGIN
     FOR r IN
         SELECT g.* FROM manifest_range g
         WHERE g.chain_id = the_chain AND g.kind = 'data' AND g.start_offset < lost_end AND g.end_offset > lost_start
-          AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = g.manifest_id)
+          AND NOT EXISTS (SELECT FROM standing_publication p WHERE p.manifest_id = g.manifest_id)
         ORDER BY g.start_offset
     LOOP
         DELETE FROM manifest_range WHERE chain_id = the_chain AND start_offset = r.start_offset;

@@ -10,7 +10,8 @@ from tidemark.doctor.checks import TIMEOUT_S, Check
 from tidemark.environment import Environment
 from tidemark.errors import TidemarkError, about
 from tidemark.findings import Finding, ok, warning
-from tidemark.lifecycle.preflight import refuse_moved, refuse_vanished, refuse_went_back
+from tidemark.lifecycle.known_sinks import refuse_unlike
+from tidemark.lifecycle.preflight import refuse_vanished, refuse_went_back
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.registry import open_sink
 from tidemark.sinks.settings import SinkSettings
@@ -49,7 +50,7 @@ def _target(
         )
         return
     with database:
-        refuse_moved(pipeline.name, database, [sink])
+        refuse_unlike(pipeline.model_copy(update={"sinks": (settings,)}), database.sinks(pipeline.name))
         refuse_vanished(pipeline.name, database, sink)
         if owner is not None:
             sink.refuse_foreign(database.id())

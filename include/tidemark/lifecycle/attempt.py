@@ -21,7 +21,8 @@ from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.counting import check_equations
 from tidemark.lifecycle.divergence import confirmed
-from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, refuse_moved, refuse_outlived, unknown_evidence
+from tidemark.lifecycle.known_sinks import know_sinks
+from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, refuse_outlived, unknown_evidence
 from tidemark.lifecycle.publish import Ending, Outcome, Publisher, published_counts
 from tidemark.lifecycle.select import own_manifest
 from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
@@ -49,7 +50,6 @@ def process(
     if manifest.retired:
         _refuse_done_before(manifest)
         replay = False
-    refuse_moved(context.pipeline_name, context.database, context.sinks)
     return _Attempt(context, manifest, stage, replay=replay, may_shrink=may_shrink).run()
 
 
@@ -183,6 +183,7 @@ class _Attempt:
 
     def _work(self) -> Outcome:
         context, manifest = self.context, self.manifest
+        know_sinks(context.pipeline, context.database)  # after the start: from here on no sink can be renamed
         failpoint("attempt.started")
         for sink in context.sinks:
             if sink.name not in self.failed:

@@ -36,7 +36,8 @@ def close(context: Context, run_key: str) -> Closing:
         raise NotFound(f"there is no run {run_key}", next_step="plan it first", pipeline=context.pipeline_name)
     manifests = require_done(context, [*run["manifests"], *run["covered_by"]])
     Publisher(context).sweep(above=recent_manifests(context.database))
-    receipts = [context.database.receipt(manifest.id, manifest.publications[0].attempt) for manifest in manifests]
+    published = [(manifest.id, shown.attempt) for manifest in manifests for shown in manifest.publications[:1]]
+    receipts = [context.database.receipt(manifest_id, attempt) for manifest_id, attempt in published]
     hours = sum_of_hours(receipt.hours for receipt in receipts if receipt)
     counts = sum((published_counts(manifest) for manifest in manifests), Counts())
     return Closing(run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), counts, hours)

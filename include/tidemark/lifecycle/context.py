@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tidemark.connections import Lookup, from_environment
 from tidemark.database.client import ManifestDatabase
+from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.base import Sink
@@ -36,11 +37,16 @@ class Context:
         return [sink.name for sink in (self.sinks if sinks is None else sinks)]
 
 
-def open_context(pipeline: Pipeline, database: ManifestDatabase, lookup: Lookup = from_environment) -> Context:
+def open_context(
+    pipeline: Pipeline, database: ManifestDatabase, lookup: Lookup = from_environment, *, renaming: bool = False
+) -> Context:
     """Open source and sinks; ``lookup`` finds the connections they name. Nothing is connected yet.
 
-    Raises ``ConfigurationError`` for a missing or wrong connection.
+    Raises ``ConfigurationError`` for a missing or wrong connection, and, unless a sink is about to be renamed, when
+    the database knows the pipeline's sinks by other names or targets.
     """
+    if not renaming:
+        refuse_unlike(pipeline, database.sinks(pipeline.name))
     source = open_source(pipeline.name, pipeline.source, lookup)
     sinks = tuple(open_sink(pipeline.name, settings, lookup) for settings in pipeline.sinks)
     return Context(pipeline, database, source, sinks)

@@ -13,6 +13,7 @@ from tidemark.lifecycle import covering, divergence
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.covering import Begins
 from tidemark.lifecycle.folders import claim_folders
+from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.manifest import RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition
@@ -80,8 +81,8 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     if known is not None:
         return known
     _await_cut(pipeline, tick)
-    notes = check_for_plan(context, dry_run=dry_run)
-    first_plan = database.targets(pipeline.name) is None
+    notes = [*check_for_plan(context, dry_run=dry_run), *not_in_file(pipeline, database)]
+    first_plan = not database.is_planned(pipeline.name)
     before_asking = _chains(context)
     asked_at = datetime.now(UTC)
     logs = divergence.compared(context, before_asking, observe(context, tick, before_asking, first_plan=first_plan))
@@ -103,7 +104,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
             planned = planner.plan(
                 pipeline.name, states, chains, limits(context),
                 pipeline.source.on_data_loss, datetime.now(UTC),
-                first_plan=first_plan and database.targets(pipeline.name) is None,
+                first_plan=first_plan and not database.is_planned(pipeline.name),
                 ended=database.ended_chains(pipeline.name),
             )  # fmt: skip
             planned = replace(planned, notes=(*notes, *planned.notes, *logs.notes, *held_back))
@@ -263,9 +264,9 @@ def _store(
     planned_up_to: datetime | None,
 ) -> PlannedRun:
     """Insert the run with its ends, the new chains with their anchors, lost ranges, manifests and their ranges."""
-    pipeline, database, sinks = context.pipeline, context.database, context.sinks
+    pipeline, database = context.pipeline, context.database
     pipeline_name = pipeline.name
-    database.remember_pipeline(pipeline_name, {sink.name: sink.target for sink in sinks})
+    database.remember_pipeline(pipeline_name, {sink.name: sink.target for sink in context.sinks})
     ids = {chain.at: chain.id for chain in chains}
     ids |= database.insert_chains(pipeline_name, [place for place, _ in planned.anchors])
     database.insert_ranges(RangeKind.ANCHOR, [(ids[place], None, offset, None) for place, offset in planned.anchors])

@@ -1,12 +1,11 @@
 """Checks before a pipeline plans or an attempt writes: the targets of the sinks, and whether the planned records are
 still in the source."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import (
     AccessDenied,
-    ConfigurationError,
     DatabaseBehindLake,
     LakeConflict,
     SinkRefused,
@@ -32,7 +31,6 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
     Raises ``LakeConflict``, and the first target's error when none of them answers.
     """
     pipeline_name, database, sinks = context.pipeline_name, context.database, context.sinks
-    refuse_moved(pipeline_name, database, sinks)
     recent = recent_manifests(database)
     answered: list[tuple[Sink, list[RecordName]]] = []
     silent: list[tuple[Sink, TidemarkError]] = []
@@ -137,19 +135,6 @@ def refuse_went_back(database: ManifestDatabase, sink: Sink) -> None:
             pipeline=sink.pipeline_name,
             sink=sink.name,
         )
-
-
-def refuse_moved(pipeline_name: str, database: ManifestDatabase, sinks: Sequence[Sink]) -> None:
-    """Raise ``ConfigurationError`` for a sink whose target has changed: its output would be in two places."""
-    targets = database.targets(pipeline_name) or {}
-    for sink in sinks:
-        if targets.get(sink.name, sink.target) != sink.target:
-            raise ConfigurationError(
-                f"sink {sink.name} was planned into {targets[sink.name]}, the pipeline file now says {sink.target}",
-                next_step="set it back (relative roots start at TIDEMARK_HOME), or use a new pipeline name for the "
-                "new target",
-                pipeline=pipeline_name,
-            )
 
 
 def refuse_vanished(pipeline_name: str, database: ManifestDatabase, sink: Sink) -> None:

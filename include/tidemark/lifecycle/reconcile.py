@@ -1,6 +1,6 @@
 """Asks the database and a target about one manifest, and judges: ``tidemark.verdict`` says what the answers mean."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, ManifestState
@@ -46,4 +46,7 @@ def judgement(database: ManifestDatabase, manifest: Manifest, sink: Sink, *, obj
     accepted = database.accepted_damage(manifest.id, sink.name, published.attempt) if published else frozenset()
     by_attempt = {stored.receipt.attempt: stored.receipt for stored in receipts}
     shown = sink.shown(manifest, by_attempt, accepted, objects=objects)
+    evidence = shown.evidence
+    if evidence and evidence not in by_attempt and database.is_of_retired_sink(manifest.id, evidence):
+        shown = replace(shown, evidence=None, digest=None, whole=False)
     return Judgement(manifest, sink, receipts, shown, judge(known, shown, takes_back=sink.way.takes_back))

@@ -176,6 +176,12 @@ class Sink(ABC):
     ) -> Located:
         """The place of the record at an offset of a published manifest; the offset is in no gap of the receipt."""
 
+    def rename(self, old: str) -> None:  # noqa: B027 - most targets do not name their sinks
+        """Take over what the target holds under this sink's name of before; may be repeated after it died anywhere.
+
+        No attempt is alive meanwhile, and those that are dead or paused are fenced.
+        """
+
     @abstractmethod
     def rehearse(self, decode: Mapping[str, Any]) -> Iterator[Finding]:
         """Try what an attempt does before Spark starts, and undo it; raises errors that a person must correct."""

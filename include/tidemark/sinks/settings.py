@@ -22,9 +22,18 @@ class SinkSettings(Section):
 
     name: Name = Field(description="Name of this sink, unique in the pipeline.")
 
+    @property
+    @abstractmethod
+    def target(self) -> str:
+        """Where its output is: a text that the database keeps and people read. No secrets."""
+
     @abstractmethod
     def meets(self, other: "SinkSettings") -> bool:
         """Whether the two sinks would write to the same place."""
+
+    def meets_target(self, target: str) -> bool:
+        """Whether this sink would write where another one, known by its ``target`` alone, has its output."""
+        return self.target == target
 
     @abstractmethod
     def decides_output(self) -> str:

@@ -24,6 +24,10 @@ class Settings(SinkSettings):
     def _absolute(cls, folder: str, info: ValidationInfo) -> str:
         return os.path.normpath(Surroundings.of(info).home / folder)
 
+    @property
+    def target(self) -> str:
+        return self.folder
+
     def meets(self, other: SinkSettings) -> bool:
         return isinstance(other, Settings) and self.folder == other.folder
 

@@ -40,7 +40,7 @@ class ToySink(Sink):
 
     def __init__(self, pipeline: str, settings: Settings) -> None:
         super().__init__(pipeline, settings.name)
-        self.target = settings.folder
+        self.target = settings.target
         self._folder = Path(settings.folder)
         self._owner = self._folder / "owner.json"
 

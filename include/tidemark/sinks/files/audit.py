@@ -57,7 +57,17 @@ def strays(
     keys = {key for key, _ in store.list()}
     published = database.published_objects(sink.pipeline_name)
     expected = {object_.path for _, _, object_ in published if object_.sink == sink.name}
-    return _strays(database, sink, keys - expected, own)
+    return _strays(database, sink, keys - expected - _kept(database, sink, store), own)
+
+
+def _kept(database: ManifestDatabase, sink: Sink, store: ObjectStore) -> set[str]:
+    """The keys below this root of what retired sinks of the pipeline have published: nobody removes it."""
+    places = set()
+    for row in database.kept_of_retired_sinks(sink.pipeline_name):
+        record = RecordName(sink.pipeline_name, row["manifest_id"], row["attempt"])
+        places |= {f"{row['root']}/{key}" for key in (str(record), *row["paths"])}
+    below = f"{store.root}/"
+    return {place.removeprefix(below) for place in places if place.startswith(below)}
 
 
 def _strays(

@@ -127,10 +127,15 @@ class Settings(SinkSettings):
             )
         return compression or fitting[0]
 
+    @property
+    def target(self) -> str:
+        return self.root
+
     def meets(self, other: SinkSettings) -> bool:
-        if not isinstance(other, Settings):
-            return False
-        root, other_root = PurePath(self.root), PurePath(other.root)
+        return isinstance(other, Settings) and self.meets_target(other.root)
+
+    def meets_target(self, target: str) -> bool:
+        root, other_root = PurePath(self.root), PurePath(target)
         return root.is_relative_to(other_root) or other_root.is_relative_to(root)
 
     def decides_output(self) -> str:

@@ -41,7 +41,7 @@ class FilesSink(Sink):
     def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
         super().__init__(pipeline_name, settings.name)
         self.store: ObjectStore = open_store(settings.root, settings.store_settings(), lookup)
-        self.target = self.store.root
+        self.target = settings.target
         self.max_objects = settings.max_objects
 
     @property
@@ -130,8 +130,9 @@ class FilesSink(Sink):
 
     def discard(self, receipt: Receipt) -> None:
         """Removes the record first, so that no record names a removed object, and staging last, so that ``sweep`` finds
-        an attempt that dies in between."""
-        self.store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
+        an attempt that dies in between. The record of an attempt that put nothing here is of a retired sink."""
+        if self.name in receipt.sinks:
+            self.store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
         self.store.delete(object_.path for object_ in receipt.objects_of(self.name))
         self.clear_staging(receipt.manifest_id, receipt.attempt)
 

@@ -133,6 +133,19 @@ SET attempt = EXCLUDED.attempt, record = EXCLUDED.record, superseded = 0, stale 
 WHERE m.attempt < EXCLUDED.attempt
 RETURNING attempt;
 
+-- name: rename_markers
+-- A paused attempt may have left a marker under the old name after the others were renamed: the higher attempt stays.
+WITH renamed AS (
+    DELETE FROM tidemark_target.marker
+    WHERE target = %(target)s AND pipeline = %(pipeline)s AND sink = %(old)s RETURNING *)
+INSERT INTO tidemark_target.marker AS m (target, pipeline, sink, manifest, attempt, record, superseded, stale,
+                                         published_at)
+SELECT target, pipeline, %(sink)s, manifest, attempt, record, superseded, stale, published_at FROM renamed
+ON CONFLICT (target, pipeline, sink, manifest) DO UPDATE
+SET attempt = EXCLUDED.attempt, record = EXCLUDED.record, superseded = EXCLUDED.superseded, stale = EXCLUDED.stale,
+    published_at = EXCLUDED.published_at
+WHERE m.attempt < EXCLUDED.attempt;
+
 -- name: merge
 -- The newest row of each key among those staged, in key order so that two merges cannot wait for one another.
 WITH life (topic, partition, incarnation) AS (

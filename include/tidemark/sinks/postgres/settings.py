@@ -61,6 +61,10 @@ class Settings(SinkSettings):
             )
         return key
 
+    @property
+    def target(self) -> str:
+        return f"connection {self.connection}, table {self.table}"
+
     def meets(self, other: SinkSettings) -> bool:
         return isinstance(other, Settings) and (other.connection, other.table) == (self.connection, self.table)
 

@@ -47,12 +47,18 @@ class PostgresSink(Sink):
     def __init__(self, pipeline_name: str, config: Settings, lookup: Lookup) -> None:
         super().__init__(pipeline_name, config.name)
         self.config = config
-        self.target = f"connection {config.connection}, table {config.table}"
-        tag = sha256(f"{pipeline_name}/{config.name}/{config.table}".encode()).hexdigest()[:12]
-        self._table = PostgresTarget(pipeline_name, config, tag, lookup)
+        self.target = config.target
+        self._lookup = lookup
+        self._table = self._named(config.name)
         self._data = pa.schema([])
         self._lives: list[tuple[str, int, int]] = []
         self._shared: ManifestDatabase | None = None  # when the table lies in the manifest database itself
+
+    def _named(self, name: str) -> PostgresTarget:
+        """The table as a sink of this name sees it: with its own markers and staging tables."""
+        tag = sha256(f"{self.pipeline_name}/{name}/{self.config.table}".encode()).hexdigest()[:12]
+        config = self.config.model_copy(update={"name": name})
+        return PostgresTarget(self.pipeline_name, config, tag, self._lookup)
 
     def claim(self, database_id: str) -> None:
         if not self._table.has_support():
@@ -259,6 +265,21 @@ class PostgresSink(Sink):
         with suppress(Unavailable):
             return self.has_record(receipt)
         return False
+
+    def rename(self, old: str) -> None:
+        """Markers have the name in their key, and staging tables in their tag: those of dead attempts are dropped."""
+        before = self._named(old)
+        for manifest_id, attempt in list(before.staged()):
+            before.drop_staging(manifest_id, attempt)
+        used = list(before.staged())
+        if used:
+            raise Unavailable(
+                f"a task still uses the staging of manifest {used[0][0]} attempt {used[0][1]}",
+                next_step="find it in pg_stat_activity and end it; then repeat: "
+                f"tidemark rename-sink {self.pipeline_name} {old} {self.name} --why TEXT",
+                **self._table.context(manifest=used[0][0]),
+            )
+        self._table.kept("rename_markers", old=old)
 
     def alike(self, before: Receipt, now: Receipt) -> bool:
         """Whether the table has every key that is staged now, in this version or a newer one."""

@@ -1,0 +1,109 @@
+"""Compares the sinks of a pipeline file with those that the database knows by name and target.
+
+With another name the output that is there would belong to nobody: an audit would call it leftovers, and a replay would
+put the same records there a second time.
+"""
+
+from collections.abc import Sequence
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.errors import ConfigurationError
+from tidemark.manifest import KnownSink
+from tidemark.pipeline.settings import Pipeline
+from tidemark.sinks.settings import SinkSettings
+from tidemark.verdict import Step, command
+
+SHOWN = 10  # ids of manifests in a line
+
+
+def know_sinks(pipeline: Pipeline, database: ManifestDatabase) -> None:
+    """Store the sinks of the pipeline file that the database does not know yet; raises as ``refuse_unlike``."""
+    known = database.sinks(pipeline.name)
+    refuse_unlike(pipeline, known)
+    names = {sink.name for sink in known}
+    new = {sink.name: sink.target for sink in pipeline.sinks if sink.name not in names}
+    if new:
+        with database.transaction():
+            database.remember_pipeline(pipeline.name, new)
+
+
+def not_in_file(pipeline: Pipeline, database: ManifestDatabase) -> list[str]:
+    """A line for each known sink that the pipeline file does not have."""
+    in_file = {sink.name for sink in pipeline.sinks}
+    return [
+        f"sink {sink.name} ({sink.target}) is known and not in the pipeline file: what is published there stays; "
+        f"put it back, or: tidemark retire-sink {pipeline.name} {sink.name} --why TEXT"
+        for sink in _standing(database.sinks(pipeline.name))
+        if sink.name not in in_file
+    ]
+
+
+def is_not_filled(pipeline_name: str, sink_name: str, manifests: Sequence[int]) -> str:
+    """What to say of a sink that lacks these done manifests."""
+    ids = ", ".join(map(str, manifests[:SHOWN])) + (" .." if len(manifests) > SHOWN else "")
+    return (
+        f"sink {sink_name} is not filled: it lacks {len(manifests):,} manifests that are done ({ids}); "
+        f"next: {command(Step.FILL, pipeline_name, None, sink_name)}"
+    )
+
+
+def refuse_unlike(pipeline: Pipeline, sinks: Sequence[KnownSink]) -> None:
+    """Raise ``ConfigurationError`` unless names and targets of the file are those that are known, or new ones."""
+    known = {sink.name: sink for sink in sinks}
+    for sink in _standing(sinks):
+        if sink.renamed_from is not None:
+            raise ConfigurationError(
+                f"sink {sink.name} is being renamed from {sink.renamed_from}, and its target has the old name still",
+                next_step=f"end it: tidemark rename-sink {pipeline.name} {sink.renamed_from} {sink.name} --why TEXT",
+                pipeline=pipeline.name,
+                sink=sink.name,
+            )
+    for settings in pipeline.sinks:
+        if settings.name not in known:
+            _refuse_known_target(pipeline, settings, _standing(sinks))
+    for settings in pipeline.sinks:
+        if settings.name in known:
+            _refuse_changed(pipeline, settings, known[settings.name])
+
+
+def _standing(sinks: Sequence[KnownSink]) -> list[KnownSink]:
+    return [sink for sink in sinks if sink.retired_at is None]
+
+
+def _refuse_known_target(pipeline: Pipeline, settings: SinkSettings, known: Sequence[KnownSink]) -> None:
+    for sink in known:
+        if sink.target == settings.target:
+            raise ConfigurationError(
+                f"sink {settings.name} writes to {sink.target}, which is known as sink {sink.name}",
+                next_step=f"if that is its new name: tidemark rename-sink {pipeline.name} {sink.name} {settings.name} "
+                f"--why TEXT; else set the name back to {sink.name}",
+                pipeline=pipeline.name,
+                sink=settings.name,
+            )
+        if settings.meets_target(sink.target):
+            raise ConfigurationError(
+                f"sink {settings.name} would write to {settings.target}, and {sink.target} is known as sink "
+                f"{sink.name}: one lies in the other",
+                next_step=f"give {settings.name} a target of its own; or take {sink.name} out of the pipeline file and "
+                f"give it up: tidemark retire-sink {pipeline.name} {sink.name} --why TEXT",
+                pipeline=pipeline.name,
+                sink=settings.name,
+            )
+
+
+def _refuse_changed(pipeline: Pipeline, settings: SinkSettings, known: KnownSink) -> None:
+    if known.retired_at is not None:
+        raise ConfigurationError(
+            f"sink {known.name} was retired ({known.retired_at:%Y-%m-%d}), and its publications do not count any more",
+            next_step=f"give the sink another name; then: tidemark fill {pipeline.name} NAME --why TEXT",
+            pipeline=pipeline.name,
+            sink=known.name,
+        )
+    if known.target != settings.target:
+        raise ConfigurationError(
+            f"sink {known.name} was planned into {known.target}, the pipeline file now says {settings.target}",
+            next_step="set it back (relative roots start at TIDEMARK_HOME); or give the sink at the new target a name "
+            f"of its own, which tidemark fill {pipeline.name} NAME --why TEXT then fills",
+            pipeline=pipeline.name,
+            sink=known.name,
+        )

@@ -1,0 +1,72 @@
+"""Fills a sink that was added later: done manifests that it lacks are replayed, and published to that sink alone."""
+
+from dataclasses import dataclass, field, replace
+
+from tidemark.errors import DataLost, TidemarkError, TopicChanged, Unavailable
+from tidemark.lifecycle.attempt import Stage, process
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.select import refuse_at_work
+from tidemark.lifecycle.work import Progress
+from tidemark.manifest import Decision, Manifest
+from tidemark.operations.sinks import sink_of_file
+
+
+@dataclass
+class Filled:
+    """What a sink got, and in a dry run would get: ids of manifests, and the error of each that it cannot get.
+
+    ``left`` were not tried, since the source or the sink did not answer.
+    """
+
+    sink: str
+    dry_run: bool
+    filled: list[int] = field(default_factory=list)
+    not_filled: dict[int, TidemarkError] = field(default_factory=dict)
+    left: list[int] = field(default_factory=list)
+
+
+def fill(context: Context, sink_name: str, why: str, stage: Stage, progress: Progress, *, dry_run: bool) -> Filled:
+    """Publish each done manifest that a sink lacks to that sink, oldest first; one that fails does not stop the others.
+
+    Raises ``NotFound`` for a sink that the pipeline file does not have.
+    """
+    database = context.database
+    give_up = f"tidemark retire-sink {context.pipeline_name} {sink_name} --why TEXT"
+    sink = sink_of_file(context, sink_name, f"put it into the pipeline file; or, if it is given up: {give_up}")
+    alone = replace(context, sinks=(sink,))
+    lacking = database.manifests(ids=database.lacking(context.pipeline_name, sink_name))
+    result = Filled(sink_name, dry_run)
+    if lacking and not dry_run:
+        with database.because(why):
+            line = f"sink {sink_name} is filled with {len(lacking):,} manifests that it lacks"
+            decision = Decision((line,), tuple(manifest.id for manifest in lacking))
+            database.note_decision(context.pipeline_name, "fill", decision)
+    for number, manifest in enumerate(lacking, 1):
+        try:
+            if dry_run:
+                _rehearse(alone, manifest)
+            else:
+                refuse_at_work(database.manifests(ids=[manifest.id]))
+                progress.begins(manifest, number, len(lacking))
+                progress.ended(process(alone, manifest.id, stage, replay=True))
+            result.filled.append(manifest.id)
+        except TidemarkError as error:
+            if isinstance(error, DataLost):
+                error.next_step = "restore the topic; until then the sink lacks it, and what other sinks have stays"
+            result.not_filled[manifest.id] = error
+            if isinstance(error, Unavailable) and "offsets" not in error.context:  # the others would wait for it too
+                result.left = [later.id for later in lacking[number:]]
+                break
+    return result
+
+
+def _rehearse(context: Context, manifest: Manifest) -> None:
+    """Raise what can be known before reading: the life that it was planned on has ended, or offsets are gone."""
+    if manifest.retired:
+        raise TopicChanged(
+            "the manifest was planned on a chain that has ended: its records cannot be read again",
+            next_step="what is published of it stays",
+            pipeline=context.pipeline_name,
+            manifest=manifest.id,
+        )
+    context.source.check(manifest.id, manifest.ranges, before_reading=True)

@@ -1,0 +1,150 @@
+"""A sink gets another name, or is given up. The manifest database knows every sink that a pipeline ever had.
+
+A renaming has three steps, and may be repeated after it died between any two of them:
+
+1. one transaction: every attempt that has not ended is fenced, and the database has the new name in the sink, its
+   publications and receipts; ``renamed_from`` says that the target has not. From here on every other verb is refused.
+2. the target takes the new name, where it names the sink at all.
+3. ``renamed_from`` is cleared.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tidemark.errors import ConfigurationError, NotFound
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.known_sinks import SHOWN
+from tidemark.lifecycle.select import refuse_at_work
+from tidemark.manifest import Decision, KnownSink
+from tidemark.sinks.base import Sink
+
+
+def rename_sink(context: Context, old: str, new: str, why: str, *, dry_run: bool) -> Decision:
+    """Go on with a sink under the name that the pipeline file has for it now.
+
+    Raises ``NotFound`` for an unknown name, ``ConfigurationError`` when the file names another target, and
+    ``IllegalTransition`` while an attempt is alive.
+    """
+    database, pipeline_name = context.database, context.pipeline_name
+    sink = sink_of_file(context, new, f"write name: {new} at sink {old} in the pipeline file, then repeat the command")
+    if sink.owner():  # also shows whether the target answers, before anything changes
+        sink.refuse_foreign(database.id())
+    with _nobody_at_work(context, why) as open_attempts:
+        known = {known.name: known for known in database.sinks(pipeline_name)}
+        begun = new in known and known[new].renamed_from == old
+        if not begun:
+            _refuse_renaming(context, known, sink, old)
+        published = len(database.published_in(pipeline_name, new if begun else old))
+        line = f"sink {old} is {new} from here on: {published:,} published manifests, and what {sink.target} names"
+        decision = Decision((line,), (), dry_run)
+        if dry_run:
+            return decision
+        if not begun:
+            database.fence_open_attempts(open_attempts, f"sink {old} was renamed {new}")
+            database.rename_sink(pipeline_name, old, new, (_fingerprint(context, new, old), _fingerprint(context)))
+        database.note_decision(pipeline_name, "rename-sink", decision)
+    sink.rename(old)
+    with database.because(why):
+        database.end_rename(pipeline_name, new)
+    return decision
+
+
+def retire_sink(context: Context, name: str, why: str, *, dry_run: bool) -> Decision:
+    """Give up a sink that the pipeline file does not have any more: its publications do not count from here on.
+
+    Its output stays where it is. Raises ``NotFound`` for an unknown name, ``ConfigurationError`` for a sink of the
+    file, and ``IllegalTransition`` while an attempt is alive.
+    """
+    database, pipeline_name = context.database, context.pipeline_name
+    if name in context.sink_names():
+        raise ConfigurationError(
+            f"sink {name} is in the pipeline file",
+            next_step=f"take it out of the file first; then: tidemark retire-sink {pipeline_name} {name} --why TEXT",
+            pipeline=pipeline_name,
+            sink=name,
+        )
+    with _nobody_at_work(context, why) as open_attempts:
+        known = {sink.name: sink for sink in database.sinks(pipeline_name)}
+        sink = _standing(context, known, name)
+        published = database.published_in(pipeline_name, name)
+        alone = [manifest_id for manifest_id, is_alone in published.items() if is_alone]
+        lines = [
+            f"sink {name}: {len(published):,} published manifests do not count any more",
+            f"{sink.target}: the output stays there, nobody removes it, and readers that list it still see it",
+            f"{sink.target} can be used again by a sink of another name",
+        ]
+        if alone:
+            ids = ", ".join(map(str, alone[:SHOWN])) + (" .." if len(alone) > SHOWN else "")
+            lines.append(f"{len(alone):,} manifests are published nowhere else: {ids}")
+        decision = Decision(tuple(lines), (), dry_run)
+        if not dry_run:
+            database.fence_open_attempts(open_attempts, f"sink {name} was retired")
+            database.retire_sink(pipeline_name, name)
+            database.note_decision(pipeline_name, "retire-sink", decision)
+    return decision
+
+
+def sink_of_file(context: Context, name: str, next_step: str) -> Sink:
+    """A sink of the pipeline file by its name; ``NotFound`` names those there are."""
+    for sink in context.sinks:
+        if sink.name == name:
+            return sink
+    raise NotFound(
+        f"the pipeline file has no sink {name}; it has: {', '.join(context.sink_names())}",
+        next_step=next_step,
+        pipeline=context.pipeline_name,
+    )
+
+
+@contextmanager
+def _nobody_at_work(context: Context, why: str) -> Iterator[list[int]]:
+    """One transaction in which nobody plans and no attempt starts or publishes.
+
+    Hands on the manifests whose attempt has not ended; raises ``IllegalTransition`` when its process is alive.
+    """
+    database, pipeline_name = context.database, context.pipeline_name
+    with database.because(why):
+        database.lock_planning(pipeline_name)
+        database.lock_manifests(pipeline_name)
+        open_attempts = database.with_open_attempts(pipeline_name)
+        refuse_at_work(database.manifests(ids=open_attempts))
+        yield open_attempts
+
+
+def _standing(context: Context, known: dict[str, KnownSink], name: str) -> KnownSink:
+    standing = [sink.name for sink in known.values() if sink.retired_at is None]
+    if name not in standing:
+        raise NotFound(
+            f"the database knows no sink {name} of this pipeline; it knows: {', '.join(standing) or 'none'}",
+            next_step="name a known one; nothing was changed",
+            pipeline=context.pipeline_name,
+        )
+    return known[name]
+
+
+def _refuse_renaming(context: Context, known: dict[str, KnownSink], sink: Sink, old: str) -> None:
+    before = _standing(context, known, old)
+    if sink.name in known:
+        retired = " and retired: a name is given once" if known[sink.name].retired_at else ""
+        raise ConfigurationError(
+            f"sink {sink.name} is known already{retired}",
+            next_step=f"give sink {old} a name that is new; nothing was changed",
+            pipeline=context.pipeline_name,
+            sink=sink.name,
+        )
+    if before.target != sink.target:
+        raise ConfigurationError(
+            f"sink {old} writes to {before.target}, and the pipeline file has {sink.target} for {sink.name}",
+            next_step=f"only the name may change: set the target of {sink.name} to that of {old}; nothing was changed",
+            pipeline=context.pipeline_name,
+            sink=sink.name,
+        )
+
+
+def _fingerprint(context: Context, name: str = "", before: str = "") -> str:
+    """The pipeline's fingerprint; with names, what it was when sink ``name`` was called ``before``."""
+    sinks = [
+        settings.model_copy(update={"name": before}) if settings.name == name else settings
+        for settings in context.pipeline.sinks
+    ]
+    return context.pipeline.model_copy(update={"sinks": tuple(sinks)}).fingerprint()
