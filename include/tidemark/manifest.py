@@ -137,6 +137,7 @@ class Manifest:
     ranges: tuple[Range, ...]
     publications: tuple[Publication, ...]
     unfilled: tuple[str, ...] = ()
+    given_up: tuple[str, ...] = ()  # sinks of which a person has accepted that they lack it
 
     def published(self, sink: str) -> Publication | None:
         return next((publication for publication in self.publications if publication.sink == sink), None)

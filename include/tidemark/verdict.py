@@ -42,7 +42,7 @@ class Known:
 
     ``receipts`` maps each attempt that has a receipt for the sink to the digest of what it made. ``taken_back`` are the
     attempts whose output may have been removed in part. ``behind``: a newer attempt that was to write to this sink too
-    is published in another one. ``done``: the manifest is.
+    is published in another one. ``done``: the manifest is. ``given_up``: a person has accepted what the sink lacks.
     """
 
     receipts: Mapping[int, str]
@@ -50,6 +50,7 @@ class Known:
     published: int | None = None
     behind: bool = False
     done: bool = False
+    given_up: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ def judge(known: Known, shown: Shown, *, takes_back: bool) -> Verdict:
         if takes_back and (evidence in known.taken_back or shown.digest is None or not shown.whole):
             return Verdict.SUPERSEDED
         return Verdict.MARK_MISSING
+    if known.given_up:
+        return Verdict.IN_STEP
     if not published:
         return Verdict.UNFILLED if known.done else Verdict.BEHIND if known.behind else Verdict.UNSTARTED
     if not shown.published_whole:

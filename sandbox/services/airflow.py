@@ -101,7 +101,7 @@ class Airflow(AirflowApi):
         self._components[name] = self._child(name, [command, name])
 
     def parse(self) -> None:
-        """Have the DAG files read again at once. They are touched, so they must be a copy that belongs to this Airflow."""
+        """Have the DAG files read again at once: they are touched, so they must be a copy of this Airflow's own."""
         for file in self.dags.glob("*.py"):
             file.touch()
 

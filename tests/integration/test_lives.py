@@ -216,13 +216,11 @@ def test_what_one_sink_has_and_kafka_lost_is_ended_without_the_other_sink(make_t
     refused = world.here("accept-loss", "demo", "--why", "too late")
     assert refused.exit_code == 1
     assert "it is published in files, and the source has lost what postgres lacks" in refused.stderr
-    assert "take postgres out of the pipeline file, finish the manifest with tidemark retry demo" in refused.stderr
-    sinks = world.settings["sinks"]
-    world.settings["sinks"] = [one for one in sinks if "files" in one]
-    world.write_pipeline()
+    accept = "tidemark accept-damage demo --manifest 1 --why TEXT"
+    assert f"accept that with {accept}, then finish it with tidemark retry demo" in refused.stderr
+    told = world.json("accept-damage", "demo", "--manifest", "1", "--why", "too late")["lines"]
+    assert told == ["sink postgres stays without attempt 2 at the manifest"]
     world.ok("retry", "demo")
-    world.settings["sinks"] = sinks
-    world.write_pipeline()
     world.produce(20)
     world.ok("run", "demo")
     assert world.exact() == world.everything()

@@ -27,8 +27,9 @@ def cases() -> Iterator[Case]:
     for receipts in subsets(ATTEMPTS):
         for taken_back in subsets(receipts):
             for published in (None, *(attempt for attempt in receipts if attempt not in taken_back)):
-                for behind, done, takes_back in product((False, True), repeat=3):
-                    known = Known({a: digest(a) for a in receipts}, frozenset(taken_back), published, behind, done)
+                for behind, done, given_up, takes_back in product((False, True), repeat=4):
+                    digests = {attempt: digest(attempt) for attempt in receipts}
+                    known = Known(digests, frozenset(taken_back), published, behind, done, given_up)
                     yield from ((known, shown, takes_back) for shown in shows(published))
 
 
@@ -51,7 +52,7 @@ def after(case: Case, verdict: Verdict) -> Iterator[Case]:
         case Verdict.UNSTARTED | Verdict.BEHIND | Verdict.UNFILLED | Verdict.DAMAGED:
             yield a_new_attempt(case)
         case Verdict.MARK_MISSING:
-            now = replace(known, published=evidence, behind=False)
+            now = replace(known, published=evidence, behind=False, given_up=False)
             yield now, replace(shown, whole=True, published_whole=True), takes_back
         case Verdict.SUPERSEDED:
             yield from without_evidence(replace(known, taken_back=known.taken_back | {evidence}), shown, takes_back)
@@ -67,7 +68,7 @@ def a_new_attempt(case: Case) -> Case:
     number = 1 + max([0, shown.evidence or 0, *known.receipts])
     receipts = {**known.receipts, number: digest(number)}
     taken_back = known.taken_back | {attempt for attempt in known.receipts if attempt > (known.published or 0)}
-    now = Known(receipts, taken_back, number, behind=False, done=True)
+    now = Known(receipts, taken_back, number, behind=False, done=True, given_up=False)
     return now, Shown(number, digest(number), whole=True, published_whole=True), takes_back
 
 
@@ -96,7 +97,7 @@ def adopted(case: Case) -> Iterator[Case]:
         return
     receipts = {**known.receipts, evidence: shown.digest}
     taken_back = known.taken_back - {evidence}
-    now = replace(known, receipts=receipts, taken_back=taken_back, behind=False)
+    now = replace(known, receipts=receipts, taken_back=taken_back, behind=False, given_up=False)
     if shown.whole or not takes_back:
         yield replace(now, published=evidence), replace(shown, whole=True, published_whole=True), takes_back
         return
@@ -141,6 +142,12 @@ def test_what_was_taken_back_or_is_not_whole_is_never_published() -> None:
         if judge(known, shown, takes_back=True) is Verdict.MARK_MISSING:
             assert shown.evidence not in known.taken_back
             assert shown.whole
+
+
+def test_what_a_person_has_given_up_is_not_missed() -> None:
+    missed = {Verdict.DAMAGED, Verdict.EVIDENCE_MISSING, Verdict.BEHIND, Verdict.UNFILLED, Verdict.UNSTARTED}
+    for known, shown, takes_back in cases():
+        assert not known.given_up or judge(known, shown, takes_back=takes_back) not in missed
 
 
 def test_a_marker_is_never_written_without_its_rows() -> None:

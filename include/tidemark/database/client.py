@@ -529,9 +529,9 @@ class ManifestDatabase:
         rows = self._rows("out_of_step", pipeline_name=pipeline_name, sink=sink, above=above, **_held(evidence))
         return {row["manifest_id"]: (row["evidence"] or 0) < row["published"] for row in rows}
 
-    def behind(self, pipeline_name: str) -> list[int]:
-        """The done manifests where a sink shows an older attempt than it was to show."""
-        return [row["id"] for row in self._rows("behind", pipeline_name=pipeline_name)]
+    def behind(self, pipeline_name: str, sinks: Sequence[str]) -> list[int]:
+        """The done manifests where one of the sinks shows an older attempt than it was to show."""
+        return [row["id"] for row in self._rows("behind", pipeline_name=pipeline_name, sinks=list(sinks))]
 
     def target(self, target: str) -> Row | None:
         """``identity`` and ``position`` of a target when this database last published there."""
@@ -547,7 +547,8 @@ class ManifestDatabase:
         self._changed("accept_target", target=target, identity=identity, position=position)
 
     def accept_damage(self, manifest_id: int, sink: str, attempt: int, paths: Sequence[str]) -> None:
-        """From here on these objects of a publication are not missed; an empty path stands for its rows in a table."""
+        """From here on these objects of a publication are not missed; with an empty path nothing of the sink is, until
+        a higher attempt is published there."""
         self._rows("accept_damage", manifest_id=manifest_id, sink=sink, attempt=attempt, paths=list(paths))
 
     def accepted_damage(self, manifest_id: int, sink: str, attempt: int) -> frozenset[str]:
@@ -623,6 +624,7 @@ def _manifest(row: Row) -> Manifest:
         ranges=tuple(range_from(raw) for raw in columns.pop("ranges")),
         publications=tuple(_publication(raw) for raw in columns.pop("publications")),
         unfilled=tuple(columns.pop("unfilled")),
+        given_up=tuple(columns.pop("given_up")),
         **columns,
     )
 

@@ -112,6 +112,7 @@ WHERE p.pipeline = %(pipeline_name)s AND p.sink = %(sink)s ORDER BY p.manifest_i
 SELECT m.id FROM manifest m
 WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done'
   AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s)
+  AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = %(sink)s)
 ORDER BY m.id;
 
 -- name: kept_of_retired_sinks
@@ -497,7 +498,8 @@ UPDATE manifest m SET state = 'done', done_at = coalesce(done_at, now()), reason
 WHERE id = %(manifest_id)s AND attempt = %(attempt)s AND state IN ('running', 'done')
   AND (state = 'done' OR NOT EXISTS (
       SELECT FROM unnest(%(sinks)s::text[]) AS wanted (sink)
-      WHERE NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = wanted.sink)))
+      WHERE NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = wanted.sink)
+        AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = wanted.sink)))
 RETURNING id;
 
 -- name: end_attempt
@@ -580,6 +582,8 @@ FROM standing_publication p
 JOIN manifest m ON m.id = p.manifest_id AND m.pipeline = %(pipeline_name)s AND m.state = 'done'
 JOIN standing_publication other ON other.manifest_id = p.manifest_id AND other.settled > p.settled
 JOIN attempt a ON a.manifest_id = other.manifest_id AND a.attempt = other.settled AND p.sink = ANY (a.sinks)
+WHERE p.sink = ANY (%(sinks)s::text[])
+  AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = p.manifest_id AND g.sink = p.sink)
 ORDER BY 1;
 
 -- name: unknown_manifests

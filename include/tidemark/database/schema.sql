@@ -152,7 +152,8 @@ CREATE TABLE publication (
     CHECK (settled >= attempt)
 );
 
--- What a person has accepted as gone for good: objects of a publication, or with an empty path all its rows of a table.
+-- What a person has accepted as gone for good: an object of a publication, or with an empty path all that the sink was
+-- to show of the manifest up to this attempt.
 CREATE TABLE accepted_damage (
     manifest_id bigint NOT NULL,
     sink        text NOT NULL,
@@ -314,13 +315,20 @@ FROM attempt a JOIN manifest m ON m.id = a.manifest_id
 WHERE EXISTS (SELECT FROM sink s WHERE s.pipeline = m.pipeline AND s.retired_at IS NOT NULL
               AND a.receipt -> 'sinks' ? s.name);
 
+-- Sinks that a person has given up for a manifest, unless something newer is published there.
+CREATE VIEW given_up AS
+SELECT d.manifest_id, d.sink FROM accepted_damage d
+LEFT JOIN standing_publication p ON p.manifest_id = d.manifest_id AND p.sink = d.sink
+WHERE d.path = '' AND d.attempt >= coalesce(p.attempt, 0);
+
 CREATE VIEW manifest_view AS
 SELECT m.id, m.pipeline, r.run_key, m.slice, m.state, m.attempt, m.reason, m.created_at, m.done_at,
        tidemark.is_alive(m.id, m.attempt) AS alive,
        coalesce(ranges.retired, false) AS retired,
        coalesce(ranges.list, '[]') AS ranges,
        coalesce(publications.list, '[]') AS publications,
-       coalesce(lacking.sinks, '{}') AS unfilled
+       coalesce(lacking.sinks, '{}') AS unfilled,
+       coalesce(accepted.sinks, '{}') AS given_up
 FROM manifest m
 JOIN run r ON r.id = m.run_id
 LEFT JOIN LATERAL (
@@ -344,7 +352,10 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT array_agg(s.name ORDER BY s.name) AS sinks
     FROM sink s WHERE m.state = 'done' AND s.pipeline = m.pipeline AND s.retired_at IS NULL
-      AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = s.name)) lacking ON true;
+      AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = s.name)
+      AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = s.name)) lacking ON true
+LEFT JOIN LATERAL (
+    SELECT array_agg(g.sink ORDER BY g.sink) AS sinks FROM given_up g WHERE g.manifest_id = m.id) accepted ON true;
 
 -- Only these functions may do what the trigger "immutable" forbids. The constraints of the chain apply to them too.
 

@@ -31,7 +31,12 @@ class Context:
         """The sinks that lack the output of a manifest; of a done one those that a replay has not reached."""
         published = {publication.sink: publication for publication in manifest.publications}
         done = manifest.state is ManifestState.DONE
-        return [sink for sink in self.sinks if (published[sink.name].behind if sink.name in published else not done)]
+        return [
+            sink
+            for sink in self.sinks
+            if sink.name not in manifest.given_up
+            and (published[sink.name].behind if sink.name in published else not done)
+        ]
 
     def sink_names(self, sinks: Sequence[Sink] | None = None) -> list[str]:
         return [sink.name for sink in (self.sinks if sinks is None else sinks)]

@@ -164,8 +164,8 @@ def refuse_outlived(pipeline_name: str, database: ManifestDatabase, manifest_id:
         )
     else:
         next_step = (
-            "what is published of it stays; when a sink lacks it, take that sink out of the pipeline file, finish the "
-            f"manifest with tidemark retry {pipeline_name}, and put the sink back"
+            "what is published of it stays; when a sink lacks it, accept that with tidemark accept-damage "
+            f"{pipeline_name} --manifest {manifest_id} --why TEXT, then finish it with tidemark retry {pipeline_name}"
         )
     raise TopicChanged(
         f"the log that it was planned on ended at {row['life_end']}; its offsets above that hold other records now",

@@ -42,6 +42,7 @@ def judgement(database: ManifestDatabase, manifest: Manifest, sink: Sink, *, obj
         published.attempt if published else None,
         behind=published.behind if published else bool(manifest.publications),
         done=manifest.state is ManifestState.DONE,
+        given_up=sink.name in manifest.given_up,
     )
     accepted = database.accepted_damage(manifest.id, sink.name, published.attempt) if published else frozenset()
     by_attempt = {stored.receipt.attempt: stored.receipt for stored in receipts}

@@ -27,7 +27,7 @@ def unfinished(context: Context, manifest_id: int | None = None) -> list[Manifes
     """
     states = [ManifestState.PLANNED, ManifestState.FAILED, ManifestState.RUNNING]
     if manifest_id is None:
-        behind = context.database.behind(context.pipeline_name)
+        behind = context.database.behind(context.pipeline_name, context.sink_names())
         undone = context.database.manifests(context.pipeline_name, states)
         half_replayed = context.database.manifests(ids=behind) if behind else []
         return [manifest for manifest in (*undone, *half_replayed) if not manifest.alive]

@@ -117,6 +117,8 @@ def _records(context: Context) -> list[_Record]:
         names: dict[int, list[RecordName]] = {}
         for name in sink.records():
             names.setdefault(name.manifest_id, []).append(name)
+        if not names:
+            _refuse_other_name(context, sink)
         for manifest_id, of_manifest in names.items():
             read = _whole_or_newest(sink, sorted(of_manifest, key=lambda name: name.attempt, reverse=True))
             if read is None:
@@ -136,6 +138,18 @@ def _records(context: Context) -> list[_Record]:
             if not is_whole:
                 record.damaged.append(sink.name)
     return [records[manifest_id] for manifest_id in sorted(records)]
+
+
+def _refuse_other_name(context: Context, sink: Sink) -> None:
+    """Raise ``LakeConflict`` when a target has records of this pipeline, but of a sink with another name."""
+    if any(name.pipeline_name == context.pipeline_name for name in sink.records(own=False)):
+        raise LakeConflict(
+            f"{sink.target} holds records of this pipeline under another name of the sink than {sink.name}",
+            next_step="give the sink in the pipeline file the name that it had, adopt, and then rename it: "
+            f"tidemark rename-sink {context.pipeline_name} OLD {sink.name} --why TEXT",
+            pipeline=context.pipeline_name,
+            sink=sink.name,
+        )
 
 
 @dataclass(frozen=True)

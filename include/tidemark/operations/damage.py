@@ -1,4 +1,5 @@
-"""What a person accepts as gone for good: published output that was damaged, and that the source has lost too."""
+"""What a person accepts as gone for good: output that is damaged or that one sink never got, when the source has lost
+the records too."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,9 +14,12 @@ from tidemark.operations.decisions import deciding
 from tidemark.receipt import PublishedObject
 from tidemark.verdict import Step, Verdict, command
 
+LOSSES = (Verdict.DAMAGED, Verdict.UNFILLED, Verdict.BEHIND)
+
 
 def accept_damage(context: Context, manifest_id: int, why: str, *, dry_run: bool) -> Decision:
-    """Give up what is gone of a published manifest, in each sink; from then on it is not missed any more.
+    """Give up what is gone of a published manifest, in each sink, and what a sink lacks that another one has; from then
+    on it is not missed any more. An unfinished manifest is then finished by ``retry``.
 
     Raises ``NotFound`` when nothing is gone, and ``IllegalTransition`` while the source still has the records.
     """
@@ -26,10 +30,10 @@ def accept_damage(context: Context, manifest_id: int, why: str, *, dry_run: bool
         manifest = context.database.manifest(manifest_id)
         refuse_at_work([manifest])
         judged = [judgement(context.database, manifest, sink) for sink in context.sinks]
-        damaged = [judgement for judgement in judged if judgement.verdict is Verdict.DAMAGED]
+        damaged = [judgement for judgement in judged if judgement.verdict in LOSSES]
         if not damaged:
             raise NotFound(
-                "nothing that is published of it is gone",
+                "nothing that is published of it is gone, and no sink lacks what another one has",
                 next_step=f"look with: tidemark audit {context.pipeline_name} --deep",
                 pipeline=context.pipeline_name,
                 manifest=manifest_id,
@@ -68,6 +72,11 @@ def _give_up(context: Context, judged: Judgement, *, dry_run: bool) -> Iterator[
     """Store what is gone in one sink, and write the record of the rest; one line for each object that is gone."""
     manifest, sink = judged.manifest, judged.sink
     published = manifest.published(sink.name)
+    if judged.verdict is not Verdict.DAMAGED:
+        yield f"sink {sink.name} stays without attempt {manifest.attempt} at the manifest"
+        if not dry_run:
+            context.database.accept_damage(manifest.id, sink.name, manifest.attempt, [""])
+        return
     stored = judged.stored(published.attempt) if published else None
     assert published is not None, "only what is published can be damaged"
     assert stored is not None, "a publication has a receipt"

@@ -112,7 +112,10 @@ def _unpublished(context: Context, planned: list[_Planned]) -> list[_Planned]:
     Raises ``IllegalTransition`` when the output of a manifest is complete and only its publication is missing.
     """
     for manifest in {part.manifest.id: part.manifest for part in planned}.values():
+        tried = {name for stored in context.database.receipts(manifest.id) for name in stored.receipt.sinks}
         for sink in context.sinks:
+            if sink.name not in tried:
+                continue  # nothing of it can be there, so a sink that is down need not be asked
             if judgement(context.database, manifest, sink).verdict is Verdict.MARK_MISSING:
                 raise IllegalTransition(
                     "nothing of it is lost: an attempt wrote all its output and died, and only its publication is "
@@ -147,8 +150,8 @@ def _half_published(context: Context, manifest: Manifest) -> IllegalTransition:
         )
     return IllegalTransition(
         f"it is published in {', '.join(have)}, and the source has lost what {', '.join(lack)} lacks",
-        next_step=f"take {', '.join(lack)} out of the pipeline file, finish the manifest with tidemark retry "
-        f"{manifest.pipeline_name}, and put the sink back: it goes on without these rows",
+        next_step=f"accept that with tidemark accept-damage {manifest.pipeline_name} --manifest {manifest.id} --why "
+        f"TEXT, then finish it with tidemark retry {manifest.pipeline_name}",
         pipeline=manifest.pipeline_name,
         manifest=manifest.id,
     )

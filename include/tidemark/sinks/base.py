@@ -222,12 +222,10 @@ class Sink(ABC):
     ) -> Shown:
         """What the target shows of a manifest; ``receipts`` by attempt.
 
-        Objects whose paths are ``accepted`` are not missed, nor with an empty path any row of the published attempt.
-        Without ``objects`` those of a published attempt that has its record are not looked at.
+        Objects whose paths are ``accepted`` are not missed. Without ``objects`` those of a published attempt that has
+        its record are not looked at.
         """
         published = manifest.published(self.name)
-        if published and "" in accepted:
-            return Shown(published.attempt, published.digest, whole=True, published_whole=True)
         evidence = self.recorded_attempt(manifest.id)
         digest = None if evidence is None else self._digest_of_record(manifest, evidence)
         whole = self._is_whole(receipts.get(evidence or 0))
