@@ -355,7 +355,7 @@ def restored_and_what_the_lake_has_is_not_lost(checked: CheckedWorld) -> None:
 
 
 TRUNCATED = {f"truncated while a replay stands at {where}": _truncated_while_a_replay_stands_at(where) for where in (
-    "sql unknown_evidence", "failpoint read.before", "failpoint stage.done",
+    "sql evidence_apart", "failpoint read.before", "failpoint stage.done",
 )}  # fmt: skip
 OF_LIVES = (
     recreated_while_it_is_read,

@@ -164,6 +164,13 @@ def test_R12_records_that_compaction_really_took_block_the_replay_and_stay_publi
     assert "records where 20 are published: compaction or retention took some" in refused.stderr
     assert world.exact() == world.listing() == world.recorded() == before
     assert only(world)["state"] == "done"
+    accepted = ("replay", "demo", "--manifest", "1", "--accept-shrunken")
+    assert "--accept-shrunken --why TEXT" in refused.stderr
+    assert world.here(*accepted).exit_code == 2, "not without a reason"
+    world.ok(*accepted, "--why", "the topic is compacted")
+    assert sum(world.exact().values()) < 20
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert [row["decision"] for row in world.json("history", "demo")] == ["accept-shrunken"]
 
 
 @pytest.mark.parametrize(

@@ -511,11 +511,9 @@ class ManifestDatabase:
         rows = self._rows("published_objects", pipeline_name=pipeline_name, ids=None if ids is None else list(ids))
         return [(row["manifest_id"], row["root"], object_from(row["object"])) for row in rows]
 
-    def unknown_evidence(self, sink: str, evidence: Mapping[int, int]) -> list[tuple[int, int]]:
-        """(manifest id, attempt) of the ``evidence``, attempts by manifest id, that is above what is published and has
-        no receipt here."""
-        rows = self._rows("unknown_evidence", sink=sink, **_held(evidence))
-        return [(row["manifest_id"], row["attempt"]) for row in rows]
+    def evidence_apart(self, sink: str, evidence: Mapping[int, int]) -> list[int]:
+        """The manifests whose ``evidence``, attempts by manifest id, is not that of the published attempt."""
+        return [row["manifest_id"] for row in self._rows("evidence_apart", sink=sink, **_held(evidence))]
 
     def is_of_retired_sink(self, manifest_id: int, attempt: int) -> bool:
         """Whether an attempt wrote to a sink that is retired since."""

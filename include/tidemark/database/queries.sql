@@ -526,17 +526,12 @@ WHERE (%(pipeline_name)s::text IS NULL OR p.pipeline = %(pipeline_name)s) AND o.
                   AND d.attempt = p.attempt AND d.path = o.object ->> 'path')
 ORDER BY p.manifest_id, o.object ->> 'path';
 
--- name: unknown_evidence
--- Evidence in a sink of attempts without a receipt here, above what is published: the database was restored from an
--- older copy, or failed over to a server that lacks its last transactions. What a retired sink left is no evidence here.
-SELECT held.manifest_id, held.attempt
+-- name: evidence_apart
+-- Manifests whose evidence in a sink is not that of the published attempt: nearly all are in step.
+SELECT held.manifest_id
 FROM unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
-WHERE NOT EXISTS (SELECT FROM attempt a WHERE a.manifest_id = held.manifest_id AND a.attempt = held.attempt
-                  AND a.receipt -> 'sinks' ? %(sink)s)
-  AND NOT EXISTS (SELECT FROM attempt_of_retired_sink a
-                  WHERE a.manifest_id = held.manifest_id AND a.attempt = held.attempt)
-  AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = held.manifest_id AND p.sink = %(sink)s
-                  AND p.attempt >= held.attempt)
+WHERE NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = held.manifest_id AND p.sink = %(sink)s
+                  AND p.attempt = held.attempt)
 ORDER BY held.manifest_id;
 
 -- name: is_of_retired_sink

@@ -22,7 +22,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.counting import check_equations
 from tidemark.lifecycle.divergence import confirmed
 from tidemark.lifecycle.known_sinks import know_sinks
-from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, refuse_outlived, unknown_evidence
+from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, not_known, refuse_outlived
 from tidemark.lifecycle.publish import Ending, Outcome, Publisher, published_counts
 from tidemark.lifecycle.select import own_manifest
 from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
@@ -240,7 +240,7 @@ class _Attempt:
             if sink.name in self.failed:
                 continue
             if self.publisher.settle(self.manifest, sink, self.number) is Verdict.UNKNOWN:
-                raise unknown_evidence(sink, self.manifest.id, sink.recorded_attempt(self.manifest.id))
+                raise not_known(sink, self.manifest.id, sink.recorded_attempt(self.manifest.id))
         self.manifest = context.database.manifest(self.manifest.id)
         missing = context.sinks_to_finish(self.manifest)
         if not missing:

@@ -15,6 +15,7 @@ from tidemark.errors import (
     WorkFailed,
 )
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.reconcile import step_without_evidence, unknown_evidence
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Sink, newest
 from tidemark.verdict import Step, command
@@ -71,8 +72,7 @@ def _without_evidence(
     missing = [manifest_id for manifest_id, is_missing in out_of_step.items() if is_missing]
     if not missing:
         return []
-    step = Step.RETRY if sink.way.takes_back else Step.REPLAY
-    next_step = command(step, pipeline_name, missing[0], sink.name)
+    next_step = step_without_evidence(database, missing[0], sink)
     listed = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
     return [f"sink {sink.name}: {sink.target} shows no record of the published manifests {listed}; next: {next_step}"]
 
@@ -90,11 +90,11 @@ def check_for_attempt(pipeline_name: str, database: ManifestDatabase, sink: Sink
 
 def refuse_unknown(database: ManifestDatabase, sink: Sink, evidence: Mapping[int, int]) -> None:
     """Raise ``DatabaseBehindLake`` for evidence, attempts by manifest id, that this database has no receipt of."""
-    for manifest_id, attempt in database.unknown_evidence(sink.name, evidence):
-        raise unknown_evidence(sink, manifest_id, attempt)
+    for manifest_id, attempt in unknown_evidence(database, sink, evidence):
+        raise not_known(sink, manifest_id, attempt)
 
 
-def unknown_evidence(sink: Sink, manifest_id: int, attempt: int | None) -> DatabaseBehindLake:
+def not_known(sink: Sink, manifest_id: int, attempt: int | None) -> DatabaseBehindLake:
     """The error of a target that shows an attempt that this database has no receipt of, or another receipt."""
     adopt = command(Step.ADOPT, sink.pipeline_name, manifest_id, sink.name)
     return DatabaseBehindLake(

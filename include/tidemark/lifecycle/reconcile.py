@@ -1,5 +1,6 @@
 """Asks the database and a target about one manifest, and judges: ``tidemark.verdict`` says what the answers mean."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tidemark.database.client import ManifestDatabase
@@ -34,6 +35,19 @@ def judgement(database: ManifestDatabase, manifest: Manifest, sink: Sink, *, obj
     Without ``objects`` those of a published attempt that has its record are not looked at, as for an audit that lists
     them all.
     """
+    known, receipts = known_of(database, manifest, sink)
+    published = known.published
+    accepted = database.accepted_damage(manifest.id, sink.name, published) if published else frozenset()
+    by_attempt = {stored.receipt.attempt: stored.receipt for stored in receipts}
+    shown = sink.shown(manifest, by_attempt, accepted, objects=objects)
+    evidence = shown.evidence
+    if evidence and evidence not in by_attempt and database.is_of_retired_sink(manifest.id, evidence):
+        shown = replace(shown, evidence=None, digest=None, whole=False)
+    return Judgement(manifest, sink, receipts, shown, judge(known, shown, takes_back=sink.way.takes_back))
+
+
+def known_of(database: ManifestDatabase, manifest: Manifest, sink: Sink) -> tuple[Known, tuple[StoredReceipt, ...]]:
+    """What the database knows of a manifest in a sink, and the receipts of that sink, newest first."""
     published = manifest.published(sink.name)
     receipts = tuple(stored for stored in database.receipts(manifest.id) if sink.name in stored.receipt.sinks)
     known = Known(
@@ -44,10 +58,25 @@ def judgement(database: ManifestDatabase, manifest: Manifest, sink: Sink, *, obj
         done=manifest.state is ManifestState.DONE,
         given_up=sink.name in manifest.given_up,
     )
-    accepted = database.accepted_damage(manifest.id, sink.name, published.attempt) if published else frozenset()
-    by_attempt = {stored.receipt.attempt: stored.receipt for stored in receipts}
-    shown = sink.shown(manifest, by_attempt, accepted, objects=objects)
-    evidence = shown.evidence
-    if evidence and evidence not in by_attempt and database.is_of_retired_sink(manifest.id, evidence):
-        shown = replace(shown, evidence=None, digest=None, whole=False)
-    return Judgement(manifest, sink, receipts, shown, judge(known, shown, takes_back=sink.way.takes_back))
+    return known, receipts
+
+
+def unknown_evidence(database: ManifestDatabase, sink: Sink, evidence: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    """(manifest id, attempt) of the ``evidence``, attempts by manifest id, that this database does not know.
+
+    The evidence must have been listed before the call. Nothing is read from the target.
+    """
+    apart = database.evidence_apart(sink.name, evidence)
+    for manifest in database.manifests(ids=apart) if apart else ():
+        known, _ = known_of(database, manifest, sink)
+        attempt = evidence[manifest.id]
+        verdict = judge(known, Shown(attempt), takes_back=sink.way.takes_back)
+        if verdict is Verdict.UNKNOWN and not database.is_of_retired_sink(manifest.id, attempt):
+            yield manifest.id, attempt
+
+
+def step_without_evidence(database: ManifestDatabase, manifest_id: int, sink: Sink) -> str:
+    """The command for a published manifest whose objects may be there, without its evidence."""
+    known, _ = known_of(database, database.manifest(manifest_id), sink)
+    verdict = judge(known, Shown(published_whole=True), takes_back=sink.way.takes_back)
+    return command(step_of(verdict), sink.pipeline_name, manifest_id, sink.name)
