@@ -208,8 +208,8 @@ def test_only_the_newest_attempt_stores_a_receipt_or_ends_the_manifest(database:
         assert old.start(1, "f") == 1
         assert new.start(1, "f") == 2
         assert [one["state"] for one in new.attempts(1)] == ["fenced", "running"]
-        assert not old.store_receipt(receipt(1), {}, ["files"])
-        assert new.store_receipt(receipt(2), {}, ["files"])
+        assert not old.store_receipt(receipt(1), {}, ["files"], ["files"])
+        assert new.store_receipt(receipt(2), {}, ["files"], ["files"])
         assert not old.publish(1, 1, "files", 1, "digest", {})
         assert not new.finish(1, 2, ["files"]), "no sink has published"
         assert new.publish(1, 2, "files", 2, "digest", {})

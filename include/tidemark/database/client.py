@@ -394,12 +394,14 @@ class ManifestDatabase:
             )
         return int(rows[0]["attempt"])
 
-    def store_receipt(self, receipt: Receipt, raw: Row, sinks: Sequence[str]) -> bool:
-        """Store the receipt of an attempt that was to write to ``sinks``, and declare taken back what lower attempts
-        made and nobody published; False when a newer attempt has taken over, or other records are at these offsets now
-        (``outlived``)."""
+    def store_receipt(self, receipt: Receipt, raw: Row, sinks: Sequence[str], takes_back: Sequence[str]) -> bool:
+        """Store the receipt of an attempt that was to write to ``sinks``.
+
+        Declares taken back what lower attempts put into the sinks in ``takes_back`` and nobody published. False when a
+        newer attempt has taken over, or other records are at these offsets now (``outlived``).
+        """
         values = {"manifest_id": receipt.manifest_id, "attempt": receipt.attempt, "receipt": Jsonb(raw)}
-        names = {"sinks": list(sinks), "receipt_sinks": list(receipt.sinks)}
+        names = {"sinks": list(sinks), "takes_back": list(takes_back)}
         return self._changed("store_receipt", **values, **names) is not None
 
     def take_back(self, manifest_id: int, attempt: int, sink: str) -> bool:

@@ -436,7 +436,7 @@ SELECT attempt FROM manifest WHERE id = %(manifest_id)s;
 
 -- name: store_receipt
 -- Only for the newest attempt, and only while the source, as far as is known, has the records that were planned. In the
--- same statement the output of every lower attempt that is not published is declared taken back.
+-- same statement the output of every lower attempt that is not published is declared taken back, where it can be.
 WITH newest AS (SELECT id FROM manifest WHERE id = %(manifest_id)s AND attempt = %(attempt)s FOR UPDATE),
 stored AS (
     UPDATE attempt a SET receipt = %(receipt)s, sinks = %(sinks)s FROM newest
@@ -445,7 +445,7 @@ stored AS (
     RETURNING a.manifest_id, a.attempt),
 declared AS (
     UPDATE attempt lower SET taken_back = ARRAY(
-        SELECT DISTINCT named.sink FROM unnest(lower.taken_back || %(receipt_sinks)s::text[]) AS named (sink)
+        SELECT DISTINCT named.sink FROM unnest(lower.taken_back || %(takes_back)s::text[]) AS named (sink)
         WHERE (named.sink = ANY (lower.taken_back) OR lower.receipt -> 'sinks' ? named.sink)
           AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = lower.manifest_id
                           AND p.sink = named.sink AND p.attempt = lower.attempt)

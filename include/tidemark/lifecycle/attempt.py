@@ -114,7 +114,8 @@ def _refuse_done_before(manifest: Manifest) -> None:
     if manifest.state is ManifestState.DONE:
         raise TopicChanged(
             "the manifest was planned on a chain that has ended: its topic was recreated, or its log was truncated",
-            next_step="what is published of it stays; it cannot be replayed",
+            next_step="what is published of it stays, and it cannot be replayed; when a sink lacks it, accept that: "
+            f"tidemark accept-damage {manifest.pipeline_name} --manifest {manifest.id} --why TEXT",
             pipeline=manifest.pipeline_name,
             manifest=manifest.id,
         )

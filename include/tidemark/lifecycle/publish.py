@@ -70,7 +70,8 @@ class Publisher:
         failures = list(failed.values())
         attempt = receipt.attempt
         wanted = [sink.name for sink in sinks] + list(failed)
-        if not self.database.store_receipt(receipt, asdict(receipt), wanted):
+        takes_back = [sink.name for sink in sinks if sink.way.takes_back]
+        if not self.database.store_receipt(receipt, asdict(receipt), wanted, takes_back):
             refuse_outlived(self.pipeline_name, self.database, manifest.id)
             raise self.overtaken(manifest.id, attempt)
         self._discard_unpublished(manifest, attempt, sinks)
@@ -263,7 +264,8 @@ class Publisher:
                 with suppress(Fenced):
                     self._mark(manifest, sink, evidence.receipt, attempt, state=None)
                     return True
-                return self.database.newest_attempt(manifest.id) == attempt  # somebody took it back: judge again
+                # Still the newest: somebody has taken the output back meanwhile, so judge again.
+                return sink.way.takes_back and self.database.newest_attempt(manifest.id) == attempt
             case Verdict.SUPERSEDED if evidence:
                 if not self.database.take_back(manifest.id, evidence.receipt.attempt, sink.name):
                     return False
