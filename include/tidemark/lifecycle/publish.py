@@ -25,7 +25,7 @@ from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_outlived, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
 from tidemark.receipt import Receipt
-from tidemark.sinks.base import Sink, newest
+from tidemark.sinks.base import Sink
 from tidemark.verdict import Verdict
 
 
@@ -223,8 +223,7 @@ class Publisher:
 
     def out_of_step(self, sink: Sink, above: int = 0) -> dict[int, bool]:
         """The done manifests whose newest evidence is not that of what is published; true where it is missing."""
-        evidence = {name.manifest_id: name.attempt for name in newest(sink.records(above=above)).values()}
-        return self.database.out_of_step(self.pipeline_name, sink.name, evidence, above)
+        return self.database.out_of_step(self.pipeline_name, sink.name, sink.evidence(above), above)
 
     def _sweep(self, sink: Sink, forgotten: Sequence[int], dead: Sequence[Manifest]) -> None:
         for manifest_id in forgotten:

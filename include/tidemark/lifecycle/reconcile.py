@@ -29,19 +29,26 @@ class Judgement:
         return next((stored for stored in self.receipts if stored.receipt.attempt == attempt), None)
 
 
-def judgement(database: ManifestDatabase, manifest: Manifest, sink: Sink, *, objects: bool = True) -> Judgement:
+def judgement(
+    database: ManifestDatabase,
+    manifest: Manifest,
+    sink: Sink,
+    *,
+    objects: bool = True,
+    evidence: Mapping[int, int] | None = None,
+) -> Judgement:
     """Judge a manifest in a sink; the manifest must have been read before the call, and no attempt at it be alive.
 
     Without ``objects`` those of a published attempt that has its record are not looked at, as for an audit that lists
-    them all.
+    them all. ``evidence`` is the highest attempt of each manifest in the sink, when the caller has listed them.
     """
     known, receipts = known_of(database, manifest, sink)
     published = known.published
     accepted = database.accepted_damage(manifest.id, sink.name, published) if published else frozenset()
     by_attempt = {stored.receipt.attempt: stored.receipt for stored in receipts}
-    shown = sink.shown(manifest, by_attempt, accepted, objects=objects)
-    evidence = shown.evidence
-    if evidence and evidence not in by_attempt and database.is_of_retired_sink(manifest.id, evidence):
+    attempt = sink.recorded_attempt(manifest.id) if evidence is None else evidence.get(manifest.id)
+    shown = sink.shown(manifest, attempt, by_attempt, accepted, objects=objects)
+    if attempt and attempt not in by_attempt and database.is_of_retired_sink(manifest.id, attempt):
         shown = replace(shown, evidence=None, digest=None, whole=False)
     return Judgement(manifest, sink, receipts, shown, judge(known, shown, takes_back=sink.way.takes_back))
 

@@ -74,7 +74,8 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
     ids = [record.manifest_id for record in records]
     with deciding(context, why, ids):
         known = {manifest.id: manifest for manifest in database.manifests(ids=ids)}
-        unknown = [record for record in records if not _is_known(context, record, known.get(record.manifest_id))]
+        evidence = {sink.name: sink.evidence() for sink in context.sinks}
+        unknown = [record for record in records if not _is_known(context, record, known, evidence)]
         adopted = tuple(record.manifest_id for record in unknown)
         refuse_at_work([*at_work(context), *(known[manifest_id] for manifest_id in adopted if manifest_id in known)])
         _refuse_changed(context, unknown)
@@ -199,7 +200,11 @@ def _read(sink: Sink, name: RecordName, content: dict[str, Any]) -> _Content:
         ) from damaged
 
 
-def _is_known(context: Context, record: _Record, manifest: Manifest | None) -> bool:
+def _is_known(
+    context: Context, record: _Record, known: Mapping[int, Manifest], evidence: Mapping[str, Mapping[int, int]]
+) -> bool:
+    """Whether the database knows all that the sinks show of a manifest; ``evidence`` by sink."""
+    manifest = known.get(record.manifest_id)
     if manifest is None:
         return False
     if manifest.pipeline_name != context.pipeline_name:
@@ -218,7 +223,10 @@ def _is_known(context: Context, record: _Record, manifest: Manifest | None) -> b
             pipeline=context.pipeline_name,
         )
     sinks = [sink for sink in context.sinks if sink.name in record.receipts]
-    return all(judgement(context.database, manifest, sink).verdict is not Verdict.UNKNOWN for sink in sinks)
+    return not any(
+        judgement(context.database, manifest, sink, evidence=evidence[sink.name]).verdict is Verdict.UNKNOWN
+        for sink in sinks
+    )
 
 
 def _refuse_changed(context: Context, unknown: Sequence[_Record]) -> None:

@@ -1,6 +1,6 @@
 """Compares the database with what the sinks hold; every difference names its manifest and the next step."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from tidemark.lifecycle.context import Context
@@ -40,8 +40,9 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
     for sink in context.sinks:
         try:
             yield from _target(context, sink)
+            evidence = sink.evidence()
             for manifest in manifests:
-                yield from _verdict(context, sink, manifest)
+                yield from _verdict(context, sink, manifest, evidence)
             yield from sink.audit(context.database, manifests, deep=deep)
         except OF_ONE_SINK as error:
             error.within(pipeline=context.pipeline_name)
@@ -79,12 +80,12 @@ def _equations(manifest: Manifest) -> Iterator[Difference]:
             )
 
 
-def _verdict(context: Context, sink: Sink, manifest: Manifest) -> Iterator[Difference]:
+def _verdict(context: Context, sink: Sink, manifest: Manifest, evidence: Mapping[int, int]) -> Iterator[Difference]:
     """The verdict on a manifest, except that it is unfinished; ``sink.audit`` looks at the objects."""
     publication = manifest.published(sink.name)
     if manifest.alive or not manifest.attempt:
         return
-    judged = judgement(context.database, manifest, sink, objects=False)
+    judged = judgement(context.database, manifest, sink, objects=False, evidence=evidence)
     stored = judged.stored(publication.attempt) if publication else None
     done = manifest.state is ManifestState.DONE
     if publication is not None and (stored is None or stored.receipt.digest(sink.name) != publication.digest):

@@ -199,9 +199,10 @@ class Sink(ABC):
         """The counts of an attempt that has put its output here."""
         return receipt.counts(self.name, ranges)
 
-    def newest_records(self) -> dict[int, RecordName]:
-        """Of each manifest of this pipeline the record with the highest attempt, which is the one that readers use."""
-        return newest(self.records())
+    def evidence(self, above: int = 0) -> dict[int, int]:
+        """Of each manifest of this pipeline with an id above ``above`` the highest attempt that left a record, which is
+        the record that readers use."""
+        return {name.manifest_id: name.attempt for name in newest(self.records(above=above)).values()}
 
     def has_record(self, receipt: Receipt) -> bool:
         """Whether the record of the receipt's attempt exists, with the same digest."""
@@ -215,18 +216,18 @@ class Sink(ABC):
     def shown(
         self,
         manifest: Manifest,
+        evidence: int | None,
         receipts: Mapping[int, Receipt],
         accepted: frozenset[str] = frozenset(),
         *,
         objects: bool = True,
     ) -> Shown:
-        """What the target shows of a manifest; ``receipts`` by attempt.
+        """What the target shows of a manifest: ``evidence`` is the highest attempt with a record.
 
         Objects whose paths are ``accepted`` are not missed. Without ``objects`` those of a published attempt that has
         its record are not looked at.
         """
         published = manifest.published(self.name)
-        evidence = self.recorded_attempt(manifest.id)
         digest = None if evidence is None else self._digest_of_record(manifest, evidence)
         whole = self._is_whole(receipts.get(evidence or 0))
         if published is None:

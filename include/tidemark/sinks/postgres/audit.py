@@ -23,7 +23,7 @@ def differences_of_table(
     """What the table and Tidemark's own tables hold and should not; ``deep`` reads every row."""
     own = {manifest.id: manifest for manifest in manifests}
     yield from _left_in_staging(database, sink, own)
-    markers = sink.newest_records()
+    markers = sink.evidence()
     present = {"a marker": set(markers)}
     published = [(manifest, row) for manifest in manifests if (row := manifest.published(sink.name))]
     exists = table.exists()
