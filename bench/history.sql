@@ -28,7 +28,7 @@ SELECT m.id, 1, 'published', 'bench', 'bench', now(),
            FROM chain c)) END
 FROM manifest m;
 
-INSERT INTO publication (manifest_id, sink, attempt, digest, counts)
-SELECT id, 'files', 1, repeat('0', 48), '{}' FROM manifest;
+INSERT INTO publication (manifest_id, sink, attempt, settled, digest, counts)
+SELECT id, 'files', 1, 1, repeat('0', 48), '{}' FROM manifest;
 
 SET session_replication_role = DEFAULT;

@@ -216,12 +216,14 @@ OF_A_TABLE = {
     ),
     "rows of an attempt that died before its mark": Case(
         dying(*MERGED),
-        "manifest 3: the rows of attempt 1 are in the table and not published: it died before that; "
+        "manifest 3: connection warehouse, table public.latest shows attempt 1, which is whole and not published: "
+        "it died before that; "
         "next: tidemark retry demo",
     ),
     "rows of a replay that died before its mark": Case(
         dying_in_a_replay,
-        "manifest 2: the rows of attempt 2 are in the table and not published: it died before that; "
+        "manifest 2: connection warehouse, table public.latest shows attempt 2, which is whole and not published: "
+        "it died before that; "
         "next: tidemark retry demo",
         more=("manifest 2: staging was left by an attempt that died; next: tidemark retry demo",),
     ),

@@ -85,9 +85,11 @@ def _verdict(context: Context, sink: Sink, manifest: Manifest, evidence: Mapping
     publication = manifest.published(sink.name)
     if manifest.alive or not manifest.attempt:
         return
+    done = manifest.state is ManifestState.DONE
+    if done and not manifest.publications:
+        return  # ``_equations`` has told it
     judged = judgement(context.database, manifest, sink, objects=False, evidence=evidence)
     stored = judged.stored(publication.attempt) if publication else None
-    done = manifest.state is ManifestState.DONE
     if publication is not None and (stored is None or stored.receipt.digest(sink.name) != publication.digest):
         what = f"the receipt of attempt {publication.attempt} is not what was published"
         yield Difference(manifest.id, what, command(Step.REPLAY, sink.pipeline_name, manifest.id, sink.name))

@@ -246,14 +246,18 @@ class Sink(ABC):
         return self.has_objects(replace(receipt, objects=expected) if accepted else receipt)
 
     def _digest_of_record(self, manifest: Manifest, attempt: int) -> str | None:
-        """The digest in a record; None when it cannot be read, is not that of the objects it names, or when it covers
-        other ranges than the manifest has."""
+        """The digest in a record; None when it cannot be read, or is not that of the objects it names.
+
+        Also when it covers other ranges than a manifest that is not published: a person gave some of them up since.
+        """
+        published = manifest.published(self.name)
         content = self.record(RecordName(self.pipeline_name, manifest.id, attempt)) or {}
         try:
             ranges = tuple(range_from(range_) for range_ in content["ranges"])
             objects = (*content["objects"], *content["gone"])
             digest = sum((Digest.parse(part["digest"]) for part in objects), Digest.zero())
-            return str(digest) if ranges == manifest.ranges and str(digest) == content["digest"] else None
+            covers = ranges == manifest.ranges or (published is not None and published.attempt == attempt)
+            return str(digest) if covers and str(digest) == content["digest"] else None
         except MALFORMED:
             return None
 
