@@ -1,14 +1,16 @@
 """What attempts, sweeps and repairs do, step by step: the model's copy of ``lifecycle`` and ``sinks``.
 
 Each phase is a generator of steps, to which the answers are sent; it ends with the next phase. So what a process
-remembers from one phase to the next is in the phase's arguments, and inside a phase in the answers.
+remembers from one phase to the next is in the phase's arguments, and inside a phase in the answers. The verdict is that
+of ``tidemark.verdict`` itself.
 """
 
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from tests.model.world import PARTS, Answer, Kind, Rules, Step, World
+from tests.model.world import PARTS, Answer, Kind, Rules, Step
+from tidemark.verdict import Known, Shown, Verdict, judge
 
 
 class Gone(Exception):
@@ -42,133 +44,157 @@ def then(phase: Callable[..., Phase], *arguments: Any) -> Then:
 class Programs:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self.table = rules.kind in (Kind.TABLE, Kind.SHARED)
-        self.sweeping = self.sweep_table if self.table else self.sweep
+        self.table = rules.kind.is_table
 
     # an attempt: lifecycle/attempt.py, lifecycle/publish.py
 
     def attempt(self, n: int, code: int, replay: bool) -> Phase:
+        """From its number on; the publication is read right after it, when no other attempt can change it."""
         try:
             _, published = yield Step("manifest", n)
-            if published and not replay:
-                return then(self.finish, n)
-            if self.table and self.rules.claim:
-                yield from self._claim(n)
-            if not replay:
-                recovered = yield from self._recover(n, code)
-                if recovered:
-                    return then(self.finish, n)
+            if self.table:
+                yield Step("wait_for_lower", n)
+        except STOPPED as error:
+            return then(self.ended, n, type(error))
+        if not replay and not published:
+            return then(self.settle, n, n, published, then(self.settled, n, code))
+        return then(self.staging, n, code, published) if replay else then(self.finish, n)
+
+    def settled(self, n: int, code: int) -> Phase:
+        try:
+            _, published = yield Step("manifest", n)
+        except STOPPED as error:
+            return then(self.ended, n, type(error))
+        return then(self.finish, n) if published else then(self.staging, n, code, published)
+
+    def settle(self, actor: int, n: int, published: int, following: Then) -> Phase:
+        """What the verdict asks for, as long as that needs no source; ``n`` is the newest attempt as the actor knows
+        it."""
+        try:
+            verdict, evidence = yield from self._judged(actor, published)
+            match verdict:
+                case Verdict.MARK_MISSING:
+                    if (yield Step("mark", actor, evidence, n)) is Answer.REFUSED and not (
+                        yield Step("newest", actor, n)
+                    ):
+                        return following
+                case Verdict.SUPERSEDED:
+                    if (yield Step("take_back", actor, evidence)) is Answer.REFUSED:
+                        return following
+                    yield from self._discard(actor, evidence)
+                case _:
+                    return following
+            _, published = yield Step("manifest", actor)
+        except STOPPED as error:
+            return then(self.ended, n, type(error)) if actor else None
+        return then(self.settle, actor, n, published, following)
+
+    def _judged(self, actor: int, published: int) -> Part:
+        """The verdict; what is published is whole in the model, since the explorer stops at a world where it is not."""
+        rules = self.rules
+        receipts = yield Step("receipts", actor)
+        evidence = yield Step("evidence", actor)
+        codes = {k: str(code) for k, code, _ in receipts}
+        declared = frozenset(k for k, _, taken_back in receipts if taken_back and not rules.believes_declared)
+        shown = Shown(published_whole=True)
+        if evidence:
+            digest = codes.get(evidence) if (yield Step("has_record", actor, evidence)) else None
+            whole = (yield Step("has_parts", actor, evidence)) or rules.believes_partial
+            shown = Shown(evidence, digest, whole=whole, published_whole=True)
+        known = Known(codes, declared, published or None, done=bool(published))
+        return judge(known, shown, takes_back=not self.table), evidence
+
+    def staging(self, n: int, code: int, published: int) -> Phase:
+        """Stage, and step 1."""
+        try:
             yield Step("stage", n)
             if (yield Step("store_receipt", n)) is Answer.REFUSED:
                 raise Fenced
-            lower = yield Step("receipts", n, n - 1)
+            receipts = yield Step("receipts", n)
         except STOPPED as error:
             return then(self.ended, n, type(error))
+        lower = tuple(receipt for receipt in receipts if receipt[0] < n)
         return then(self.discard_lower, n, code, published, lower)
 
-    def _recover(self, n: int, code: int) -> Part:
-        """Whether an earlier attempt's output is whole with its record, and is published now."""
-        lower = yield Step("receipts", n, n - 1)
-        if not lower:
-            return False
-        highest = yield Step("highest_record", n)
-        candidates = [entry for entry in lower if self.table or self.rules.ignore_declared or not entry[2]]
-        if self.table or self.rules.recover_older:
-            candidates = [entry for entry in candidates if entry[0] == highest]
-        if not candidates:
-            return False
-        newest, made_by, _ = candidates[0]
-        if made_by != code or newest != highest:
-            return False
-        if not (yield Step("has_record", n, newest)) or not (yield Step("has_parts", n, newest)):
-            return False
-        if (yield Step("mark", n, newest)) is Answer.OK:
-            return True
-        yield from self.fence(n)
-        return False  # it was taken back meanwhile
-
     def discard_lower(self, n: int, code: int, published: int, lower: tuple[tuple[int, int, bool], ...]) -> Phase:
-        """Remove what lower attempts put that were never published; then compare with what is published."""
+        """Remove what was declared taken back; then compare with what is published."""
         try:
-            for k, _, _ in lower:
-                if k != published:
-                    yield from self.discard(n, k)
-            if self.rules.skip_equal and published:
-                made_by = next((code_of for k, code_of, _ in lower if k == published), None)
-                if made_by == code and (yield from self._alike(n, published)):
-                    if (yield Step("mark", n, published, 1)) is Answer.REFUSED:
-                        raise Fenced
-                    return then(self.clean, n)
+            for k, _, declared in lower:
+                if self.table or declared or (not self.rules.receipt_declares and k != published):
+                    yield from self._discard(n, k)
+            made_by = next((code_of for k, code_of, _ in lower if k == published), None)
+            alike = made_by == code and (yield Step("has_record", n, published))
+            if alike and (yield Step("has_parts", n, published)):
+                if (yield Step("mark_and_end", n, published)) is Answer.REFUSED:
+                    raise Fenced
+                return then(self.clean, n)
         except STOPPED as error:
             return then(self.ended, n, type(error))
         return then(self.put_into_table if self.table else self.put, n)
 
-    def _alike(self, n: int, published: int) -> Part:
-        return (yield Step("has_record", n, published)) and (yield Step("has_parts", n, published))
-
-    def fence(self, n: int) -> Part:
-        if not (yield Step("newest", n)):
+    def _fence(self, n: int) -> Part:
+        if not (yield Step("may_put", n)):
             raise Fenced
 
     def put(self, n: int) -> Phase:
         """Steps 2 to 4 into files."""
-        rules = self.rules
         try:
-            for what in rules.order:
+            for what in self.rules.order:
                 match what:
                     case "parts":
                         for part in PARTS:
-                            if rules.fence_moves == "each" or (rules.fence_moves == "first" and part == 0):
-                                yield from self.fence(n)
+                            yield from self._fence(n)
                             yield Step("move", n, n, part)
                     case "record":
-                        if rules.fence_record:
-                            yield from self.fence(n)
+                        yield from self._fence(n)
                         yield Step("put_record", n, n)
                     case "mark":
-                        if (yield Step("mark", n, n, 1)) is Answer.REFUSED:
-                            return then(self.ended, n, Fenced)
+                        if (yield Step("mark_and_end", n, n)) is Answer.REFUSED:
+                            raise Fenced
         except STOPPED as error:
-            return then(self.give_up, n, type(error), what)
+            return then(self.give_up, n, type(error))
         return then(self.clean, n)
 
-    def give_up(self, n: int, error: type[Exception], at: str) -> Phase:
-        """An error before the record: what was put is removed, once that is declared."""
-        if at != "mark":
-            with suppress(*STOPPED):
-                if not (yield Step("has_record", n, n)):
-                    declared = (yield Step("take_back_own", n)) is Answer.OK
-                    if declared or self.rules.own_take_back == "nobody":
-                        yield from self.discard(n, n)
+    def give_up(self, n: int, error: type[Exception]) -> Phase:
+        """An error before the mark: what was put is removed, once that is declared; with its record it stays."""
+        with suppress(*STOPPED):
+            if error is Gone and self.rules.gives_up_unasked:
+                yield from self._discard(n, n)
+            elif not (yield Step("may_put", n)) or not (yield Step("has_record", n, n)):
+                yield from self._take_back(n, n)
         return then(self.ended, n, error)
 
-    def discard(self, actor: int, k: int) -> Part:
+    def _take_back(self, actor: int, k: int) -> Part:
+        if (yield Step("take_back", actor, k)) is Answer.OK:
+            yield from self._discard(actor, k)
+
+    def _discard(self, actor: int, k: int) -> Part:
         for what in self.rules.remove if not self.table else ("staging",):
             match what:
                 case "record":
                     yield Step("delete_record", actor, k)
                 case "parts":
-                    for part in PARTS:
-                        yield Step("delete_part", actor, k, part)
+                    yield Step("delete_parts", actor, k)
                 case "staging":
-                    yield Step("delete_staging", actor, k)
+                    yield Step("delete_staging", actor, k, k)
 
     def put_into_table(self, n: int) -> Phase:
         """Steps 2 to 4 into a table."""
         taken = False
         try:
-            yield from self.fence(n)
+            yield from self._fence(n)
             if (yield Step("take_marker", n)) is Answer.REFUSED:
                 raise Fenced
             taken = True
-            yield from self.fence(n)
+            if self.rules.fence_commit:
+                yield from self._fence(n)
             if self.rules.kind is Kind.SHARED:
                 if (yield Step("commit_and_mark", n)) is Answer.REFUSED:
                     raise Fenced
             else:
                 yield Step("commit", n)
                 taken = False
-                if (yield Step("mark", n, n, 1)) is Answer.REFUSED:
+                if (yield Step("mark_and_end", n, n)) is Answer.REFUSED:
                     raise Fenced
         except STOPPED as error:
             if taken:
@@ -176,12 +202,8 @@ class Programs:
             return then(self.ended, n, type(error))
         return then(self.clean, n)
 
-    def _claim(self, n: int) -> Part:
-        if (yield Step("claim", n)) is Answer.REFUSED:
-            raise Fenced
-
     def finish(self, n: int) -> Phase:
-        """Every sink has a publication, only the state was not done."""
+        """The sink has a publication, only the state was not done."""
         try:
             if (yield Step("finish", n)) is Answer.REFUSED:
                 raise Fenced
@@ -190,26 +212,30 @@ class Programs:
         return then(self.clean, n)
 
     def clean(self, n: int) -> Phase:
-        """Step 5: what attempts up to this one left, except what is published."""
-        with suppress(*STOPPED):
+        """Step 5; an error here is an error of the attempt, which has ended well."""
+        try:
             yield from self._clean(n, n)
+        except STOPPED as error:
+            return then(self.ended, n, type(error))
         return then(self.leave, n)
 
     def _clean(self, actor: int, up_to: int) -> Part:
+        """Remove what attempts up to this one left, except what is published."""
         _, published = yield Step("manifest", actor)
-        receipts = yield Step("receipts", actor, up_to)
+        receipts = yield Step("receipts", actor)
         for k, _, _ in receipts:
-            if k != published:
-                yield from self.discard(actor, k)
-        for k in range(1, up_to + 1):
-            yield Step("delete_staging", actor, k)
+            if k <= up_to and k > published and not self.table:
+                yield from self._take_back(actor, k)
+            elif k <= up_to and k != published:
+                yield from self._discard(actor, k)
+        yield Step("delete_staging", actor, 1, up_to)
 
     def ended(self, n: int, error: type[Exception]) -> Phase:
         """The end of an attempt with an error."""
         if error is Gone:
             return None
         with suppress(*STOPPED):
-            if (yield Step("newest", n)):
+            if (yield Step("newest", n, n)):
                 yield Step("fail", n)
             elif (yield Step("superseded", n)):
                 yield from self._clean(n, n)
@@ -219,58 +245,57 @@ class Programs:
         with suppress(*STOPPED):
             well = yield Step("own_state", n)
             yield Step("release", n)
-            if not well and (yield Step("highest_record", n)) != n:
-                yield Step("delete_staging", n, n)
+            if not well and (yield Step("evidence", n)) != n:
+                yield Step("delete_staging", n, n, n)
         return None
 
     # the verbs that clean up: Publisher.sweep, operations/repair.py
 
-    def sweep(self) -> Phase:
-        with suppress(*STOPPED):
-            staged = yield Step("staged_attempts", 0)
-            highest = yield Step("highest_record", 0)
-            dead = yield Step("dead_manifest", 0)
-            if dead is None:
-                return None
-            published, newest = dead
-            if staged or (self.rules.sweep_records and highest > published):
-                if self.rules.sweep_takes_back:
-                    yield Step("take_back", 0, newest)
-                return then(self.clean_dead, newest)
-        return None
+    def sweep(self, following: Then | None = None) -> Phase:
+        """One that has cause to look at the manifest."""
+        dead = yield Step("dead_manifest", 0)
+        if dead is None:
+            return following
+        published, newest = dead
+        return then(self.settle, 0, newest, published, then(self.sweeping, newest, following))
 
-    def clean_dead(self, newest: int) -> Phase:
+    def sweeping(self, newest: int, following: Then | None) -> Phase:
         with suppress(*STOPPED):
             yield from self._clean(0, newest)
-        return None
+        return following
 
-    def sweep_table(self) -> Phase:
-        """Remove staging, and publish what a replay merged before it died."""
+    def retry(self) -> Phase:
+        """A sweep, where there is cause: staged output, or evidence that is not that of the published attempt."""
         with suppress(*STOPPED):
-            staged = yield Step("staged_attempts", 0)
-            dead = yield Step("dead_manifest", 0)
-            if dead is not None and staged:
-                yield from self._clean(0, dead[1])
-            marker = yield Step("highest_record", 0)
-            dead = yield Step("dead_manifest", 0)
-            if dead is not None and marker > dead[0]:
-                yield Step("catch_up", 0, marker, dead[1])
+            staged = yield Step("staged_manifests", 0)
+            evidence = yield Step("evidence", 0)
+            done, published = yield Step("manifest", 0)
+            if staged or (done and evidence != published and self.rules.compares_records):
+                return then(self.sweep)
         return None
 
     def repair(self) -> Phase:
-        """Remove all objects and records that are not published; only of dead attempts."""
+        yield from ()
+        return then(self.sweep, then(self.strays))
+
+    def strays(self) -> Phase:
+        """Remove the objects and records that are not published, of attempts that are dead."""
         with suppress(*STOPPED):
-            dead = yield Step("dead_manifest", 0)
-            if dead is None:
+            evidence = yield Step("evidence", 0)
+            done, published = yield Step("manifest", 0)
+            if done and evidence not in (0, published):
                 return None
-            _, newest = dead
+            done, recorded, newest, alive = yield Step("own_manifest", 0)
             listed = yield Step("listed", 0)
             _, published = yield Step("manifest", 0)
-            if self.rules.sweep_takes_back:
-                yield Step("take_back", 0, newest)
-            for k in listed:
-                if k != published and k <= newest:
-                    yield from self.discard(0, k)
+            for k in listed if done else ():
+                if k > newest or (k == newest and alive and self.rules.looks_at_sessions):
+                    continue  # it has started since, or is at work
+                if k in (recorded, published):
+                    continue
+                if not self.rules.repair_declares or (yield Step("take_back", 0, k)) is Answer.OK:
+                    yield Step("delete_record", 0, k)
+                    yield Step("delete_parts", 0, k)
         return None
 
 
