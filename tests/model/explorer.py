@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
-from tests.model.programs import Machine, Phase
+from tests.model.programs import Machine
 from tests.model.world import (
     ALL,
     DATABASE,
@@ -313,6 +313,3 @@ class Explorer:
             answer, world, _ = next(outcome for outcome in outcomes if outcome[2] is Fault.NONE)
             place = machine.answered(place, answer)
         raise Violated(f"a process never ends in {world}")
-
-
-__all__ = ["Bounds", "Explorer", "Figures", "Phase", "Violated"]

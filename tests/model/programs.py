@@ -120,7 +120,7 @@ class Programs:
         """Remove what was declared taken back; then compare with what is published."""
         try:
             for k, _, declared in lower:
-                if self.table or declared or (not self.rules.receipt_declares and k != published):
+                if self.table or declared:
                     yield from self._discard(n, k)
             made_by = next((code_of for k, code_of, _ in lower if k == published), None)
             alike = made_by == code and (yield Step("has_record", n, published))
@@ -169,14 +169,10 @@ class Programs:
             yield from self._discard(actor, k)
 
     def _discard(self, actor: int, k: int) -> Part:
-        for what in self.rules.remove if not self.table else ("staging",):
-            match what:
-                case "record":
-                    yield Step("delete_record", actor, k)
-                case "parts":
-                    yield Step("delete_parts", actor, k)
-                case "staging":
-                    yield Step("delete_staging", actor, k, k)
+        if not self.table:
+            yield Step("delete_record", actor, k)
+            yield Step("delete_parts", actor, k)
+        yield Step("delete_staging", actor, k, k)
 
     def put_into_table(self, n: int) -> Phase:
         """Steps 2 to 4 into a table."""

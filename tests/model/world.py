@@ -102,25 +102,20 @@ class Rules:
     """The protocol, and the ways to break it."""
 
     kind: Kind = Kind.FOLDER
-    fence_receipt: bool = True
     fence_mark: bool = True
     order: tuple[str, ...] = ("parts", "record", "mark")
-    remove: tuple[str, ...] = ("record", "parts", "staging")
     declares: bool = True  # what is removed is declared as taken back first
-    receipt_declares: bool = True  # storing a receipt declares the lower ones
     declares_tables: bool = False  # storing a receipt declares lower rows of a table too
     take_back_published: bool = False
     mark_taken_back: bool = False
     believes_declared: bool = False  # the verdict does not look at what was taken back
     believes_partial: bool = False  # the verdict does not look at the objects
     gives_up_unasked: bool = False  # also without the database an attempt removes what it had put
-    sweeps_alive: bool = False
     compares_records: bool = True  # a sweep compares the highest record with the publication, also without staging
     waits: bool = True  # tables: an attempt waits for the merges of lower attempts before it looks
     fence_commit: bool = True  # tables: the merge asks the fence before COMMIT
-    fence_marker: bool = True  # tables: a lower attempt does not take the marker
     looks_at_sessions: bool = True  # a repair asks whether the newest attempt lives
-    repair_declares: bool = True
+    repair_declares: bool = True  # a repair declares what it removes
 
 
 class Steps:
@@ -146,6 +141,8 @@ class Steps:
             return
         if n:
             yield Answer.GONE, without_session(world, n), Fault.SESSION
+        if n and step.name in INTERRUPTED:
+            yield Answer.ERROR, world, Fault.ERROR
         for answer, after in getattr(self, step.name)(world, step):
             yield answer, after, Fault.NONE
             if n and after != world:
@@ -158,7 +155,7 @@ class Steps:
 
     def dead_manifest(self, world: World, step: Step) -> Iterator[tuple[object, World]]:
         """The publication and the number of a manifest that is done and not alive; else None."""
-        alive = world.newest and world.of(world.newest).session and not self.rules.sweeps_alive
+        alive = world.newest and world.of(world.newest).session
         yield ((world.published, world.newest) if world.state == "done" and not alive else None), world
 
     def own_manifest(self, world: World, step: Step) -> Iterator[tuple[object, World]]:
@@ -180,11 +177,11 @@ class Steps:
 
     def store_receipt(self, world: World, step: Step) -> Iterator[tuple[object, World]]:
         n = step.actor
-        if self.rules.fence_receipt and (world.newest != n or world.of(n).state != "running"):
+        if world.newest != n or world.of(n).state != "running":
             yield Answer.REFUSED, world
             return
         after = world.with_attempt(n, receipt=True)
-        if self.rules.declares_tables if self.table else self.rules.receipt_declares:
+        if self.rules.declares and (self.rules.declares_tables or not self.table):
             after = taken_back(after, n - 1)
         yield Answer.OK, after
 
@@ -324,7 +321,7 @@ class Steps:
         n = step.actor
         if world.holder:
             return
-        if self.rules.fence_marker and world.marker > n:
+        if world.marker > n:
             yield Answer.REFUSED, world, Fault.NONE
         elif not world.of(n).staged:
             yield Answer.ERROR, world, Fault.NONE
@@ -363,6 +360,9 @@ DATABASE = frozenset(
         "mark", "mark_and_end", "finish", "superseded", "fail", "own_state", "release", "commit_and_mark",
     }
 )  # fmt: skip
+
+# Here an attempt may fail by itself, or be asked to stop: at its receipt, between objects, before and after its mark.
+INTERRUPTED = frozenset({"store_receipt", "may_put", "mark_and_end", "manifest"})
 
 
 def taken_back(world: World, up_to: int) -> World:
