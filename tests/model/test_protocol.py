@@ -20,7 +20,6 @@ LARGE = [
     (Kind.FOLDER, Bounds(attempts=3, errors=0, lost=0, sweeps=0)),
     (Kind.TABLE, Bounds(attempts=3, errors=0, lost=1, sweeps=0)),
     (Kind.BUCKET, Bounds(attempts=2, errors=0, sweeps=2, cleaners=2)),
-    (Kind.FOLDER, Bounds(attempts=2, repairs=1, cleaners=2)),
 ]
 BROKEN = {
     "whoever comes sets the publication": (Rules(fence_mark=False), Bounds(attempts=2)),
@@ -44,9 +43,9 @@ BROKEN = {
 }  # fmt: skip
 
 
-def name(value: object) -> str:
-    """Of a kind, and of bounds what differs from the others."""
-    return value.value if isinstance(value, Kind) else "-".join(map(str, astuple(value)))  # type: ignore[call-overload]
+def name(value: Kind | Bounds) -> str:
+    """The kind, or the numbers of the bounds in their order."""
+    return value.value if isinstance(value, Kind) else "-".join(map(str, astuple(value)))
 
 
 @pytest.mark.parametrize(("kind", "bounds"), SMALL, ids=name)
