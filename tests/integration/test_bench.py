@@ -13,7 +13,7 @@ from sandbox.services.postgres import Postgres
 def test_a_plan_is_measured_with_a_history(postgres: Postgres) -> None:
     found = planning.measure(postgres, partitions=3, ranges=30)
     assert (found["manifests"], found["ranges"], len(found["all_seconds"])) == (10, 30, planning.REPEATS)
-    assert set(found["nodes"]) == {"chains", "covering_manifests"}
+    assert set(found["nodes"]) == {"chains", "covering_manifests", "last_published"}
 
 
 @pytest.mark.exhaustive

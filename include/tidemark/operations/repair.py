@@ -1,10 +1,14 @@
 """Removes what dead attempts left where readers look. It does only what is certain: a file of others is left alone, and
 what a published record names is never removed."""
 
+from collections.abc import Sequence
+
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.publish import Publisher
 from tidemark.manifest import Decision
+from tidemark.paths import RecordName
+from tidemark.sinks.base import Leftover, Sink
 
 
 def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
@@ -26,16 +30,38 @@ def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
     for sink in context.sinks:
         # What looks like a leftover of a dead replay may be whole, and is then what ``retry`` publishes.
         ahead = {manifest_id for manifest_id, is_missing in publisher.out_of_step(sink).items() if not is_missing}
-        leftovers = [leftover for leftover in sink.leftovers(context.database) if leftover[1] not in ahead]
-        changed = {manifest_id for _, manifest_id in leftovers if manifest_id}
-        removed = [f"{verb} {key}" for key, _ in leftovers]
+        leftovers = [left for left in sink.leftovers(context.database) if left.manifest_id not in ahead]
+        if not dry_run:
+            leftovers = _declared(context, sink, leftovers)
+        changed = {left.manifest_id for left in leftovers if left.manifest_id}
+        removed = [f"{verb} {left.key}" for left in leftovers]
         if removed and not dry_run:
             _note(context, why, removed, changed)
-            sink.remove([key for key, _ in leftovers])
+            sink.remove([left.key for left in leftovers])
         lines += removed
         manifests |= changed
     lines += [f"not repaired: {note}" for note in check_for_plan(context, dry_run=True)]
     return Decision(tuple(lines), tuple(sorted(manifests)), dry_run)
+
+
+def _declared(context: Context, sink: Sink, leftovers: Sequence[Leftover]) -> list[Leftover]:
+    """The leftovers that may go: their attempts are declared taken back, so that nobody publishes them meanwhile.
+
+    Of an attempt that is published by now, what its receipt does not name; of an unknown attempt, all.
+    """
+    kept: dict[tuple[int, int], set[str]] = {}
+    for left in leftovers:
+        if left.manifest_id is None or (left.manifest_id, left.attempt) in kept:
+            continue
+        is_declared = context.database.take_back(left.manifest_id, left.attempt, sink.name)
+        receipt = None if is_declared else context.database.receipt(left.manifest_id, left.attempt)
+        names = {object_.path for object_ in receipt.objects} if receipt else set()
+        if receipt:
+            names.add(str(RecordName(context.pipeline_name, left.manifest_id, left.attempt)))
+        kept[left.manifest_id, left.attempt] = names
+    return [
+        left for left in leftovers if left.manifest_id is None or left.key not in kept[left.manifest_id, left.attempt]
+    ]
 
 
 def _note(context: Context, why: str, lines: list[str], manifests: set[int]) -> None:

@@ -49,6 +49,15 @@ class Owner:
 
 
 @dataclass(frozen=True)
+class Leftover:
+    """What a dead attempt left and nobody needs. Without a manifest id the database does not know the manifest."""
+
+    key: str
+    manifest_id: int | None
+    attempt: int
+
+
+@dataclass(frozen=True)
 class Position:
     """Where a target stands that may be restored from a copy by itself, such as a database.
 
@@ -186,7 +195,7 @@ class Sink(ABC):
     def rehearse(self, decode: Mapping[str, Any]) -> Iterator[Finding]:
         """Try what an attempt does before Spark starts, and undo it; raises errors that a person must correct."""
 
-    def leftovers(self, database: ManifestDatabase) -> list[tuple[str, int | None]]:
+    def leftovers(self, database: ManifestDatabase) -> list[Leftover]:
         """(key, manifest id or None) of what dead attempts left and nobody needs; ``remove`` takes the keys."""
         del database
         return []

@@ -24,7 +24,7 @@ from tidemark.manifest import Manifest, ManifestState, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.paths import RECORDS, STAGING, RecordName, manifest_staging, staging_folder
 from tidemark.receipt import ObjectKind, Receipt
-from tidemark.sinks.base import Fence, Mark, Owner, Sink, Way
+from tidemark.sinks.base import Fence, Leftover, Mark, Owner, Sink, Way
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 
@@ -134,24 +134,24 @@ class ToySink(Sink):
                     f"{self._rows_of(receipt)} is missing or holds other rows than were published",
                     f"tidemark replay {self.pipeline_name} --manifest {manifest.id}",
                 )
-        for key, manifest_id in self.leftovers(database):
+        for left in self.leftovers(database):
             yield Difference(
-                manifest_id,
-                f"{key} is not part of what was published",
+                left.manifest_id,
+                f"{left.key} is not part of what was published",
                 f"tidemark repair {self.pipeline_name} --why TEXT",
             )
 
-    def leftovers(self, database: ManifestDatabase) -> list[tuple[str, int | None]]:
+    def leftovers(self, database: ManifestDatabase) -> list[Leftover]:
         """Of manifests that are done: what attempts other than the published one left."""
         files = {file.relative_to(self._folder).as_posix(): file for file in self._folder.glob("rows/*.json")}
         done = {one.id: one for one in database.manifests(self.pipeline_name, [ManifestState.DONE]) if not one.alive}
-        found: list[tuple[str, int | None]] = []
+        found: list[Leftover] = []
         for key in sorted(files):
             name = _ROWS.fullmatch(key)
             manifest = done.get(int(name["manifest"])) if name and name["pipeline"] == self.pipeline_name else None
             published = manifest.published(self.name) if manifest else None
             if name and manifest and published and int(name["attempt"]) != published.attempt:
-                found.append((key, manifest.id))
+                found.append(Leftover(key, manifest.id, int(name["attempt"])))
         return found
 
     def remove(self, keys: Sequence[str]) -> None:

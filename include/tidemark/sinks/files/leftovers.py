@@ -4,29 +4,31 @@ from collections.abc import Mapping
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, ManifestState
-from tidemark.paths import ObjectName
-from tidemark.sinks.base import Sink
+from tidemark.paths import ObjectName, RecordName
+from tidemark.sinks.base import Leftover, Sink
 from tidemark.sinks.files.audit import strays
 from tidemark.sinks.files.formats import Unreadable, format_of
 from tidemark.storage.base import ObjectStore
 
 
-def leftovers(database: ManifestDatabase, sink: Sink, store: ObjectStore) -> list[tuple[str, int | None]]:
-    """(key, manifest id) of what attempts at done manifests left, and (key, None) of what attempts left that a restored
-    database does not know.
+def leftovers(database: ManifestDatabase, sink: Sink, store: ObjectStore) -> list[Leftover]:
+    """What attempts at done manifests left, and what attempts left that a restored database does not know.
 
     Objects of unfinished manifests are not among them: a retry may still need them.
     """
     own = {manifest.id: manifest for manifest in database.manifests(sink.pipeline_name)}
-    done: list[tuple[str, int | None]] = []
+    done: list[Leftover] = []
     unknown: dict[str, ObjectName] = {}
     for key, manifest_id in strays(database, sink, store, own):
         name = ObjectName.parse(key)
         if manifest_id is None and name is not None:
             unknown[key] = name
         elif manifest_id is not None and own[manifest_id].state is ManifestState.DONE:
-            done.append((key, manifest_id))
-    return [*done, *((key, None) for key in _forgotten(sink, store, own, unknown))]
+            left_by = name or RecordName.parse(key)
+            assert left_by is not None, "its name says which manifest it is of"
+            done.append(Leftover(key, manifest_id, left_by.attempt))
+    forgotten = _forgotten(sink, store, own, unknown)
+    return [*done, *(Leftover(key, None, unknown[key].attempt) for key in forgotten)]
 
 
 def _forgotten(

@@ -20,7 +20,7 @@ from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.paths import OWNER, RECORDS, STAGING, ObjectName, RecordName, manifest_staging, staging_folder
 from tidemark.receipt import PublishedObject, Receipt
-from tidemark.sinks.base import Fence, Mark, Owner, Sink, Way
+from tidemark.sinks.base import Fence, Leftover, Mark, Owner, Sink, Way
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.files.audit import differences_of_files
 from tidemark.sinks.files.formats import Unreadable, format_of
@@ -155,7 +155,7 @@ class FilesSink(Sink):
         del manifest
         return locate(self.store, self.pipeline_name, published, receipt, at, offset)
 
-    def leftovers(self, database: ManifestDatabase) -> list[tuple[str, int | None]]:
+    def leftovers(self, database: ManifestDatabase) -> list[Leftover]:
         return leftovers(database, self, self.store)
 
     def remove(self, keys: Sequence[str]) -> None:
