@@ -66,7 +66,7 @@ def test_P2_killed_after_the_plan_was_stored_the_same_key_has_the_same_ends(worl
 def test_P11_a_cut_after_every_record_takes_them_all_and_stores_where_it_ended(make_world: Make) -> None:
     world = make_world(partitions=1)
     world.produce(5)
-    cut = ("--until", (datetime.now(UTC) + timedelta(minutes=1)).isoformat())
+    cut = ("--until", (datetime.now(UTC) + timedelta(seconds=2)).isoformat())
     world.ok("run", "demo", *cut)
     world.produce(5)
     assert world.json("plan", "demo", *cut)["manifests"] == [only(world)["id"]], "what came later is of the next run"

@@ -27,6 +27,7 @@ from click.testing import CliRunner, Result
 from sandbox.services.broker import Broker
 from tests.faults import counts
 from tests.worlds.arrow_stage import arrow_stage
+from tests.worlds.forked_command import ForkedCommand, fork_server
 from tidemark.cli import main
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
@@ -34,6 +35,7 @@ from tidemark.lifecycle.context import Context, open_context
 from tidemark.pipeline.loader import find
 from tidemark.spark import in_process
 
+Command = subprocess.Popen[str] | ForkedCommand
 Files = dict[str, tuple[bytes, int]]
 Place = tuple[str, int, int]
 EPOCH = datetime(2024, 3, 1, tzinfo=UTC)
@@ -56,7 +58,7 @@ class World:
     targets: dict[str, str] = field(default_factory=dict)  # connection id -> DSN, for sinks that are tables
     produced: int = 0
     bad: set[int] = field(default_factory=set)  # the numbers of records that cannot be decoded
-    started: list[subprocess.Popen[str]] = field(default_factory=list)
+    started: list[Command] = field(default_factory=list)
     opened: list[ManifestDatabase] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -158,12 +160,18 @@ class World:
 
     def start(
         self, *words: str, failpoint: str = "", spark: bool = False, env: dict[str, str] | None = None, **popen: Any
-    ) -> subprocess.Popen[str]:
+    ) -> Command:
+        """Start a command; without Spark and without options for ``Popen`` it is forked, and begins at once."""
         armed = {"TIDEMARK_FAILPOINT": failpoint} if failpoint else {}
+        environment = self.environment(**armed, **(env or {}))
+        if not spark and not popen:
+            forked = fork_server().start(words, environment)
+            self.started.append(forked)
+            return forked
         module = "tidemark.cli" if spark else "tests.worlds.command_without_spark"
         process = subprocess.Popen(
             [sys.executable, "-m", module, *words],
-            env=self.environment(**armed, **(env or {})),
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -329,7 +337,7 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith((".", "_")) and part != "_dead_letters" for part in path.parts)
 
 
-def wait_stopped(process: subprocess.Popen[str], timeout: float = 60) -> None:
+def wait_stopped(process: Command, timeout: float = 60) -> None:
     """Wait until the process has stopped itself (SIGSTOP); fails when it ends instead."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
@@ -340,13 +348,13 @@ def wait_stopped(process: subprocess.Popen[str], timeout: float = 60) -> None:
     raise AssertionError("did not stop")
 
 
-def wake(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+def wake(process: Command) -> subprocess.CompletedProcess[str]:
     """SIGCONT, then ``wait_ended``."""
     os.killpg(process.pid, signal.SIGCONT)
     return wait_ended(process)
 
 
-def wait_ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+def wait_ended(process: Command) -> subprocess.CompletedProcess[str]:
     """Wait for the end of a process; its output and exit status."""
     out, err = ("", "") if process.returncode is not None else process.communicate(timeout=120)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
