@@ -18,7 +18,7 @@ from tidemark.airflow.map_length import oldest, refuse_rest, whole
 from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.config.values import cron
-from tidemark.errors import ConfigurationError, TidemarkError
+from tidemark.errors import ConfigurationError, TidemarkError, about
 from tidemark.lifecycle.close import close as close_planned
 from tidemark.lifecycle.close import require_done
 from tidemark.lifecycle.context import Context
@@ -52,9 +52,14 @@ def asset_of(pipeline: Pipeline) -> Asset:
     return Asset(name=f"tidemark_{pipeline.name}", uri=f"tidemark://pipeline/{pipeline.name}")
 
 
-def build_dag(pipeline: Pipeline) -> DAG:
-    """The DAG of one pipeline file. It does no I/O, because Airflow parses DAG files often."""
+def build_dag(pipeline: Pipeline, problem: TidemarkError | None = None) -> DAG:
+    """The DAG of one pipeline file. It does no I/O, because Airflow parses DAG files often.
+
+    ``problem``: what is wrong with the file now; ``pipeline`` is from its last right text then. ``plan`` fails with the
+    problem, and the tasks of runs that are planned go on.
+    """
     asset = asset_of(pipeline)
+    wrong = f"Its file is wrong; `plan` fails until it is corrected:\n```\n{problem}\n```\n\n" if problem else ""
     with DAG(
         dag_id=pipeline.name,
         description=pipeline.description,
@@ -63,16 +68,16 @@ def build_dag(pipeline: Pipeline) -> DAG:
         catchup=pipeline.catchup,
         max_active_runs=pipeline.max_active_runs,
         params=PARAMS,
-        tags=["tidemark"],
+        tags=["tidemark", "broken"] if problem else ["tidemark"],
         default_args={"retries": pipeline.retries, "retry_delay": pipeline.retry_delay},
-        doc_md=f"Topics {', '.join(pipeline.source.topics)}. {pipeline.description}\n\n"
+        doc_md=f"{wrong}Topics {', '.join(pipeline.source.topics)}. {pipeline.description}\n\n"
         f"On the command line: `tidemark manifests {pipeline.name}`, `tidemark audit {pipeline.name}`, "
         "and `tidemark show 1` for manifest 1.",
     ) as dag:
 
         @task
         def plan() -> list[int]:
-            return plan_run(pipeline)
+            return plan_run(pipeline, problem)
 
         @task(trigger_rule="none_failed", outlets=[asset])
         def close(planned: list[int], *, outlet_events: Any = None) -> None:
@@ -123,8 +128,14 @@ def interval_start(pipeline: Pipeline, task_context: Any, tick: Tick) -> datetim
     return before
 
 
-def plan_run(pipeline: Pipeline) -> list[int]:
-    """Manifest ids to process: those of the run's plan, or those that the trigger form asked for."""
+def plan_run(pipeline: Pipeline, problem: TidemarkError | None = None) -> list[int]:
+    """Manifest ids to process: those of the run's plan, or those that the trigger form asked for.
+
+    Raises ``problem``, which says what is wrong with the pipeline's file.
+    """
+    if problem:
+        with airflow_verdict(), about(pipeline=pipeline.name):
+            raise problem
     task_context: Any = get_current_context()
     params = task_context["params"]
     with airflow_verdict(), opened(pipeline, task_context) as context:
@@ -199,16 +210,3 @@ def wait_for_others(
         if deadline and time.monotonic() > deadline:
             return
         time.sleep(OTHERS_POLL)
-
-
-def broken_dag(name: str, error: TidemarkError) -> DAG:
-    """A DAG for a pipeline file that cannot be read: it shows the error, and fails when it runs."""
-    with DAG(dag_id=name, schedule=None, tags=["tidemark", "broken"], doc_md=f"```\n{error}\n```") as dag:
-
-        @task(task_id="read_pipeline_file", retries=0)
-        def read_pipeline_file() -> None:
-            with airflow_verdict():
-                raise error
-
-        read_pipeline_file()
-    return dag

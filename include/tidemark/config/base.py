@@ -1,7 +1,7 @@
 """What all mappings of a pipeline file share: strict keys, types of values, and where relative paths start."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import cache
@@ -28,10 +28,20 @@ from tidemark.config.values import wrong
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where relative paths of a file start: ``folder`` holds the file itself, ``home`` the lakes."""
+    """Where relative paths of a file start: ``folder`` holds the file itself, ``home`` the lakes.
+
+    ``named``: the texts of the files that the file names, by these names, as far as they have been read.
+    """
 
     folder: Path
     home: Path
+    named: dict[str, str] = field(default_factory=dict)
+
+    def text(self, name: str) -> str:
+        """The text of a file that the file names; raises ``OSError`` and ``ValueError`` (no UTF-8)."""
+        if name not in self.named:
+            self.named[name] = (self.folder / name).read_text(encoding="utf-8")
+        return self.named[name]
 
     @classmethod
     def of(cls, info: ValidationInfo) -> "Surroundings":

@@ -19,6 +19,7 @@ from tidemark.config.base import OneKind, Section, Surroundings
 from tidemark.config.yaml import Document, Place
 from tidemark.decoders.registry import DECODERS
 from tidemark.errors import ConfigurationError, NotFound
+from tidemark.pipeline.kept import kept_file
 from tidemark.pipeline.settings import Pipeline
 from tidemark.suggestion import nearest, with_nearest
 
@@ -67,15 +68,23 @@ def pipeline_files(folder: Path | str) -> list[Path]:
 def load(path: Path | str, env: Mapping[str, str] = os.environ) -> Pipeline:
     """The pipeline of one file; raises ``InvalidPipelines`` with all problems of the file."""
     file = Path(path)
+    return parse(file, _text(file), {}, env)
+
+
+def parse(file: Path, text: str, named: dict[str, str], env: Mapping[str, str]) -> Pipeline:
+    """The pipeline of a file's text. ``named``: texts of files that it names; what is not among them is read and added.
+
+    Raises ``InvalidPipelines`` with all problems.
+    """
     try:
-        document = yaml.read(_text(file), env)
+        document = yaml.read(text, env)
     except yaml.NotYaml as problem:
         raise InvalidPipelines([Problem(str(file), problem.line, "", problem.message)]) from None
     if not isinstance(document.value, dict):
         what = "is empty" if document.value is None else f"must be a mapping, its top is {_kind(document.value)}"
         raise InvalidPipelines([Problem(str(file), None, "", f"{what}; begin with pipeline: NAME")])
     problems = [(mark.line, mark.place, mark.message) for mark in document.problems]
-    surroundings = Surroundings(file.parent, Path(env.get("TIDEMARK_HOME") or ".").absolute())
+    surroundings = Surroundings(file.parent, Path(env.get("TIDEMARK_HOME") or ".").absolute(), named)
     try:
         pipeline = Pipeline.model_validate(document.value, context=surroundings)
     except ValidationError as invalid:
@@ -98,8 +107,8 @@ def load_each(
     folder: Path | str, env: Mapping[str, str] = os.environ
 ) -> list[tuple[Path, Pipeline | InvalidPipelines]]:
     """Every file of a folder, sorted, with its pipeline or its problems: a bad file does not hide the others."""
-    loaded, problems = _load_files(pipeline_files(folder), env)
-    files: dict[Path, Pipeline | InvalidPipelines] = dict(loaded)
+    right, problems = load_files(pipeline_files(folder), env)
+    files: dict[Path, Pipeline | InvalidPipelines] = {each.file: each.pipeline for each in right}
     for file in pipeline_files(folder):
         own = [problem for problem in problems if problem.file == str(file)]
         if own:
@@ -107,22 +116,7 @@ def load_each(
     return sorted(files.items())
 
 
-def load_named(
-    folder: Path | str, name: str, env: Mapping[str, str] = os.environ
-) -> list[tuple[Path, Pipeline | InvalidPipelines]]:
-    """Only the file of one pipeline; every file, as from ``load_each``, when none seems to have that name.
-
-    Other files are searched for the name and not parsed: 300 of them take 10 ms instead of seconds.
-    """
-    files = [file for file in pipeline_files(folder) if _shows_name(file, name)]
-    loaded, _ = _load_files(files, env)
-    own: list[tuple[Path, Pipeline | InvalidPipelines]] = [
-        (file, pipeline) for file, pipeline in loaded if pipeline.name == name
-    ]
-    return own or load_each(folder, env)
-
-
-def _shows_name(file: Path, name: str) -> bool:
+def shows_name(file: Path, name: str) -> bool:
     """Whether the file has the text ``pipeline: NAME``, with or without quotes and spaces."""
     try:
         text = _text(file)
@@ -134,13 +128,16 @@ def _shows_name(file: Path, name: str) -> bool:
 def find(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> Pipeline:
     """The pipeline of that name. Problems of other files are raised only when no good file has the name.
 
-    Raises ``InvalidPipelines``, or ``NotFound`` when all files are good.
+    Of two files with the name the one counts that Airflow has the DAG of. Raises ``InvalidPipelines``, or ``NotFound``
+    when all files are good.
     """
-    loaded, problems = _load_files(pipeline_files(folder), env)
-    by_name = {pipeline.name: pipeline for _, pipeline in loaded}
-    twice = [problem for problem in problems if problem.key == "pipeline" and f'"{name}"' in problem.message]
-    if twice or (problems and name not in by_name):
-        raise InvalidPipelines(twice or problems)
+    right, problems = load_files(pipeline_files(folder), env)
+    by_name = {file.pipeline.name: file.pipeline for file in right}
+    if problems and name not in by_name:
+        raise InvalidPipelines(problems)
+    copies = [problem for problem in problems if problem.key == "pipeline" and f'"{name}"' in problem.message]
+    if copies and kept_file(name, env) is None:
+        raise InvalidPipelines(copies)
     if name not in by_name:
         known = f"it has: {', '.join(sorted(by_name))}" if by_name else "it has no pipeline files"
         raise NotFound(
@@ -150,23 +147,50 @@ def find(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> 
     return by_name[name]
 
 
-def _load_files(files: list[Path], env: Mapping[str, str]) -> tuple[list[tuple[Path, Pipeline]], list[Problem]]:
-    loaded: list[tuple[Path, Pipeline]] = []
+@dataclass(frozen=True)
+class RightFile:
+    """A pipeline file without problems. ``named``: the texts of the files that it names, by these names."""
+
+    file: Path
+    text: str
+    named: dict[str, str]
+    pipeline: Pipeline
+
+
+def load_files(files: list[Path], env: Mapping[str, str]) -> tuple[list[RightFile], list[Problem]]:
+    """The right files, and the problems of the others; of two files with one name the first known one is right."""
+    readable: list[RightFile] = []
     problems: list[Problem] = []
     for file in files:
+        named: dict[str, str] = {}
         try:
-            pipeline = load(file, env)
+            text = _text(file)
+            readable.append(RightFile(file, text, named, parse(file, text, named, env)))
         except InvalidPipelines as invalid:
             problems += invalid.problems
-            continue
-        same = next((path for path, other in loaded if other.name == pipeline.name), None)
-        if same is None:
-            loaded.append((file, pipeline))
+    right: list[RightFile] = []
+    for each in readable:
+        first = _first_known(each.pipeline.name, files, readable, env)
+        if each.file == first:
+            right.append(each)
         else:
-            line = yaml.read(_text(file), env).line(("pipeline",))
-            message = f'is "{pipeline.name}", as in {same}; no two pipelines share a name'
-            problems.append(Problem(str(file), line, "pipeline", message))
-    return loaded, problems
+            line = yaml.read(each.text, env).line(("pipeline",))
+            message = f'is "{each.pipeline.name}", as in {first}; no two pipelines share a name'
+            problems.append(Problem(str(each.file), line, "pipeline", message))
+    return right, problems
+
+
+def _first_known(name: str, files: list[Path], readable: list[RightFile], env: Mapping[str, str]) -> Path:
+    """The file that a pipeline's name belongs to: the one that had it when it was last right, or the first by name.
+
+    It also belongs to a file that has become unreadable.
+    """
+    named = [each.file for each in readable if each.pipeline.name == name]
+    unreadable = set(files) - {each.file for each in readable}
+    if len(named) + len(unreadable) > 1 and (kept := kept_file(name, env)):
+        own = [file for file in files if file in {*named, *unreadable} and file.absolute() == kept.file]
+        return (own or named)[0]
+    return named[0]
 
 
 def _text(file: Path) -> str:

@@ -18,9 +18,10 @@ def _read_schema(value: object, info: ValidationInfo) -> object:
         raise wrong("must be the name of a JSON Schema file, a JSON Schema, or columns such as id BIGINT, name STRING")
     if isinstance(value, dict) or not value.endswith(".json"):
         return value
-    path = Surroundings.of(info).folder / value
+    surroundings = Surroundings.of(info)
+    path = surroundings.folder / value
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(surroundings.text(value))
     except OSError as problem:
         raise wrong(f"names a file that cannot be read: {path}: {problem.strerror}") from None
     except RecursionError:

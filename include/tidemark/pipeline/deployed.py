@@ -1,0 +1,112 @@
+"""The pipelines that Airflow has DAGs of. A file that is wrong now takes no DAG away: its last right text is used."""
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemark.errors import ConfigurationError
+from tidemark.pipeline.kept import KeptFile, keep, kept_file, kept_files, kept_path
+from tidemark.pipeline.loader import (
+    InvalidPipelines,
+    Problem,
+    RightFile,
+    find,
+    load_files,
+    parse,
+    pipeline_files,
+    shows_name,
+)
+from tidemark.pipeline.settings import Pipeline
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A pipeline, and what is wrong with its file now; then the pipeline is the one of the last right text."""
+
+    pipeline: Pipeline
+    problem: ConfigurationError | None = None
+
+
+def deployed(folder: Path | str, env: Mapping[str, str] = os.environ) -> list[Deployed]:
+    """Every pipeline that has a right file in the folder, or had one; what is right now is kept."""
+    right, pipelines, _ = _survey(folder, env)
+    for file in right:
+        _keep(file, env)
+    return pipelines
+
+
+def deployed_named(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> Deployed:
+    """Only one pipeline; raises what ``find`` raises when it neither has a right file nor had one.
+
+    Other files are searched for the name and not parsed: 300 of them take 10 ms instead of seconds.
+    """
+    kept = kept_file(name, env)
+    for file in _load_likely(folder, name, kept, env):
+        if file.pipeline.name == name:
+            _keep(file, env)
+            return Deployed(file.pipeline)
+    _, pipelines, _ = _survey(folder, env)
+    own = [pipeline for pipeline in pipelines if pipeline.pipeline.name == name]
+    return own[0] if own else Deployed(find(folder, name, env))
+
+
+def refuse_wrong_files(folder: Path | str, env: Mapping[str, str] = os.environ) -> None:
+    """Raise all that is wrong with the files of a folder, and with those that are not there any more."""
+    _, _, problem = _survey(folder, env)
+    if problem:
+        raise problem
+
+
+def _load_likely(folder: Path | str, name: str, kept: KeptFile | None, env: Mapping[str, str]) -> list[RightFile]:
+    try:
+        files = pipeline_files(folder)
+    except ConfigurationError:  # told by _survey
+        return []
+    own = kept.file if kept else None
+    right, _ = load_files([file for file in files if file.absolute() == own or shows_name(file, name)], env)
+    return right
+
+
+def _survey(
+    folder: Path | str, env: Mapping[str, str]
+) -> tuple[list[RightFile], list[Deployed], ConfigurationError | None]:
+    """The files that are right, all pipelines that are or were there, and all problems as one error."""
+    try:
+        right, problems = load_files(pipeline_files(folder), env)
+    except ConfigurationError as no_folder:
+        return [], _last_right(kept_files(folder, env), no_folder, env), no_folder
+    pipelines = [Deployed(file.pipeline) for file in right]
+    names = {file.pipeline.name for file in right}
+    for kept in kept_files(folder, env):
+        if kept.pipeline not in names:
+            own = [problem for problem in problems if Path(problem.file).absolute() == kept.file]
+            if not own:
+                own = [_lost(kept, env)]
+                problems += own
+            pipelines += _last_right([kept], InvalidPipelines(own), env)
+    return right, pipelines, InvalidPipelines(problems) if problems else None
+
+
+def _last_right(files: list[KeptFile], problem: ConfigurationError, env: Mapping[str, str]) -> list[Deployed]:
+    pipelines = []
+    for file in files:
+        try:
+            pipelines.append(Deployed(parse(file.file, file.text, dict(file.named), env), problem))
+        except InvalidPipelines:  # a variable is not set any more, or this version refuses what an older one took
+            continue
+    return pipelines
+
+
+def _lost(kept: KeptFile, env: Mapping[str, str]) -> Problem:
+    """Its file is gone, or names another pipeline now."""
+    name = kept.pipeline
+    give_up = f"or, to remove pipeline {name}: rm {shlex.quote(str(kept_path(name, env)))}"
+    if kept.file.exists():
+        return Problem(str(kept.file), None, "pipeline", f'was "{name}" before; set it back, {give_up}')
+    return Problem(str(kept.file), None, "", f"does not exist any more; put it back, {give_up}")
+
+
+def _keep(file: RightFile, env: Mapping[str, str]) -> None:
+    keep(KeptFile(file.pipeline.name, file.file.absolute(), file.text, file.named), env)
