@@ -1,4 +1,4 @@
-"""``dags/tidemark_dags.py``: a DAG per pipeline file, and for a task its own DAG alone."""
+"""``dags/``: a DAG per pipeline file, for a task its own DAG alone, and an import error while a file is wrong."""
 
 import runpy
 from collections.abc import Callable
@@ -6,14 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager as parsing_for
+from airflow.dag_processing.dagbag import BundleDagBag
+from airflow.sdk import DAG
+from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID as PARSED_FOR
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.serialization.serialized_objects import DagSerialization
 
 from tests.unit.pipeline_text import GOOD
-from tidemark.pipeline.loader import InvalidPipelines, load_each, load_named
-from tidemark.pipeline.settings import Pipeline
+from tidemark.pipeline.deployed import deployed_named
+from tidemark.pipeline.loader import InvalidPipelines, load_each
 
-DAG_FILE = Path(__file__).parents[2] / "dags" / "tidemark_dags.py"
+DAGS = Path(__file__).parents[2] / "dags"
 Write = Callable[..., Path]
+Read = Callable[..., dict[str, DAG]]
 
 
 def named(name: str) -> str:
@@ -21,53 +26,99 @@ def named(name: str) -> str:
 
 
 @pytest.fixture
-def dags(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """The ids of the DAGs in the file, as the scheduler or as a task of a DAG reads it."""
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
+    """The DAGs in the file, as the DAG processor or as a task of a DAG reads it."""
     monkeypatch.setenv("TIDEMARK_PIPELINES", str(tmp_path))
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
 
-    def read(dag_id: str | None = None) -> list[str]:
-        with parsing_for(dag_id=dag_id):
-            module: dict[str, Any] = runpy.run_path(str(DAG_FILE))
-        return sorted(key for key, value in module.items() if getattr(value, "dag_id", None) == key)
+    def dags(dag_id: str | None = None) -> dict[str, DAG]:
+        with monkeypatch.context() as variables:
+            if dag_id is not None:
+                variables.setenv(PARSED_FOR, dag_id)
+            module: dict[str, Any] = runpy.run_path(str(DAGS / "tidemark_dags.py"))
+        return {key: value for key, value in module.items() if getattr(value, "dag_id", None) == key}
 
-    return read
+    return dags
 
 
-def test_a_task_gets_its_own_pipeline_whatever_the_other_files_hold(
-    write: Write, dags: Callable[..., list[str]]
-) -> None:
+def import_errors() -> dict[str, str]:
+    """What Airflow's DAG processor says of the files in the folder of DAGs."""
+    errors: dict[str, str] = {}
+    for file in sorted(DAGS.glob("*.py")):
+        errors |= BundleDagBag(str(file), bundle_path=DAGS, bundle_name="dags").import_errors
+    return errors
+
+
+def test_a_task_gets_its_own_pipeline_whatever_the_other_files_hold(write: Write, read: Read) -> None:
     write(GOOD, "a.yaml")
     write(named("flights-2"), "b.yaml")
     write("pipeline: [flights", "broken.yaml")
     write(b"\xff\xfe", "binary.yaml")
-    assert dags() == ["binary", "broken", "flights", "flights-2"]
-    assert dags("flights") == ["flights"]
-    assert dags("flights-2") == ["flights-2"]
+    assert list(read()) == ["flights", "flights-2"]
+    assert list(read("flights")) == ["flights"]
+    assert list(read("flights-2")) == ["flights-2"]
 
 
-def test_a_task_whose_pipeline_no_text_shows_gets_every_dag(write: Write, dags: Callable[..., list[str]]) -> None:
+def test_a_task_whose_pipeline_no_text_shows_gets_its_dag_or_is_told_what_is_wrong(write: Write, read: Read) -> None:
     write(named("${UNSET_NAME:-flights}"), "a.yaml")
     write(named("other"), "b.yaml")
     write("pipeline: 7", "broken.yaml")
-    assert dags("flights") == dags() == ["broken", "flights", "other"]
-    assert dags("broken") == dags(), "a broken DAG's task says what is wrong with its file"
-    assert dags("gone") == dags()
+    assert list(read("flights")) == ["flights"]
+    with pytest.raises(InvalidPipelines, match=r"broken\.yaml:1: pipeline: must be text"):
+        read("broken")
 
 
 @pytest.mark.parametrize(
     "text",
     [named("own"), named("'own'"), named('"own"   # comment'), named("own").replace("pipeline:", '"pipeline" :')],
 )
-def test_a_name_is_found_in_every_usual_way_to_write_it(write: Write, tmp_path: Path, text: str) -> None:
+def test_a_name_is_found_in_every_usual_way_to_write_it(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
     write(text, "z.yaml")
     write("source: own", "a.yaml")
-    [(file, pipeline)] = load_named(tmp_path, "own", {})
-    assert isinstance(pipeline, Pipeline)
-    assert (file.name, pipeline.name) == ("z.yaml", "own")
+    monkeypatch.setattr("tidemark.pipeline.deployed._survey", None)  # all files would be parsed
+    assert deployed_named(tmp_path, "own", {"TIDEMARK_HOME": str(tmp_path)}).pipeline.name == "own"
 
 
 def test_of_two_files_with_one_name_a_task_gets_the_one_that_the_scheduler_has(write: Write, tmp_path: Path) -> None:
-    write(GOOD, "b.yaml")
-    write(GOOD, "a.yaml")
-    assert [file.name for file, _ in load_named(tmp_path, "flights", {})] == ["a.yaml"]
-    assert [isinstance(found, InvalidPipelines) for _, found in load_each(tmp_path, {})] == [False, True]
+    env = {"TIDEMARK_HOME": str(tmp_path / "home")}
+    write(named("flights\ndescription: second"), "b.yaml")
+    write(named("flights\ndescription: first"), "a.yaml")
+    assert deployed_named(tmp_path, "flights", env).pipeline.description == "first"
+    assert [isinstance(pipeline, InvalidPipelines) for _, pipeline in load_each(tmp_path, env)] == [False, True]
+
+
+def test_the_dag_of_a_wrong_file_is_as_before_but_plan_fails_and_airflow_shows_an_import_error(
+    write: Write, read: Read, tmp_path: Path
+) -> None:
+    write(named("flights\nschedule: '@hourly'"), "a.yaml")
+    write(named("other"), "b.yaml")
+    before = read()
+    assert import_errors() == {}
+
+    write(named("flights\nschedule: '@hourly'").replace("topics:", "topcs:"), "a.yaml")
+    for after in (read()["flights"], read("flights")["flights"]):
+        changed = {"tags", "doc_md"}
+        assert comparable(after, changed) == comparable(before["flights"], changed)
+        assert after.tags == {"tidemark", "broken"}
+        assert "a.yaml:6: source.kafka.topcs: unknown key" in str(after.doc_md)
+        with pytest.raises(AirflowFailException) as failed:
+            after.task_dict["plan"].python_callable()  # type: ignore[attr-defined]
+        assert f"{tmp_path}/a.yaml:6: source.kafka.topcs: unknown key; did you mean" in str(failed.value)
+        assert "[pipeline=flights]\nnext: correct it and check again with: tidemark validate" in str(failed.value)
+    assert comparable(read()["other"]) == comparable(before["other"])
+
+    errors = import_errors()
+    assert list(errors) == ["tidemark_pipeline_files.py"], "an error of the file of the DAGs would stop all of them"
+    assert f"{tmp_path}/a.yaml:6: source.kafka.topcs: unknown key" in errors["tidemark_pipeline_files.py"]
+
+    write(named("flights\nschedule: '@hourly'"), "a.yaml")
+    assert comparable(read()["flights"]) == comparable(before["flights"])
+    assert import_errors() == {}
+
+
+def comparable(dag: DAG, without: set[str] = frozenset()) -> dict[str, Any]:  # type: ignore[assignment]
+    """What Airflow stores of a DAG."""
+    stored: dict[str, Any] = DagSerialization.to_dict(dag)["dag"]
+    return {key: value for key, value in stored.items() if key not in {*without, "fileloc", "relative_fileloc"}}

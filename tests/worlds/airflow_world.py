@@ -48,6 +48,7 @@ class AirflowWorld:
     def remove(self) -> None:
         """Remove the pipeline file and kill its processes: the next test has a DAG of the same name."""
         (self.pipelines / "demo.yaml").unlink(missing_ok=True)
+        (self.pipelines.parent / "_pipelines" / "demo.json").unlink(missing_ok=True)
         for process in self.processes():
             process.send(signal.SIGCONT)
             process.send(signal.SIGKILL)

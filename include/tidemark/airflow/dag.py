@@ -77,7 +77,10 @@ def build_dag(pipeline: Pipeline, problem: TidemarkError | None = None) -> DAG:
 
         @task
         def plan() -> list[int]:
-            return plan_run(pipeline, problem)
+            if problem:
+                with airflow_verdict(), about(pipeline=pipeline.name):
+                    raise problem
+            return plan_run(pipeline)
 
         @task(trigger_rule="none_failed", outlets=[asset])
         def close(planned: list[int], *, outlet_events: Any = None) -> None:
@@ -128,14 +131,8 @@ def interval_start(pipeline: Pipeline, task_context: Any, tick: Tick) -> datetim
     return before
 
 
-def plan_run(pipeline: Pipeline, problem: TidemarkError | None = None) -> list[int]:
-    """Manifest ids to process: those of the run's plan, or those that the trigger form asked for.
-
-    Raises ``problem``, which says what is wrong with the pipeline's file.
-    """
-    if problem:
-        with airflow_verdict(), about(pipeline=pipeline.name):
-            raise problem
+def plan_run(pipeline: Pipeline) -> list[int]:
+    """Manifest ids to process: those of the run's plan, or those that the trigger form asked for."""
     task_context: Any = get_current_context()
     params = task_context["params"]
     with airflow_verdict(), opened(pipeline, task_context) as context:

@@ -168,28 +168,32 @@ def load_files(files: list[Path], env: Mapping[str, str]) -> tuple[list[RightFil
             readable.append(RightFile(file, text, named, parse(file, text, named, env)))
         except InvalidPipelines as invalid:
             problems += invalid.problems
+    read = {each.file for each in readable}
+    unreadable = [file for file in files if file not in read]
+    by_name: dict[str, list[Path]] = {}
+    for each in readable:
+        by_name.setdefault(each.pipeline.name, []).append(each.file)
+    first_known = {name: _first_known(name, named, unreadable, env) for name, named in by_name.items()}
     right: list[RightFile] = []
     for each in readable:
-        first = _first_known(each.pipeline.name, files, readable, env)
+        first = first_known[each.pipeline.name]
         if each.file == first:
             right.append(each)
         else:
             line = yaml.read(each.text, env).line(("pipeline",))
             message = f'is "{each.pipeline.name}", as in {first}; no two pipelines share a name'
             problems.append(Problem(str(each.file), line, "pipeline", message))
-    return right, problems
+    return right, sorted(problems, key=lambda problem: problem.file)
 
 
-def _first_known(name: str, files: list[Path], readable: list[RightFile], env: Mapping[str, str]) -> Path:
+def _first_known(name: str, named: list[Path], unreadable: list[Path], env: Mapping[str, str]) -> Path:
     """The file that a pipeline's name belongs to: the one that had it when it was last right, or the first by name.
 
     It also belongs to a file that has become unreadable.
     """
-    named = [each.file for each in readable if each.pipeline.name == name]
-    unreadable = set(files) - {each.file for each in readable}
     if len(named) + len(unreadable) > 1 and (kept := kept_file(name, env)):
-        own = [file for file in files if file in {*named, *unreadable} and file.absolute() == kept.file]
-        return (own or named)[0]
+        own = [file for file in (*named, *unreadable) if file.absolute() == kept.file]
+        return own[0] if own else named[0]
     return named[0]
 
 
