@@ -43,12 +43,21 @@ class AirflowApi:
         def known() -> bool:
             if self._request("GET", f"/dags/{dag_id}", accept=(200, 404)).status_code == 200:
                 return True
-            for error in self._request("GET", "/importErrors").json()["import_errors"]:
-                message = f"{error['filename']} cannot be imported:\n{error['stack_trace']}"
-                raise SandboxFailed(message, next_step="correct the file")
+            for file, traceback in self.import_errors().items():
+                raise SandboxFailed(f"{file} cannot be imported:\n{traceback}", next_step="correct the file")
             return False
 
         wait_until(known, f"DAG {dag_id} to appear", timeout=timeout, interval=0.2)
+
+    def import_errors(self) -> dict[str, str]:
+        """The end of the traceback of each DAG file that cannot be imported, by the name of the file."""
+        errors = self._request("GET", "/importErrors").json()["import_errors"]
+        return {str(error["filename"]): str(error["stack_trace"]) for error in errors}
+
+    def dag(self, dag_id: str) -> dict[str, Any]:
+        """What the list of DAGs shows of one: tags, is_stale, has_import_errors, next_dagrun_run_after, .."""
+        shown: dict[str, Any] = self._request("GET", f"/dags/{dag_id}").json()
+        return shown
 
     def unpause(self, dag_id: str) -> None:
         """Allow runs of the DAG to start."""

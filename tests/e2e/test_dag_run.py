@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from sandbox.errors import SandboxFailed
-from tests.worlds.airflow_world import DAG, AirflowWorld
+from sandbox.services.processes import wait_until
+from tests.worlds.airflow_world import DAG, AirflowWorld, wake
 from tests.worlds.records_of_hours import last_hour, produce_hours
 
 HOUR = timedelta(hours=1)
@@ -59,6 +60,39 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     demo.succeed(run_id)
     assert demo.states(run_id) == {("plan", -1): "success", ("process", -1): "skipped", ("close", -1): "success"}
     assert len(world.json("manifests", DAG)) == 4
+
+
+def test_a_typo_in_the_pipeline_file_while_it_runs_stops_nothing_and_shows_where_people_look(
+    airflow_world: AirflowWorld,
+) -> None:
+    demo, airflow = airflow_world, airflow_world.airflow
+    demo.world.settings["schedule"] = "@yearly"
+    demo.world.write_pipeline()
+    demo.world.produce(20)
+    demo.deploy()
+    run_id = demo.trigger()
+    held = demo.hold_spark(1)  # the one run of the schedule, which found nothing, has ended
+    before = airflow.dag(DAG)
+    file = demo.pipelines / "demo.yaml"
+    file.write_text(file.read_text().replace("source:", "sorce:"))
+    airflow.parse()
+    wait_until(lambda: "sorce: unknown key" in "".join(airflow.import_errors().values()), "the error", timeout=120)
+    wait_until(lambda: "broken" in {tag["name"] for tag in airflow.dag(DAG)["tags"]}, "the new DAG", timeout=120)
+    assert list(airflow.import_errors()) == ["tidemark_pipeline_files.py"]
+    keys = ("is_stale", "has_import_errors", "timetable_summary", "next_dagrun_run_after")
+    assert [airflow.dag(DAG)[key] for key in keys] == [before[key] for key in keys]
+    wake(held)
+    demo.succeed(run_id)
+    assert demo.attempts(1) == [(1, "published")], "the running work ends as it began"
+
+    run_id = demo.trigger()
+    assert "sorce: unknown key" in demo.fail(run_id)
+    assert demo.instance(run_id, "plan")["try_number"] == 1
+    demo.world.produce(20)
+    demo.update()
+    wait_until(lambda: not airflow.import_errors(), "the error to be gone", timeout=120)
+    demo.succeed(demo.trigger())
+    demo.world.assert_complete()
 
 
 def test_without_a_spark_connection_the_run_says_so_and_plans_nothing(airflow_world: AirflowWorld) -> None:
