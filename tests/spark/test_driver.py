@@ -13,7 +13,10 @@ from pyspark.sql import SparkSession
 
 from tidemark.spark import progress
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"),
+    pytest.mark.timeout(600),  # two sessions take 20 s, ten times that on a busy machine
+]
 
 OPEN = """
 import json, os, psutil
