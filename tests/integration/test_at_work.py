@@ -23,6 +23,9 @@ def test_an_attempt_at_work_is_taken_over_only_when_a_person_says_so(world: Worl
     for words in (["retry", "demo"], ["run", "demo", "--run-key", "one"]):
         others = world.here(*words)
         assert f"manifest {manifest.id} is left out: attempt 1 is at work" in others.stderr
+        assert "next:  tidemark retry" not in others.stderr
+    wait = f"next:  wait until the attempt at work on manifest {manifest.id} has ended: tidemark show {manifest.id}"
+    assert wait in others.stderr, "run cannot close yet, and a retry would leave the manifest out, too"
     assert world.json("show", str(manifest.id))["attempt"] == 1, "nobody has taken over"
     ended = wake(at_work)
     assert ended.returncode == 0, ended.stderr
@@ -43,3 +46,13 @@ def test_what_somebody_has_begun_since_retry_listed_it_is_left_to_them(world: Wo
     assert ended.returncode == 0, ended.stderr
     assert [one["attempt"] for one in world.manifests()] == [1, 1]
     world.assert_complete()
+
+
+def test_show_tells_an_error_once_beside_its_attempt(world: World) -> None:
+    world.produce(10)
+    assert world.tidemark("run", "demo", failpoint="stage.done:raise").returncode == 1
+    [manifest] = world.manifests()
+    assert manifest["reason"]
+    words = " ".join(manifest["reason"].split())
+    assert " ".join(world.ok("show", "1").split()).count(words.partition(" [")[0]) == 1
+    assert world.json("show", "1")["attempts"][0]["error"] == manifest["reason"]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from tidemark import errors
 from tidemark.errors import TidemarkError
@@ -68,6 +69,36 @@ def test_the_task_says_where_it_happened_and_what_to_do(airflow: Any) -> None:
     with pytest.raises(airflow.AirflowException) as raised:
         verdict_on(errors.Fenced("it happened", next_step="nothing", pipeline="demo", manifest=7))
     assert str(raised.value) == "it happened [pipeline=demo manifest=7]\nnext: nothing"
+
+
+@pytest.mark.parametrize(
+    ("error", "entry"),
+    [
+        (errors.WorkFailed("it happened", next_step="wait"), {"event": "it happened\nnext: wait"}),
+        (errors.Blocked("it happened"), {"event": "it happened"}),
+        (ZeroDivisionError(), {"event": "Task failed with exception", "exc_info": True}),
+    ],
+)
+def test_the_log_has_an_error_of_ours_as_its_message_and_any_other_with_its_traceback(
+    airflow: Any, error: Exception, entry: dict[str, Any]
+) -> None:
+    entries: list[dict[str, Any]] = []
+
+    def keep(_logger: object, _method: str, made: Any) -> Any:
+        entries.append(dict(made))
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(processors=[keep])
+    try:
+        log = structlog.get_logger("task").bind()  # as Airflow's task runner, which made it before we are imported
+        try:
+            verdict_on(error)
+        except Exception:
+            log.exception("Task failed with exception")
+    finally:
+        structlog.configure(**before)
+    assert entries == [entry]
 
 
 def test_what_is_no_error_of_ours_goes_to_airflow_as_it_is(airflow: Any) -> None:

@@ -1,11 +1,13 @@
 """Where an attempt's order lies for `spark-submit` when no sink has a local folder."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tidemark.errors import WorkFailed
 from tidemark.order import Order, SourceOrder
+from tidemark.spark.job import failure_of
 from tidemark.spark.submitted import FAILURE, ORDER, RECEIPT, read_receipt, write_order
 
 
@@ -32,3 +34,22 @@ def test_schedule_15_a_receipt_of_an_older_attempt_with_the_same_number_is_not_t
     assert again == before
     with pytest.raises(WorkFailed, match="Spark ended without a receipt"):
         read_receipt(again, order(1))
+
+
+def test_a_spark_that_was_killed_is_named_and_not_what_its_python_said_then(tmp_path: Path) -> None:
+    file = write_order(order(1), tmp_path)
+    file.with_name(FAILURE).write_text(json.dumps(failure_of(WorkFailed("Spark failed: Connection refused"))))
+    with pytest.raises(WorkFailed, match=r"Connection refused"):
+        read_receipt(file, order(1), 1)
+    with pytest.raises(WorkFailed) as killed:
+        read_receipt(file, order(1), -9)
+    assert killed.value.what == "Spark was killed by signal 9 (SIGKILL), often because the machine had no memory left"
+    assert "dmesg -T | grep -i 'killed process'" in killed.value.next_step
+    assert "tidemark retry demo --manifest 7" in killed.value.next_step
+    assert "log" not in killed.value.next_step, "it had no time to write one"
+
+
+def test_a_spark_that_ends_without_a_word_is_named_by_its_exit_status(tmp_path: Path) -> None:
+    file = write_order(order(1), tmp_path)
+    with pytest.raises(WorkFailed, match="Spark ended with exit status 3"):
+        read_receipt(file, order(1), 3)

@@ -35,7 +35,7 @@ ROOMS: Mapping[str, set[str]] = {
     "doctor": {"words", "database", "pipeline", "lifecycle", "sources", "sinks"},
     "spark": {"words", "storage", "sources", "sinks", "processing", "pipeline", "doctor"},
     "api": {"words", "database", "pipeline", "lifecycle", "operations", "sinks", "spark"},
-    "airflow": {"words", "config", "database", "pipeline", "lifecycle", "doctor", "spark"},
+    "airflow": {"words", "config", "database", "pipeline", "lifecycle", "operations", "doctor", "spark"},
     "cli": {"words", "database", "pipeline", "lifecycle", "operations", "sources", "sinks", "doctor", "spark", "api",
             "airflow"},
 }  # fmt: skip

@@ -36,12 +36,12 @@ PARAMS = {
         description="Read up to this moment (UTC without a zone) instead of the run's own date.",
     ),
     "replay": Param(
-        [], type=["array", "boolean"], items={"type": "integer"}, title="Replay these manifests",
+        [], type=["null", "array", "boolean"], items={"type": "integer"}, title="Replay these manifests",
         description="Their ids, such as [12, 13]. They are processed once more, and the new output replaces the "
         "published one. In a backfill's conf, true means all manifests that cover its interval.",
     ),
     "retry_unfinished": Param(
-        False, type="boolean", title="Retry unfinished manifests",
+        False, type=["null", "boolean"], title="Retry unfinished manifests",
         description="Plan nothing new; process the manifests that are planned, failed or abandoned.",
     ),
 }  # fmt: skip
@@ -89,7 +89,7 @@ def build_dag(pipeline: Pipeline, problem: TidemarkError | None = None) -> DAG:
 
         planned: Any = plan()
         process = ProcessManifestOperator.partial(
-            task_id="process", pipeline=pipeline, map_index_template="manifest {{ task.manifest_id }}"
+            task_id="process", pipeline=pipeline, map_index_template="{{ task.manifest_label() }}"
         ).expand(manifest_id=planned)
         process >> close(planned)
     return dag

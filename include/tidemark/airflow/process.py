@@ -5,22 +5,25 @@ import sys
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil  # Airflow itself requires it
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
+from tidemark.airflow import log_lines
 from tidemark.airflow.lookup import in_environment, opened, spark_master
 from tidemark.airflow.verdict import airflow_verdict
+from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
-from tidemark.errors import TidemarkError
+from tidemark.errors import TidemarkError, WorkFailed
 from tidemark.lifecycle.attempt import process as process_manifest
-from tidemark.lifecycle.publish import Outcome
+from tidemark.lifecycle.context import Context
 from tidemark.order import Order
 from tidemark.pipeline.settings import Pipeline
 from tidemark.receipt import Receipt
-from tidemark.spark.session import check_master, spark_configuration
+from tidemark.spark.session import check_master, of_driver, spark_configuration
 from tidemark.spark.shipped import is_local, package_zip
 from tidemark.spark.submitted import read_receipt, remove_order, write_order
 
@@ -45,6 +48,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
         super().__init__(application=str(APPLICATION), conn_id=conn_id, conf=settings, durable=False, **kwargs)
         self.pipeline = pipeline
         self.manifest_id = manifest_id
+        self.ended_by_airflow = False
 
     def execute(self, context: Any) -> None:
         with airflow_verdict(), opened(self.pipeline, context) as pipeline_context:
@@ -52,10 +56,20 @@ class ProcessManifestOperator(SparkSubmitOperator):
             outcome = process_manifest(
                 pipeline_context,
                 int(self.manifest_id),
-                lambda order: self._stage(order, context),
+                lambda order: self._stage(order, context, pipeline_context),
                 replay=self._is_replay(context),
             )
-            self.log.info(describe(self.pipeline.name, outcome))
+            self._tell(log_lines.ends(pipeline_context, outcome))
+
+    def manifest_label(self) -> str:
+        """Manifest and ranges, for the square of the task; Airflow renders it when the task starts, and at its end."""
+        manifest_id = int(self.manifest_id)
+        with ManifestDatabase(Environment.from_variables().database(), "airflow label") as database:
+            return log_lines.label(manifest_id, database.manifest(manifest_id).ranges)
+
+    def _tell(self, lines: list[str]) -> None:
+        for line in lines:
+            self.log.info(line)
 
     def _send_to(self, master: str) -> None:
         """The driver runs on Airflow's own Python, executors on theirs. A cluster gets our package from the driver."""
@@ -69,7 +83,9 @@ class ProcessManifestOperator(SparkSubmitOperator):
         cleared = context["ti"].max_tries > self.retries
         return cleared or bool(context["params"].get("replay"))
 
-    def _stage(self, order: Order, context: Any) -> Receipt:
+    def _stage(self, order: Order, context: Any, pipeline_context: Context) -> Receipt:
+        names = {sink.name for sink in order.sinks}
+        self._tell(log_lines.begins(order, [sink.target for sink in pipeline_context.sinks if sink.name in names]))
         environment = Environment.from_variables()
         file = write_order(order, environment.home, self._shared_folder(order))
         self.application_args = [str(file)]
@@ -88,28 +104,41 @@ class ProcessManifestOperator(SparkSubmitOperator):
 
     def _submit(self, file: Path, order: Order, context: Any) -> None:
         try:
-            with in_environment(self.pipeline):
+            with TemporaryDirectory(prefix="tidemark-spark-") as folder, in_environment(self.pipeline):
+                self.conf = of_driver(spark_master(self._conn_id), Path(folder), self.conf or {})
                 super().execute(context)
         except AirflowException as failed:
             self._raise_reason(file, order)
-            raise failed
+            raise failed  # spark-submit did not start, or failed after the job's end
         except BaseException:  # a time limit, or a log that cannot be written any more: Spark still runs
             end(started())
             raise
 
     def on_kill(self) -> None:
         """Airflow calls this on SIGTERM. Its own ``on_kill`` kills the JVM of spark-submit, but not its Python."""
+        self.ended_by_airflow = True
         processes = started()  # before the JVM dies: afterwards its Python is no child of ours
         if self._hook is not None:
             super().on_kill()
         end(processes)
 
     def _raise_reason(self, file: Path, order: Order) -> None:
-        """Raise the error that the job left, if any, alone: Airflow's exception would hide it below Spark's log."""
-        try:
-            read_receipt(file, order)
-        except TidemarkError as reason:
-            raise reason from None
+        """Raise why Spark failed, if it says so, alone: Airflow's exception would hide it below Spark's log."""
+        if self.ended_by_airflow:
+            raise WorkFailed(
+                "Airflow ended this task, and Spark with it: somebody marked or cleared it, or its worker was stopped",
+                next_step="nothing is published; clear the task to do the manifest, or: "
+                f"tidemark retry {order.pipeline} --manifest {order.manifest_id}",
+                pipeline=order.pipeline,
+                manifest=order.manifest_id,
+                attempt=order.attempt,
+            ) from None
+        submitted = self._hook and self._hook._submit_sp
+        if submitted:
+            try:
+                read_receipt(file, order, submitted.returncode)
+            except TidemarkError as reason:
+                raise reason from None
 
 
 def started() -> list[psutil.Process]:
@@ -122,12 +151,3 @@ def end(processes: list[psutil.Process]) -> None:
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-
-
-def describe(pipeline_name: str, outcome: Outcome) -> str:
-    counts = outcome.counts
-    return (
-        f"{pipeline_name} manifest {outcome.manifest_id} attempt {outcome.attempt}: {outcome.ending}, "
-        f"read {counts.read:,}, written {counts.written:,}, dead-lettered {counts.dead_lettered:,}; "
-        f"more: tidemark show {outcome.manifest_id}"
-    )

@@ -1,8 +1,11 @@
 """Turns our errors into Airflow's: retry the task, or fail at once because a person must act."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from typing import Any
 
+import structlog  # Airflow's tasks log through it
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tidemark.errors import Fenced, TidemarkError, Unavailable, UndecodableRecord, WorkFailed
@@ -13,11 +16,36 @@ def may_help(error: TidemarkError) -> bool:
     return isinstance(error, Unavailable | WorkFailed) and not isinstance(error, Fenced | UndecodableRecord)
 
 
+class TriedAgain(AirflowException):
+    """An error of ours that a retry may solve."""
+
+
+class FailedAtOnce(AirflowFailException):
+    """An error of ours that waits for a person."""
+
+
 @contextmanager
 def airflow_verdict() -> Iterator[None]:
     """Let Airflow retry errors that a retry may solve; others fail the task at once. The message says what to do."""
+    _keep_tracebacks_out()
     try:
         yield
     except TidemarkError as error:
-        verdict = AirflowException if may_help(error) else AirflowFailException
-        raise verdict(str(error)) from error.__cause__  # not from error: the log would show the message twice
+        verdict = TriedAgain if may_help(error) else FailedAtOnce
+        raise verdict(str(error)) from None
+
+
+def _keep_tracebacks_out() -> None:
+    """Have Airflow log errors of ours as their message: its loggers share the list of processors, also those made."""
+    processors = structlog.get_config()["processors"]
+    if message_only not in processors:
+        processors.insert(0, message_only)
+
+
+def message_only(_logger: object, _method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A processor of structlog: an entry about an error of ours has its message, and no traceback of Airflow's code."""
+    error = entry.get("exc_info")
+    error = sys.exc_info()[1] if error is True else error
+    if isinstance(error, TriedAgain | FailedAtOnce):
+        return {**{name: value for name, value in entry.items() if name != "exc_info"}, "event": str(error)}
+    return entry

@@ -5,7 +5,7 @@ JSON is the views as they are (``tidemark.views``); a table is made from the sam
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -219,7 +219,8 @@ def shown(view: ManifestHistoryView, as_json: bool) -> None:
         _print_json(asdict(view))
         return
     console = _console()
-    finished([view], False, nothing="")
+    errors = {attempt.error for attempt in view.attempts if attempt.error}  # each is told once, beside its attempt
+    finished([replace(view, reason=None) if view.reason in errors else view], False, nothing="")
     table = Table("attempt", "state", "by", "started", "ended", "objects", "error", title="attempts")
     for attempt in view.attempts:
         # An attempt whose process is gone still says ``running`` until the next one fences it.
@@ -232,7 +233,11 @@ def shown(view: ManifestHistoryView, as_json: bool) -> None:
     console.print(_publications(view))
     entries = Table("at", "by", "what", title="history")
     for event in view.events:
-        changes = ", ".join(f"{name}={value}" for name, value in sorted(event.what.items()) if name in _TOLD)
+        changes = ", ".join(
+            f"{name}={value}"
+            for name, value in sorted(event.what.items())
+            if name in _TOLD and str(value) not in errors
+        )
         entries.add_row(_time(event.at), event.actor, f"{event.subject}: {changes}")
     console.print(entries)
 

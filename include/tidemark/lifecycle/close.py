@@ -51,7 +51,16 @@ def require_done(context: Context, ids: Sequence[int]) -> list[Manifest]:
         raise WorkFailed(
             f"{len(undone)} of {len(manifests)} manifests are not published: "
             + ", ".join(f"{manifest.id} ({manifest.state})" for manifest in undone[:10]),
-            next_step=f"tidemark retry {context.pipeline_name}",
+            next_step=_wait_or_retry(context, undone),
             pipeline=context.pipeline_name,
         )
     return manifests
+
+
+def _wait_or_retry(context: Context, undone: Sequence[Manifest]) -> str:
+    at_work = [manifest.id for manifest in undone if manifest.alive]
+    retry = f"tidemark retry {context.pipeline_name}"
+    if not at_work:
+        return retry
+    wait = f"wait until the attempt at work on manifest {at_work[0]} has ended: tidemark show {at_work[0]}"
+    return wait if len(at_work) == len(undone) else f"{wait}; then: {retry}"

@@ -43,7 +43,7 @@ class Peeked:
     """The rows and dead letters, by topic, partition and offset; ``refusal`` is why a manifest with them would fail.
 
     Each is like a line of a JSON lines file, with ``targets``: the folders and tables it would go to. A row also has
-    ``event_time`` and ``late``.
+    ``event_time`` and ``late``, which is false when the pipeline allows no lateness: then nearly every row is late.
     """
 
     rows: list[dict[str, Any]]
@@ -168,7 +168,8 @@ class _Collected:
         timestamps = rows.column("_timestamp").to_pylist()
         for line, when, timestamp in zip(json_lines(rows).to_pylist(), event_time.to_pylist(), timestamps, strict=True):
             row = json.loads(line)
-            placed = {"event_time": when, "late": timestamp - when > lateness, "targets": self._targets(row, when)}
+            is_late = bool(lateness) and timestamp - when > lateness
+            placed = {"event_time": when, "late": is_late, "targets": self._targets(row, when)}
             self.rows.append({**row, **placed})
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:

@@ -16,6 +16,6 @@ def stage_in(environment: Environment, master: str, conf: Mapping[str, str]) -> 
 
         log = environment.home / "_logs" / "spark.log"
         session = open_session(master, environment.spark_jars, log, home=environment.home, conf=conf)
-        return stage_order(session, order)
+        return stage_order(session, order, log)
 
     return stage

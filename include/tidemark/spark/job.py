@@ -6,13 +6,15 @@ come from tasks that succeeded. Nothing here decides what readers see.
 """
 
 import json
+import subprocess
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import TaskContext
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+from pyspark import SparkContext, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -24,12 +26,18 @@ from tidemark.processing.processor import BatchProcessor
 from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.writers import has_staged
 from tidemark.sources.spark import SparkReader, open_reader
-from tidemark.spark import executors
+from tidemark.spark import ended, executors
 from tidemark.spark.session import arrow_batches, keeping_interrupts
 
+ABOVE = "Spark says more above in this log"
+JVM_ENDS_S = 5.0  # its sockets close a moment before the process is gone
 
-def stage(session: SparkSession, order: Order) -> Receipt:
-    """Do an order. Raises ``UndecodableRecord`` (with ``on_error: fail``), or ``WorkFailed`` when Spark fails."""
+
+def stage(session: SparkSession, order: Order, log: Path | None = None) -> Receipt:
+    """Do an order. Raises ``UndecodableRecord`` (with ``on_error: fail``), or ``WorkFailed`` when Spark fails.
+
+    ``log`` is the file that the JVM writes its messages to; None: they stand where ours do.
+    """
     failpoint("read.before")
     reader = open_reader(order)
     for name, value in arrow_batches(order.record_bytes).items():
@@ -42,7 +50,7 @@ def stage(session: SparkSession, order: Order) -> Receipt:
         ):
             rows = task_reports(session, order, reader).collect()
     except (PySparkException, Py4JError, ConnectionError) as error:  # the last two: lost offsets, a JVM that died
-        raise _failure(order, error, reader) from error
+        raise _failure(order, error, reader, log) from error
     reports = [json.loads(row.receipt) for row in rows]
     for report in reports:
         if "failure" in report:
@@ -98,17 +106,42 @@ def _has_staged(order: Order) -> bool:
     return any(has_staged(order, sink) for sink in order.sinks)
 
 
-def _failure(order: Order, error: Exception, reader: SparkReader) -> TidemarkError:
+def _failure(order: Order, error: Exception, reader: SparkReader, log: Path | None) -> TidemarkError:
     where = {"pipeline": order.pipeline, "manifest": order.manifest_id, "attempt": order.attempt}
+    retry = f"tidemark retry {order.pipeline} --manifest {order.manifest_id}"
+    status = _status_of_jvm(error)
+    if status is not None:
+        look = ended.advice(status) or _where(log)
+        what = f"Spark failed: {ended.how(status, 'its JVM')}"
+        return WorkFailed(what, next_step=f"nothing is published; {look}; then: {retry}", **where)
+    if ended.WORKER_DIED in str(error):
+        what = "Spark failed: a Python worker was killed, often because the machine had no memory left"
+        return WorkFailed(what, next_step=f"nothing is published; {ended.MEMORY}; then: {retry}", **where)
     reason = reader.masked(reason_of(error))
     refusal = reader.refusal(error)
     if refusal is not None:
         return type(refusal)(f"{refusal.what}: {reason}", next_step=refusal.next_step, **where)
     return WorkFailed(
         f"Spark failed: {reason}",
-        next_step="nothing is published; Spark's log says more: the task's, or TIDEMARK_HOME/_logs/spark.log",
+        next_step=f"nothing is published; {_where(log)}; then: {retry}",
         **where,
     )
+
+
+def _where(log: Path | None) -> str:
+    return ABOVE if log is None else f"Spark says more: tail -n 50 {log}"
+
+
+def _status_of_jvm(error: Exception) -> int | None:
+    """How the JVM that this process started has ended; None while it lives, or when ``spark-submit`` started it."""
+    gateway = SparkContext._gateway
+    jvm: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if jvm is None:
+        return None
+    try:
+        return jvm.wait(JVM_ENDS_S if isinstance(error, Py4JNetworkError | ConnectionError) else 0)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def reason_of(error: Exception) -> str:

@@ -4,11 +4,14 @@ On a cluster the driver stays on this machine (client mode) and sends jars and o
 need a Python with pyarrow and with the driver of the database that they write to, and secrets in their own environment.
 """
 
+import atexit
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -29,6 +32,8 @@ BATCH_BYTES = 16 * 1024 * 1024  # keys and values of one Arrow batch, by the mea
 UNMEASURED = 2**31 - 1  # Spark then does not measure the batch after every row: 7 % less processor time in a cold job
 MASTER_TIMEOUT_S = 5.0  # Spark itself tries for a minute to reach a master
 DEFAULT_MASTER_PORT = 7077
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+LOOPBACK = "127.0.0.1"  # no other machine has a part in the work of a local master
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -53,6 +58,16 @@ def spark_configuration(jars: Path | None) -> dict[str, str]:
             )
         settings["spark.jars"] = ",".join(str(file.resolve()) for file in files)
     return settings
+
+
+def of_driver(master: str, folder: Path, conf: Mapping[str, str]) -> dict[str, str]:
+    """The properties of a driver on this machine, beside ``conf``: where it listens, and its working folder.
+
+    Spark 4.0 leaves a folder ``artifacts`` where its JVM works: ``folder`` is one that somebody removes afterwards.
+    """
+    java = f"-Duser.dir='{folder.absolute()}' {conf.get(JAVA_OPTIONS, '')}".strip()
+    loopback = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK} if is_local(master) else {}
+    return {**loopback, **conf, JAVA_OPTIONS: java}
 
 
 def arrow_batches(record_bytes: float | None) -> dict[str, str]:
@@ -90,7 +105,9 @@ def open_session(
     check_master(master)
     logging.getLogger().addFilter(_no_traceback_of_interrupts)
     with _interruptible(), _standard_error_to(log):
-        session = _session(master, {**spark_configuration(jars), **conf})
+        folder = Path(tempfile.mkdtemp(prefix="tidemark-spark-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        session = _session(master, {**spark_configuration(jars), **of_driver(master, folder, conf)}, log)
         if not is_local(master):
             session.sparkContext.addPyFile(str(package_zip(home)))
         return session
@@ -182,7 +199,7 @@ def _standard_error_to(log: Path | None) -> Iterator[None]:
         os.close(original)
 
 
-def _session(master: str, settings: Mapping[str, str]) -> SparkSession:
+def _session(master: str, settings: Mapping[str, str], log: Path | None) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("tidemark")
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -193,7 +210,7 @@ def _session(master: str, settings: Mapping[str, str]) -> SparkSession:
         jvm_message = next((line for line in lines if line.startswith(": ")), lines[0]).removeprefix(": ")
         raise WorkFailed(
             f"Spark did not start: {jvm_message.strip()[:300]}",
-            next_step="TIDEMARK_HOME/_logs/spark.log says more; tidemark doctor checks Java, jars and master",
+            next_step=f"{f'tail -n 50 {log}; ' if log else ''}tidemark doctor checks Java, jars and master",
             master=master,
         ) from error
     session.sparkContext.setLogLevel("ERROR")

@@ -12,7 +12,9 @@ from tidemark.errors import TidemarkError, WorkFailed
 from tidemark.order import Order
 from tidemark.paths import staging_folder
 from tidemark.receipt import Receipt
-from tidemark.spark.job import failure_from, failure_of, stage
+from tidemark.spark import ended
+from tidemark.spark.job import ABOVE, failure_from, failure_of, stage
+from tidemark.spark.progress import told
 from tidemark.storage.local import LocalStore
 
 ORDER, RECEIPT, FAILURE = "order.json", "receipt.json", "failure.json"
@@ -33,17 +35,21 @@ def write_order(order: Order, home: Path, shared: str | None = None) -> Path:
     return folder / ORDER
 
 
-def read_receipt(file: Path, order: Order) -> Receipt:
-    """The receipt that the job wrote beside its order; raises the error when the job wrote one."""
+def read_receipt(file: Path, order: Order, status: int = 0) -> Receipt:
+    """The receipt that the job wrote beside its order; raises the error when the job wrote one, or was killed.
+
+    ``status`` is the exit status of ``spark-submit``; negative: the signal that killed it. What the job wrote when its
+    JVM had been killed says only that the JVM did not answer.
+    """
     folder = LocalStore(str(file.parent))
-    failure = folder.get(FAILURE)
-    if failure is not None:
+    failure, receipt = folder.get(FAILURE), folder.get(RECEIPT)
+    if failure is not None and status >= 0:
         raise failure_from(json.loads(failure))
-    receipt = folder.get(RECEIPT)
     if receipt is None:
         raise WorkFailed(
-            "Spark ended without a receipt",
-            next_step="Spark's log says why; nothing is published, a retry starts a new attempt",
+            ended.how(status) if status else "Spark ended without a receipt",
+            next_step=f"nothing is published; {ended.advice(status) or ABOVE}; a retry starts a new attempt: "
+            f"tidemark retry {order.pipeline} --manifest {order.manifest_id}",
             pipeline=order.pipeline,
             manifest=order.manifest_id,
             attempt=order.attempt,
@@ -69,7 +75,8 @@ def main(arguments: list[str]) -> int:
     folder = LocalStore(str(file.parent))
     session = SparkSession.builder.getOrCreate()
     try:
-        receipt = stage(session, order)
+        with told(session):
+            receipt = stage(session, order)
     except TidemarkError as error:
         folder.put(FAILURE, json.dumps(failure_of(error)).encode())
         print(error, file=sys.stderr)

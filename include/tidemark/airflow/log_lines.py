@@ -1,0 +1,58 @@
+"""What a person reads of one manifest in Airflow: its label, and the first and the last lines of its log."""
+
+from collections.abc import Sequence
+
+from tidemark.errors import TidemarkError
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.publish import Outcome
+from tidemark.offsets import Range
+from tidemark.operations.lag import lag
+from tidemark.order import Order
+from tidemark.receipt import ObjectKind
+
+LABEL = 200  # characters; Airflow stores 250
+RANGES = 8  # of a manifest in its log; a topic may have a thousand partitions
+
+
+def label(manifest_id: int, ranges: Sequence[Range]) -> str:
+    """Manifest, topics and ranges, cut to ``LABEL`` characters: the square of a mapped task shows it."""
+    words, topic = [f"manifest {manifest_id}"], None
+    for part in ranges:
+        name = "" if part.at.topic == topic else f"{part.at.topic} "
+        words.append(f"{name}{part.at.partition}:[{part.start}, {part.end})")
+        topic = part.at.topic
+    text = " ".join(words)
+    return text if len(text) <= LABEL else f"{text[: LABEL - 3]} .."
+
+
+def begins(order: Order, targets: Sequence[str]) -> list[str]:
+    """``targets``: where the sinks of the order write to."""
+    offsets = sum(part.span for part in order.ranges)
+    attempt = f"pipeline {order.pipeline} manifest {order.manifest_id} attempt {order.attempt}"
+    lines = [f"{attempt} begins: {offsets:,} offsets in {len(order.ranges)} ranges"]
+    lines += [f"range {part.at.name} [{part.start}, {part.end})" for part in order.ranges[:RANGES]]
+    if len(order.ranges) > RANGES:
+        lines.append(f"and {len(order.ranges) - RANGES} more ranges: tidemark show {order.manifest_id}")
+    return lines + [f"output to {target}" for target in targets]
+
+
+def ends(context: Context, outcome: Outcome) -> list[str]:
+    counts, manifest_id = outcome.counts, outcome.manifest_id
+    published = context.database.published_objects(ids=[manifest_id])
+    files = sum(each.kind is ObjectKind.DATA for _, _, each in published)
+    records = f"read {counts.read:,}, written {counts.written:,}, dead-lettered {counts.dead_lettered:,}"
+    return [
+        f"pipeline {context.pipeline_name} manifest {manifest_id} attempt {outcome.attempt}: {outcome.ending}",
+        f"{records}, {files:,} files; more: tidemark show {manifest_id}",
+        _lag(context),
+    ]
+
+
+def _lag(context: Context) -> str:
+    """How far the pipeline is behind; the work is done, so a source that does not answer now is no error."""
+    try:
+        parts = lag(context)
+    except TidemarkError as error:
+        return f"lag not known: {error.what}"
+    behind, unpublished = sum(part.lag for part in parts), sum(part.unpublished for part in parts)
+    return f"lag of the pipeline: {behind:,} offsets not planned yet, {unpublished:,} planned and not published"

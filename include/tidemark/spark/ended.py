@@ -1,0 +1,34 @@
+"""How a process of Spark ended, in words: a signal or an exit status, and what often causes it."""
+
+import signal
+
+OUT_OF_MEMORY = 52  # the exit status of a driver or an executor of Spark after java.lang.OutOfMemoryError
+KILLED_CHILD = 128  # added to the signal by which a child of the JVM or of a shell has ended
+MEMORY = (
+    "see whether it was the memory: dmesg -T | grep -i 'killed process' (in a container: its memory limit); if so, "
+    "lower slice.max_records of the pipeline or spark.driver.memory, or give the machine more"
+)
+WORKER_DIED = "Python worker exited unexpectedly"  # of every Spark: the worker of a task was gone before its answer
+
+
+def how(status: int, process: str = "Spark") -> str:
+    """``status`` as ``subprocess`` gives it: negative is a signal."""
+    number = -status if status < 0 else status - KILLED_CHILD
+    name = _name(number)
+    if name is None:
+        memory = ": it had no memory left" if status == OUT_OF_MEMORY else ""
+        return f"{process} ended with exit status {status}{memory}"
+    memory = ", often because the machine had no memory left" if number == signal.SIGKILL else ""
+    return f"{process} was killed by signal {number} ({name}){memory}"
+
+
+def advice(status: int) -> str:
+    """What to look at first, or nothing."""
+    return MEMORY if status in (-signal.SIGKILL, KILLED_CHILD + signal.SIGKILL, OUT_OF_MEMORY) else ""
+
+
+def _name(number: int) -> str | None:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return None

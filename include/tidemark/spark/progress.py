@@ -1,0 +1,48 @@
+"""Tells in the log how far a job of Spark is, while it runs."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+EVERY_S = 30.0
+
+
+@contextmanager
+def told(session: SparkSession, every: float = EVERY_S) -> Iterator[None]:
+    """Print a line on standard output every so many seconds, until the block ends."""
+    ended = threading.Event()
+    teller = threading.Thread(target=_tell, args=(session, every, ended), daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join()
+
+
+def _tell(session: SparkSession, every: float, ended: threading.Event) -> None:
+    began = time.monotonic()
+    while not ended.wait(every):
+        try:
+            tasks = _tasks(session)
+        except (Py4JError, OSError):  # the JVM is gone, and the job's own error says so
+            return
+        print(f"after {time.monotonic() - began:.0f} s: {tasks}", flush=True)
+
+
+def _tasks(session: SparkSession) -> str:
+    tracker = session.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    done, running, of, failed = 0, 0, 0, 0
+    for stage in stages:
+        if stage is not None:
+            done, running = done + stage.numCompletedTasks, running + stage.numActiveTasks
+            of, failed = of + stage.numTasks, failed + stage.numFailedTasks
+    if not of:
+        return "Spark has no task yet"
+    again = f", {failed} failed and tried again" if failed else ""
+    return f"{done} of {of} tasks of Spark done, {running} at work{again}"

@@ -1,0 +1,40 @@
+"""What Airflow's page says of a manifest: its label and the first lines of its log."""
+
+from tidemark.airflow.log_lines import begins, label
+from tidemark.offsets import Range, TopicPartition
+from tidemark.order import Order, SourceOrder
+
+
+def ranges(topic: str, count: int) -> list[Range]:
+    return [Range(TopicPartition(topic, "id", number), 100 * number, 100 * number + 50) for number in range(count)]
+
+
+def test_a_label_names_each_topic_once_and_every_range() -> None:
+    text = label(7, [*ranges("flights", 2), *ranges("orders", 1)])
+    assert text == "manifest 7 flights 0:[0, 50) 1:[100, 150) orders 0:[0, 50)"
+    assert label(7, []) == "manifest 7"
+
+
+def test_a_label_fits_airflow_and_says_that_it_is_cut() -> None:
+    text = label(7, ranges("flights", 1000))
+    assert len(text) == 200
+    assert text.startswith("manifest 7 flights 0:[0, 50) ")
+    assert text.endswith(" ..")
+
+
+def test_a_log_begins_with_manifest_attempt_ranges_and_output() -> None:
+    order = Order("demo", 7, 2, tuple(ranges("flights", 2)), SourceOrder("kafka", {}), {}, {}, "fail", ())
+    assert begins(order, ["/lake", "warehouse/public.flights"]) == [
+        "pipeline demo manifest 7 attempt 2 begins: 100 offsets in 2 ranges",
+        "range flights-0 [0, 50)",
+        "range flights-1 [100, 150)",
+        "output to /lake",
+        "output to warehouse/public.flights",
+    ]
+
+
+def test_a_log_of_many_ranges_says_where_the_others_are() -> None:
+    order = Order("demo", 7, 2, tuple(ranges("flights", 20)), SourceOrder("kafka", {}), {}, {}, "fail", ())
+    lines = begins(order, [])
+    assert len(lines) == 10
+    assert lines[-1] == "and 12 more ranges: tidemark show 7"
