@@ -102,7 +102,7 @@ def test_more_manifests_than_airflow_maps_are_retried_in_turns_and_planned_or_re
         assert "trigger the retry again until nothing is left, or: tidemark retry demo" in str(left.value)
         last = dag.plan_run(pipeline)
         publish(world, last)
-        event = dag.close_run(pipeline, last)
+        event: Any = dag.close_run(pipeline, last)
         assert (event["manifests"], event["read"]) == ([3], 10)
 
 
@@ -111,7 +111,7 @@ def test_the_event_of_a_run_a_retry_and_a_replay_has_the_same_keys_and_there_is_
 ) -> None:
     pipeline: Any = world.pipeline()
     world.produce(25, minutes=6)  # ten an hour
-    events = []
+    events: list[Any] = []
     for params in ({}, {"replay": [1, 3]}, {"retry_unfinished": True}):
         if params.get("retry_unfinished"):
             world.produce(5)

@@ -21,7 +21,7 @@ SET_UP = (
     f"set AIRFLOW_HOME, or {DATABASE} and AIRFLOW__CORE__FERNET_KEY, as Airflow's scheduler has them; "
     "after make up: . .tidemark/env"
 )
-TIMEOUT_S = 120.0  # importing Airflow takes 1 to 4 s; its database or its secrets backend may be slow
+TIMEOUT_S = 240.0  # importing Airflow takes 1 to 4 s, minutes on a machine that is very busy
 
 
 def configuration(environment: Mapping[str, str] = os.environ) -> Path | None:
