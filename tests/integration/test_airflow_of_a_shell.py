@@ -63,7 +63,10 @@ def test_nothing_is_asked_when_the_environment_has_every_connection(
     monkeypatch.setattr(shell, "configuration", None)
     with connections_of(pipeline):
         assert (from_environment("events") or {})["host"] == "a"
-    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("AIRFLOW_CONN_EVENTS", "neither JSON nor a URI")
+    with connections_of(pipeline):
+        pass
+    assert capsys.readouterr().err == "", "whoever needs the connection says what is wrong with it"
 
 
 def test_a_connection_of_airflows_database_is_found_and_its_home_stays_as_it_is(

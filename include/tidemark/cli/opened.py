@@ -10,7 +10,7 @@ from tidemark.cli import output
 from tidemark.connections import from_environment, in_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
-from tidemark.errors import Unavailable, about
+from tidemark.errors import ConfigurationError, Unavailable, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.pipeline.loader import find
 from tidemark.pipeline.settings import Pipeline
@@ -38,7 +38,7 @@ def connections_of(*pipelines: Pipeline) -> AbstractContextManager[None]:
     Airflow is asked only when this shell is set up for it. Notes say which Airflow answered, and what is still missing.
     """
     ids = sorted({conn_id for pipeline in pipelines for conn_id in pipeline.connections()})
-    lacking = [conn_id for conn_id in ids if from_environment(conn_id) is None]
+    lacking = [conn_id for conn_id in ids if _is_missing(conn_id)]
     if not lacking:
         return in_environment({})
     configured = shell.configuration()
@@ -63,6 +63,14 @@ def connections_of(*pipelines: Pipeline) -> AbstractContextManager[None]:
                 f"({shell.named(configured)})"
             )
     return in_environment(stored)
+
+
+def _is_missing(conn_id: str) -> bool:
+    """A connection that cannot be read is not missing: whoever needs it says what is wrong with it."""
+    try:
+        return from_environment(conn_id) is None
+    except ConfigurationError:
+        return False
 
 
 def database_of(environment: Environment) -> ManifestDatabase:
