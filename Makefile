@@ -14,7 +14,7 @@ help:
 ##
 ## See it
 ##   make run     copy 336,776 flights from Kafka through Airflow and Spark into a lake, kill one slice, count
-##   make up      the same, and leave Airflow's page open
+##   make up      the same, leave Airflow's page open, and follow schedules (docs/own-topic.md)
 ##   make down    stop what `make up` left running
 ##
 ## Work on it

@@ -9,10 +9,12 @@ import json
 import os
 import stat
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from tidemark.environment import set_variables
 from tidemark.errors import ConfigurationError
 
 PREFIX = "AIRFLOW_CONN_"
@@ -83,6 +85,14 @@ def from_environment(conn_id: str) -> Mapping[str, Any] | None:
     if entry is None:
         return None
     return _connection(entry, f"{conn_id} in the file {path}", conn_id)
+
+
+def in_environment(connections: Mapping[str, Mapping[str, Any]]) -> AbstractContextManager[None]:
+    """Put connections by id into environment variables, where Spark's processes read them.
+
+    Arguments and Spark properties would show secrets in process lists and web pages.
+    """
+    return set_variables({variable_of(conn_id): json.dumps(entry) for conn_id, entry in connections.items()})
 
 
 def _connection(entry: object, where: str, conn_id: str) -> Mapping[str, Any]:

@@ -44,7 +44,9 @@ def up() -> None:
         raise SandboxFailed(f"`make up` ended with {server.returncode}", next_step=f"read its output above, or {LOG}")
     page = json.loads(READY.read_text())
     print(f"\nAirflow:    {page['url']}  user {page['user']}  password {page['password']}")
-    print("In a shell: . .tidemark/env; tidemark manifests\nTo stop:    make down")
+    print("Schedules:  on; the DAG flights has a run every hour")
+    print("In a shell: . .tidemark/env    then: tidemark manifests, airflow connections list, psql")
+    print("Your topic: docs/own-topic.md\nTo stop:    make down")
 
 
 def serve() -> None:
@@ -53,6 +55,7 @@ def serve() -> None:
         with Stack(STATE, Clock(), ENVIRONMENT) as stack:
             show(stack, Report())
             airflow = stack.wait_airflow()
+            airflow.honour_schedules()
             READY.touch(mode=0o600)
             READY.write_text(json.dumps({"url": airflow.url, "user": airflow.user, "password": airflow.password}))
             while True:

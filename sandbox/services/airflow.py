@@ -1,5 +1,7 @@
 """A real Airflow: API server, scheduler (LocalExecutor) and DAG processor, on free ports, metadata in PostgreSQL.
 
+The ports stay the same for a later Airflow with the same state folder, unless another process has taken one.
+
 They are three processes of ours, each with its own guard (see `guard.py`). `airflow standalone` would also start a
 triggerer, take 7 s longer, and leave its children running after SIGTERM.
 """
@@ -18,7 +20,7 @@ from typing import Self
 from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.errors import SandboxFailed
 from sandbox.services.airflow_api import AirflowApi
-from sandbox.services.processes import Child, free_port, wait_until
+from sandbox.services.processes import Child, kept_ports, wait_until
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor")
 
@@ -26,7 +28,8 @@ COMPONENTS = ("api-server", "scheduler", "dag-processor")
 class Airflow(AirflowApi):
     """One Airflow; start it with ``with`` or ``start``. The metadata database keeps its history.
 
-    ``env``: more environment variables for all components and tasks. ``schedules``: false starts no scheduled runs.
+    ``env``: more environment variables for all components and tasks. ``settings``: the variables by which `airflow` in
+    a shell is this Airflow. ``schedules``: false starts no scheduled runs until ``honour_schedules``.
     ``parallelism``: the most tasks at a time, each with a Spark of its own. ``parse_interval``: seconds after which DAG
     files are read again, which takes 2 s of one core.
     """
@@ -47,17 +50,17 @@ class Airflow(AirflowApi):
         self.home = state.resolve() / "airflow"
         self.logs = state.resolve() / "logs"
         self.home.mkdir(parents=True, exist_ok=True)
-        self.port = free_port()
+        self.port, *self._log_ports = kept_ports(self.home / "ports.json", 3)
         self._metadata_dsn = metadata_dsn
         self._secrets = self._kept_secrets()
         self._children: list[Child] = []
         self._components: dict[str, Child] = {}
         self._starting = threading.Lock()
         self._stopped = False
+        self.settings = self._settings(metadata_dsn, dags, plugins, schedules)
         self.env = {
             **os.environ,
-            **self._settings(metadata_dsn, dags, plugins, schedules),
-            "AIRFLOW_HOME": str(self.home),
+            **self.settings,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
             "PYSPARK_PYTHON": sys.executable,
             "AIRFLOW__CORE__PARALLELISM": str(parallelism),
@@ -111,6 +114,12 @@ class Airflow(AirflowApi):
 
     def start_scheduler(self) -> None:
         """Start a new scheduler after ``kill_scheduler``; it takes over the tasks of the dead one."""
+        self._start_component("scheduler")
+
+    def honour_schedules(self) -> None:
+        """From now on start scheduled runs; the scheduler starts anew, so no task may be running."""
+        self._components["scheduler"].stop()
+        self.env["AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE"] = "True"
         self._start_component("scheduler")
 
     def stop(self) -> None:
@@ -173,8 +182,8 @@ class Airflow(AirflowApi):
             ("api", "base_url"): url,
             ("api", "secret_key"): self._secrets["api"],
             ("api_auth", "jwt_secret"): self._secrets["jwt"],
-            ("logging", "worker_log_server_port"): free_port(),
-            ("logging", "trigger_log_server_port"): free_port(),
+            ("logging", "worker_log_server_port"): self._log_ports[0],
+            ("logging", "trigger_log_server_port"): self._log_ports[1],
             ("logging", "colored_console_log"): False,
             ("scheduler", "use_job_schedule"): schedules,
             # The scheduler sees a dead task and starts its retry within one or two seconds instead of five.
@@ -184,4 +193,5 @@ class Airflow(AirflowApi):
             ("dag_processor", "refresh_interval"): 5,
             ("dag_processor", "parsing_processes"): 1,
         }
-        return {f"AIRFLOW__{section}__{key}".upper(): str(value) for (section, key), value in settings.items()}
+        variables = {f"AIRFLOW__{section}__{key}".upper(): str(value) for (section, key), value in settings.items()}
+        return {"AIRFLOW_HOME": str(self.home), **variables}

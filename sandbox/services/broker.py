@@ -5,7 +5,6 @@ the same after `restart`, and for a later broker with the same state folder, so 
 """
 
 import contextlib
-import json
 import shutil
 import subprocess
 import uuid
@@ -18,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from sandbox.bootstrap.jars import java
 from sandbox.errors import SandboxFailed
-from sandbox.services.processes import Child, Service, free_port, port_answers, wait_until
+from sandbox.services.processes import Child, Service, kept_ports, port_answers, wait_until
 
 # For a small broker on 2 cores, more GC threads and the second compiler cost more at the start than they gain.
 JVM = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dfile.encoding=UTF-8")
@@ -53,7 +52,7 @@ class Broker(Service):
         self.state = state.resolve() / "broker"
         self.log = state.resolve() / "logs" / "broker.log"
         self.jars = jars.resolve()
-        self.port, self._controller_port = self._kept_ports()
+        self.port, self._controller_port = kept_ports(self.state / "ports.json", 2)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -113,16 +112,6 @@ class Broker(Service):
         with contextlib.suppress(KafkaException):
             return bool(self.admin().list_topics(timeout=5).brokers)
         return False
-
-    def _kept_ports(self) -> list[int]:
-        """The ports of the last start, unless others use them now: the storage and clients know them."""
-        self.state.mkdir(parents=True, exist_ok=True)
-        path = self.state / "ports.json"
-        ports: list[int] = json.loads(path.read_text()) if path.exists() else [free_port(), free_port()]
-        if any(map(port_answers, ports)):
-            ports = [free_port(), free_port()]
-        path.write_text(json.dumps(ports))
-        return ports
 
     def _properties(self) -> dict[str, object]:
         return {

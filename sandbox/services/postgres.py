@@ -1,5 +1,7 @@
 """A real PostgreSQL from the binaries of a wheel, on a free port of 127.0.0.1, with a random password.
 
+The port stays the same for a later server with the same state folder, unless another process has taken it.
+
 PostgreSQL refuses to run as root, so root starts it as `nobody`. `nobody` may have no access to the checkout (root's
 home, a 0700 folder), so in that case binaries and data are in a temporary folder, and `<state>/postgres/home` holds its
 path. Other users run the wheel's own binaries, with data in `<state>/postgres`.
@@ -15,6 +17,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import LiteralString
 
@@ -22,7 +25,7 @@ import psycopg
 from psycopg import sql
 
 from sandbox.errors import SandboxFailed
-from sandbox.services.processes import Child, Service, free_port
+from sandbox.services.processes import Child, Service, kept_ports
 
 UNPRIVILEGED = "nobody"
 SUPERUSER = "sandbox"  # not tidemark: PostgreSQL searches the schema with the user's name first, which hides mistakes
@@ -46,9 +49,12 @@ class Postgres(Service):
     def __init__(self, state: Path, *, durable: bool = False) -> None:
         self.state = state.resolve() / "postgres"
         self.log = state.resolve() / "logs" / "postgres.log"
-        self.port = free_port()
         self.durable = durable
         self.user = UNPRIVILEGED if os.geteuid() == 0 else None
+
+    @cached_property
+    def port(self) -> int:
+        return kept_ports(self.state / "port.json", 1)[0]
 
     def start(self) -> None:
         """Create the database cluster when there is none, and return when the server answers."""
@@ -78,6 +84,17 @@ class Postgres(Service):
     def dsn(self, database: str = "postgres") -> str:
         """A libpq URL with the password: pass it in environment variables, never as an argument."""
         return f"postgresql://{SUPERUSER}:{self.password}@127.0.0.1:{self.port}/{database}"
+
+    @property
+    def client_variables(self) -> dict[str, str]:
+        """The environment variables by which PostgreSQL's own programs, such as psql, find this server."""
+        address = {"PGHOST": "127.0.0.1", "PGPORT": str(self.port)}
+        return {**address, "PGUSER": SUPERUSER, "PGPASSWORD": self.password, "PGDATABASE": "postgres"}
+
+    @property
+    def programs(self) -> Path:
+        """The folder of PostgreSQL's own programs."""
+        return self._home() / "pg" / "bin"
 
     def create_database(self, name: str, template: str | None = None) -> str:
         """Create a database and return its DSN. ``template``: a database to copy, which must have no connections."""

@@ -5,6 +5,7 @@ exit, and when we are killed with SIGKILL.
 """
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -33,6 +34,29 @@ def free_port() -> int:
             if port not in _given_ports:
                 _given_ports.add(port)
                 return port
+
+
+def kept_ports(file: Path, count: int) -> list[int]:
+    """The ports of the last call with this file, or new ones when another process uses one of them now."""
+    ports: list[int] = json.loads(file.read_text()) if file.exists() else []
+    if len(ports) != count or not all(map(_is_free, ports)):
+        ports = [free_port() for _ in range(count)]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(ports))
+    with _ports_lock:
+        _given_ports.update(ports)
+    return ports
+
+
+def _is_free(port: int) -> bool:
+    """Whether a server can take the port: connections that have just ended do not matter, as for servers."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def port_answers(port: int) -> bool:

@@ -47,11 +47,11 @@ class Stack:
             broker = self._pool.submit(self._start_broker)
             self._start_postgres()
             env = {**self.environment, **self._env}
-            # No scheduled runs: an hourly run would start at the same time as the demo's run and plan before it.
+            # No scheduled runs yet: an hourly run would start at the same time as the demo's run and plan before it.
             self._airflow = Airflow(self.state, self.postgres.dsn(METADATA), env, schedules=False)
             self._healthy = self._pool.submit(self._start_airflow, self._airflow)
             broker.result()
-            self._write_shell_file()
+            self._write_shell_file(self._airflow)
         except BaseException:
             self.close()
             raise
@@ -92,15 +92,19 @@ class Stack:
             "PYSPARK_PYTHON": sys.executable,
         }
 
-    def _write_shell_file(self) -> None:
-        """Write the variables for a shell: `. .tidemark/env`."""
+    def _write_shell_file(self, airflow: Airflow) -> None:
+        """Write the variables for a shell, `. .tidemark/env`: there tidemark, airflow and psql use these services."""
         path = self.state / SHELL_FILE
         path.touch(mode=0o600)
         settings = {
             **self.environment,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            **airflow.settings,
+            **self.postgres.client_variables,
+            "KAFKA_BOOTSTRAP_SERVERS": self.broker.bootstrap_servers,
         }
-        path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()))
+        lines = [f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()]
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{self.postgres.programs}{os.pathsep}"
+        path.write_text(f'{"".join(lines)}export PATH={shlex.quote(programs)}"$PATH"\n')
 
     def _start_broker(self) -> None:
         with self.clock.step("Kafka"):

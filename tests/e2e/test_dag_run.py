@@ -60,6 +60,7 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     demo.succeed(run_id)
     assert demo.states(run_id) == {("plan", -1): "success", ("process", -1): "skipped", ("close", -1): "success"}
     assert len(world.json("manifests", DAG)) == 4
+    assert airflow.asset_events(run_id) == [], "nothing is new"
 
 
 def test_a_typo_in_the_pipeline_file_while_it_runs_stops_nothing_and_shows_where_people_look(

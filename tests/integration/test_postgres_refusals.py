@@ -41,8 +41,8 @@ def refused(world: TableWorld) -> str:
 
 def run_ddl(world: TableWorld, message: str) -> None:
     """Do what the message says is to be run."""
-    statement = message.split("run in its database: ")[1].split("; ")[0].splitlines()[0]
-    world.execute(statement)
+    line = message.split("run in its database: ")[1].splitlines()[0]
+    world.execute(line.split("; then: ")[0])
 
 
 def test_the_statement_that_a_refusal_names_is_all_that_is_missing(world: TableWorld) -> None:
@@ -52,6 +52,22 @@ def test_the_statement_that_a_refusal_names_is_all_that_is_missing(world: TableW
     run_ddl(world, message)
     world.ok("retry", "demo")
     world.assert_complete()
+
+
+@pytest.mark.parametrize("auto_create", [False, True])
+def test_a_table_in_a_schema_that_is_not_there_is_created_with_its_schema(
+    make_table_world: MakeTableWorld, auto_create: bool
+) -> None:
+    sink = table_sink(auto_create=auto_create, table="sales.latest")
+    world = make_table_world(settings={"sinks": [sink]})
+    world.produce(20)
+    if not auto_create:
+        message = refused(world)
+        assert 'run in its database: CREATE SCHEMA IF NOT EXISTS "sales"; CREATE TABLE "sales"."latest" (' in message
+        run_ddl(world, message)
+    world.ok("run", "demo", "--run-key", "one")
+    [rows] = world.query("SELECT count(*) AS count FROM sales.latest WHERE NOT _deleted")
+    assert rows["count"] > 0
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def test_postgres_keeps_its_data_from_one_start_to_the_next(tmp_path: Path) -> N
         first.create_database("kept")
     with Postgres(tmp_path) as second:
         assert second.has_database("kept")
+        assert second.port == first.port
         second.drop_database("kept")
         assert not second.has_database("kept")
     remove_home(tmp_path)

@@ -71,10 +71,10 @@ def test_a_run_of_an_interval_waits_for_its_slices_and_a_run_by_hand_for_all_bef
         with task(RunKind.BACKFILL, begin, end):
             assert dag.plan_run(pipeline) == []
             try:
-                closed.append(dag.close_run(pipeline, [])["covered_by"])
+                closed.append(dag.close_run(pipeline, []))
             except AirflowException as refused:
                 closed.append(str(refused).partition(" [")[0])
-    assert closed == [[1], "1 of 1 manifests are not published: 2 (planned)", [3]]
+    assert closed == [None, "1 of 1 manifests are not published: 2 (planned)", None], "others have published it"
     with task(plan_until=(hours[2][1] - timedelta(minutes=1)).isoformat()):
         assert dag.plan_run(pipeline) == []
         with pytest.raises(AirflowException, match=r"1 of 2 manifests are not published: 2 \(planned\)"):
@@ -102,4 +102,28 @@ def test_more_manifests_than_airflow_maps_are_retried_in_turns_and_planned_or_re
         assert "trigger the retry again until nothing is left, or: tidemark retry demo" in str(left.value)
         last = dag.plan_run(pipeline)
         publish(world, last)
-        assert dag.close_run(pipeline, last) == {"manifests": [3]}
+        event: Any = dag.close_run(pipeline, last)
+        assert (event["manifests"], event["read"]) == ([3], 10)
+
+
+def test_the_event_of_a_run_a_retry_and_a_replay_has_the_same_keys_and_there_is_none_without_news(
+    world: ModelWorld, task: Task
+) -> None:
+    pipeline: Any = world.pipeline()
+    world.produce(25, minutes=6)  # ten an hour
+    events: list[Any] = []
+    for params in ({}, {"replay": [1, 3]}, {"retry_unfinished": True}):
+        if params.get("retry_unfinished"):
+            world.produce(5)
+            plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
+        with task(**params):
+            planned = dag.plan_run(pipeline)
+            publish(world, planned)
+            events.append(dag.close_run(pipeline, planned))
+    with task(retry_unfinished=True):
+        assert dag.close_run(pipeline, dag.plan_run(pipeline)) is None
+    run, replay, retry = events
+    assert list(run) == list(replay) == list(retry)
+    assert (run["manifests"], run["read"], run["reached"]) == ([1, 2, 3], 25, True)
+    assert (replay["manifests"], replay["read"], replay["run_key"]) == ([1, 3], 15, "a run")
+    assert (retry["manifests"], retry["read"], retry["covered_by"]) == ([4], 5, [])

@@ -20,7 +20,7 @@ from tidemark.airflow.verdict import airflow_verdict
 from tidemark.config.values import cron
 from tidemark.errors import ConfigurationError, TidemarkError, about
 from tidemark.lifecycle.close import close as close_planned
-from tidemark.lifecycle.close import require_done
+from tidemark.lifecycle.close import published_sums, ranges_of_hours, require_done
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import Tick, manifests_between
 from tidemark.lifecycle.plan import plan as plan_ranges
@@ -85,7 +85,11 @@ def build_dag(pipeline: Pipeline, problem: TidemarkError | None = None) -> DAG:
         @task(trigger_rule="none_failed", outlets=[asset])
         def close(planned: list[int], *, outlet_events: Any = None) -> None:
             event = close_run(pipeline, planned)
-            outlet_events[asset].extra = event
+            if event is None:
+                # Airflow emits an event for every outlet that the task still has when it ends.
+                get_current_context()["ti"].task.outlets = []
+            else:
+                outlet_events[asset].extra = event
 
         planned: Any = plan()
         process = ProcessManifestOperator.partial(
@@ -162,33 +166,44 @@ def plan_run(pipeline: Pipeline) -> list[int]:
         return whole(context, run.manifests)
 
 
-def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any]:
-    """Fail unless every manifest of the run is published; returns the extra of the asset event."""
+def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any] | None:
+    """Fail unless every manifest of the run is published; returns the extra of the asset event, None without news."""
     task_context: Any = get_current_context()
     params = task_context["params"]
     with airflow_verdict(), opened(pipeline, task_context) as context:
         if params.get("replay") or params.get("retry_unfinished"):
-            done = require_done(context, planned)
+            require_done(context, planned)
             if params.get("retry_unfinished"):
                 refuse_rest(context, planned)
-            return {"manifests": [manifest.id for manifest in done]}
+            return event_of(context, tick_of(task_context), planned)
         tick = tick_of(task_context)
         run = context.database.find_run(pipeline.name, tick.run_key)
         ids = [*run["manifests"], *run["covered_by"]] if run else []
         wait_for_others(context, ids, [ManifestState.RUNNING])
-        closing = close_planned(context, tick.run_key)
-        cut = tick.cut_at
-        return {
-            "run_key": closing.run_key,
-            "cut": cut.isoformat() if cut else None,
-            "reached": closing.reached,
-            "manifests": list(closing.manifests),
-            "covered_by": list(closing.covered_by),
-            "read": closing.counts.read,
-            "written": closing.counts.written,
-            "dead_lettered": closing.counts.dead_lettered,
-            "hours": sorted(closing.hours),
-        }
+        close_planned(context, tick.run_key)
+        return event_of(context, tick, planned)
+
+
+def event_of(context: Context, tick: Tick, published: list[int]) -> dict[str, Any] | None:
+    """The extra of the asset event about the manifests that a run has published; None when there are none.
+
+    ``cut``, ``reached`` and ``covered_by`` are of the run's plan: null, false and empty when it planned nothing itself.
+    """
+    if not published:
+        return None
+    run = context.database.find_run(context.pipeline_name, tick.run_key)
+    counts, hours = published_sums(context, context.database.manifests(ids=published))
+    return {
+        "run_key": tick.run_key,
+        "cut": tick.cut_at.isoformat() if run and tick.cut_at else None,
+        "reached": bool(run and run["reached"]),
+        "manifests": sorted(published),
+        "covered_by": list(run["covered_by"]) if run else [],
+        "read": counts.read,
+        "written": counts.written,
+        "dead_lettered": counts.dead_lettered,
+        "hours": ranges_of_hours(hours),
+    }
 
 
 def wait_for_others(

@@ -1,15 +1,13 @@
 """Connections as Airflow knows them, and the context of a pipeline inside a task."""
 
-import json
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from tidemark.connections import variable_of
+from tidemark import connections
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, about
@@ -60,24 +58,10 @@ def master_of(connection: Any, conn_id: str) -> str:
     return f"{master}:{connection.port}" if connection.port else str(master)
 
 
-@contextmanager
-def in_environment(pipeline: Pipeline) -> Iterator[None]:
-    """Put Airflow's connections that the pipeline names into environment variables, where Spark's processes read them.
-
-    Arguments and Spark properties would show secrets in process lists and web pages.
-    """
-    connections = {variable_of(conn_id): airflow_lookup(conn_id) for conn_id in pipeline.connections()}
-    added = {name: json.dumps(connection) for name, connection in connections.items() if connection is not None}
-    before = {name: os.environ.get(name) for name in added}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+def in_environment(pipeline: Pipeline) -> AbstractContextManager[None]:
+    """Put Airflow's connections that the pipeline names into the environment."""
+    by_id = {conn_id: airflow_lookup(conn_id) for conn_id in pipeline.connections()}
+    return connections.in_environment({conn_id: entry for conn_id, entry in by_id.items() if entry is not None})
 
 
 @contextmanager

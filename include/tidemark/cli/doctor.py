@@ -2,17 +2,21 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
+from tidemark.airflow import shell
 from tidemark.cli import output
+from tidemark.cli.opened import connections_of
 from tidemark.cli.options import common_options, master_option, pipeline_argument
 from tidemark.connections import Lookup, from_environment
 from tidemark.doctor import database, machine, source, targets
 from tidemark.doctor.checks import TIMEOUT_S, Check, examine
-from tidemark.environment import Environment
+from tidemark.environment import Environment, set_variables
 from tidemark.errors import TidemarkError
 from tidemark.findings import Finding, Severity, failed, ok
 from tidemark.pipeline.loader import find, load_each
@@ -21,6 +25,8 @@ from tidemark.sources.registry import open_source
 
 STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.FAILED: "red"}
 
+
+_NO_AIRFLOW = failed("airflow", "this shell is set up for no Airflow", shell.SET_UP)
 
 commands = click.Group()
 
@@ -43,9 +49,16 @@ def doctor(command: click.Context, pipeline_name: str | None, master: str, with_
     found = [*wrong]
     for one in found:
         _show(one, as_json)
-    for one in examine(_checks(environment, pipelines, master, with_airflow), begin=_announce):
-        _show(one, as_json)
-        found.append(one)
+    with ExitStack() as opened:
+        lookup: Lookup = from_environment
+        of_airflow: list[Check] = []
+        if with_airflow:
+            lookup, of_airflow = _airflow(pipelines, opened)
+        else:
+            opened.enter_context(connections_of(*pipelines))
+        for one in examine(_checks(environment, pipelines, master, of_airflow, lookup), begin=_announce):
+            _show(one, as_json)
+            found.append(one)
     if as_json:
         click.echo(json.dumps([asdict(one) for one in found], indent=2))
     counts = {verdict: sum(one.severity is verdict for one in found) for verdict in Severity}
@@ -76,16 +89,25 @@ def _of_file(file: Path, error: TidemarkError) -> Finding:
     return failed(f"pipelines: {file.name}", error.what, error.next_step)
 
 
-def _checks(environment: Environment, pipelines: list[Pipeline], master: str, with_airflow: bool) -> Iterator[Check]:
-    """Made one by one, so that Airflow and Spark are imported when their turn comes."""
-    lookup: Lookup = from_environment
+def _airflow(pipelines: list[Pipeline], opened: ExitStack) -> tuple[Lookup, list[Check]]:
+    """How to find connections in Airflow, and its checks. It is imported only when this shell is set up for it."""
+    configured = shell.configuration()
+    if configured is None:
+        return from_environment, [Check("airflow", lambda: iter([_NO_AIRFLOW]))]
+    logs = opened.enter_context(TemporaryDirectory())
+    opened.enter_context(set_variables(shell.variables(configured, logs)))
+    from tidemark.airflow import doctor as airflow
+
+    return airflow.stored, airflow.checks(pipelines)
+
+
+def _checks(
+    environment: Environment, pipelines: list[Pipeline], master: str, of_airflow: list[Check], lookup: Lookup
+) -> Iterator[Check]:
+    """Made one by one, so that Spark is imported when its turn comes."""
     yield from machine.checks(environment)
     yield from database.checks(environment)
-    if with_airflow:
-        from tidemark.airflow import doctor as airflow
-
-        yield from airflow.checks(pipelines)
-        lookup = airflow.stored
+    yield from of_airflow
     for pipeline in pipelines:
         yield from source.checks(pipeline, lookup)
         yield from targets.checks(environment, pipeline, lookup)

@@ -1,15 +1,19 @@
 """What a command works with, opened for as long as it works."""
 
 import getpass
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
+from tidemark.airflow import shell
 from tidemark.cli import output
+from tidemark.connections import from_environment, in_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
-from tidemark.errors import about
+from tidemark.errors import ConfigurationError, Unavailable, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.pipeline.loader import find
+from tidemark.pipeline.settings import Pipeline
 
 
 @contextmanager
@@ -17,7 +21,7 @@ def opened(environment: Environment, pipeline_name: str, *, renaming: bool = Fal
     """The context of a pipeline, acting as this user on the command line; ``renaming``: as ``open_context`` has it."""
     pipeline = find(environment.pipelines, pipeline_name)
     try:
-        with about(pipeline=pipeline_name), database_of(environment) as database:
+        with about(pipeline=pipeline_name), connections_of(pipeline), database_of(environment) as database:
             context = open_context(pipeline, database, renaming=renaming)
             for warning in context.source.warnings():
                 output.note(f"warning: {warning}")
@@ -26,6 +30,47 @@ def opened(environment: Environment, pipeline_name: str, *, renaming: bool = Fal
         finish = f"tidemark retry {pipeline_name} finishes what was begun"
         output.note(f"interrupted; nothing is published half, and {finish}")
         raise
+
+
+def connections_of(*pipelines: Pipeline) -> AbstractContextManager[None]:
+    """Put the connections that the pipelines name and this shell lacks into the environment, as Airflow has them.
+
+    Airflow is asked only when this shell is set up for it. Notes say which Airflow answered, and what is still missing.
+    """
+    ids = sorted({conn_id for pipeline in pipelines for conn_id in pipeline.connections()})
+    lacking = [conn_id for conn_id in ids if _is_missing(conn_id)]
+    if not lacking:
+        return in_environment({})
+    configured = shell.configuration()
+    if configured is None:
+        output.note(
+            f"warning: connection {', '.join(lacking)} is not in the environment, and this shell is set up for no "
+            f"Airflow: {shell.SET_UP}"
+        )
+        return in_environment({})
+    stored: Mapping[str, Mapping[str, Any]] = {}
+    try:
+        stored = shell.connections(configured, lacking)
+    except Unavailable as error:
+        output.note(f"warning: {error.what}; try: {error.next_step}")
+    else:
+        missing = ", ".join(conn_id for conn_id in lacking if conn_id not in stored)
+        if stored:
+            output.note(f"connection {', '.join(sorted(stored))} from Airflow ({shell.named(configured)})")
+        if missing:
+            output.note(
+                f"warning: connection {missing} is not in the environment, and not in the Airflow of this shell "
+                f"({shell.named(configured)})"
+            )
+    return in_environment(stored)
+
+
+def _is_missing(conn_id: str) -> bool:
+    """A connection that cannot be read is not missing: whoever needs it says what is wrong with it."""
+    try:
+        return from_environment(conn_id) is None
+    except ConfigurationError:
+        return False
 
 
 def database_of(environment: Environment) -> ManifestDatabase:

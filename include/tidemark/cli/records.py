@@ -1,11 +1,12 @@
 """Commands that look at single records: where they are, and what a pipeline makes of them."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 import click
 
 from tidemark.cli import output, output_records
-from tidemark.cli.opened import database_of
+from tidemark.cli.opened import connections_of, database_of
 from tidemark.cli.options import common_options, pipeline_argument, pipeline_names
 from tidemark.connections import from_environment
 from tidemark.environment import Environment
@@ -39,18 +40,19 @@ def where(
     of another life of the topic.
     """
     environment: Environment = command.obj
-    with database_of(environment) as database:
-        found = locate(database, topic, partition, offset, _sinks_of(environment), pipeline_name)
+    with database_of(environment) as database, ExitStack() as connections:
+        found = locate(database, topic, partition, offset, _sinks_of(environment, connections), pipeline_name)
         if not found:
             output.note(_unknown(topic, partition, database.topics(pipeline_name), pipeline_name))
     output_records.located(found, as_json)
     command.exit(0 if any(one.standing is Standing.HELD for one in found) else 1)
 
 
-def _sinks_of(environment: Environment) -> Callable[[str], Sequence[Sink] | str]:
+def _sinks_of(environment: Environment, connections: ExitStack) -> Callable[[str], Sequence[Sink] | str]:
     def opened(pipeline_name: str) -> Sequence[Sink] | str:
         try:
             pipeline = find(environment.pipelines, pipeline_name)
+            connections.enter_context(connections_of(pipeline))
             return [open_sink(pipeline_name, sink, from_environment) for sink in pipeline.sinks]
         except TidemarkError as error:
             return error.what
@@ -89,5 +91,6 @@ def peek(
     Shows rows, the folders and tables they would go to, and dead letters with their reasons. Needs no database.
     """
     config = find(environment.pipelines, pipeline_name)
-    source = open_source(config.name, config.source)
-    output_records.peeked(decode_records(config, source, Wanted(count, topic, partition, start)), as_json)
+    with connections_of(config):
+        source = open_source(config.name, config.source)
+        output_records.peeked(decode_records(config, source, Wanted(count, topic, partition, start)), as_json)

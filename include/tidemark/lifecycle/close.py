@@ -1,7 +1,8 @@
 """The end of a run: whether all of it is published, and what it did."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from tidemark.errors import NotFound, WorkFailed
 from tidemark.lifecycle.context import Context
@@ -36,11 +37,26 @@ def close(context: Context, run_key: str) -> Closing:
         raise NotFound(f"there is no run {run_key}", next_step="plan it first", pipeline=context.pipeline_name)
     manifests = require_done(context, [*run["manifests"], *run["covered_by"]])
     Publisher(context).sweep(above=recent_manifests(context.database))
+    counts, hours = published_sums(context, manifests)
+    return Closing(run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), counts, hours)
+
+
+def published_sums(context: Context, manifests: Sequence[Manifest]) -> tuple[Counts, dict[str, list[int]]]:
+    """What the published attempts of these manifests counted: all together, and ``[written, late]`` by event hour."""
     published = [(manifest.id, shown.attempt) for manifest in manifests for shown in manifest.publications[:1]]
     receipts = [context.database.receipt(manifest_id, attempt) for manifest_id, attempt in published]
     hours = sum_of_hours(receipt.hours for receipt in receipts if receipt)
-    counts = sum((published_counts(manifest) for manifest in manifests), Counts())
-    return Closing(run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), counts, hours)
+    return sum((published_counts(manifest) for manifest in manifests), Counts()), hours
+
+
+def ranges_of_hours(hours: Iterable[str]) -> list[list[str]]:
+    """Event hours (``2013-01-01T10``, UTC) as ranges ``[start, end)`` of neighbours, such as ``2013-01-01T10:00Z``."""
+    ranges: list[list[datetime]] = []
+    for hour in sorted(datetime.fromisoformat(text).replace(tzinfo=UTC) for text in hours):
+        if not ranges or ranges[-1][1] != hour:
+            ranges.append([hour, hour])
+        ranges[-1][1] = hour + timedelta(hours=1)
+    return [[f"{moment:%Y-%m-%dT%H:%MZ}" for moment in range_] for range_ in ranges]
 
 
 def require_done(context: Context, ids: Sequence[int]) -> list[Manifest]:

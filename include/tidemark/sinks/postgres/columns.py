@@ -60,11 +60,16 @@ def columns_for(data: pa.Schema, key: Sequence[str]) -> list[Column]:
     return columns + [Column(name, kind, not_null=name in key) for name, kind in BESIDE.items()]
 
 
-def ddl_create(table: sql.Identifier, columns: Sequence[Column], key: Sequence[str]) -> sql.Composed:
-    """The statement that creates the table."""
+def ddl_create(
+    table: sql.Identifier, columns: Sequence[Column], key: Sequence[str], schema: str | None = None
+) -> sql.Composed:
+    """The statements that create the table and, when ``schema`` names it, the schema that it lacks."""
     lines = [_definition(column) for column in columns]
     lines.append(sql.SQL("PRIMARY KEY ({})").format(names(key)))
-    return sql.SQL("CREATE TABLE {} ({})").format(table, sql.SQL(", ").join(lines))
+    create = sql.SQL("CREATE TABLE {} ({})").format(table, sql.SQL(", ").join(lines))
+    if schema is None:
+        return create
+    return sql.SQL("CREATE SCHEMA IF NOT EXISTS {}; {}").format(sql.Identifier(schema), create)
 
 
 def ddl_add(table: sql.Identifier, columns: Sequence[Column]) -> sql.Composed:

@@ -2,7 +2,7 @@
 
 -- name: has_schema
 -- CREATE SCHEMA IF NOT EXISTS would ask for the right to create one even when it is there.
-SELECT to_regnamespace('tidemark_target') IS NOT NULL AS there;
+SELECT to_regnamespace(quote_ident(%(schema)s)) IS NOT NULL AS there;
 
 -- name: create_schema
 CREATE SCHEMA tidemark_target;

@@ -95,7 +95,7 @@ class PostgresTarget:
         try:
             with translated(**self.context()), self.connected().transaction():
                 execute(self.connected(), "lock_support", None, {})
-                if not execute(self.connected(), "has_schema", None, {})[0]["there"]:
+                if not execute(self.connected(), "has_schema", None, {"schema": SCHEMA})[0]["there"]:
                     execute(self.connected(), "create_schema", None, {})
                 self.connected().execute(QUERIES["support"])
         except AccessDenied as denied:
@@ -149,16 +149,22 @@ class PostgresTarget:
             missing = _missing(wanted, columns)
             if not missing:
                 return
-            ddl = ddl_add(self.identifier, missing) if columns else ddl_create(self.identifier, wanted, self.config.key)
+            ddl = ddl_add(self.identifier, missing) if columns else self._ddl_create(wanted)
             if self.config.auto_create:
                 self.connected().execute(ddl)
                 return
             listed = ", ".join(column.name for column in missing)
             raise SinkRefused(
                 f"the table has no column {listed}" if columns else "the table does not exist",
-                next_step=f"run in its database: {ddl.as_string(self.connected())}; or write auto_create: true",
+                next_step=f"write auto_create: true, or run in its database: {ddl.as_string(self.connected())};",
                 **self.context(),
             )
+
+    def _ddl_create(self, wanted: Sequence[Column]) -> sql.Composed:
+        """The statements that create the table, with its schema when there is none."""
+        schema = self.table.rpartition(".")[0]
+        there = execute(self.connected(), "has_schema", None, {"schema": schema})[0]["there"]
+        return ddl_create(self.identifier, wanted, self.config.key, None if there else schema)
 
     # reading
 

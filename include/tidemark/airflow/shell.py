@@ -1,0 +1,71 @@
+"""The Airflow that this shell is set up for, and its connections. Nothing here imports Airflow into this process.
+
+Airflow takes more than a second to import, changes logging, and writes a configuration into its home when there is
+none. So another process imports it, and only when this shell names an Airflow that exists.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tidemark.errors import Unavailable
+
+DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+SET_UP = (
+    f"set AIRFLOW_HOME, or {DATABASE} and AIRFLOW__CORE__FERNET_KEY, as Airflow's scheduler has them; "
+    "after make up: . .tidemark/env"
+)
+TIMEOUT_S = 240.0  # importing Airflow takes 1 to 4 s, minutes on a machine that is very busy
+
+
+def configuration(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Airflow's configuration file; the null device when variables take its place; None without an Airflow."""
+    home = environment.get("AIRFLOW_HOME") or "~/airflow"
+    place = Path(os.path.expandvars(environment.get("AIRFLOW_CONFIG") or f"{home}/airflow.cfg")).expanduser()
+    package = find_spec("airflow")
+    folders = package.submodule_search_locations if package else None
+    if not any(Path(folder, "models").is_dir() for folder in folders or ()):
+        return None  # not installed, or Airflow's SDK alone, which knows no database
+    if place.is_file():
+        return place
+    # Without a file Airflow would create one, and its home. It reads the null device as an empty configuration.
+    return Path(os.devnull) if any(f"{DATABASE}{form}" in environment for form in ("", "_CMD", "_SECRET")) else None
+
+
+def named(configured: Path) -> str:
+    """A configuration as messages name it."""
+    return f"{DATABASE} of this shell" if configured == Path(os.devnull) else str(configured)
+
+
+def variables(configured: Path, logs: str) -> dict[str, str]:
+    """What a process needs in its environment to import Airflow without a trace in Airflow's home."""
+    return {"AIRFLOW_CONFIG": str(configured), "AIRFLOW__LOGGING__BASE_LOG_FOLDER": logs}
+
+
+def connections(configured: Path, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """Those of the connections that Airflow has, in the shape of ``connections.Lookup``.
+
+    Raises ``Unavailable`` when Airflow's database or its secrets backend does not answer.
+    """
+    try:
+        with TemporaryDirectory() as logs:
+            answer = subprocess.run(
+                [sys.executable, "-m", "tidemark.airflow.stored", *ids],
+                env={**os.environ, **variables(configured, logs)},
+                text=True,
+                capture_output=True,
+                timeout=TIMEOUT_S,
+            )
+        found: dict[str, Mapping[str, Any]] = json.loads(answer.stdout)
+    except (subprocess.TimeoutExpired, ValueError):
+        raise Unavailable(
+            f"Airflow ({named(configured)}) cannot be asked for connections {', '.join(ids)}",
+            next_step="airflow db check",
+        ) from None
+    return found

@@ -1,0 +1,32 @@
+"""Connections from Airflow's environment, secrets backend or metadata database, outside of tasks.
+
+``python -m tidemark.airflow.stored ID ..`` prints those that exist as JSON. It holds secrets: it is for a pipe.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+
+def main(ids: list[str]) -> None:
+    """Unlike Airflow's own look-up, a backend that does not answer is an error, not a connection that is missing."""
+    answer = os.dup(1)
+    os.dup2(2, 1)  # Airflow and its plugins write to standard output
+    from airflow.configuration import ensure_secrets_loaded
+
+    from tidemark.airflow.lookup import as_mapping
+
+    found: dict[str, Mapping[str, Any]] = {}
+    for backend in ensure_secrets_loaded():
+        for conn_id in ids:
+            connection = None if conn_id in found else backend.get_connection(conn_id=conn_id)
+            if connection is not None:
+                found[conn_id] = as_mapping(connection)
+    with os.fdopen(answer, "w") as pipe:
+        json.dump(found, pipe)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
