@@ -201,7 +201,7 @@ def status(
     """What needs a person, of one pipeline or of all that the database or a file knows, by name.
 
     A pipeline is late when more than ``max_lag`` offsets are not published (Kafka is asked only for that), and when
-    what is published ends longer ago than ``max_age``. Changes nothing.
+    what is published ends longer ago than ``max_age``; a pipeline without a file is never late. Changes nothing.
     """
     environment = _environment(dsn, pipelines)
     with _database(environment) as database:
@@ -220,7 +220,8 @@ def status_views(
     if pipeline_name is not None:
         check_pipeline(environment, database, pipeline_name)
     files: dict[str, Pipeline | TidemarkError | None] = dict.fromkeys(database.pipelines())
-    for file, pipeline in load_each(environment.pipelines) if environment.pipelines.is_dir() else []:
+    asks_files = environment.pipelines.is_dir() or max_lag is not None or max_age is not None
+    for file, pipeline in load_each(environment.pipelines) if asks_files else []:
         files[pipeline.name if isinstance(pipeline, Pipeline) else file.name] = pipeline
     return [
         status_view(status_of(database, name, pipeline, max_lag=max_lag, max_age=max_age))

@@ -63,7 +63,8 @@ def status(
 ) -> Status:
     """The state of a pipeline, by the database; Kafka is asked only for ``max_lag``.
 
-    ``pipeline`` is what its file says, None without a file. What cannot be looked at is a problem, and no error.
+    ``pipeline`` is what its file says, None without a file: then nothing runs it, and it is not late. What cannot be
+    looked at is a problem, and no error.
     """
     now = datetime.now(UTC)
     undone = database.undone(pipeline_name)
@@ -77,10 +78,6 @@ def status(
     offsets = None
     if isinstance(pipeline, TidemarkError):
         problems.append(Problem(ProblemKind.UNKNOWN, pipeline.what, pipeline.next_step))
-    elif pipeline is None and max_lag is not None:
-        problems.append(
-            Problem(ProblemKind.UNKNOWN, "the lag is not known: there is no pipeline file", "tidemark validate")
-        )
     elif pipeline is not None and max_lag is not None:
         try:
             offsets = sum(part.lag + part.unpublished for part in lag(open_context(pipeline, database)))
@@ -89,7 +86,7 @@ def status(
     if max_lag is not None and offsets is not None and offsets > max_lag:
         what = f"{offsets:,} offsets are not published, and at most {max_lag:,} are allowed"
         problems.append(Problem(ProblemKind.LATE, what, f"tidemark lag {pipeline_name}"))
-    if max_age is not None and (late := _too_old(published_up_to, now, max_age)):
+    if isinstance(pipeline, Pipeline) and max_age is not None and (late := _too_old(published_up_to, now, max_age)):
         problems.append(
             Problem(ProblemKind.LATE, late, f"look at the runs of the DAG, or: tidemark run {pipeline_name}")
         )
