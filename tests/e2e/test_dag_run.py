@@ -70,7 +70,9 @@ def test_the_run_after_a_failed_one_names_what_that_left_and_takes_it_along(airf
     failed = demo.trigger()
     demo.fail(failed)
     assert demo.instance(failed, "process", 0)["try_number"] == 1, "a record that does not decode is not tried again"
-    assert world.here("status").exit_code == 1
+    red = world.here("status")
+    assert red.exit_code == 1
+    assert f"next: tidemark retry {DAG}" in red.stdout
 
     world.settings["on_error"] = "dead_letter"
     world.write_pipeline()
@@ -80,7 +82,7 @@ def test_the_run_after_a_failed_one_names_what_that_left_and_takes_it_along(airf
     demo.succeed(mended)
     assert f"unfinished: manifest 1 of run {failed}" in demo.logs(mended, ("success",))
     [told] = [one["extra"] for one in demo.airflow.asset_events(mended)]
-    assert (told["manifests"], told["taken_along"], told["read"]) == ([2], [1], 40)
+    assert (told["manifests"], told["read"]) == ([1, 2], 40)
     assert demo.attempts(1) == [(1, "failed"), (2, "published")]
     assert f"{mended} process[1] try 1" in world.json("show", "1")["attempts"][1]["actor"]
     assert world.here("status").exit_code == 0
