@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tidemark.version import VERSION
 
 if TYPE_CHECKING:
-    from tidemark.api import audit, complete, manifests, objects, plan, replay
+    from tidemark.api import audit, complete, manifests, objects, plan, replay, status
     from tidemark.errors import TidemarkError
     from tidemark.manifest import Counts, ManifestState
     from tidemark.views import (
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         PublicationView,
         RangeView,
         RunView,
+        StatusView,
     )
 
 __version__ = VERSION
@@ -36,6 +37,7 @@ __all__ = [
     "PublicationView",
     "RangeView",
     "RunView",
+    "StatusView",
     "TidemarkError",
     "__version__",
     "audit",
@@ -44,6 +46,7 @@ __all__ = [
     "objects",
     "plan",
     "replay",
+    "status",
 ]
 
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace as changed
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tidemark.database.client import ManifestDatabase
@@ -17,6 +17,7 @@ from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotFound, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.known_sinks import not_in_file
+from tidemark.lifecycle.older import named, older_unfinished
 from tidemark.lifecycle.plan import Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.select import replayable
@@ -24,6 +25,7 @@ from tidemark.lifecycle.work import Progress, refuse_left_out, work_through
 from tidemark.manifest import Counts, ManifestState
 from tidemark.operations.audit import audit as find_differences
 from tidemark.operations.complete import completeness
+from tidemark.operations.status import status as status_of
 from tidemark.pipeline.loader import find, load_each
 from tidemark.pipeline.settings import Pipeline
 from tidemark.spark import in_process
@@ -37,11 +39,13 @@ from tidemark.views import (
     PublicationView,
     RangeView,
     RunView,
+    StatusView,
     completeness_view,
     difference_views,
     manifest_views,
     object_views,
     run_view,
+    status_view,
 )
 
 __all__ = [
@@ -55,6 +59,7 @@ __all__ = [
     "PublicationView",
     "RangeView",
     "RunView",
+    "StatusView",
     "TidemarkError",
     "audit",
     "complete",
@@ -62,6 +67,7 @@ __all__ = [
     "objects",
     "plan",
     "replay",
+    "status",
 ]
 
 LOG = logging.getLogger(__name__)
@@ -124,7 +130,9 @@ def plan(
     a person must decide first.
     """
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
-        return run_view(plan_ranges(context, Tick.by_hand(until, run_key), dry_run=dry_run))
+        run = plan_ranges(context, Tick.by_hand(until, run_key), dry_run=dry_run)
+        older = older_unfinished(context, run.manifests)
+        return run_view(run, older, named(context, older))
 
 
 def replay(
@@ -180,6 +188,46 @@ def complete(
     moment = until if until.tzinfo else until.replace(tzinfo=UTC)
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
         return completeness_view(completeness(context, moment))
+
+
+def status(
+    pipeline_name: str | None = None,
+    *,
+    max_lag: int | None = None,
+    max_age: timedelta | None = None,
+    dsn: str | None = None,
+    pipelines: Path | str | None = None,
+) -> list[StatusView]:
+    """What needs a person, of one pipeline or of all that the database or a file knows, by name.
+
+    A pipeline is late when more than ``max_lag`` offsets are not published (Kafka is asked only for that), and when
+    what is published ends longer ago than ``max_age``; a pipeline without a file is never late. Changes nothing.
+    """
+    environment = _environment(dsn, pipelines)
+    with _database(environment) as database:
+        return status_views(environment, database, pipeline_name, max_lag=max_lag, max_age=max_age)
+
+
+def status_views(
+    environment: Environment,
+    database: ManifestDatabase,
+    pipeline_name: str | None,
+    *,
+    max_lag: int | None,
+    max_age: timedelta | None,
+) -> list[StatusView]:
+    """What ``status`` returns. A file that cannot be read stands for itself, with its name as the pipeline's."""
+    if pipeline_name is not None:
+        check_pipeline(environment, database, pipeline_name)
+    files: dict[str, Pipeline | TidemarkError | None] = dict.fromkeys(database.pipelines())
+    asks_files = environment.pipelines.is_dir() or max_lag is not None or max_age is not None
+    for file, pipeline in load_each(environment.pipelines) if asks_files else []:
+        files[pipeline.name if isinstance(pipeline, Pipeline) else file.name] = pipeline
+    return [
+        status_view(status_of(database, name, pipeline, max_lag=max_lag, max_age=max_age))
+        for name, pipeline in sorted(files.items())
+        if pipeline_name in (None, name)
+    ]
 
 
 def check_pipeline(environment: Environment, database: ManifestDatabase, pipeline_name: str) -> None:

@@ -15,6 +15,7 @@
     +-- SinkRefused               a person: the target of a sink does not accept the rows
     +-- WorkFailed                retry: this attempt failed
     |   +-- UndecodableRecord     a person: a record cannot be decoded and on_error is fail
+    |   +-- NotPublished          a person: manifests that a run stands for, or is to wait for, are not published
     |   +-- Fenced                nobody: a newer attempt has taken over
     +-- Blocked                   a person: the numbers do not agree, nothing was published
     +-- IllegalTransition         a person: the manifest is not in a state that allows this
@@ -22,7 +23,7 @@
 Every message says what happened, to which pipeline, manifest, topic, partition and offsets, and what to do next.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -126,6 +127,14 @@ class WorkFailed(TidemarkError):
 
 class UndecodableRecord(WorkFailed):
     """A record cannot be decoded or has no valid event time, and the pipeline says ``fail``."""
+
+
+class NotPublished(WorkFailed):
+    """Manifests that a run stands for are not published; ``manifests`` are their ids."""
+
+    def __init__(self, what: str, *, manifests: Sequence[int], next_step: str = "", **context: object) -> None:
+        self.manifests = tuple(manifests)
+        super().__init__(what, next_step=next_step, **context)
 
 
 class Fenced(WorkFailed):

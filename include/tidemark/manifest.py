@@ -138,6 +138,7 @@ class Manifest:
     publications: tuple[Publication, ...]
     unfilled: tuple[str, ...] = ()
     given_up: tuple[str, ...] = ()  # sinks of which a person has accepted that they lack it
+    dag_run: str | None = None  # the run of Airflow that was to process it last
 
     def published(self, sink: str) -> Publication | None:
         return next((publication for publication in self.publications if publication.sink == sink), None)

@@ -17,6 +17,7 @@ from tidemark.offsets import Range
 from tidemark.operations.complete import Completeness
 from tidemark.operations.fill import Filled
 from tidemark.operations.lag import Lag
+from tidemark.operations.status import ProblemKind, Status
 from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.difference import Difference
 from tidemark.suggestion import with_nearest
@@ -121,12 +122,23 @@ class ManifestHistoryView(ManifestView):
 
 
 @dataclass(frozen=True)
+class EndView:
+    """Where a run ends in one partition: at the first ``offset`` that it does not have."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
 class RunView:
-    """A planned run, or with ``dry_run`` what would be planned.
+    """A planned run, or with ``dry_run`` what would be planned; it ``ends`` at these offsets, one per partition.
 
     ``manifests`` are new; ``covered_by`` are older ones that hold another part of what the run stands for: a run is
     done when all of them are published.
     ``reached``: the plan goes up to its cut. ``repeated``: the run key was planned before, and ``slices`` is empty.
+    ``unfinished`` are manifests of earlier runs that nobody is at work on; ``notes`` say more of them.
     """
 
     run_key: str
@@ -137,16 +149,22 @@ class RunView:
     repeated: bool
     dry_run: bool
     slices: tuple[tuple[RangeView, ...], ...]
+    ends: tuple[EndView, ...]
+    unfinished: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class ClosedRunView:
-    """A run whose manifests are all published; ``hours`` counts rows by event hour: on time, late."""
+    """A run whose manifests are all published; ``hours`` counts rows by event hour: on time, late.
+
+    ``taken_along`` are manifests of earlier runs that were unfinished, and that it processed too.
+    """
 
     run_key: str
     reached: bool
     manifests: tuple[ManifestView, ...]
     covered_by: tuple[int, ...]
+    taken_along: tuple[int, ...]
     counts: Counts
     hours: dict[str, list[int]]
 
@@ -231,6 +249,39 @@ class LagView:
     unpublished: int
     open_transaction: str | None
     lag: int
+
+
+@dataclass(frozen=True)
+class ProblemView:
+    """Something that a person must look at: ``kind`` is unfinished, blocked, late or unknown (not looked at).
+
+    ``manifest_id`` is None when it is about the whole pipeline.
+    """
+
+    kind: ProblemKind
+    manifest_id: int | None
+    what: str
+    next_step: str
+
+
+@dataclass(frozen=True)
+class StatusView:
+    """One pipeline; ``healthy`` when it has no ``problems``.
+
+    Everything stamped before ``published_up_to`` is published (None: no run says so). ``lag`` counts offsets that are
+    not published, None unless ``max_lag`` was given. ``at_work`` are manifests with a live attempt, ``waiting`` those
+    planned a moment ago. ``lost`` offsets and ``dead_lettered`` records were given up, and are no problems.
+    """
+
+    pipeline: str
+    healthy: bool
+    published_up_to: datetime | None
+    lag: int | None
+    at_work: tuple[int, ...]
+    waiting: tuple[int, ...]
+    lost: int
+    dead_lettered: int
+    problems: tuple[ProblemView, ...]
 
 
 @dataclass(frozen=True)
@@ -337,13 +388,16 @@ def manifest_history_view(database: ManifestDatabase, manifest: Manifest) -> Man
     )
 
 
-def run_view(run: PlannedRun) -> RunView:
+def run_view(run: PlannedRun, unfinished: Sequence[Manifest], lines: Sequence[str]) -> RunView:
+    """``lines`` say what is ``unfinished`` of earlier runs; they follow the run's own notes."""
     slices = tuple(tuple(map(range_view, ranges)) for ranges in run.slices)
-    return RunView(**{**vars(run), "slices": slices})
+    ends = tuple(EndView(at.topic, at.topic_id, at.partition, end) for at, end in run.ends)
+    ids = tuple(manifest.id for manifest in unfinished)
+    return RunView(**{**vars(run), "notes": (*run.notes, *lines), "slices": slices, "ends": ends, "unfinished": ids})
 
 
 def closed_run_view(database: ManifestDatabase, closing: Closing) -> ClosedRunView:
-    manifests = database.manifests(ids=closing.manifests)
+    manifests = database.manifests(ids=[*closing.manifests, *closing.taken_along])
     return ClosedRunView(**{**vars(closing), "manifests": tuple(manifest_views(database, manifests))})
 
 
@@ -366,6 +420,23 @@ def completeness_view(found: Completeness) -> CompletenessView:
 
 def lag_views(lags: Iterable[Lag]) -> list[LagView]:
     return [LagView(**asdict(partition), lag=partition.lag) for partition in lags]
+
+
+def status_view(status: Status) -> StatusView:
+    problems = tuple(
+        ProblemView(problem.kind, problem.manifest, problem.what, problem.next_step) for problem in status.problems
+    )
+    return StatusView(
+        status.pipeline_name,
+        not problems,
+        status.published_up_to,
+        status.lag,
+        status.at_work,
+        status.waiting,
+        status.lost,
+        status.dead_lettered,
+        problems,
+    )
 
 
 def decision_views(database: ManifestDatabase, pipeline_name: str) -> list[DecisionView]:

@@ -96,6 +96,34 @@ def test_a_typo_in_the_pipeline_file_while_it_runs_stops_nothing_and_shows_where
     demo.world.assert_complete()
 
 
+def test_the_run_after_a_failed_one_names_what_that_left_and_takes_it_along(airflow_world: AirflowWorld) -> None:
+    demo, world = airflow_world, airflow_world.world
+    world.settings |= {"on_error": "fail", "unfinished": "retry"}
+    world.write_pipeline()
+    world.produce(20, bad_every=20)
+    demo.deploy()
+    failed = demo.trigger()
+    demo.fail(failed)
+    assert demo.instance(failed, "process", 0)["try_number"] == 1, "a record that does not decode is not tried again"
+    red = world.here("status")
+    assert red.exit_code == 1
+    assert f"next: tidemark retry {DAG}" in red.stdout
+
+    world.settings["on_error"] = "dead_letter"
+    world.write_pipeline()
+    demo.update()
+    world.produce(20)
+    mended = demo.trigger()
+    demo.succeed(mended)
+    assert f"unfinished: manifest 1 of run {failed}" in demo.logs(mended, ("success",))
+    [told] = [one["extra"] for one in demo.airflow.asset_events(mended)]
+    assert (told["manifests"], told["read"]) == ([1, 2], 40)
+    assert demo.attempts(1) == [(1, "failed"), (2, "published")]
+    assert f"{mended} process[1] try 1" in world.json("show", "1")["attempts"][1]["actor"]
+    assert world.here("status").exit_code == 0
+    world.assert_complete()
+
+
 def test_without_a_spark_connection_the_run_says_so_and_plans_nothing(airflow_world: AirflowWorld) -> None:
     demo = airflow_world
     demo.world.produce(10)
@@ -121,7 +149,7 @@ def test_a_task_skipped_by_hand_does_not_let_close_pass_until_it_is_done(airflow
     demo.hold_spark(1)
     demo.airflow.set_task_state(DAG, run_id, ("process", 0), "skipped")
     said = demo.fail(run_id)
-    assert "1 of 1 manifests are not published: 1 (" in said
+    assert "1 of 1 manifests are not published: manifest 1 of run " in said
     assert demo.states(run_id)["process", 0] == "skipped"
     assert demo.airflow.asset_events(run_id) == []
     demo.wait_spark_gone()
@@ -150,8 +178,9 @@ def test_a_backfill_over_a_covered_interval_processes_nothing_and_before_the_anc
         states = demo.states(run_id)
         assert (states["plan", -1], states["process", -1], states["close", -1]) == ("success", "skipped", "success")
     said = demo.logs(covered[0], ("success",)) + demo.logs(covered[1], ("success",))
-    assert "manifests [], covered by [1]" in said
-    assert "manifests [], covered by [2]" in said
+    assert said.count("nothing new up to offset ") == 2
+    assert "; covered by manifests 1" in said
+    assert "; covered by manifests 2" in said
     assert [one["attempt"] for one in demo.world.manifests()] == [1, 1, 1]
 
     said = demo.fail(before_the_anchor)

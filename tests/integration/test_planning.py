@@ -206,7 +206,7 @@ def test_a_second_run_with_nothing_new_processes_nothing(world: World) -> None:
     manifests = world.manifests()
     done = world.here("run", "demo")
     assert done.exit_code == 0
-    assert "nothing new since the last run" in done.stderr
+    assert "nothing new up to offset " in done.stderr
     assert world.manifests() == manifests
     world.assert_complete()
 
@@ -227,7 +227,11 @@ def test_a_run_whose_manifests_are_not_all_published_says_which(world: World) ->
     context.database.start(ids[0], "f")
     with pytest.raises(WorkFailed, match="2 of 2 manifests are not published") as unfinished:
         close(context, "one")
-    assert f"{ids[0]} (running), {ids[1]} (planned)" in str(unfinished.value)
+    text = str(unfinished.value)
+    assert f"manifest {ids[0]} of run one, {world.topic}-0 [0, 20), {world.topic}-1 [0, 20) (running" in text
+    assert "attempt 1 by test" in text
+    assert f"manifest {ids[1]} of run one" in text
+    assert "(planned): no attempt has started" in text
     assert "next: tidemark retry demo" in str(unfinished.value)
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +14,14 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from sandbox.services.postgres import Postgres
 from tests.faults.model_world import EPOCH, ModelWorld, ScheduleSettings
 from tidemark.airflow import dag
+from tidemark.errors import Blocked, WorkFailed
 from tidemark.lifecycle import attempt
+from tidemark.lifecycle.older import TAKEN_ALONG
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import RunKind
+from tidemark.order import Order
+from tidemark.pipeline.settings import Pipeline, Unfinished
+from tidemark.receipt import Receipt
 
 HOUR = timedelta(hours=1)
 Task = Callable[..., contextlib.AbstractContextManager[object]]
@@ -31,16 +36,27 @@ def world(postgres: Postgres, template: str) -> Iterator[ModelWorld]:
 
 @pytest.fixture
 def task(world: ModelWorld) -> Task:
-    """``task(kind, begin, end, **params)``: what a task of a DAG run sees. Airflow gives that to its workers only."""
+    """``task(kind, begin, end, **params)``: what a task of a DAG run sees. Airflow gives that to its workers only.
+
+    ``at_work`` are the DAG runs that have not ended.
+    """
 
     @contextlib.contextmanager
     def block(
-        kind: RunKind = RunKind.MANUAL, begin: datetime | None = None, end: datetime | None = None, **params: object
+        kind: RunKind = RunKind.MANUAL,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        run_id: str = "a run",
+        at_work: Sequence[str] = (),
+        **params: object,
     ) -> Iterator[None]:
         run = SimpleNamespace(
-            run_id="a run", run_type=kind, data_interval_start=begin, data_interval_end=end, logical_date=begin
+            run_id=run_id, run_type=kind, data_interval_start=begin, data_interval_end=end, logical_date=begin
         )
-        given = {"params": params, "dag_run": run}
+        instance = SimpleNamespace(
+            dag_id="demo", get_dr_count=lambda _, run_ids, states: len({*run_ids} & {*at_work}) if states else 0
+        )
+        given = {"params": params, "dag_run": run, "ti": instance}
         opened = contextlib.nullcontext(world.onlooker())
         with (
             mock.patch.object(dag, "get_current_context", return_value=given),
@@ -52,6 +68,17 @@ def task(world: ModelWorld) -> Task:
     return block
 
 
+def with_unfinished(world: ModelWorld, policy: Unfinished) -> Pipeline:
+    """The world's pipeline file with another ``unfinished``."""
+    changed = world.pipeline().model_copy(update={"unfinished": policy})
+    world.pipeline = lambda: changed  # type: ignore[method-assign]
+    return changed
+
+
+def broken_stage(order: Order) -> Receipt:
+    raise WorkFailed("the disk is full", next_step="free some space", manifest=order.manifest_id)
+
+
 def publish(world: ModelWorld, manifests: list[int]) -> None:
     for manifest_id in manifests:
         attempt.process(world.onlooker(), manifest_id, world.stage)
@@ -60,7 +87,7 @@ def publish(world: ModelWorld, manifests: list[int]) -> None:
 def test_a_run_of_an_interval_waits_for_its_slices_and_a_run_by_hand_for_all_before_its_time(
     world: ModelWorld, task: Task
 ) -> None:
-    pipeline: Any = world.pipeline()
+    pipeline: Any = with_unfinished(world, Unfinished.REPORT)
     world.produce(30, minutes=6)  # ten an hour
     plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
     publish(world, [1, 3])
@@ -73,11 +100,12 @@ def test_a_run_of_an_interval_waits_for_its_slices_and_a_run_by_hand_for_all_bef
             try:
                 closed.append(dag.close_run(pipeline, []))
             except AirflowException as refused:
-                closed.append(str(refused).partition(" [")[0])
-    assert closed == [None, "1 of 1 manifests are not published: 2 (planned)", None], "others have published it"
+                closed.append(str(refused).partition(" of run")[0])
+    expected = [None, "1 of 1 manifests are not published: manifest 2", None]
+    assert closed == expected, "what others have published is no news"
     with task(plan_until=(hours[2][1] - timedelta(minutes=1)).isoformat()):
         assert dag.plan_run(pipeline) == []
-        with pytest.raises(AirflowException, match=r"1 of 2 manifests are not published: 2 \(planned\)"):
+        with pytest.raises(AirflowException, match="1 of 2 manifests are not published: manifest 2 of run by hand"):
             dag.close_run(pipeline, [])
 
 
@@ -125,5 +153,117 @@ def test_the_event_of_a_run_a_retry_and_a_replay_has_the_same_keys_and_there_is_
     run, replay, retry = events
     assert list(run) == list(replay) == list(retry)
     assert (run["manifests"], run["read"], run["reached"]) == ([1, 2, 3], 25, True)
-    assert (replay["manifests"], replay["read"], replay["run_key"]) == ([1, 3], 15, "a run")
+    assert (replay["manifests"], replay["read"], replay["run_key"]) == ([1, 3], 17, "a run")
     assert (retry["manifests"], retry["read"], retry["covered_by"]) == ([4], 5, [])
+
+
+def failed_run(world: ModelWorld, task: Task, run_id: str = "a failed run", stage: Any = broken_stage) -> list[int]:
+    """A DAG run that planned manifests and published none; each has an attempt that failed."""
+    world.produce(20)
+    with task(run_id=run_id):
+        planned = dag.plan_run(world.pipeline())
+    for manifest_id in planned:
+        with pytest.raises((WorkFailed, Blocked)):
+            attempt.process(world.onlooker(), manifest_id, stage)
+    return planned
+
+
+def test_the_next_run_takes_along_what_a_failed_run_left_and_its_event_names_it(
+    world: ModelWorld, task: Task, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline: Any = world.pipeline()
+    assert failed_run(world, task) == [1, 2]
+    world.produce(10)
+    with task(run_id="next run"):
+        assert dag.plan_run(pipeline) == [3, 1, 2]
+        told = capsys.readouterr().out
+        publish(world, [3, 1])
+        with pytest.raises(AirflowFailException, match="1 of 3 manifests are not published: manifest 2"):
+            dag.close_run(pipeline, [3, 1, 2])
+        publish(world, [2])
+        event = dag.close_run(pipeline, [3, 1, 2])
+    assert "unfinished: manifest 1 of run a failed run, a-0 [0, 10) (failed): the disk is full" in told
+    assert "manifest=1]; this run takes it along" in told
+    assert "next:" not in told
+    assert (event["manifests"], event["read"]) == ([1, 2, 3], 30)
+    with task(run_id="a quiet run"):
+        assert dag.plan_run(pipeline) == []
+    assert "run a quiet run: nothing new up to offset 30 of a-0; covered by manifests 3" in capsys.readouterr().out
+
+
+def test_a_run_leaves_to_another_dag_run_that_has_not_ended_what_that_one_is_to_process(
+    world: ModelWorld, task: Task, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline: Any = world.pipeline()
+    failed_run(world, task, "busy run")
+    world.produce(10)
+    capsys.readouterr()
+    with task(run_id="next run", at_work=["busy run"]):
+        assert dag.plan_run(pipeline) == [3]
+        assert "unfinished" not in capsys.readouterr().out
+    with task(run_id="the run after that", at_work=["next run"]):
+        assert dag.plan_run(pipeline) == [1, 2], "the next run has 3"
+        with pytest.raises(AirflowException, match="wait: another DAG run has them") as waiting:
+            dag.close_run(pipeline, [3])
+    assert not isinstance(waiting.value, AirflowFailException), "it may help to try again"
+
+
+def test_a_run_takes_along_few_of_many_and_first_those_that_were_tried_the_least(
+    world: ModelWorld, task: Task, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed_run(world, task)
+    world.produce(10 * TAKEN_ALONG)
+    plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
+    capsys.readouterr()
+    with task(run_id="next run"):
+        assert dag.plan_run(world.pipeline()) == list(range(3, 3 + TAKEN_ALONG))
+    told = capsys.readouterr().out
+    assert f"unfinished: {TAKEN_ALONG + 2 - 10} more; next: tidemark status demo" in told
+    assert "next: tidemark retry demo" in told
+
+
+@pytest.mark.parametrize("policy", [Unfinished.REPORT, Unfinished.FAIL])
+def test_a_run_that_takes_nothing_along_names_what_is_unfinished_and_fails_when_the_file_says_so(
+    world: ModelWorld, task: Task, capsys: pytest.CaptureFixture[str], policy: Unfinished
+) -> None:
+    pipeline: Any = with_unfinished(world, policy)
+    failed_run(world, task)
+    world.produce(10)
+    with task(run_id="next run"):
+        assert dag.plan_run(pipeline) == [3]
+        told = capsys.readouterr().out
+        publish(world, [3])
+        failed = pytest.raises(AirflowFailException, match="unfinished: fail") if policy is Unfinished.FAIL else None
+        with failed or contextlib.nullcontext() as refused:
+            assert dag.close_run(pipeline, [3])["manifests"] == [3]
+    assert "unfinished: manifest 2 of run a failed run" in told
+    assert "next: tidemark retry demo" in told
+    assert refused is None or "2 manifests of earlier runs are unfinished" in str(refused.value)
+
+
+def test_a_blocked_manifest_is_named_by_every_run_and_taken_along_by_none(
+    world: ModelWorld, task: Task, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def blocked_stage(order: Order) -> Receipt:
+        raise Blocked("the numbers do not agree", manifest=order.manifest_id)
+
+    failed_run(world, task, stage=blocked_stage)
+    with task(run_id="next run"):
+        assert dag.plan_run(world.pipeline()) == []
+    told = capsys.readouterr().out
+    assert "(blocked): the numbers do not agree" in told
+    assert "next: tidemark retry demo --manifest 1 and tidemark retry demo --manifest 2" in told
+
+
+def test_a_failed_close_names_cause_attempt_and_the_forms_way_and_is_not_tried_again(
+    world: ModelWorld, task: Task
+) -> None:
+    pipeline: Any = world.pipeline()
+    failed_run(world, task)
+    with task(run_id="a failed run"), pytest.raises(AirflowFailException) as refused:
+        dag.close_run(pipeline, [1, 2])
+    text = str(refused.value)
+    assert "2 of 2 manifests are not published: manifest 1 of run a failed run, a-0 [0, 10) (failed): " in text
+    assert "the disk is full" in text
+    assert "attempt 1 by onlooker" in text
+    assert 'next: trigger the DAG demo with "Retry unfinished manifests", or: tidemark retry demo; then clear' in text

@@ -36,8 +36,8 @@ ROOMS: Mapping[str, set[str]] = {
     "spark": {"words", "storage", "sources", "sinks", "processing", "pipeline", "doctor"},
     "api": {"words", "database", "pipeline", "lifecycle", "operations", "sinks", "spark"},
     "airflow": {"words", "config", "database", "pipeline", "lifecycle", "operations", "doctor", "spark"},
-    "cli": {"words", "database", "pipeline", "lifecycle", "operations", "sources", "sinks", "doctor", "spark", "api",
-            "airflow"},
+    "cli": {"words", "config", "database", "pipeline", "lifecycle", "operations", "sources", "sinks", "doctor", "spark",
+            "api", "airflow"},
 }  # fmt: skip
 API = {"__init__", "api", "views"}
 SEAMS = ("sources", "decoders", "transforms", "sinks")

@@ -92,6 +92,7 @@ class World:
             "decode": {"format": "json", "schema": SCHEMA},
             "event_time": {"field": "at"},
             "on_error": "dead_letter",
+            "unfinished": "report",  # a test says itself what finishes a manifest
             "sinks": [{"files": {"root": str(self.lake), "layout": "raw/{stream}/%Y/%m/%d/%H"}}],
             **{key: value for key, value in self.settings.items() if key != "kafka"},
         }

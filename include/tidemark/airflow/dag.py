@@ -5,24 +5,28 @@ asks the database whether every manifest of the run is published. Retries, clear
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from datetime import time as time_of_day
+from functools import cache
 from typing import Any
 
 from airflow.sdk import DAG, Asset, Param, get_current_context, task
 from croniter import croniter  # type: ignore[import-untyped]
 
 from tidemark.airflow.lookup import opened, spark_master
-from tidemark.airflow.map_length import oldest, refuse_rest, whole
+from tidemark.airflow.map_length import longest_list, oldest, refuse_rest, whole
 from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.config.values import cron
-from tidemark.errors import ConfigurationError, TidemarkError, about
+from tidemark.errors import ConfigurationError, NotPublished, TidemarkError, WorkFailed, about
 from tidemark.lifecycle.close import close as close_planned
 from tidemark.lifecycle.close import published_sums, ranges_of_hours, require_done
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.plan import Tick, manifests_between
+from tidemark.lifecycle.older import Held, named, older_unfinished, to_take_along
+from tidemark.lifecycle.plan import PlannedRun, Tick, manifests_between, up_to
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.select import own_manifest, refuse_at_work, unfinished
 from tidemark.manifest import ManifestState, RunKind
@@ -144,9 +148,9 @@ def plan_run(pipeline: Pipeline) -> list[int]:
         if isinstance(params.get("replay"), list) and params["replay"]:
             manifests = [own_manifest(context, manifest_id) for manifest_id in params["replay"]]
             refuse_at_work(manifests)
-            return whole(context, [manifest.id for manifest in manifests])
+            return handed_out(context, task_context, whole(context, [manifest.id for manifest in manifests]))
         if params.get("retry_unfinished"):
-            return oldest([manifest.id for manifest in unfinished(context)])
+            return handed_out(context, task_context, oldest([manifest.id for manifest in unfinished(context)]))
         tick = tick_of(task_context)
         begin = interval_start(pipeline, task_context, tick)
         of_interval = tick.kind is not RunKind.MANUAL  # a run by hand stands for all that was before its time
@@ -159,18 +163,58 @@ def plan_run(pipeline: Pipeline) -> list[int]:
             ids = sorted({*todo, *covering})
             wait_for_others(context, ids, limit=LONGEST_WAIT)
             refuse_at_work(context.database.manifests(ids=ids))
-            return whole(context, ids)
-        for note in run.notes:
-            print(note)
-        print(f"run {run.run_key}: manifests {list(run.manifests)}, covered by {list(run.covered_by)}")
-        return whole(context, run.manifests)
+            return handed_out(context, task_context, whole(context, ids))
+        own = handed_out(context, task_context, whole(context, run.manifests))
+        older = older_unfinished(context, own, held_elsewhere(task_context))
+        able = to_take_along(context, older)[: longest_list() - len(own)]
+        taken = context.database.hand_out(able, task_context["dag_run"].run_id)
+        for line in (*run.notes, *named(context, older, taken)):
+            print(line)
+        print(planned_text(run))
+        return [*own, *taken]
+
+
+def handed_out(context: Context, task_context: Any, ids: list[int]) -> list[int]:
+    """The same ids, after noting that this DAG run processes them, whichever did before."""
+    context.database.hand_out(context.database.manifests(ids=ids), task_context["dag_run"].run_id)
+    return ids
+
+
+def held_elsewhere(task_context: Any) -> Held:
+    """Whether another DAG run that has not ended is to process a manifest: it may try it again by itself."""
+    own = task_context["dag_run"].run_id
+
+    @cache
+    def at_work(run_id: str) -> bool:
+        task_instance = task_context["ti"]
+        return bool(task_instance.get_dr_count(task_instance.dag_id, run_ids=[run_id], states=["queued", "running"]))
+
+    return lambda manifest: manifest.dag_run not in (None, own) and at_work(manifest.dag_run)
+
+
+@contextmanager
+def form_named(context: Context, held: Held) -> Iterator[None]:
+    """Add the trigger form's way to ``NotPublished``; it becomes ``WorkFailed``, which Airflow tries again, while
+    another DAG run is to process a manifest."""
+    try:
+        yield
+    except NotPublished as error:
+        manifests = context.database.manifests(ids=error.manifests)
+        if any(held(manifest) for manifest in manifests):
+            raise WorkFailed(
+                error.what, next_step="wait: another DAG run has them, and has not ended", **error.context
+            ) from None
+        if any(manifest.state is not ManifestState.BLOCKED for manifest in manifests):
+            form = f'trigger the DAG {context.pipeline_name} with "{PARAMS["retry_unfinished"].schema["title"]}"'
+            error.next_step = f"{form}, or: {error.next_step}; then clear the task close of this run"
+        raise
 
 
 def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any] | None:
     """Fail unless every manifest of the run is published; returns the extra of the asset event, None without news."""
     task_context: Any = get_current_context()
-    params = task_context["params"]
-    with airflow_verdict(), opened(pipeline, task_context) as context:
+    params, held = task_context["params"], held_elsewhere(task_context)
+    with airflow_verdict(), opened(pipeline, task_context) as context, form_named(context, held):
         if params.get("replay") or params.get("retry_unfinished"):
             require_done(context, planned)
             if params.get("retry_unfinished"):
@@ -180,7 +224,7 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any] | None:
         run = context.database.find_run(pipeline.name, tick.run_key)
         ids = [*run["manifests"], *run["covered_by"]] if run else []
         wait_for_others(context, ids, [ManifestState.RUNNING])
-        close_planned(context, tick.run_key)
+        close_planned(context, tick.run_key, processed=planned, held=held)
         return event_of(context, tick, planned)
 
 
@@ -204,6 +248,14 @@ def event_of(context: Context, tick: Tick, published: list[int]) -> dict[str, An
         "dead_lettered": counts.dead_lettered,
         "hours": ranges_of_hours(hours),
     }
+
+
+def planned_text(run: PlannedRun) -> str:
+    """What a run found, in one line of the log."""
+    covered = f"; covered by manifests {', '.join(map(str, run.covered_by))}" if run.covered_by else ""
+    if not run.manifests:
+        return f"run {run.run_key}: nothing new up to offset {up_to(run.ends)}{covered}"
+    return f"run {run.run_key}: manifests {', '.join(map(str, run.manifests))}{covered}"
 
 
 def wait_for_others(

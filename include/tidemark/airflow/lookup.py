@@ -68,7 +68,8 @@ def in_environment(pipeline: Pipeline) -> AbstractContextManager[None]:
 def opened(pipeline: Pipeline, task: Any) -> Iterator[Context]:
     """The context of a pipeline inside a task; ``task`` is Airflow's context. The history names the task instance."""
     instance = task["ti"]
-    actor = f"airflow {instance.dag_id} {instance.run_id} {instance.task_id} try {instance.try_number}"
+    mapped = f"[{instance.map_index}]" if instance.map_index is not None and instance.map_index >= 0 else ""
+    actor = f"airflow {instance.dag_id} {instance.run_id} {instance.task_id}{mapped} try {instance.try_number}"
     database_url = Environment.from_variables().database()
     with about(pipeline=pipeline.name), ManifestDatabase(database_url, actor) as database:
         context = open_context(pipeline, database, airflow_lookup)

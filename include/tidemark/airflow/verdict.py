@@ -8,12 +8,14 @@ from typing import Any
 import structlog  # Airflow's tasks log through it
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from tidemark.errors import Fenced, TidemarkError, Unavailable, UndecodableRecord, WorkFailed
+from tidemark.errors import Fenced, NotPublished, TidemarkError, Unavailable, UndecodableRecord, WorkFailed
 
 
 def may_help(error: TidemarkError) -> bool:
     """Whether a later retry of the same task may succeed."""
-    return isinstance(error, Unavailable | WorkFailed) and not isinstance(error, Fenced | UndecodableRecord)
+    return isinstance(error, Unavailable | WorkFailed) and not isinstance(
+        error, Fenced | NotPublished | UndecodableRecord
+    )
 
 
 class TriedAgain(AirflowException):

@@ -1,13 +1,15 @@
 """Commands that look: manifests, what is published, how far it is behind, what differs, what was decided."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import click
 
-from tidemark.api import check_pipeline
+from tidemark.api import check_pipeline, status_views
 from tidemark.cli import output
 from tidemark.cli.opened import database_of, opened
 from tidemark.cli.options import TIMES, common_options, pipeline_argument
+from tidemark.config.values import duration
 from tidemark.environment import Environment
 from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.manifest import ManifestState
@@ -27,6 +29,18 @@ from tidemark.views import (
 
 commands = click.Group()
 PAGE = 50  # manifests in a table: two or three screens
+
+
+class Duration(click.ParamType[timedelta]):
+    """A duration as pipeline files have it."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        try:
+            return duration(value)
+        except ValueError as wrong:
+            self.fail(f"{value!r} {wrong}", param, ctx)
 
 
 @commands.command()
@@ -84,6 +98,31 @@ def objects(environment: Environment, pipeline_name: str, sink: str | None, dead
     with database_of(environment) as database:
         check_pipeline(environment, database, pipeline_name)
         output.objects(object_views(database, pipeline_name, sink=sink, dead_letters=dead_letters), as_json)
+
+
+@commands.command()
+@pipeline_argument(required=False)
+@click.option("--max-lag", type=click.IntRange(min=0), metavar="N",
+    help="Late when more offsets than this are not published; asks Kafka.",
+)  # fmt: skip
+@click.option("--max-age", type=Duration(),
+    help="Late when what is published ends longer ago, such as 90m or 2h.",
+)  # fmt: skip
+@common_options
+@click.pass_context
+def status(
+    command: click.Context, pipeline_name: str | None, max_lag: int | None, max_age: timedelta | None, as_json: bool
+) -> None:
+    """Say which pipelines need a person; exit 1 when one does.
+
+    Unfinished (no attempt is at work), blocked, or late manifests and pipelines, with the next step. Lost offsets and
+    dead letters are counted, and do not change the exit status. Without PIPELINE: all of the database and the folder.
+    """
+    environment: Environment = command.obj
+    with database_of(environment) as database:
+        views = status_views(environment, database, pipeline_name, max_lag=max_lag, max_age=max_age)
+    output.status(views, as_json)
+    command.exit(0 if all(view.healthy for view in views) else 1)
 
 
 @commands.command()

@@ -30,6 +30,7 @@ COMMANDS = {
         "manifests": "List manifests, newest first: ranges, states, counts.",
         "show": "Show one manifest with its attempts and history.",
         "objects": "Print the published paths: the exact reader.",
+        "status": "Say which pipelines need a person; exit 1 when one does.",
         "lag": "Show how far each chain is behind Kafka.",
         "complete": "Say whether all before a time is published; exit 1 if not.",
         "audit": "Compare database and lake; exit 1 on any difference.",

@@ -17,15 +17,18 @@ from rich.text import Text
 
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle.known_sinks import is_not_filled
+from tidemark.lifecycle.plan import up_to
 from tidemark.lifecycle.publish import Outcome
 from tidemark.lifecycle.work import Progress
 from tidemark.manifest import AttemptState, Decision, Manifest, ManifestState
+from tidemark.offsets import TopicPartition
 from tidemark.pipeline.settings import Pipeline
 from tidemark.views import (
     ClosedRunView,
     CompletenessView,
     DecisionView,
     DifferenceView,
+    EndView,
     FillView,
     LagView,
     ManifestHistoryView,
@@ -34,6 +37,7 @@ from tidemark.views import (
     PublicationView,
     RangeView,
     RunView,
+    StatusView,
 )
 
 STATE_STYLES = {
@@ -72,7 +76,11 @@ def notes(run: RunView) -> None:
         note(text)
     if not run.manifests and not run.slices:
         covered = f"; covered by manifests {', '.join(map(str, run.covered_by))}" if run.covered_by else ""
-        note(f"nothing new since the last run{covered}")
+        note(f"nothing new up to offset {_up_to(run.ends)}{covered}")
+
+
+def _up_to(ends: Sequence[EndView]) -> str:
+    return up_to([(TopicPartition(end.topic, end.topic_id, end.partition), end.offset) for end in ends])
 
 
 class Notes(Progress):
@@ -277,7 +285,7 @@ def _shown_attempt(published: PublicationView) -> str:
     return f"{published.attempt} (behind)" if published.behind else str(published.attempt)
 
 
-_TOLD = ("decision", "why", "state", "attempt", "reason", "sink", "digest", "error", "slice")
+_TOLD = ("decision", "why", "state", "dag_run", "attempt", "reason", "sink", "digest", "error", "slice")
 
 
 def _time(when: datetime | None) -> str:
@@ -322,6 +330,27 @@ def lag(views: Sequence[LagView], as_json: bool) -> None:
     _console().print(
         f"lag {sum(view.lag for view in views):,} offsets, {sum(view.unpublished for view in views):,} unpublished"
     )
+
+
+def status(views: Sequence[StatusView], as_json: bool) -> None:
+    if as_json:
+        _print_views(views)
+        return
+    if not views:
+        note("there are no pipelines")
+    for view in views:
+        kinds = sorted({problem.kind for problem in view.problems})
+        facts = [", ".join(kinds) or "ok"]
+        if view.published_up_to:
+            facts.append(f"published up to {_time(view.published_up_to)} UTC")
+        facts += [f"{view.lag:,} offsets behind"] if view.lag is not None else []
+        facts += [f"{len(view.at_work)} manifests at work"] if view.at_work else []
+        facts += [f"{len(view.waiting)} waiting"] if view.waiting else []
+        facts += [f"{view.lost:,} offsets lost"] if view.lost else []
+        facts += [f"{view.dead_lettered:,} dead letters"] if view.dead_lettered else []
+        click.echo(f"{view.pipeline}: {'; '.join(facts)}")
+        for problem in view.problems:
+            click.echo(f"  {problem.kind}: {problem.what}\n    next: {problem.next_step}")
 
 
 def completeness(view: CompletenessView, pipeline_name: str, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from tidemark.cli.options import TIMES, common_options, master_option, pipeline_
 from tidemark.environment import Environment
 from tidemark.lifecycle.close import close
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.older import named, older_unfinished, to_take_along
 from tidemark.lifecycle.plan import Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.publish import Publisher
@@ -45,7 +46,9 @@ def plan(
 ) -> None:
     """Record the next ranges of a pipeline as manifests."""
     with opened(environment, pipeline_name) as context:
-        output.planned(run_view(plan_ranges(context, Tick.by_hand(until, run_key), dry_run=dry_run)), as_json)
+        planned = plan_ranges(context, Tick.by_hand(until, run_key), dry_run=dry_run)
+        older = older_unfinished(context, planned.manifests)
+        output.planned(run_view(planned, older, named(context, older)), as_json)
 
 
 @commands.command()
@@ -66,9 +69,13 @@ def run(
     """Plan, process and close one run without Airflow."""
     with opened(environment, pipeline_name) as context:
         planned = plan_ranges(context, Tick.by_hand(until, run_key))
-        output.notes(run_view(planned))
-        _work(environment, context, context.database.manifests(ids=planned.manifests), master)
-        output.closed(closed_run_view(context.database, close(context, planned.run_key)), as_json)
+        older = older_unfinished(context, planned.manifests)
+        taken = to_take_along(context, older)
+        taken_ids = [manifest.id for manifest in taken]
+        output.notes(run_view(planned, older, named(context, older, taken_ids)))
+        _work(environment, context, [*context.database.manifests(ids=planned.manifests), *taken], master)
+        closing = close(context, planned.run_key, processed=taken_ids)
+        output.closed(closed_run_view(context.database, closing), as_json)
 
 
 @commands.command()

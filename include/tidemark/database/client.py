@@ -228,6 +228,10 @@ class ManifestDatabase:
         """Where a run ended, by chain id."""
         return {row["chain_id"]: row["end_offset"] for row in self._rows("run_ends", run_id=run_id)}
 
+    def places_of_run_ends(self, run_id: int) -> list[tuple[TopicPartition, int]]:
+        """Where a run ended, by partition."""
+        return [(_place(row), row["end_offset"]) for row in self._rows("places_of_run_ends", run_id=run_id)]
+
     def ends_of_cut(self, pipeline_name: str, cut_at: datetime) -> dict[int, int]:
         """Where the run with this cut ended, by chain id; empty when there is none."""
         rows = self._rows("ends_of_cut", pipeline_name=pipeline_name, cut_at=cut_at)
@@ -488,6 +492,29 @@ class ManifestDatabase:
         """How many manifests there are of a pipeline in a state, and how many of them follow after an id."""
         row = self._rows("count_manifests", pipeline_name=pipeline_name, state=state and state.value, after=after)[0]
         return row["matching"], row["older"]
+
+    def undone(self, pipeline_name: str) -> list[Manifest]:
+        """The manifests that are not done; by an index that has only them."""
+        return self.manifests(ids=[row["id"] for row in self._rows("undone", pipeline_name=pipeline_name)])
+
+    def published_up_to(self, pipeline_name: str) -> datetime | None:
+        """The latest time before which everything is published, as far as runs say it."""
+        rows = self._rows("published_up_to", pipeline_name=pipeline_name)
+        return rows[0]["planned_up_to"] if rows else None
+
+    def lost_offsets(self, pipeline_name: str) -> int:
+        return int(self._rows("lost_offsets", pipeline_name=pipeline_name)[0]["offsets"])
+
+    def dead_lettered(self, pipeline_name: str) -> int:
+        """Records that are published as dead letters, each once however many sinks there are."""
+        return int(self._rows("dead_lettered", pipeline_name=pipeline_name)[0]["records"])
+
+    def hand_out(self, manifests: Sequence[Manifest], dag_run: str) -> list[int]:
+        """Note which run of Airflow is to process these manifests; without those that another run has got meanwhile."""
+        ids, before = [manifest.id for manifest in manifests], [manifest.dag_run for manifest in manifests]
+        with self.transaction():
+            rows = self._rows("hand_out", manifests=ids, dag_runs=before, dag_run=dag_run)
+        return sorted(row["id"] for row in rows)
 
     def pipelines(self) -> list[str]:
         """The pipelines that were ever planned."""

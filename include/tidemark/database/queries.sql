@@ -13,7 +13,7 @@ SELECT id::text AS id FROM database;
 SELECT pg_advisory_xact_lock(1414089812, hashtext(%(pipeline_name)s));
 
 -- name: find_run
-SELECT run_key, kind::text AS kind, cut_at, reached, manifests, covered_by, notes, planned_at
+SELECT id, run_key, kind::text AS kind, cut_at, reached, manifests, covered_by, notes, planned_at
 FROM run WHERE pipeline = %(pipeline_name)s AND run_key = %(run_key)s;
 
 -- name: remember_pipeline
@@ -265,6 +265,11 @@ JOIN run_end e ON e.run_id = r.id;
 -- name: run_ends
 SELECT chain_id, end_offset FROM run_end WHERE run_id = %(run_id)s;
 
+-- name: places_of_run_ends
+SELECT c.topic, c.topic_id, c.partition, e.end_offset
+FROM run_end e JOIN chain c ON c.id = e.chain_id WHERE e.run_id = %(run_id)s
+ORDER BY c.topic, c.topic_id, c.partition;
+
 -- name: ends_before
 -- Where the newest run that planned up to a time, or to an earlier one, ended.
 SELECT e.chain_id, e.end_offset
@@ -397,6 +402,40 @@ ORDER BY v.id DESC;
 SELECT count(*) AS matching, count(*) FILTER (WHERE id < %(after)s) AS older FROM manifest
 WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
   AND (%(state)s::text IS NULL OR state = %(state)s::manifest_state);
+
+-- name: undone
+SELECT id FROM manifest WHERE pipeline = %(pipeline_name)s AND state <> 'done' ORDER BY id;
+
+-- name: hand_out
+-- To a DAG run, each manifest only while it belongs to the DAG run that the caller has seen: of two runs that take the
+-- same manifest along, one gets it.
+UPDATE manifest m SET dag_run = %(dag_run)s
+FROM unnest(%(manifests)s::bigint[], %(dag_runs)s::text[]) AS seen (id, dag_run)
+WHERE m.id = seen.id AND m.dag_run IS NOT DISTINCT FROM seen.dag_run
+RETURNING m.id;
+
+-- name: published_up_to
+-- The run that planned furthest of those whose ends have nothing unpublished below them.
+SELECT r.planned_up_to FROM run r
+WHERE r.pipeline = %(pipeline_name)s AND r.planned_up_to IS NOT NULL AND NOT EXISTS (
+    SELECT FROM manifest m
+    JOIN manifest_range g ON g.manifest_id = m.id
+    LEFT JOIN run_end e ON e.run_id = r.id AND e.chain_id = g.chain_id
+    WHERE m.pipeline = r.pipeline AND m.state <> 'done'
+      AND CASE WHEN e.run_id IS NULL THEN m.run_id < r.id ELSE g.start_offset < e.end_offset END)
+ORDER BY r.planned_up_to DESC LIMIT 1;
+
+-- name: lost_offsets
+SELECT coalesce(sum(r.end_offset - r.start_offset), 0)::bigint AS offsets
+FROM chain c JOIN manifest_range r ON r.chain_id = c.id AND r.kind = 'lost' WHERE c.pipeline = %(pipeline_name)s;
+
+-- name: dead_lettered
+-- Every sink counts the same records, so of each manifest one sink counts.
+SELECT coalesce(sum(records), 0)::bigint AS records FROM (
+    SELECT max((p.counts ->> 'dead_lettered')::bigint) AS records FROM publication p
+    JOIN manifest m ON m.id = p.manifest_id
+    WHERE m.pipeline = %(pipeline_name)s AND (p.counts ->> 'dead_lettered')::bigint > 0
+    GROUP BY p.manifest_id) counted;
 
 -- name: pipelines
 SELECT name FROM pipeline ORDER BY name;

@@ -71,6 +71,7 @@ CREATE TABLE manifest (
     state      manifest_state NOT NULL DEFAULT 'planned',
     attempt    int NOT NULL DEFAULT 0 CHECK (attempt >= 0),   -- the newest number given out: the fencing token
     reason     text,                          -- why it is failed or blocked
+    dag_run    text,                          -- the run of Airflow that was to process it last; NULL: none was
     created_at timestamptz NOT NULL DEFAULT now(),
     done_at    timestamptz,
     CHECK ((state = 'done') = (done_at IS NOT NULL)),
@@ -113,6 +114,7 @@ CREATE TABLE manifest_range (
 );
 CREATE UNIQUE INDEX range_one_anchor ON manifest_range (chain_id) WHERE kind = 'anchor';
 CREATE INDEX ON manifest_range (manifest_id);
+CREATE INDEX ON manifest_range (chain_id) WHERE kind = 'lost';
 
 -- Where a run ended on each chain: its cut, or less when the plan ended before. What it stands for ends there.
 CREATE TABLE run_end (
@@ -151,6 +153,7 @@ CREATE TABLE publication (
     FOREIGN KEY (manifest_id, attempt) REFERENCES attempt,
     CHECK (settled >= attempt)
 );
+CREATE INDEX ON publication (manifest_id) WHERE (counts ->> 'dead_lettered')::bigint > 0;
 
 -- What a person has accepted as gone for good: an object of a publication, or with an empty path all that the sink was
 -- to show of the manifest up to this attempt.
@@ -322,7 +325,7 @@ LEFT JOIN standing_publication p ON p.manifest_id = d.manifest_id AND p.sink = d
 WHERE d.path = '' AND d.attempt >= coalesce(p.attempt, 0);
 
 CREATE VIEW manifest_view AS
-SELECT m.id, m.pipeline, r.run_key, m.slice, m.state, m.attempt, m.reason, m.created_at, m.done_at,
+SELECT m.id, m.pipeline, r.run_key, m.slice, m.state, m.attempt, m.reason, m.dag_run, m.created_at, m.done_at,
        tidemark.is_alive(m.id, m.attempt) AS alive,
        coalesce(ranges.retired, false) AS retired,
        coalesce(ranges.list, '[]') AS ranges,

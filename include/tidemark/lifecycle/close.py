@@ -1,20 +1,31 @@
 """The end of a run: whether all of it is published, and what it did."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from tidemark.errors import NotFound, WorkFailed
+from tidemark.errors import NotFound, NotPublished
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.older import (
+    NAMED,
+    Held,
+    commands,
+    described,
+    held_by_nobody,
+    older_unfinished,
+    refuse_older,
+)
 from tidemark.lifecycle.preflight import recent_manifests
 from tidemark.lifecycle.publish import Publisher, published_counts
 from tidemark.manifest import Counts, Manifest, ManifestState
+from tidemark.pipeline.settings import Unfinished
 from tidemark.receipt import sum_of_hours
 
 
 @dataclass(frozen=True)
 class Closing:
-    """The result of a run, from the database: all manifests of the run and of ``covered_by`` are published.
+    """The result of a run, from the database: all manifests of the run, of ``covered_by`` and of ``taken_along`` are
+    published.
 
     ``hours`` maps an event hour (UTC) to ``[written, late]``.
     """
@@ -23,22 +34,30 @@ class Closing:
     reached: bool
     manifests: tuple[int, ...]
     covered_by: tuple[int, ...]
+    taken_along: tuple[int, ...]
     counts: Counts
     hours: dict[str, list[int]]
 
 
-def close(context: Context, run_key: str) -> Closing:
-    """The result of a run whose manifests, and those of ``covered_by``, are all published.
+def close(context: Context, run_key: str, *, processed: Collection[int] = (), held: Held = held_by_nobody) -> Closing:
+    """The result of a run whose manifests, those of ``covered_by`` and those that it ``processed`` are all published.
 
-    Raises ``NotFound`` for an unknown run, and ``WorkFailed`` when a manifest is not published.
+    Raises ``NotFound`` for an unknown run, and ``NotPublished`` when a manifest is not published. With
+    ``unfinished: fail`` also when an older one is unfinished that is not ``held``, as ``older_unfinished`` has it.
     """
     run = context.database.find_run(context.pipeline_name, run_key)
     if run is None:
         raise NotFound(f"there is no run {run_key}", next_step="plan it first", pipeline=context.pipeline_name)
-    manifests = require_done(context, [*run["manifests"], *run["covered_by"]])
+    own = [*run["manifests"], *run["covered_by"]]
+    taken_along = tuple(sorted({*processed} - {*own}))
+    manifests = require_done(context, [*own, *taken_along])
     Publisher(context).sweep(above=recent_manifests(context.database))
+    if context.pipeline.unfinished is Unfinished.FAIL:
+        refuse_older(context, older_unfinished(context, own, held))
     counts, hours = published_sums(context, manifests)
-    return Closing(run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), counts, hours)
+    return Closing(
+        run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), taken_along, counts, hours
+    )
 
 
 def published_sums(context: Context, manifests: Sequence[Manifest]) -> tuple[Counts, dict[str, list[int]]]:
@@ -60,23 +79,36 @@ def ranges_of_hours(hours: Iterable[str]) -> list[list[str]]:
 
 
 def require_done(context: Context, ids: Sequence[int]) -> list[Manifest]:
-    """The manifests; raises ``WorkFailed`` when some of them are not published."""
+    """The manifests; raises ``NotPublished`` when some of them are not published, with cause and attempt of each."""
     manifests = context.database.manifests(ids=ids)
     undone = [manifest for manifest in manifests if manifest.state is not ManifestState.DONE]
     if undone:
-        raise WorkFailed(
+        more = f"; and {len(undone) - NAMED} more" if len(undone) > NAMED else ""
+        raise NotPublished(
             f"{len(undone)} of {len(manifests)} manifests are not published: "
-            + ", ".join(f"{manifest.id} ({manifest.state})" for manifest in undone[:10]),
-            next_step=_wait_or_retry(context, undone),
+            + "; ".join(_cause(context, manifest) for manifest in undone[:NAMED])
+            + more,
+            manifests=[manifest.id for manifest in undone],
+            next_step=_next_step(undone),
             pipeline=context.pipeline_name,
         )
     return manifests
 
 
-def _wait_or_retry(context: Context, undone: Sequence[Manifest]) -> str:
+def _next_step(undone: Sequence[Manifest]) -> str:
     at_work = [manifest.id for manifest in undone if manifest.alive]
-    retry = f"tidemark retry {context.pipeline_name}"
+    finish = " and ".join(commands([manifest for manifest in undone if not manifest.alive]))
     if not at_work:
-        return retry
+        return finish
     wait = f"wait until the attempt at work on manifest {at_work[0]} has ended: tidemark show {at_work[0]}"
-    return wait if len(at_work) == len(undone) else f"{wait}; then: {retry}"
+    return f"{wait}; then: {finish}" if finish else wait
+
+
+def _cause(context: Context, manifest: Manifest) -> str:
+    """What is not published, why, and whose attempt was the last."""
+    attempts = context.database.attempts(manifest.id)
+    if not attempts:
+        planned = f" in DAG run {manifest.dag_run}" if manifest.dag_run else ""
+        return f"{described(manifest)}: no attempt has started{planned}"
+    last = attempts[-1]
+    return f"{described(manifest)}; attempt {last['attempt']} by {last['actor']}"

@@ -54,7 +54,10 @@ class Tick:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A stored run, or with ``dry_run`` what would be stored; ``repeated`` when the run key was planned before."""
+    """A stored run, or with ``dry_run`` what would be stored; ``repeated`` when the run key was planned before.
+
+    ``ends`` is where the run ends, one offset per partition.
+    """
 
     run_key: str
     manifests: tuple[int, ...]
@@ -64,6 +67,7 @@ class PlannedRun:
     repeated: bool = False
     dry_run: bool = False
     slices: tuple[tuple[Range, ...], ...] = ()
+    ends: tuple[tuple[TopicPartition, int], ...] = ()
 
 
 class _Overtaken(Exception):
@@ -110,7 +114,14 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
             planned = replace(planned, notes=(*notes, *planned.notes, *logs.notes, *held_back))
             if dry_run:
                 return PlannedRun(
-                    tick.run_key, (), (), planned.reached, planned.notes, dry_run=True, slices=planned.slices
+                    tick.run_key,
+                    (),
+                    (),
+                    planned.reached,
+                    planned.notes,
+                    dry_run=True,
+                    slices=planned.slices,
+                    ends=tuple(sorted(planned.ends)),
                 )
             up_to = tick.cut_at if _by_time(context, tick) else None if transactions else asked_at
             run = _store(context, tick, planned, chains, begin=begin, planned_up_to=up_to if planned.reached else None)
@@ -126,6 +137,12 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
         raise refused.cause from None
     failpoint("plan.after_commit")
     return run
+
+
+def up_to(ends: Sequence[tuple[TopicPartition, int]]) -> str:
+    """Where a run ends, for people: ``120 of flights-0, 118 of flights-1``."""
+    shown = ", ".join(f"{end:,} of {at.name}" for at, end in ends[:8])
+    return shown + (f" and {len(ends) - 8} more partitions" if len(ends) > 8 else "")
 
 
 def _chains(context: Context) -> list[Chain]:
@@ -148,8 +165,9 @@ def _known(context: Context, tick: Tick) -> PlannedRun | None:
             pipeline=context.pipeline_name,
         )
     return PlannedRun(
-        tick.run_key, tuple(row["manifests"]), tuple(row["covered_by"]), row["reached"], tuple(row["notes"]), True
-    )
+        tick.run_key, tuple(row["manifests"]), tuple(row["covered_by"]), row["reached"], tuple(row["notes"]), True,
+        ends=tuple(context.database.places_of_run_ends(row["id"])),
+    )  # fmt: skip
 
 
 def observe(context: Context, tick: Tick, chains: Sequence[Chain], *, first_plan: bool) -> list[PartitionState]:
@@ -286,5 +304,6 @@ def _store(
         rows += [(ids[range_.at], range_.start, range_.end, manifest_id) for range_ in ranges]
     database.insert_ranges(RangeKind.DATA, rows)
     return PlannedRun(
-        tick.run_key, tuple(manifest_ids), tuple(covered_by), planned.reached, planned.notes, slices=planned.slices
-    )
+        tick.run_key, tuple(manifest_ids), tuple(covered_by), planned.reached, planned.notes,
+        slices=planned.slices, ends=tuple(sorted(planned.ends)),
+    )  # fmt: skip

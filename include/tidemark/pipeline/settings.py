@@ -12,6 +12,7 @@ The files are read by ``pipeline/loader.py``; the only other file that is opened
 import json
 from collections.abc import Mapping
 from datetime import date, timedelta
+from enum import StrEnum
 from hashlib import sha256
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union
@@ -85,6 +86,14 @@ class Spark(Section):
     ] = Field(default={}, description="Spark properties.", examples=[{"spark.executor.memory": "4g"}])
 
 
+class Unfinished(StrEnum):
+    """What a run does about manifests of earlier runs that are not finished; it names them in any case."""
+
+    RETRY = "retry"
+    REPORT = "report"
+    FAIL = "fail"
+
+
 class Pipeline(Section):
     """One pipeline file, checked: schema files are read, roots are absolute, variables replaced."""
 
@@ -107,6 +116,11 @@ class Pipeline(Section):
         default=timedelta(seconds=10),
         description="How long Airflow waits before that.",
         json_schema_extra={"default": "10s"},
+    )
+    unfinished: Unfinished = Field(
+        default=Unfinished.RETRY,
+        description="What a run does about manifests that earlier runs left unfinished: process them too, name them "
+        "only, or name them and fail.",
     )
     spark: Spark = Field(default_factory=Spark, description="The Spark application.")
     source: SourceEntry = Field(description="Where the records come from.")

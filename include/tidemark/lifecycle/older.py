@@ -1,0 +1,91 @@
+"""What earlier runs left unfinished: every run names it, and processes it unless the pipeline file says otherwise."""
+
+from collections.abc import Callable, Collection, Sequence
+
+from tidemark.errors import NotPublished
+from tidemark.lifecycle.context import Context
+from tidemark.manifest import Manifest, ManifestState
+from tidemark.pipeline.settings import Unfinished
+
+TAKEN_ALONG = 20  # manifests at most: the run is to be in time for its own
+NAMED = 10  # manifests that a log or a message names one by one
+
+Held = Callable[[Manifest], bool]
+
+
+def held_by_nobody(manifest: Manifest) -> bool:
+    """For the command line, which does not know the runs of Airflow."""
+    del manifest
+    return False
+
+
+def older_unfinished(context: Context, own: Collection[int], held: Held = held_by_nobody) -> list[Manifest]:
+    """The manifests of other runs that nobody finishes now: not done, or done in some sinks only by a replay.
+
+    ``own`` are the ids of the run's own manifests. Left out are those with a live attempt and those that are ``held``:
+    another run of Airflow, which has not ended, is to process them.
+    """
+    database = context.database
+    manifests = database.undone(context.pipeline_name)
+    behind = database.behind(context.pipeline_name, context.sink_names()) if len(context.sinks) > 1 else []
+    half_replayed = database.manifests(ids=behind) if behind else []
+    return [
+        manifest
+        for manifest in (*manifests, *half_replayed)
+        if manifest.id not in own and not manifest.alive and not held(manifest)
+    ]
+
+
+def to_take_along(context: Context, older: Sequence[Manifest]) -> list[Manifest]:
+    """Those that a run processes beside its own, at most ``TAKEN_ALONG``: first those that were tried the least.
+
+    A blocked one is for a person to release.
+    """
+    if context.pipeline.unfinished is not Unfinished.RETRY:
+        return []
+    able = [manifest for manifest in older if manifest.state is not ManifestState.BLOCKED]
+    return sorted(able, key=lambda manifest: (manifest.attempt, manifest.id))[:TAKEN_ALONG]
+
+
+def named(context: Context, older: Sequence[Manifest], taken: Collection[int] = ()) -> list[str]:
+    """A line for each, and what to do: for the log of a run."""
+    lines = [
+        f"unfinished: {described(manifest)}" + ("; this run takes it along" if manifest.id in taken else "")
+        for manifest in older[:NAMED]
+    ]
+    if len(older) > NAMED:
+        lines.append(f"unfinished: {len(older) - NAMED:,} more; next: tidemark status {context.pipeline_name}")
+    left = [manifest for manifest in older if manifest.id not in taken]
+    return [*lines, f"next: {' and '.join(commands(left))}"] if left else lines
+
+
+def described(manifest: Manifest) -> str:
+    """Which manifest of which run, and why it is not finished: the first line of the error."""
+    state = {
+        ManifestState.RUNNING: "running, its process is alive" if manifest.alive else "running, its process is dead",
+        ManifestState.DONE: "a replay has reached only some sinks",
+    }.get(manifest.state, manifest.state.value)
+    ranges = [f"{part.at.name} [{part.start:,}, {part.end:,})" for part in manifest.ranges[:3]]
+    more = f" and {len(manifest.ranges) - 3} more ranges" if len(manifest.ranges) > 3 else ""
+    why = f": {manifest.reason.splitlines()[0]}" if manifest.reason else ""
+    return f"manifest {manifest.id} of run {manifest.run_key}, {', '.join(ranges)}{more} ({state}){why}"
+
+
+def commands(manifests: Sequence[Manifest]) -> list[str]:
+    """The commands that finish these manifests of one pipeline; a blocked one is released by its id."""
+    blocked = [manifest for manifest in manifests if manifest.state is ManifestState.BLOCKED]
+    others = [manifest for manifest in manifests if manifest.state is not ManifestState.BLOCKED]
+    every = [f"tidemark retry {others[0].pipeline_name}"] if others else []
+    return every + [f"tidemark retry {manifest.pipeline_name} --manifest {manifest.id}" for manifest in blocked[:NAMED]]
+
+
+def refuse_older(context: Context, older: Sequence[Manifest]) -> None:
+    """Raise ``NotPublished`` when the pipeline file says that a run fails while older manifests are unfinished."""
+    if older and context.pipeline.unfinished is Unfinished.FAIL:
+        raise NotPublished(
+            f"this run is published; it fails, since {len(older)} manifests of earlier runs are unfinished "
+            f"(unfinished: fail): {'; '.join(map(described, older[:NAMED]))}",
+            manifests=[manifest.id for manifest in older],
+            next_step=" and ".join(commands(older)),
+            pipeline=context.pipeline_name,
+        )

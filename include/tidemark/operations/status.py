@@ -1,0 +1,141 @@
+"""Whether a pipeline needs a person: what is unfinished, blocked or late, and what was given up."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.errors import TidemarkError
+from tidemark.lifecycle.context import open_context
+from tidemark.lifecycle.older import commands, described
+from tidemark.manifest import Manifest, ManifestState
+from tidemark.operations.lag import lag
+from tidemark.pipeline.settings import Pipeline
+
+START = timedelta(minutes=10)  # that a planned manifest may wait for its first attempt: other tasks are before it
+
+
+class ProblemKind(StrEnum):
+    UNFINISHED = "unfinished"
+    BLOCKED = "blocked"
+    LATE = "late"
+    UNKNOWN = "unknown"  # something could not be looked at
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that a person must look at; ``manifest`` is None when it is about the whole pipeline."""
+
+    kind: ProblemKind
+    what: str
+    next_step: str
+    manifest: int | None = None
+
+
+@dataclass(frozen=True)
+class Status:
+    """The state of one pipeline; it is in order when ``problems`` is empty.
+
+    Everything stamped before ``published_up_to`` is published; None: no run says so. ``lag`` counts offsets that are
+    not planned, or planned and not published; None when Kafka was not asked. ``at_work`` manifests have a live attempt,
+    ``waiting`` ones were planned a moment ago. ``lost`` offsets and ``dead_lettered`` records were given up by a person
+    or by the pipeline file, so they are no problems.
+    """
+
+    pipeline_name: str
+    published_up_to: datetime | None
+    lag: int | None
+    at_work: tuple[int, ...]
+    waiting: tuple[int, ...]
+    lost: int
+    dead_lettered: int
+    problems: tuple[Problem, ...]
+
+
+def status(
+    database: ManifestDatabase,
+    pipeline_name: str,
+    pipeline: Pipeline | TidemarkError | None,
+    *,
+    max_lag: int | None = None,
+    max_age: timedelta | None = None,
+) -> Status:
+    """The state of a pipeline, by the database; Kafka is asked only for ``max_lag``.
+
+    ``pipeline`` is what its file says, None without a file: then nothing runs it, and it is not late. What cannot be
+    looked at is a problem, and no error.
+    """
+    now = datetime.now(UTC)
+    undone = database.undone(pipeline_name)
+    waiting = [manifest for manifest in undone if _waits(manifest, now)]
+    standing = [sink.name for sink in database.sinks(pipeline_name) if sink.retired_at is None]
+    behind = database.behind(pipeline_name, standing) if len(standing) > 1 else []
+    half_replayed = database.manifests(ids=behind) if behind else []
+    stopped = [manifest for manifest in (*undone, *half_replayed) if not manifest.alive and not _waits(manifest, now)]
+    published_up_to = database.published_up_to(pipeline_name)
+    problems = [*_of_manifests(stopped), *_of_chains(database, pipeline_name)]
+    offsets = None
+    if isinstance(pipeline, TidemarkError):
+        problems.append(Problem(ProblemKind.UNKNOWN, pipeline.what, pipeline.next_step))
+    elif pipeline is not None and max_lag is not None:
+        try:
+            offsets = sum(part.lag + part.unpublished for part in lag(open_context(pipeline, database)))
+        except TidemarkError as error:
+            problems.append(Problem(ProblemKind.UNKNOWN, f"the lag is not known: {error.what}", error.next_step))
+    if max_lag is not None and offsets is not None and offsets > max_lag:
+        what = f"{offsets:,} offsets are not published, and at most {max_lag:,} are allowed"
+        problems.append(Problem(ProblemKind.LATE, what, f"tidemark lag {pipeline_name}"))
+    if isinstance(pipeline, Pipeline) and max_age is not None and (late := _too_old(published_up_to, now, max_age)):
+        problems.append(
+            Problem(ProblemKind.LATE, late, f"look at the runs of the DAG, or: tidemark run {pipeline_name}")
+        )
+    return Status(
+        pipeline_name=pipeline_name,
+        published_up_to=published_up_to,
+        lag=offsets,
+        at_work=tuple(manifest.id for manifest in undone if manifest.alive),
+        waiting=tuple(manifest.id for manifest in waiting),
+        lost=database.lost_offsets(pipeline_name),
+        dead_lettered=database.dead_lettered(pipeline_name),
+        problems=tuple(problems),
+    )
+
+
+def _waits(manifest: Manifest, now: datetime) -> bool:
+    """Whether no attempt has started yet, and none could be expected to."""
+    never_started = manifest.state is ManifestState.PLANNED and manifest.attempt == 0 and not manifest.alive
+    return never_started and now - manifest.created_at < START
+
+
+def _of_manifests(manifests: Sequence[Manifest]) -> list[Problem]:
+    problems = []
+    for manifest in manifests:
+        kind = ProblemKind.BLOCKED if manifest.state is ManifestState.BLOCKED else ProblemKind.UNFINISHED
+        problems.append(Problem(kind, described(manifest), commands([manifest])[0], manifest.id))
+    return problems
+
+
+def _of_chains(database: ManifestDatabase, pipeline_name: str) -> list[Problem]:
+    return [
+        Problem(
+            ProblemKind.BLOCKED,
+            f"nothing of {chain.at.name} is planned since it was refused: {chain.blocked}",
+            f"the decision that tidemark plan {pipeline_name} --dry-run names",
+        )
+        for chain in database.chains(pipeline_name)
+        if chain.blocked is not None
+    ]
+
+
+def _too_old(published_up_to: datetime | None, now: datetime, max_age: timedelta) -> str:
+    """What to say when what is published ends longer ago than it may; empty when it does not."""
+    if published_up_to is None:
+        return "no run says up to which time all is published"
+    if now - published_up_to <= max_age:
+        return ""
+    age = timedelta(seconds=round((now - published_up_to).total_seconds()))
+    return (
+        f"what came after {published_up_to:%Y-%m-%d %H:%M:%S} UTC is not published: that is {age} ago, and at most "
+        f"{max_age} are allowed"
+    )
