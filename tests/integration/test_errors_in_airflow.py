@@ -24,6 +24,7 @@ FAILED_AT_ONCE = [
     errors.ForeignLake,
     errors.DatabaseBehindLake,
     errors.SinkRefused,
+    errors.NotPublished,
     errors.UndecodableRecord,
     errors.Fenced,
     errors.Blocked,

@@ -42,6 +42,9 @@ def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
     module = importlib.import_module("tidemark.airflow.process")
     of = pipeline(tmp_path, "bootstrap_servers: 'a:9092'")
+    services = {process.pid for process in module.started()}  # children of the tests' process too, and not Spark's
+    children = module.started
+    monkeypatch.setattr(module, "started", lambda: [one for one in children() if one.pid not in services])
     made = module.ProcessManifestOperator(task_id="process", pipeline=of, manifest_id=7)
     yield made
     made._hook._submit_sp.stdout.close()  # the provider leaves that to the end of the task's process
@@ -94,6 +97,7 @@ def test_the_driver_of_a_local_master_is_told_to_listen_on_loopback_and_that_of_
     assert "spark.driver.host=127.0.0.1" in words
     assert "spark.driver.bindAddress=127.0.0.1" in words
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "spark://there", "port": 7077}')
+    operator._hook._submit_sp.wait()
     operator._hook._submit_sp.stdout.close()
     operator._hook, operator.conf = None, {}
     operator._submit(write_order(ORDER, tmp_path), ORDER, {})
