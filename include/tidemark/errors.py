@@ -132,7 +132,7 @@ class UndecodableRecord(WorkFailed):
 class NotPublished(WorkFailed):
     """Manifests that a run stands for are not published; ``manifests`` are their ids."""
 
-    def __init__(self, what: str, *, manifests: Sequence[int], next_step: str = "", **context: object) -> None:
+    def __init__(self, what: str, *, manifests: Sequence[int] = (), next_step: str = "", **context: object) -> None:
         self.manifests = tuple(manifests)
         super().__init__(what, next_step=next_step, **context)
 

@@ -100,14 +100,6 @@ def test_wider_columns_and_columns_of_its_own_are_the_tables_business(world: Tab
     world.assert_complete()
 
 
-def test_a_schema_that_does_not_exist_is_a_persons_business(make_table_world: MakeTableWorld) -> None:
-    world = make_table_world(settings={"sinks": [table_sink(table="sales.latest")]})
-    world.produce(20)
-    failed = world.here("run", "demo", "--run-key", "one")
-    assert failed.exit_code == 1
-    assert 'the table does not take the rows: schema "sales" does not exist' in failed.stderr
-
-
 @pytest.mark.parametrize("name", ["rate%", "c" * 64])
 def test_a_column_whose_name_postgresql_cannot_take_is_refused_before_anything(world: TableWorld, name: str) -> None:
     world.settings["decode"]["schema"] += f", `{name}` STRING"

@@ -130,7 +130,7 @@ class PostgresTarget:
             key = ", ".join(self.config.key)
             raise SinkRefused(
                 f"the table has no unique key over just ({key}), so there may be several rows of a key",
-                next_step=f"run in its database: ALTER TABLE {self.table} ADD UNIQUE ({key}); or correct the key",
+                next_step=f"correct the key, or run in its database: ALTER TABLE {self.table} ADD UNIQUE ({key});",
                 **self.context(),
             )
         right = self.rows("may_write", table=self.table)[0]
