@@ -38,12 +38,11 @@ def test_a_driver_on_a_local_master_listens_on_loopback_only_and_leaves_nothing_
     assert (files, list(tmp_path.iterdir())) == ([], [])
 
 
-def slowly(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    time.sleep(2)
-    yield from batches
-
-
 def test_a_job_tells_how_many_of_its_tasks_are_done(session: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    def slowly(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # in here it is pickled whole
+        time.sleep(2)
+        yield from batches
+
     with progress.told(session, every=0.2):
         session.range(4, numPartitions=4).mapInArrow(slowly, "id BIGINT").collect()
     lines = capsys.readouterr().out.splitlines()
