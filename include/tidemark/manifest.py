@@ -1,5 +1,6 @@
 """Manifests as the database knows them: states, counts, what is published. Frozen and plain."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -43,6 +44,14 @@ class RunKind(StrEnum):
     SCHEDULED = "scheduled"
     BACKFILL = "backfill"
     MANUAL = "manual"
+
+
+LISTED = 10  # ids of manifests in a line
+
+
+def listed(manifest_ids: Sequence[int]) -> str:
+    """The first ids, for a line of text."""
+    return ", ".join(map(str, manifest_ids[:LISTED])) + (" .." if len(manifest_ids) > LISTED else "")
 
 
 @dataclass(frozen=True)
@@ -113,6 +122,10 @@ class KnownSink:
     known_since: datetime
     renamed_from: str | None = None
     retired_at: datetime | None = None
+
+    @property
+    def stands(self) -> bool:
+        return self.retired_at is None
 
 
 @dataclass(frozen=True)

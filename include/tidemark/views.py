@@ -314,8 +314,7 @@ def object_views(
     published = database.published_objects(pipeline_name)
     with_files = sorted({written.sink for _, _, written in published})
     if sink is not None:
-        known = [known.name for known in database.sinks(pipeline_name) if known.retired_at is None]
-        _refuse_unknown_sink(pipeline_name, sink, known)
+        _refuse_unknown_sink(pipeline_name, sink, database.standing_sinks(pipeline_name))
     elif len(with_files) > 1:
         commands = " or ".join(f"tidemark objects {pipeline_name} --sink {name}" for name in with_files)
         raise ConfigurationError(

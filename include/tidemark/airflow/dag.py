@@ -22,8 +22,7 @@ from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.config.values import cron
 from tidemark.errors import ConfigurationError, NotPublished, TidemarkError, WorkFailed, about
-from tidemark.lifecycle.close import close as close_planned
-from tidemark.lifecycle.close import published_sums, ranges_of_hours, require_done
+from tidemark.lifecycle.close import published_sums, ranges_of_hours, require_done, require_run_done
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.older import Held, named, older_unfinished, to_take_along
 from tidemark.lifecycle.plan import PlannedRun, Tick, manifests_between, up_to
@@ -224,7 +223,7 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any] | None:
         run = context.database.find_run(pipeline.name, tick.run_key)
         ids = [*run["manifests"], *run["covered_by"]] if run else []
         wait_for_others(context, ids, [ManifestState.RUNNING])
-        close_planned(context, tick.run_key, processed=planned, held=held)
+        require_run_done(context, tick.run_key, processed=planned, held=held)
         return event_of(context, tick, planned)
 
 

@@ -304,6 +304,10 @@ class ManifestDatabase:
         """The known sinks of a pipeline by name, retired ones too."""
         return [KnownSink(**row) for row in self._rows("sinks", pipeline_name=pipeline_name)]
 
+    def standing_sinks(self, pipeline_name: str) -> list[str]:
+        """The names of the known sinks that are not retired."""
+        return [sink.name for sink in self.sinks(pipeline_name) if sink.stands]
+
     def lock_manifests(self, pipeline_name: str) -> None:
         """Until the transaction ends, no attempt at a manifest of the pipeline can start, publish or end."""
         self._rows("lock_manifests", pipeline_name=pipeline_name)
@@ -556,9 +560,10 @@ class ManifestDatabase:
         rows = self._rows("out_of_step", pipeline_name=pipeline_name, sink=sink, above=above, **_held(evidence))
         return {row["manifest_id"]: (row["evidence"] or 0) < row["published"] for row in rows}
 
-    def behind(self, pipeline_name: str, sinks: Sequence[str]) -> list[int]:
+    def half_replayed(self, pipeline_name: str, sinks: Sequence[str]) -> list[Manifest]:
         """The done manifests where one of the sinks shows an older attempt than it was to show."""
-        return [row["id"] for row in self._rows("behind", pipeline_name=pipeline_name, sinks=list(sinks))]
+        rows = self._rows("behind", pipeline_name=pipeline_name, sinks=list(sinks)) if len(sinks) > 1 else []
+        return self.manifests(ids=[row["id"] for row in rows]) if rows else []
 
     def target(self, target: str) -> Row | None:
         """``identity`` and ``position`` of a target when this database last published there."""

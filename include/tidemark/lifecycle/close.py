@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from tidemark.database.client import Row
 from tidemark.errors import NotFound, NotPublished
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.older import (
@@ -40,7 +41,20 @@ class Closing:
 
 
 def close(context: Context, run_key: str, *, processed: Collection[int] = (), held: Held = held_by_nobody) -> Closing:
-    """The result of a run whose manifests, those of ``covered_by`` and those that it ``processed`` are all published.
+    """The result of a run that has ended; raises as ``require_run_done``."""
+    run, manifests = require_run_done(context, run_key, processed=processed, held=held)
+    own = (*run["manifests"], *run["covered_by"])
+    taken_along = tuple(manifest.id for manifest in manifests if manifest.id not in own)
+    counts, hours = published_sums(context, manifests)
+    return Closing(
+        run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), taken_along, counts, hours
+    )
+
+
+def require_run_done(
+    context: Context, run_key: str, *, processed: Collection[int] = (), held: Held = held_by_nobody
+) -> tuple[Row, list[Manifest]]:
+    """The run, and its manifests, those of ``covered_by`` and those that it ``processed``: all are published.
 
     Raises ``NotFound`` for an unknown run, and ``NotPublished`` when a manifest is not published. With
     ``unfinished: fail`` also when an older one is unfinished that is not ``held``, as ``older_unfinished`` has it.
@@ -49,15 +63,11 @@ def close(context: Context, run_key: str, *, processed: Collection[int] = (), he
     if run is None:
         raise NotFound(f"there is no run {run_key}", next_step="plan it first", pipeline=context.pipeline_name)
     own = [*run["manifests"], *run["covered_by"]]
-    taken_along = tuple(sorted({*processed} - {*own}))
-    manifests = require_done(context, [*own, *taken_along])
+    manifests = require_done(context, sorted({*own, *processed}))
     Publisher(context).sweep(above=recent_manifests(context.database))
     if context.pipeline.unfinished is Unfinished.FAIL:
         refuse_older(context, older_unfinished(context, own, held))
-    counts, hours = published_sums(context, manifests)
-    return Closing(
-        run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), taken_along, counts, hours
-    )
+    return run, manifests
 
 
 def published_sums(context: Context, manifests: Sequence[Manifest]) -> tuple[Counts, dict[str, list[int]]]:

@@ -8,12 +8,10 @@ from collections.abc import Sequence
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError
-from tidemark.manifest import KnownSink
+from tidemark.manifest import KnownSink, listed
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.settings import SinkSettings
 from tidemark.verdict import Step, command
-
-SHOWN = 10  # ids of manifests in a line
 
 
 def know_sinks(pipeline: Pipeline, database: ManifestDatabase) -> None:
@@ -33,16 +31,15 @@ def not_in_file(pipeline: Pipeline, database: ManifestDatabase) -> list[str]:
     return [
         f"sink {sink.name} ({sink.target}) is known and not in the pipeline file: what is published there stays; "
         f"put it back, or: tidemark retire-sink {pipeline.name} {sink.name} --why TEXT"
-        for sink in _standing(database.sinks(pipeline.name))
-        if sink.name not in in_file
+        for sink in database.sinks(pipeline.name)
+        if sink.stands and sink.name not in in_file
     ]
 
 
 def is_not_filled(pipeline_name: str, sink_name: str, manifests: Sequence[int]) -> str:
     """What to say of a sink that lacks these done manifests."""
-    ids = ", ".join(map(str, manifests[:SHOWN])) + (" .." if len(manifests) > SHOWN else "")
     return (
-        f"sink {sink_name} is not filled: it lacks {len(manifests):,} manifests that are done ({ids}); "
+        f"sink {sink_name} is not filled: it lacks {len(manifests):,} manifests that are done ({listed(manifests)}); "
         f"next: {command(Step.FILL, pipeline_name, None, sink_name)}"
     )
 
@@ -50,7 +47,8 @@ def is_not_filled(pipeline_name: str, sink_name: str, manifests: Sequence[int]) 
 def refuse_unlike(pipeline: Pipeline, sinks: Sequence[KnownSink]) -> None:
     """Raise ``ConfigurationError`` unless names and targets of the file are those that are known, or new ones."""
     known = {sink.name: sink for sink in sinks}
-    for sink in _standing(sinks):
+    standing = [sink for sink in sinks if sink.stands]
+    for sink in standing:
         if sink.renamed_from is not None:
             raise ConfigurationError(
                 f"sink {sink.name} is being renamed from {sink.renamed_from}, and its target has the old name still",
@@ -60,14 +58,10 @@ def refuse_unlike(pipeline: Pipeline, sinks: Sequence[KnownSink]) -> None:
             )
     for settings in pipeline.sinks:
         if settings.name not in known:
-            _refuse_known_target(pipeline, settings, _standing(sinks))
+            _refuse_known_target(pipeline, settings, standing)
     for settings in pipeline.sinks:
         if settings.name in known:
             _refuse_changed(pipeline, settings, known[settings.name])
-
-
-def _standing(sinks: Sequence[KnownSink]) -> list[KnownSink]:
-    return [sink for sink in sinks if sink.retired_at is None]
 
 
 def _refuse_known_target(pipeline: Pipeline, settings: SinkSettings, known: Sequence[KnownSink]) -> None:

@@ -26,12 +26,11 @@ def older_unfinished(context: Context, own: Collection[int], held: Held = held_b
     another run of Airflow, which has not ended, is to process them.
     """
     database = context.database
-    manifests = database.undone(context.pipeline_name)
-    behind = database.behind(context.pipeline_name, context.sink_names()) if len(context.sinks) > 1 else []
-    half_replayed = database.manifests(ids=behind) if behind else []
+    undone = database.undone(context.pipeline_name)
+    half_replayed = database.half_replayed(context.pipeline_name, context.sink_names())
     return [
         manifest
-        for manifest in (*manifests, *half_replayed)
+        for manifest in (*undone, *half_replayed)
         if manifest.id not in own and not manifest.alive and not held(manifest)
     ]
 
@@ -80,8 +79,8 @@ def commands(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def refuse_older(context: Context, older: Sequence[Manifest]) -> None:
-    """Raise ``NotPublished`` when the pipeline file says that a run fails while older manifests are unfinished."""
-    if older and context.pipeline.unfinished is Unfinished.FAIL:
+    """Raise ``NotPublished`` when older manifests are unfinished; for pipelines with ``unfinished: fail``."""
+    if older:
         raise NotPublished(
             f"this run is published; it fails, since {len(older)} manifests of earlier runs are unfinished "
             f"(unfinished: fail): {'; '.join(map(described, older[:NAMED]))}",

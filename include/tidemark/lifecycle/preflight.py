@@ -16,6 +16,7 @@ from tidemark.errors import (
 )
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.reconcile import step_without_evidence, unknown_evidence
+from tidemark.manifest import listed
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Sink, newest
 from tidemark.verdict import Step, command
@@ -73,8 +74,8 @@ def _without_evidence(
     if not missing:
         return []
     next_step = step_without_evidence(database, missing[0], sink)
-    listed = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
-    return [f"sink {sink.name}: {sink.target} shows no record of the published manifests {listed}; next: {next_step}"]
+    what = f"{sink.target} shows no record of the published manifests {listed(missing)}"
+    return [f"sink {sink.name}: {what}; next: {next_step}"]
 
 
 def check_for_attempt(pipeline_name: str, database: ManifestDatabase, sink: Sink, manifest_id: int) -> None:

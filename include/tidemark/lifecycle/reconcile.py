@@ -1,7 +1,7 @@
 """Asks the database and a target about one manifest, and judges: ``tidemark.verdict`` says what the answers mean."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, ManifestState
@@ -47,9 +47,9 @@ def judgement(
     accepted = database.accepted_damage(manifest.id, sink.name, published) if published else frozenset()
     by_attempt = {stored.receipt.attempt: stored.receipt for stored in receipts}
     attempt = sink.recorded_attempt(manifest.id) if evidence is None else evidence.get(manifest.id)
+    if attempt not in by_attempt and _is_of_retired_sink(database, manifest.id, attempt):
+        attempt = None
     shown = sink.shown(manifest, attempt, by_attempt, accepted, objects=objects)
-    if attempt and attempt not in by_attempt and database.is_of_retired_sink(manifest.id, attempt):
-        shown = replace(shown, evidence=None, digest=None, whole=False)
     return Judgement(manifest, sink, receipts, shown, judge(known, shown, takes_back=sink.way.takes_back))
 
 
@@ -78,8 +78,13 @@ def unknown_evidence(database: ManifestDatabase, sink: Sink, evidence: Mapping[i
         known, _ = known_of(database, manifest, sink)
         attempt = evidence[manifest.id]
         verdict = judge(known, Shown(attempt), takes_back=sink.way.takes_back)
-        if verdict is Verdict.UNKNOWN and not database.is_of_retired_sink(manifest.id, attempt):
+        if verdict is Verdict.UNKNOWN and not _is_of_retired_sink(database, manifest.id, attempt):
             yield manifest.id, attempt
+
+
+def _is_of_retired_sink(database: ManifestDatabase, manifest_id: int, attempt: int | None) -> bool:
+    """Whether a retired sink of the same target left this evidence: then it is no news, and none of this sink."""
+    return attempt is not None and database.is_of_retired_sink(manifest_id, attempt)
 
 
 def step_without_evidence(database: ManifestDatabase, manifest_id: int, sink: Sink) -> str:

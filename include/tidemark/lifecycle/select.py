@@ -27,9 +27,8 @@ def unfinished(context: Context, manifest_id: int | None = None) -> list[Manifes
     """
     states = [ManifestState.PLANNED, ManifestState.FAILED, ManifestState.RUNNING]
     if manifest_id is None:
-        behind = context.database.behind(context.pipeline_name, context.sink_names())
+        half_replayed = context.database.half_replayed(context.pipeline_name, context.sink_names())
         undone = context.database.manifests(context.pipeline_name, states)
-        half_replayed = context.database.manifests(ids=behind) if behind else []
         return [manifest for manifest in (*undone, *half_replayed) if not manifest.alive]
     manifest = own_manifest(context, manifest_id)
     if manifest.state is ManifestState.BLOCKED:

@@ -5,7 +5,7 @@ records that no manifest covers are planned again, and ``tidemark retry`` reads 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +13,7 @@ from tidemark.errors import LakeConflict, Unavailable
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import went_back
 from tidemark.lifecycle.publish import Publisher
-from tidemark.lifecycle.reconcile import judgement
+from tidemark.lifecycle.reconcile import judgement, step_without_evidence
 from tidemark.lifecycle.select import at_work, refuse_at_work
 from tidemark.manifest import Decision, Manifest, RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition, range_from
@@ -162,10 +162,6 @@ class _Content:
     gone: frozenset[str]
 
 
-def _is_whole(sink: Sink, receipt: Receipt, gone: frozenset[str]) -> bool:
-    return sink.has_objects(replace(receipt, objects=tuple(part for part in receipt.objects if part.path not in gone)))
-
-
 def _whole_or_newest(sink: Sink, names: Sequence[RecordName]) -> tuple[_Content, list[_Content], bool] | None:
     """Of records of one manifest, highest attempt first: the first whose output is whole, those above it, and True; the
     first that can be read, and False, when none is whole; None when none can be read."""
@@ -175,7 +171,7 @@ def _whole_or_newest(sink: Sink, names: Sequence[RecordName]) -> tuple[_Content,
         if content is None:
             continue
         read = _read(sink, name, content)
-        if _is_whole(sink, read.receipt, read.gone):
+        if sink.is_whole(read.receipt, read.gone):
             return read, above, True
         above.append(read)
     return (above[0], [], False) if above else None
@@ -237,7 +233,7 @@ def _refuse_changed(context: Context, unknown: Sequence[_Record]) -> None:
             if receipt is None:
                 continue
             newest_attempt = max(other.attempt for other in (receipt, *record.others) if sink.name in other.sinks)
-            moved = sink.name not in record.damaged and not _is_whole(sink, receipt, record.gone[sink.name])
+            moved = sink.name not in record.damaged and not sink.is_whole(receipt, record.gone[sink.name])
             if sink.recorded_attempt(record.manifest_id) != newest_attempt or moved:
                 raise Unavailable(
                     f"{sink.target} changed while its records were read",
@@ -275,7 +271,7 @@ def _without_evidence(context: Context, sink: Sink) -> list[str]:
     out_of_step = Publisher(context).out_of_step(sink)
     return [
         f"manifest {manifest_id} is published and not in {sink.target}; "
-        f"next: {command(Step.REPLAY, context.pipeline_name, manifest_id, sink.name)}"
+        f"next: {step_without_evidence(context.database, manifest_id, sink)}"
         for manifest_id, is_missing in out_of_step.items()
         if is_missing
     ]

@@ -50,8 +50,7 @@ def completeness(context: Context, until: datetime) -> Completeness:
     """What is missing of everything before a time (aware); raises ``Unavailable`` when the source must be asked and
     does not answer."""
     database, pipeline_name = context.database, context.pipeline_name
-    known = [sink.name for sink in database.sinks(pipeline_name) if sink.retired_at is None]
-    sinks = sorted({*known, *context.sink_names()})
+    sinks = sorted({*database.standing_sinks(pipeline_name), *context.sink_names()})
     run = database.run_past(pipeline_name, until)
     run_id = run["id"] if run else None
     missing = database.unpublished_parts(pipeline_name, sinks, run_id)

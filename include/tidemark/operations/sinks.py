@@ -13,9 +13,8 @@ from contextlib import contextmanager
 
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.known_sinks import SHOWN
 from tidemark.lifecycle.select import refuse_at_work
-from tidemark.manifest import Decision, KnownSink
+from tidemark.manifest import Decision, KnownSink, listed
 from tidemark.sinks.base import Sink
 
 
@@ -74,8 +73,7 @@ def retire_sink(context: Context, name: str, why: str, *, dry_run: bool) -> Deci
             f"{sink.target} can be used again by a sink of another name",
         ]
         if alone:
-            ids = ", ".join(map(str, alone[:SHOWN])) + (" .." if len(alone) > SHOWN else "")
-            lines.append(f"{len(alone):,} manifests are published nowhere else: {ids}")
+            lines.append(f"{len(alone):,} manifests are published nowhere else: {listed(alone)}")
         decision = Decision(tuple(lines), (), dry_run)
         if not dry_run:
             database.fence_open_attempts(open_attempts, f"sink {name} was retired")
@@ -112,7 +110,7 @@ def _nobody_at_work(context: Context, why: str) -> Iterator[list[int]]:
 
 
 def _standing(context: Context, known: dict[str, KnownSink], name: str) -> KnownSink:
-    standing = [sink.name for sink in known.values() if sink.retired_at is None]
+    standing = [sink.name for sink in known.values() if sink.stands]
     if name not in standing:
         raise NotFound(
             f"the database knows no sink {name} of this pipeline; it knows: {', '.join(standing) or 'none'}",

@@ -69,9 +69,7 @@ def status(
     now = datetime.now(UTC)
     undone = database.undone(pipeline_name)
     waiting = [manifest for manifest in undone if _waits(manifest, now)]
-    standing = [sink.name for sink in database.sinks(pipeline_name) if sink.retired_at is None]
-    behind = database.behind(pipeline_name, standing) if len(standing) > 1 else []
-    half_replayed = database.manifests(ids=behind) if behind else []
+    half_replayed = database.half_replayed(pipeline_name, database.standing_sinks(pipeline_name))
     stopped = [manifest for manifest in (*undone, *half_replayed) if not manifest.alive and not _waits(manifest, now)]
     published_up_to = database.published_up_to(pipeline_name)
     problems = [*_of_manifests(stopped), *_of_chains(database, pipeline_name)]

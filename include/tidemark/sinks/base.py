@@ -204,6 +204,11 @@ class Sink(ABC):
         """Remove leftovers by their keys."""
         assert not keys, "a sink with leftovers removes them"
 
+    def is_whole(self, receipt: Receipt, without: frozenset[str] = frozenset()) -> bool:
+        """Whether all objects of the receipt are in the target, except those at the paths ``without``."""
+        expected = tuple(object_ for object_ in receipt.objects if object_.path not in without)
+        return self.has_objects(replace(receipt, objects=expected) if without else receipt)
+
     def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
         """The counts of an attempt that has put its output here."""
         return receipt.counts(self.name, ranges)
@@ -238,21 +243,15 @@ class Sink(ABC):
         """
         published = manifest.published(self.name)
         digest = None if evidence is None else self._digest_of_record(manifest, evidence)
-        whole = self._is_whole(receipts.get(evidence or 0))
+        if published is not None and evidence == published.attempt and not objects:
+            return Shown(evidence, digest, whole=True, published_whole=True)
+        newest_receipt = receipts.get(evidence or 0)
+        whole = newest_receipt is not None and self.is_whole(newest_receipt)
         if published is None:
             return Shown(evidence, digest, whole=whole)
-        if evidence == published.attempt and not objects:
-            return Shown(evidence, digest, whole=True, published_whole=True)
-        return Shown(
-            evidence, digest, whole=whole,
-            published_whole=self._is_whole(receipts.get(published.attempt), accepted),
-        )  # fmt: skip
-
-    def _is_whole(self, receipt: Receipt | None, accepted: frozenset[str] = frozenset()) -> bool:
-        if receipt is None:
-            return False
-        expected = tuple(object_ for object_ in receipt.objects if object_.path not in accepted)
-        return self.has_objects(replace(receipt, objects=expected) if accepted else receipt)
+        receipt = receipts.get(published.attempt)
+        published_whole = receipt is not None and self.is_whole(receipt, accepted)
+        return Shown(evidence, digest, whole=whole, published_whole=published_whole)
 
     def _digest_of_record(self, manifest: Manifest, attempt: int) -> str | None:
         """The digest in a record; None when it cannot be read, or is not that of the objects it names.
