@@ -183,15 +183,15 @@ class _Attempt:
         return able
 
     def _work(self) -> Outcome:
-        context, manifest = self.context, self.manifest
+        context = self.context
         know_sinks(context.pipeline, context.database)  # after the start: from here on no sink can be renamed
         failpoint("attempt.started")
-        for sink in context.sinks:
-            if sink.name not in self.failed:
-                with self._on_its_own(sink):
-                    sink.wait_for_lower(manifest.id)
+        for sink in self._able(context.sinks):
+            with self._on_its_own(sink):
+                sink.wait_for_lower(self.manifest.id)
         self._able(context.sinks)
         wanted = self._sinks_to_do()
+        manifest = self.manifest  # with what an earlier attempt had put and this one has published
         if not wanted:
             return self.publisher.recovered(manifest, self.number)
         refuse_outlived(context.pipeline_name, context.database, manifest.id)
