@@ -74,7 +74,7 @@ def records(values: list[bytes | None]) -> pa.RecordBatch:
 def check(made: Decoder, batch: pa.RecordBatch) -> Decoded:
     """Decode, and hold the result to what is true of every result."""
     decoded = made.decode(batch)
-    good, bad = decoded.good.to_pylist(), [at for at, _ in decoded.errors]
+    good, bad = decoded.good.to_pylist(), [bad.index for bad in decoded.errors]
     assert decoded.rows.schema == made.schema
     assert decoded.rows.validate(full=True) is None
     assert decoded.good.type == pa.int64()
@@ -82,9 +82,9 @@ def check(made: Decoder, batch: pa.RecordBatch) -> Decoded:
     assert good == sorted(good)
     assert bad == sorted(bad)
     assert sorted(good + bad) == list(range(batch.num_rows))
-    for _, reason in decoded.errors:
-        assert 0 < len(reason) <= REASON_LIMIT
-        assert reason.encode()
+    for record in decoded.errors:
+        assert 0 < len(record.reason) <= REASON_LIMIT
+        assert record.reason.encode()
     return decoded
 
 
@@ -122,7 +122,7 @@ def test_rows_keep_their_order_and_errors_their_index(made: Decoder, examples: E
     decoded = check(made, records(values))
     singles = [check(made, records([value])) for value in values]
     assert decoded.good.to_pylist() == [at for at, one in enumerate(singles) if one.rows.num_rows]
-    assert decoded.errors == tuple((at, one.errors[0][1]) for at, one in enumerate(singles) if one.errors)
+    assert decoded.errors == tuple(one.errors[0].at(at) for at, one in enumerate(singles) if one.errors)
     by_itself = [row for one in singles for row in one.rows.to_pylist()]
     without_headers = [{**row, "headers": None} for row in decoded.rows.to_pylist()]
     assert without_headers == [{**row, "headers": None} for row in by_itself]

@@ -39,7 +39,7 @@ def decode(schema: Any, *values: bytes | str | None) -> tuple[list[dict[str, Any
     raw = [value.encode() if isinstance(value, str) else value for value in values]
     batch = pa.RecordBatch.from_arrays([pa.array(raw, pa.binary())], ["value"])
     decoded = JsonDecoder(struct_of(schema)).decode(batch)
-    return decoded.rows.to_pylist(), [reason for _, reason in decoded.errors]
+    return decoded.rows.to_pylist(), [bad.reason for bad in decoded.errors]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """What every decoder promises; ``tests/behaviours/test_decoders.py`` holds each registered one to it."""
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Protocol, Self
 
 import pyarrow as pa
 
@@ -9,18 +10,42 @@ HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value"
 REASON_LIMIT = 200  # characters of a reason; it names fields and positions, it does not repeat the data
 
 
+class ErrorClass(StrEnum):
+    """What of a record is bad; dead letters are grouped by it."""
+
+    VALUE = "value"  # its value cannot be decoded
+    KEY = "key"
+    SCHEMA = "schema"  # its schema is not known, or does not fit the reader's
+    TRANSFORM = "transform"
+    EVENT_TIME = "event_time"
+
+
+@dataclass(frozen=True, order=True)
+class BadRecord:
+    """A record that cannot be used: its index in the batch, and why. ``schemas`` names those it was read with."""
+
+    index: int
+    reason: str
+    error: ErrorClass = ErrorClass.VALUE
+    schemas: str = ""
+
+    def at(self, index: int) -> Self:
+        """The same in a larger batch."""
+        return replace(self, index=index)
+
+
 @dataclass(frozen=True)
 class Decoded:
     """One batch, decoded: ``rows`` holds the data columns of the good records, in their order.
 
-    ``good`` are the indices of those records in the batch (``int64``, ascending); ``errors`` are index and reason of
-    every other record, ascending too. Each record of the batch is in exactly one of the two. ``deleted`` (``bool``) is
+    ``good`` are the indices of those records in the batch (``int64``, ascending); ``errors`` are all other records,
+    ascending too. Each record of the batch is in exactly one of the two. ``deleted`` (``bool``) is
     true for a row made from a tombstone; None when the decoder knows no tombstones.
     """
 
     rows: pa.RecordBatch
     good: pa.Array
-    errors: tuple[tuple[int, str], ...]
+    errors: tuple[BadRecord, ...]
     deleted: pa.Array | None = None
 
 

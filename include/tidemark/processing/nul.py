@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import Decoded
+from tidemark.decoders.base import BadRecord, Decoded
 
 
 def with_nul(decoded: Decoded) -> Decoded:
@@ -17,7 +17,7 @@ def with_nul(decoded: Decoded) -> Decoded:
     if not reasons:
         return decoded
     kept = pa.array([row for row in range(decoded.rows.num_rows) if row not in reasons], pa.int64())
-    errors = [*decoded.errors, *((decoded.good[row].as_py(), reason) for row, reason in reasons.items())]
+    errors = [*decoded.errors, *(BadRecord(decoded.good[row].as_py(), reason) for row, reason in reasons.items())]
     deleted = None if decoded.deleted is None else decoded.deleted.take(kept)
     return Decoded(decoded.rows.take(kept), decoded.good.take(kept), tuple(sorted(errors)), deleted)
 

@@ -27,7 +27,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import HEADERS, Decoded
+from tidemark.decoders.base import HEADERS, BadRecord, Decoded, ErrorClass
 from tidemark.decoders.registry import open_decoder
 from tidemark.digest import record_digest
 from tidemark.errors import UndecodableRecord
@@ -189,7 +189,9 @@ class _Pass:
         readable = self._metadata(batch).take(decoded.good)
         metadata, decoded = self._transformed(readable, decoded)
         placed = self._place(decoded, metadata.column("_timestamp"))
-        misplaced = tuple((decoded.good[at].as_py(), reason) for at, reason in placed.invalid)
+        misplaced = tuple(
+            BadRecord(decoded.good[at].as_py(), reason, ErrorClass.EVENT_TIME) for at, reason in placed.invalid
+        )
         self._refuse(batch, misplaced, fail=self._event_time.on_invalid is OnError.FAIL)
         self._write(metadata, decoded, placed)
         self._bury(batch, sorted((*decoded.errors, *misplaced)))
@@ -233,14 +235,14 @@ class _Pass:
             sink.write(rows, when)
         self._count_hours(rows, when)
 
-    def _bury(self, batch: pa.RecordBatch, errors: list[tuple[int, str]]) -> None:
+    def _bury(self, batch: pa.RecordBatch, errors: list[BadRecord]) -> None:
         if not errors:
             return
-        at = pa.array([index for index, _ in errors], pa.int64())
+        at = pa.array([bad.index for bad in errors], pa.int64())
         metadata = self._metadata(batch).take(at)
         value = batch.column("value").take(at).cast(pa.binary())
         headers = batch.column("headers").take(at).cast(HEADERS)
-        reasons = pa.array([reason for _, reason in errors], pa.string())
+        reasons = pa.array([bad.reason for bad in errors], pa.string())
         letters = pa.RecordBatch.from_arrays([*metadata.columns, value, headers, reasons], schema=DEAD_LETTERS)
         for sink in self._sinks:
             sink.write_dead_letters(letters)
@@ -262,10 +264,10 @@ class _Pass:
             total[0] += row["count_all"]
             total[1] += row["late_sum"] or 0
 
-    def _refuse(self, batch: pa.RecordBatch, errors: tuple[tuple[int, str], ...], *, fail: bool) -> None:
+    def _refuse(self, batch: pa.RecordBatch, errors: tuple[BadRecord, ...], *, fail: bool) -> None:
         if not (errors and fail):
             return
-        index, reason = errors[0]
+        index, reason = errors[0].index, errors[0].reason
         more = f"; {len(errors) - 1} more in the same batch" if len(errors) > 1 else ""
         raise UndecodableRecord(
             f"a record cannot be used: {reason}{more}",

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import REASON_LIMIT, Decoded
+from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded
 from tidemark.decoders.json.nested import Struct, quoted
 from tidemark.decoders.json.plain import PlainReader
 from tidemark.decoders.json.shapes import Misfit, json_name
@@ -87,7 +87,7 @@ class JsonDecoder:
         good = pa.concat_arrays([plain, others.take(rest.good)])
         order = pc.sort_indices(good)
         both = [pa.concat_arrays(pair).take(order) for pair in zip(columns, rest.rows.columns, strict=True)]
-        errors = tuple((others[index].as_py(), reason) for index, reason in rest.errors)
+        errors = tuple(bad.at(others[bad.index].as_py()) for bad in rest.errors)
         return Decoded(pa.RecordBatch.from_arrays(both, schema=self._schema), good.take(order), errors)
 
     def _one_by_one(self, values: pa.Array) -> Decoded:
@@ -112,9 +112,8 @@ class JsonDecoder:
             columns = self.struct.columns([record for position, record in enumerate(records) if position not in wrong])
             good = [index for position, index in enumerate(good) if position not in wrong]
         rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        return Decoded(
-            rows, pa.array(good, pa.int64()), tuple((index, reason[:REASON_LIMIT]) for index, reason in errors)
-        )
+        bad = tuple(BadRecord(index, reason[:REASON_LIMIT]) for index, reason in errors)
+        return Decoded(rows, pa.array(good, pa.int64()), bad)
 
     def _parsed(self, value: bytes | None) -> dict[str, Any]:
         if not value:

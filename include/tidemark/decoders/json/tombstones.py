@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import REASON_LIMIT, Decoded
+from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, ErrorClass
 from tidemark.decoders.json.nested import Struct
 from tidemark.decoders.json.strict import JsonDecoder
 
@@ -50,7 +50,7 @@ class TombstoneDecoder:
 
     def _part(
         self, batch: pa.RecordBatch, is_tombstone: pa.Array, *, deleted: bool
-    ) -> tuple[pa.Table, pa.Array, list[tuple[int, str]]]:
+    ) -> tuple[pa.Table, pa.Array, list[BadRecord]]:
         """(rows, their indices in the batch, errors) of the tombstones, or of all other records."""
         indices = pc.indices_nonzero(is_tombstone if deleted else pc.invert(is_tombstone)).cast(pa.int64())
         records = batch.take(indices)
@@ -60,14 +60,15 @@ class TombstoneDecoder:
             decoded.rows.column(field.name) if field.name in names else pa.nulls(decoded.rows.num_rows, field.type)
             for field in self._schema
         ]
-        errors = [(indices[position].as_py(), reason) for position, reason in decoded.errors]
+        errors = [bad.at(indices[bad.index].as_py()) for bad in decoded.errors]
         return pa.Table.from_arrays(columns, schema=self._schema), indices.take(decoded.good), errors
 
     def _of_keys(self, batch: pa.RecordBatch) -> Decoded:
         keys = pa.array([self._as_object(key) for key in batch.column("key").to_pylist()], pa.binary())
         decoded = self._keys.decode(pa.RecordBatch.from_arrays([keys], names=["value"]))
         errors = tuple(
-            (index, f"a tombstone with a wrong key: {reason}"[:REASON_LIMIT]) for index, reason in decoded.errors
+            BadRecord(bad.index, f"a tombstone with a wrong key: {bad.reason}"[:REASON_LIMIT], ErrorClass.KEY)
+            for bad in decoded.errors
         )
         return Decoded(decoded.rows, decoded.good, errors)
 
