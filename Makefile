@@ -56,8 +56,8 @@ up: python
 down:
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m sandbox down; else echo "nothing is running"; fi
 
-# Two workers (tests/conftest.py says how tests are shared): most tests wait for processes to start or to stop.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+# Three workers for two cores (tests/conftest.py says how tests are shared): most tests wait for processes.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
 
 unit: setup
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit

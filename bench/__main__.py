@@ -45,7 +45,9 @@ class Bench:
     def fill(self, topic: str, count: int) -> None:
         """Create a topic and send ``count`` messages to it."""
         self.broker.create_topic(topic, PARTITIONS, {"retention.ms": "-1"})
-        producer = self.broker.producer(compression_type="lz4", linger_ms=50, queue_buffering_max_messages=1_000_000)
+        producer = self.broker.producer(
+            enable_idempotence=True, compression_type="lz4", linger_ms=50, queue_buffering_max_messages=1_000_000
+        )
         for number, message in enumerate(messages(count)):
             producer.produce(topic, message.value, message.key, message.partition, timestamp=message.stamp_ms)
             if number % 10_000 == 0:

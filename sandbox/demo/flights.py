@@ -91,7 +91,9 @@ def _plain(name: str, text: str) -> int | str | None:
 
 
 def _send(broker: Broker, on_progress: Callable[[int], None]) -> int:
-    producer = broker.producer(compression_type="lz4", linger_ms=50, queue_buffering_max_messages=500_000)
+    producer = broker.producer(
+        enable_idempotence=True, compression_type="lz4", linger_ms=50, queue_buffering_max_messages=500_000
+    )
     failed: list[str] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:

@@ -92,11 +92,14 @@ class Broker(Service):
                 raise
 
     def producer(self, **config: str | float | bool) -> Producer:
-        """An idempotent producer: a batch that it sends again is stored once, in the right order.
+        """A producer for small numbers of records: they are stored in order, and once unless the broker dies meanwhile.
 
+        For large ones, and for once in any case, ``enable_idempotence=True``: its first batch waits for half a second.
         Write options with underscores: ``transactional_id="t"`` is ``transactional.id``.
         """
-        defaults = {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, "enable.idempotence": True}
+        defaults: dict[str, str | int | float | bool] = {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5}
+        if not {"enable_idempotence", "transactional_id"} & config.keys():
+            defaults["max.in.flight.requests.per.connection"] = 1  # a batch that is sent again overtakes none
         options = {name.replace("_", "."): value for name, value in config.items()}
         return Producer({**QUIET, **defaults, **options})
 

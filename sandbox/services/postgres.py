@@ -4,7 +4,7 @@ The port stays the same for a later server with the same state folder, unless an
 
 PostgreSQL refuses to run as root, so root starts it as `nobody`. `nobody` may have no access to the checkout (root's
 home, a 0700 folder), so in that case binaries and data are in a temporary folder, and `<state>/postgres/home` holds its
-path. Other users run the wheel's own binaries, with data in `<state>/postgres`.
+path. Other users run the wheel's own binaries, with data in `<state>/postgres` or in a temporary folder when asked to.
 """
 
 import contextlib
@@ -44,9 +44,11 @@ class Postgres(Service):
     """One server. A later server with the same state folder has the same data.
 
     ``durable``: false turns fsync off; then data survives a crash of the server, but not of the machine.
+    ``scratch`` is a folder, such as one in memory, for a temporary folder with the data.
     """
 
-    def __init__(self, state: Path, *, durable: bool = False) -> None:
+    def __init__(self, state: Path, *, durable: bool = False, scratch: Path | None = None) -> None:
+        self.scratch = scratch
         self.state = state.resolve() / "postgres"
         self.log = state.resolve() / "logs" / "postgres.log"
         self.durable = durable
@@ -96,12 +98,9 @@ class Postgres(Service):
         """The folder of PostgreSQL's own programs."""
         return self._home() / "pg" / "bin"
 
-    def create_database(self, name: str, template: str | None = None) -> str:
+    def create_database(self, name: str, template: str = "template1") -> str:
         """Create a database and return its DSN. ``template``: a database to copy, which must have no connections."""
-        if template is None:
-            self._admin("CREATE DATABASE {}", name)
-        else:
-            self._admin("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY", name, template)
+        self._admin("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY", name, template)
         return self.dsn(name)
 
     def drop_database(self, name: str) -> None:
@@ -113,7 +112,7 @@ class Postgres(Service):
             return connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone() is not None
 
     @contextlib.contextmanager
-    def temporary_database(self, prefix: str, template: str | None = None) -> Iterator[str]:
+    def temporary_database(self, prefix: str, template: str = "template1") -> Iterator[str]:
         """The DSN of a new database, which is dropped at the end of the block."""
         name = f"{prefix}_{secrets.token_hex(4)}"
         dsn = self.create_database(name, template)
@@ -137,12 +136,13 @@ class Postgres(Service):
         pointer = self.state / "home"
         if pointer.exists() and (Path(pointer.read_text()) / "pg").exists():
             return Path(pointer.read_text())
+        home = self.state
+        if self.user is not None or self.scratch is not None:
+            home = Path(tempfile.mkdtemp(prefix="tidemark-postgres-", dir=self.scratch))
         if self.user is None:
-            home = self.state
             (home / "pg").unlink(missing_ok=True)
             (home / "pg").symlink_to(wheel_folder() / VERSION)
         else:
-            home = Path(tempfile.mkdtemp(prefix="tidemark-postgres-"))
             wheel = wheel_folder()
             # The binaries find their libraries by a relative path, in the folder next to their own.
             for part in (Path(wheel.name, VERSION), Path(f"{wheel.name}.libs")):

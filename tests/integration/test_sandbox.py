@@ -121,7 +121,7 @@ def test_the_broker_shows_committed_transactions_only_and_keeps_them_when_killed
 def test_records_lie_in_the_order_in_which_they_were_produced(topic: Callable[..., str], broker: Broker) -> None:
     """A topic just created says of a partition that its leader is another one, and small batches overtake each other.
 
-    Without idempotence more than half of such topics were out of order.
+    With several batches on their way at once, more than half of such topics were out of order.
     """
     partitions, found = 30, {}
     for _ in range(3):
