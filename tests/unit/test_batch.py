@@ -3,7 +3,7 @@
 import json
 import pickle
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tidemark.decoders.base import HEADERS
 from tidemark.digest import Digest, record_digest, row_digest
-from tidemark.errors import ConfigurationError, Unavailable, UndecodableRecord
+from tidemark.errors import ConfigurationError, TooManyDeadLetters, Unavailable, UndecodableRecord
 from tidemark.event_time import INSTANT
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import Order, SinkOrder, SourceOrder
@@ -230,6 +230,8 @@ def test_what_cannot_be_decoded_or_placed_is_a_dead_letter(tmp_path: Path) -> No
         (1, b"not json", "not JSON: Expecting value at character 0"),
         (2, b'{"id": 2}', "event time: field at is null"),
     ]
+    assert letters["_error_class"].to_pylist() == ["value", "event_time"]
+    assert letters["_schemas"].to_pylist() == [None, None]
     assert letters["_headers"][0].as_py() == [{"key": "h", "value": b"1"}]
     assert sum(written for written, _ in report["hours"].values()) == 2
 
@@ -241,6 +243,32 @@ def test_fail_names_the_first_record_and_leaves_no_files(tmp_path: Path, monkeyp
         BatchProcessor(order(tmp_path, on_error="fail")).process("x", [batch(ten()), batch([bad, bad])])
     assert caught.value.context == {"manifest": 7, "topic": "t", "partition": 0, "offset": 42}
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(("limit", "allowed"), [(3, 3), ("2%", 4), (None, 100)])  # the ranges span 200 offsets
+def test_a_task_with_more_dead_letters_than_the_manifest_may_have_fails_at_once(
+    tmp_path: Path, limit: int | str | None, allowed: int
+) -> None:
+    bad: list[Record] = [("t", 1, at, START, b"{" if at % 2 else b"{}") for at in range(100)]
+    limited = order(tmp_path, max_dead_letters=limit)
+    BatchProcessor(limited).process("fine", [batch(bad[:allowed])])
+    if limit is None:
+        return
+    read: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for at in range(0, 100, 2):
+            read.append(at)
+            yield batch(bad[at : at + 2])
+
+    with pytest.raises(TooManyDeadLetters, match="one task has") as caught:
+        BatchProcessor(limited).process("x", batches())
+    assert len(read) == allowed // 2 + 1, "no further batch is read"
+    assert f"max_dead_letters is {limit}: " in caught.value.what
+    assert "field id: absent (first t-1 offset 0)" in caught.value.what
+    assert caught.value.context == {"manifest": 7, "topic": "t", "partition": 1, "offset": 0}
+    staged_files = [path.name for path in tmp_path.rglob("*") if path.is_file()]
+    assert all(name.startswith("fine") for name in staged_files)
 
 
 def test_fail_for_event_times_is_its_own_choice(tmp_path: Path) -> None:
@@ -256,7 +284,7 @@ def test_fail_for_event_times_is_its_own_choice(tmp_path: Path) -> None:
 def test_a_task_without_records_reports_nothing(tmp_path: Path) -> None:
     for batches in ([], [batch([])]):
         report = BatchProcessor(order(tmp_path)).process("x", batches)
-        assert report == {"task": "x", "partitions": [], "parts": [], "hours": {}}
+        assert report == {"task": "x", "partitions": [], "parts": [], "reasons": [], "hours": {}}
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,7 +5,7 @@ A nullable column is a union with null. A nested record is named after its path,
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import fastavro
@@ -52,6 +52,12 @@ class Avro(Format):
     def digest(self, file: BinaryIO) -> Digest:
         with unreadable(_DAMAGED):
             return row_digest(_read(file))
+
+    def dead_letters(self, file: BinaryIO, columns: Sequence[str], page: int) -> Iterator[Mapping[str, Any]]:
+        del page
+        with unreadable(_DAMAGED):
+            for row in fastavro.reader(file):
+                yield {name: row[name] for name in columns}  # type: ignore[index,call-overload]
 
     def places(self, file: BinaryIO) -> pa.Table:
         with unreadable(_DAMAGED):

@@ -6,10 +6,10 @@ a format may import its own library.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -49,6 +49,10 @@ class Format(ABC):
     @abstractmethod
     def digest(self, file: BinaryIO) -> Digest:
         """The same digest as from ``write``, computed from the file: reads all of it."""
+
+    @abstractmethod
+    def dead_letters(self, file: BinaryIO, columns: Sequence[str], page: int) -> Iterator[Mapping[str, Any]]:
+        """The rows of a file of dead letters with these columns, read ``page`` at a time where the format allows."""
 
     @abstractmethod
     def places(self, file: BinaryIO) -> pa.Table:

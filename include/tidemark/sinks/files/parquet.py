@@ -1,6 +1,7 @@
 """Parquet files: the footer has the number of rows, and columns keep their types."""
 
-from typing import BinaryIO
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,6 +31,11 @@ class Parquet(Format):
     def digest(self, file: BinaryIO) -> Digest:
         with unreadable(pa.ArrowException, OSError):
             return row_digest(pq.read_table(file))
+
+    def dead_letters(self, file: BinaryIO, columns: Sequence[str], page: int) -> Iterator[Mapping[str, Any]]:
+        with unreadable(pa.ArrowException, OSError):
+            for batch in pq.ParquetFile(file).iter_batches(page, columns=list(columns)):
+                yield from batch.to_pylist()
 
     def places(self, file: BinaryIO) -> pa.Table:
         with unreadable(pa.ArrowException, OSError):
