@@ -9,7 +9,6 @@ from tidemark.cli import output, output_records
 from tidemark.cli.opened import connections_of, database_of, opened
 from tidemark.cli.options import common_options, master_option, pipeline_argument, pipeline_names
 from tidemark.connections import from_environment
-from tidemark.decoders.base import ErrorClass
 from tidemark.environment import Environment
 from tidemark.errors import TidemarkError
 from tidemark.operations.bring_back import bring_back
@@ -20,6 +19,7 @@ from tidemark.operations.peek import Wanted
 from tidemark.operations.peek import peek as decode_records
 from tidemark.pipeline.loader import find
 from tidemark.sinks.base import Sink
+from tidemark.sinks.dead_letters import ERROR_CLASSES
 from tidemark.sinks.located import Standing
 from tidemark.sinks.registry import open_sink
 from tidemark.sources.registry import open_source
@@ -106,7 +106,7 @@ def peek(
 @pipeline_argument()
 @click.option("--manifest", "manifest_id", type=int, help="Only of this manifest.")
 @click.option("--sink", help="As this sink keeps them (default: the first; all keep the same).")
-@click.option("--class", "error_class", type=click.Choice([kind.value for kind in ErrorClass]), help="Only this class.")
+@click.option("--class", "error_class", type=click.Choice(ERROR_CLASSES), help="Only this class.")
 @click.option("--reason", metavar="TEXT", help="Only with this text in the reason, or in the reason of a group.")
 @click.option("--show", is_flag=True, help="Also the records, with key and value.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Records to show.")

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from tidemark.decoders.base import ErrorClass
+
+ERROR_CLASSES = tuple(kind.value for kind in ErrorClass)
 PAGE = 1_000  # dead letters in memory at a time, while they are read without keys, values and headers
 PAGE_OF_VALUES = 10  # with them: a value may have many megabytes
 
