@@ -93,7 +93,9 @@ TABLES: dict[str, Callable[[], pa.Table]] = {
 
 def written(name: str, compression: str, rows: pa.Table) -> tuple[bytes, Digest]:
     out = io.BytesIO()
-    digest = open_format(name, compression).write(rows, row_digest(rows), out)
+    writer = open_format(name, compression).writer(out, rows.schema, rows)
+    digest = writer.write(rows, row_digest(rows))
+    writer.close()
     return out.getvalue(), digest
 
 

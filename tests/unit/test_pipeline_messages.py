@@ -22,7 +22,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a transform, for which there is no key yet", "pipeline: flights", "pipeline: flights\ntransform: [{sql: x}]",
      "2: transform: unknown key; allowed: catchup, decode, description, event_time, max_active_runs, max_dead_letters, on_error, pipeline, retries, retry_delay, schedule, sinks, source, spark, start_date, unfinished"),
     ("a typo in a sink", "      root: lake", "      rooot: lake",
-     '14: sinks[0].files.root: is missing: Folder of the lake, or s3://bucket/prefix; a relative folder lies below TIDEMARK_HOME.\n15: sinks[0].files.rooot: unknown key; did you mean "root"? allowed: compression, connection, format, layout, max_objects, name, root, s3, shared_with'),
+     '14: sinks[0].files.root: is missing: Folder of the lake, or s3://bucket/prefix; a relative folder lies below TIDEMARK_HOME.\n15: sinks[0].files.rooot: unknown key; did you mean "root"? allowed: compression, connection, format, layout, max_file_bytes, max_file_rows, max_objects, name, root, s3, shared_with, sort_by'),
     ("a kind of sink that does not exist", "  - files:", "  - filess:",
      '14: sinks[0].filess: unknown key; did you mean "files"? allowed: files, postgres'),
     ("a word that is not allowed", "    topics:", "    gaps: compact\n    topics:",

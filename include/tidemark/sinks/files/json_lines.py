@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tidemark.digest import Digest, digest_of_texts
 from tidemark.json_text import json_lines, refuse_unwritable
-from tidemark.sinks.files.formats import PLACES, Format, Unreadable, unreadable
+from tidemark.sinks.files.formats import PLACES, Format, FormatWriter, Unreadable, unreadable
 
 CHUNK_ROWS = 16_384
 READ_BYTES = 8 * 1024 * 1024
@@ -26,19 +26,31 @@ GZIP_LEVEL = 6  # pyarrow's own default is 9, which takes 2.5 times as long for 
 _PLACE = r'^\{"topic":"(?P<topic>[^"\\]*)","partition":(?P<partition>\d+),"offset":(?P<offset>\d+),'
 
 
-class JsonLines(Format):
-    def check(self, schema: pa.Schema) -> None:
-        refuse_unwritable(schema)
+class _Writer:
+    def __init__(self, out: BinaryIO, codec: pa.Codec | None) -> None:
+        self._out = out
+        self._codec = codec
 
-    def write(self, rows: pa.Table, measured: Digest, out: BinaryIO) -> Digest:
+    def write(self, rows: pa.Table, measured: Digest) -> Digest:
         del measured  # a digest of columns; that of the file is of its lines
-        codec = self._codec()
         total = Digest.zero()
         for batch in rows.to_batches(CHUNK_ROWS):
             content = _content(pc.binary_join_element_wise(json_lines(batch), "\n", ""))
             total += digest_of_texts(content.to_pybytes().split(b"\n")[:-1])
-            out.write(codec.compress(content) if codec else content)
+            self._out.write(self._codec.compress(content) if self._codec else content)
         return total
+
+    def close(self) -> None:
+        pass
+
+
+class JsonLines(Format):
+    def check(self, schema: pa.Schema) -> None:
+        refuse_unwritable(schema)
+
+    def writer(self, out: BinaryIO, schema: pa.Schema, sample: pa.Table) -> FormatWriter:
+        del schema, sample
+        return _Writer(out, self._codec())
 
     def count(self, file: BinaryIO) -> int:
         return sum(len(lines) for lines in self._lines(file))
