@@ -5,9 +5,11 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from sandbox.services.postgres import Postgres
+from tests.behaviours import sink_examples
 from tests.behaviours.sink_examples import (
     CONNECTION,
     RANGES,
@@ -188,6 +190,27 @@ def test_dead_letters_are_given_back_with_all_of_their_record_or_without_values(
     assert list(example.sink.dead_letters(receipt, values=False)) == without
     assert next(example.sink.dead_letters(receipt, values=True)) == expected[0]
     assert example.seen() == dict.fromkeys(GOOD, (1, "")), "also after a reader that went away"
+
+
+def test_whatever_bytes_a_dead_letter_has_they_are_given_back(
+    example: Example, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = sink_examples.records("").schema.names
+    values = {10: b"\xff" * 8_000_000, 20: None, 30: b'{"n": 1, "also": "\xed\xa0\x80"}'}
+    key, headers = b"../../etc/\x00\xfe", [{"key": "../h\x00\u00e9", "value": b"\x00\xff"}, {"key": "", "value": None}]
+    rows = [
+        {**row, "key": key, "headers": headers, "value": values.get(row["offset"], row["value"])}
+        for row in sink_examples.records("").to_pylist()
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, schema=sink_examples.records("").schema).select(names)
+    monkeypatch.setattr(sink_examples, "records", lambda _: batch)
+    receipt = example.stage(1)
+    put(example, receipt)
+    letters = {letter.offset: letter for letter in example.sink.dead_letters(receipt, values=True)}
+    assert {at: letter.value for at, letter in letters.items()} == values
+    assert {letter.key for letter in letters.values()} == {key}
+    assert {letter.headers for letter in letters.values()} == {(("../h\x00\u00e9", b"\x00\xff"), ("", None))}
+    assert example.seen() == dict.fromkeys(GOOD, (1, "")), "every other record is unharmed"
 
 
 def test_dead_letters_are_those_of_the_newest_attempt(example: Example) -> None:

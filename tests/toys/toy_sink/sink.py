@@ -183,7 +183,10 @@ class ToySink(Sink):
         for row in content[ObjectKind.DEAD_LETTER]:
             read = {"_timestamp": datetime.fromisoformat(row["_timestamp"]), "_key": literal_eval(row["_key"]),
                     "_value": literal_eval(row["_value"])}  # fmt: skip
-            letter = dead_letter({**row, **read})
+            headers = row["_headers"] and [
+                {**header, "value": header["value"] and literal_eval(header["value"])} for header in row["_headers"]
+            ]
+            letter = dead_letter({**row, **read, "_headers": headers})
             yield letter if values else replace(letter, key=None, value=None, headers=None)
 
     def rehearse(self, decode: Mapping[str, Any]) -> Iterator[Finding]:
