@@ -10,42 +10,68 @@ from typing import TYPE_CHECKING
 from tidemark.version import VERSION
 
 if TYPE_CHECKING:
-    from tidemark.api import audit, complete, manifests, objects, plan, replay, status
+    from tidemark.api import (
+        audit,
+        complete,
+        dead_letters,
+        manifests,
+        objects,
+        plan,
+        replay,
+        replay_dead_letters,
+        status,
+    )
     from tidemark.errors import TidemarkError
     from tidemark.manifest import Counts, ManifestState
     from tidemark.views import (
+        BroughtBackView,
         CompletenessView,
+        DeadLettersView,
+        DeadLetterView,
         DifferenceView,
+        LetterGroupView,
+        LetterPlaceView,
         ManifestView,
         MissingView,
+        NotReplayedView,
         ObjectView,
         PublicationView,
         RangeView,
+        ReturnedView,
         RunView,
         StatusView,
     )
 
 __version__ = VERSION
 __all__ = [
+    "BroughtBackView",
     "CompletenessView",
     "Counts",
+    "DeadLetterView",
+    "DeadLettersView",
     "DifferenceView",
+    "LetterGroupView",
+    "LetterPlaceView",
     "ManifestState",
     "ManifestView",
     "MissingView",
+    "NotReplayedView",
     "ObjectView",
     "PublicationView",
     "RangeView",
+    "ReturnedView",
     "RunView",
     "StatusView",
     "TidemarkError",
     "__version__",
     "audit",
     "complete",
+    "dead_letters",
     "manifests",
     "objects",
     "plan",
     "replay",
+    "replay_dead_letters",
     "status",
 ]
 

@@ -24,23 +24,35 @@ from tidemark.lifecycle.select import replayable
 from tidemark.lifecycle.work import Progress, refuse_left_out, work_through
 from tidemark.manifest import Counts, ManifestState
 from tidemark.operations.audit import audit as find_differences
+from tidemark.operations.bring_back import bring_back
 from tidemark.operations.complete import completeness
+from tidemark.operations.dead_letters import Wanted
+from tidemark.operations.dead_letters import dead_letters as read_dead_letters
 from tidemark.operations.status import status as status_of
 from tidemark.pipeline.loader import find, load_each
 from tidemark.pipeline.settings import Pipeline
 from tidemark.spark import in_process
 from tidemark.suggestion import nearest
 from tidemark.views import (
+    BroughtBackView,
     CompletenessView,
+    DeadLettersView,
+    DeadLetterView,
     DifferenceView,
+    LetterGroupView,
+    LetterPlaceView,
     ManifestView,
     MissingView,
+    NotReplayedView,
     ObjectView,
     PublicationView,
     RangeView,
+    ReturnedView,
     RunView,
     StatusView,
+    brought_back_view,
     completeness_view,
+    dead_letters_view,
     difference_views,
     manifest_views,
     object_views,
@@ -49,24 +61,33 @@ from tidemark.views import (
 )
 
 __all__ = [
+    "BroughtBackView",
     "CompletenessView",
     "Counts",
+    "DeadLetterView",
+    "DeadLettersView",
     "DifferenceView",
+    "LetterGroupView",
+    "LetterPlaceView",
     "ManifestState",
     "ManifestView",
     "MissingView",
+    "NotReplayedView",
     "ObjectView",
     "PublicationView",
     "RangeView",
+    "ReturnedView",
     "RunView",
     "StatusView",
     "TidemarkError",
     "audit",
     "complete",
+    "dead_letters",
     "manifests",
     "objects",
     "plan",
     "replay",
+    "replay_dead_letters",
     "status",
 ]
 
@@ -162,6 +183,50 @@ def replay(
         refuse_left_out(context, left_out)
         done = context.database.manifests(ids=[manifest.id for manifest in chosen])
         return manifest_views(context.database, done)
+
+
+def dead_letters(
+    pipeline_name: str,
+    *,
+    manifest_id: int | None = None,
+    sink: str | None = None,
+    error_class: str | None = None,
+    reason: str | None = None,
+    limit: int = 0,
+    dsn: str | None = None,
+    pipelines: Path | str | None = None,
+) -> DeadLettersView:
+    """The published dead letters of a pipeline in groups, and the first ``limit`` of them with key, value and headers.
+
+    ``reason`` is a part of the reason, or of a group's. Every sink keeps the same: without ``sink`` the first is read.
+    Reads all that is published of them, and keeps only groups and ``limit`` records in memory.
+    """
+    with _opened(_environment(dsn, pipelines), pipeline_name) as context:
+        wanted = Wanted(manifest_id, sink, error_class, reason)
+        return dead_letters_view(read_dead_letters(context, wanted, limit=limit))
+
+
+def replay_dead_letters(
+    pipeline_name: str,
+    *,
+    why: str,
+    manifest_id: int | None = None,
+    error_class: str | None = None,
+    reason: str | None = None,
+    dry_run: bool = False,
+    master: str | None = None,
+    dsn: str | None = None,
+    pipelines: Path | str | None = None,
+) -> BroughtBackView:
+    """Replay the manifests with such dead letters, as ``replay`` does: what the pipeline can read now becomes rows.
+
+    May be repeated. An error of one manifest does not stop the others: it is in ``failed``.
+    """
+    environment = _environment(dsn, pipelines)
+    with _opened(environment, pipeline_name) as context:
+        stage = in_process.stage_in(environment, master or environment.spark_master, context.pipeline.spark.conf)
+        wanted = Wanted(manifest_id, None, error_class, reason)
+        return brought_back_view(bring_back(context, wanted, why, stage, Progress(), dry_run=dry_run))
 
 
 def audit(

@@ -15,6 +15,7 @@
     +-- SinkRefused               a person: the target of a sink does not accept the rows
     +-- WorkFailed                retry: this attempt failed
     |   +-- UndecodableRecord     a person: a record cannot be decoded and on_error is fail
+    |   |   +-- TooManyDeadLetters  more records than max_dead_letters cannot be used
     |   +-- NotPublished          a person: manifests that a run stands for, or is to wait for, are not published
     |   +-- Fenced                nobody: a newer attempt has taken over
     +-- Blocked                   a person: the numbers do not agree, nothing was published
@@ -127,6 +128,10 @@ class WorkFailed(TidemarkError):
 
 class UndecodableRecord(WorkFailed):
     """A record cannot be decoded or has no valid event time, and the pipeline says ``fail``."""
+
+
+class TooManyDeadLetters(UndecodableRecord):
+    """More records of a manifest than ``max_dead_letters`` cannot be used."""
 
 
 class NotPublished(WorkFailed):

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from tidemark.errors import ConfigurationError
 
 _HEAD = ("topic", "partition", "offset", "timestamp", "key")
+_OF_DEAD_LETTERS = ("value", "headers", "error_class", "reason", "schemas")
 _MUST_ESCAPE = '["\\\\\\x00-\\x1f]'
 _CONTROL = "[\\x00-\\x1f]"
 _NOT_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
@@ -135,7 +136,7 @@ def json_lines(rows: pa.RecordBatch) -> pa.Array:
     texts = {name: json_texts(columns.pop(f"_{name}")) for name in _HEAD}
     columns.pop("_manifest_id", None)  # the name of the file says it
     if "_reason" in columns:
-        texts |= {name: json_texts(columns.pop(f"_{name}")) for name in ("value", "headers", "reason")}
+        texts |= {name: json_texts(columns.pop(f"_{name}")) for name in _OF_DEAD_LETTERS}
     else:
         deleted = columns.pop("_deleted", None)
         texts |= {} if deleted is None else {"deleted": json_texts(deleted)}

@@ -67,6 +67,7 @@ class Order:
     sinks: tuple[SinkOrder, ...]
     transforms: tuple[TransformOrder, ...] = ()  # applied in this order, between decoder and event time
     record_bytes: float | None = None  # of key and value, as measured on earlier manifests; None before the first
+    max_dead_letters: int | str | None = None  # of the manifest: a number, or a share such as 0.1%; None: any number
     nul_allowed: bool = True  # whether text may hold the character NUL: every sink must be able to store it
 
     @property

@@ -4,7 +4,7 @@ What a plan promises: the new ranges of each chain start where its last range en
 nothing past the last stable offset is planned; loss, truncation and another topic under an old name are refused.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -82,6 +82,17 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Marks:
+    """Offsets at which slices are cut by time, ascending; a partition without a mark has no later record.
+
+    Unless they are ``complete``, what lies behind the last ones is left for the next plan.
+    """
+
+    offsets: tuple[Mapping[TopicPartition, int], ...] = ()
+    complete: bool = True
+
+
+@dataclass(frozen=True)
 class Plan:
     """What to insert: ``anchors`` for partitions without a chain, ``lost`` ranges, and a list of ranges per slice.
 
@@ -128,6 +139,7 @@ def plan(
     *,
     first_plan: bool,
     ended: Mapping[TopicPartition, int],
+    marks: Marks = Marks(),
 ) -> Plan:
     """The next ranges of every chain up to the cut; raises ``PlanRefused`` or one of its kinds.
 
@@ -166,18 +178,35 @@ def plan(
         notes += [note] if note else []
         if end > covered:
             open_ranges.append(Range(state.at, covered, end))
-    parts = sliced(open_ranges, limits)
+    parts = [part for window in _windows(open_ranges, marks) for part in sliced(window, limits)]
     slices = tuple(tuple(part) for part in parts[: limits.max_slices])
     for part in slices:
         ends |= {range_.at: range_.end for range_ in part}
     held_back = any(state.by_time and state.last_stable < state.log_end and state.capped(now) for state in partitions)
-    reached = len(parts) <= limits.max_slices and not held_back
+    reached = len(parts) <= limits.max_slices and marks.complete and not held_back
     return Plan(tuple(anchors), tuple(lost), slices, tuple(ends.items()), reached, tuple(notes))
 
 
 def sliced(ranges: list[Range], limits: Limits) -> list[list[Range]]:
-    """All the ranges, cut into as few slices as the limits allow; the caller must apply ``max_slices``."""
+    """All the ranges, cut into as few slices as the limits allow, except that of time; the caller must apply
+    ``max_slices``."""
     return split(ranges, -(-sum(range_.span for range_ in ranges) // limits.records_per_slice))
+
+
+def _windows(ranges: Sequence[Range], marks: Marks) -> Iterator[list[Range]]:
+    """The ranges, cut at the marks; a list for each time between two marks in which a range has offsets."""
+    starts = {range_.at: range_.start for range_ in ranges}
+    rest: list[Mapping[TopicPartition, int]] = [{}] if marks.complete else []
+    for mark in [*marks.offsets, *rest]:
+        window = []
+        for range_ in ranges:
+            start = starts[range_.at]
+            end = max(start, min(range_.end, mark.get(range_.at, range_.end)))
+            if start < end:
+                window.append(Range(range_.at, start, end))
+            starts[range_.at] = end
+        if window:
+            yield window
 
 
 def _end(state: PartitionState, now: datetime) -> tuple[int, str | None]:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
+from tidemark.dead_letters import ReasonCount, reasons_together
 from tidemark.digest import Digest
 from tidemark.manifest import Counts
 from tidemark.offsets import Range
@@ -89,7 +90,7 @@ def _count_from(raw: Mapping[str, Any]) -> PartitionCount:
 class Receipt:
     """What one attempt wrote for its ``sinks``: measured counts, and every object with its final key.
 
-    ``hours`` maps an event hour (``2013-01-01T10``, UTC) to ``[written, late]``.
+    ``hours`` maps an event hour (``2013-01-01T10``, UTC) to ``[written, late]``. ``reasons`` count the dead letters.
     """
 
     manifest_id: int
@@ -98,6 +99,7 @@ class Receipt:
     partitions: tuple[PartitionCount, ...]
     objects: tuple[PublishedObject, ...]
     hours: dict[str, list[int]] = field(default_factory=dict)
+    reasons: tuple[ReasonCount, ...] = ()
 
     def counts(self, sink: str, ranges: Iterable[Range]) -> Counts:
         """The terms of both equations for one sink; ``written`` counts rows of its data objects only."""
@@ -148,6 +150,7 @@ class Receipt:
             partitions=tuple(_count_from(count) for count in raw["partitions"]),
             objects=tuple(object_from(part) for part in raw["objects"]),
             hours=raw["hours"],
+            reasons=tuple(ReasonCount(**count) for count in raw["reasons"]),
         )
 
 
@@ -185,6 +188,7 @@ def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receip
         tuple(_count_of(range_, tasks) for range_ in order.ranges),
         tuple(objects),
         sum_of_hours(task["hours"] for task in tasks),
+        reasons_together(ReasonCount(**count) for task in tasks for count in task["reasons"]),
     )
 
 

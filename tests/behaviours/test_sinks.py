@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from sandbox.services.postgres import Postgres
+from tests.behaviours import sink_examples
 from tests.behaviours.sink_examples import (
     CONNECTION,
     RANGES,
@@ -20,11 +23,13 @@ from tests.behaviours.sink_examples import (
     plan_two_manifests,
 )
 from tidemark.database.client import ManifestDatabase
+from tidemark.dead_letters import ReasonCount
 from tidemark.errors import Fenced, ForeignLake, WorkFailed
 from tidemark.offsets import range_from
 from tidemark.paths import RecordName
 from tidemark.receipt import Receipt
 from tidemark.sinks.base import Owner, Way
+from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.kinds import SINKS
 
 EXAMPLES: dict[str, type[Example]] = {
@@ -35,6 +40,7 @@ EXAMPLES: dict[str, type[Example]] = {
 }
 GOOD = {at for at in range(10, 40) if at % 10}
 BAD = {10, 20, 30}
+NO_JSON = "not JSON: Expecting property name enclosed in double quotes at character 1"
 
 
 def test_every_registered_kind_of_sink_has_an_example() -> None:
@@ -169,6 +175,59 @@ def test_discard_takes_away_only_its_own(example: Example) -> None:
     example.sink.discard(other)
     assert example.sink.holds(kept)
     assert example.seen() == dict.fromkeys(GOOD, (1, ""))
+
+
+def test_dead_letters_are_given_back_with_all_of_their_record_or_without_values(example: Example) -> None:
+    receipt = example.stage(1)
+    put(example, receipt)
+    noon = datetime(2024, 3, 1, 12, tzinfo=UTC)
+    expected = [
+        DeadLetter("orders", 0, at, noon + timedelta(minutes=4 * at), "value", NO_JSON, None, b"k", b"{", None)
+        for at in sorted(BAD)
+    ]
+    assert list(example.sink.dead_letters(receipt, values=True)) == expected
+    without = [replace(letter, key=None, value=None) for letter in expected]
+    assert list(example.sink.dead_letters(receipt, values=False)) == without
+    assert next(example.sink.dead_letters(receipt, values=True)) == expected[0]
+    assert example.seen() == dict.fromkeys(GOOD, (1, "")), "also after a reader that went away"
+
+
+def test_whatever_bytes_a_dead_letter_has_they_are_given_back(
+    example: Example, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = sink_examples.records("").schema.names
+    values = {10: b"\xff" * 8_000_000, 20: None, 30: b'{"n": 1, "also": "\xed\xa0\x80"}'}
+    key, headers = b"../../etc/\x00\xfe", [{"key": "../h\x00\u00e9", "value": b"\x00\xff"}, {"key": "", "value": None}]
+    rows = [
+        {**row, "key": key, "headers": headers, "value": values.get(row["offset"], row["value"])}
+        for row in sink_examples.records("").to_pylist()
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, schema=sink_examples.records("").schema).select(names)
+    monkeypatch.setattr(sink_examples, "records", lambda _: batch)
+    receipt = example.stage(1)
+    put(example, receipt)
+    letters = {letter.offset: letter for letter in example.sink.dead_letters(receipt, values=True)}
+    assert {at: letter.value for at, letter in letters.items()} == values
+    assert {letter.key for letter in letters.values()} == {key}
+    assert {letter.headers for letter in letters.values()} == {(("../h\x00\u00e9", b"\x00\xff"), ("", None))}
+    assert example.seen() == dict.fromkeys(GOOD, (1, "")), "every other record is unharmed"
+
+
+def test_dead_letters_are_those_of_the_newest_attempt(example: Example) -> None:
+    first = example.stage(1)
+    put(example, first)
+    second = example.stage(2)
+    put(example, second)
+    example.sink.discard(first)
+    assert [letter.offset for letter in example.sink.dead_letters(second, values=False)] == sorted(BAD)
+    other = example.stage(1, manifest=2)
+    example.sink.put(other, RANGES, example.database.id(), agree, lambda: None)
+    assert [letter.offset for letter in example.sink.dead_letters(second, values=False)] == sorted(BAD)
+
+
+def test_the_counts_by_reason_of_a_receipt_name_class_and_offsets(example: Example) -> None:
+    reason = "not JSON: Expecting property name enclosed in double quotes at character N"
+    assert example.stage(1).reasons == (ReasonCount("orders", 0, "value", reason, 3, 10, 30),)
 
 
 def test_staging_is_found_and_cleared_by_manifest_and_attempt(example: Example) -> None:

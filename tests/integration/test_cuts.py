@@ -262,3 +262,28 @@ def test_a_plan_into_the_lake_of_another_database_is_refused_and_stores_nothing(
         assert sorted(world.lake.rglob("*")) == files
     world.dsn = own
     world.assert_complete()
+
+
+def test_slices_span_an_hour_of_timestamps_at_most_and_empty_hours_make_none(make_world: MakeWorld) -> None:
+    world = make_world(settings={"kafka": {"slice": {"max_span": "1h"}}})
+    hours = [0, 0, 1, 5, 5, 30]
+    for minute, hour in enumerate(hours):
+        for partition in (0, 1):
+            when = NOON + timedelta(hours=hour, minutes=10 * minute)
+            world.send(json.dumps({"n": hour, "at": when.isoformat()}), at=when, partition=partition)
+    planned = world.json("plan", "demo", "--dry-run")
+    spans = [[(part["partition"], part["start"], part["end"]) for part in cut] for cut in planned["slices"]]
+    assert spans == [
+        [(0, 0, 2), (1, 0, 2)], [(0, 2, 3), (1, 2, 3)], [(0, 3, 5), (1, 3, 5)], [(0, 5, 6), (1, 5, 6)],
+    ]  # fmt: skip
+    assert planned["reached"]
+    world.ok("run", "demo")
+    assert [manifest["counts"]["read"] for manifest in world.manifests()] == [4, 2, 4, 2]
+    world.settings["kafka"]["slice"]["max_slices"] = 2
+    world.write_pipeline()
+    for hour in (40, 50, 60):
+        when = NOON + timedelta(hours=hour)
+        world.send(json.dumps({"n": hour, "at": when.isoformat()}), at=when)
+    first, second = world.json("run", "demo"), world.json("run", "demo")
+    assert (first["reached"], second["reached"]) == (False, True)
+    assert [len(run["manifests"]) for run in (first, second)] == [2, 1]

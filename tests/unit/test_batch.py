@@ -3,11 +3,13 @@
 import json
 import pickle
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 
 from tidemark.decoders.base import HEADERS
 from tidemark.digest import Digest, record_digest, row_digest
-from tidemark.errors import ConfigurationError, Unavailable, UndecodableRecord
+from tidemark.errors import ConfigurationError, TooManyDeadLetters, Unavailable, UndecodableRecord
 from tidemark.event_time import INSTANT
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import Order, SinkOrder, SourceOrder
@@ -51,11 +53,20 @@ def order(root: Path, layout: str = "raw/{stream}/%Y/%m/%d/%H", **changed: Any) 
                     "format": "parquet",
                     "compression": "zstd",
                     "max_objects": 10_000,
+                    "max_file_rows": 5_000_000,
+                    "max_file_bytes": 128 * 2**20,
+                    "sort_by": [],
                 },
             ),
         ),
     }
     return Order(**{**settings, **changed})
+
+
+def with_options(order: Order, **options: Any) -> Order:
+    """The order with other options of its sink."""
+    [sink] = order.sinks
+    return replace(order, sinks=(replace(sink, options={**sink.options, **options}),))
 
 
 def value(number: int, at: datetime) -> bytes:
@@ -230,17 +241,50 @@ def test_what_cannot_be_decoded_or_placed_is_a_dead_letter(tmp_path: Path) -> No
         (1, b"not json", "not JSON: Expecting value at character 0"),
         (2, b'{"id": 2}', "event time: field at is null"),
     ]
+    assert letters["_error_class"].to_pylist() == ["value", "event_time"]
+    assert letters["_schemas"].to_pylist() == [None, None]
     assert letters["_headers"][0].as_py() == [{"key": "h", "value": b"1"}]
     assert sum(written for written, _ in report["hours"].values()) == 2
 
 
-def test_fail_names_the_first_record_and_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "FILE_ROWS", 2)
+@pytest.mark.parametrize("most", [2, 3, 5_000_000])
+@pytest.mark.parametrize("name", ["parquet", "jsonl", "avro"])
+def test_fail_names_the_first_record_and_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, name: str
+) -> None:
+    monkeypatch.setattr(writer, "GROUP_ROWS", 1)
     bad: Record = ("t", 0, 42, START, b"{}")
+    strict = with_options(order(tmp_path, on_error="fail"), max_file_rows=most, format=name, compression="none")
     with pytest.raises(UndecodableRecord, match="field id: absent; 1 more in the same batch") as caught:
-        BatchProcessor(order(tmp_path, on_error="fail")).process("x", [batch(ten()), batch([bad, bad])])
+        BatchProcessor(strict).process("x", [batch(ten()), batch([bad, bad])])
     assert caught.value.context == {"manifest": 7, "topic": "t", "partition": 0, "offset": 42}
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(("limit", "allowed"), [(3, 3), ("2%", 4), (None, 100)])  # the ranges span 200 offsets
+def test_a_task_with_more_dead_letters_than_the_manifest_may_have_fails_at_once(
+    tmp_path: Path, limit: int | str | None, allowed: int
+) -> None:
+    bad: list[Record] = [("t", 1, at, START, b"{" if at % 2 else b"{}") for at in range(100)]
+    limited = order(tmp_path, max_dead_letters=limit)
+    BatchProcessor(limited).process("fine", [batch(bad[:allowed])])
+    if limit is None:
+        return
+    read: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for at in range(0, 100, 2):
+            read.append(at)
+            yield batch(bad[at : at + 2])
+
+    with pytest.raises(TooManyDeadLetters, match="one task has") as caught:
+        BatchProcessor(limited).process("x", batches())
+    assert len(read) == allowed // 2 + 1, "no further batch is read"
+    assert f"max_dead_letters is {limit}: " in caught.value.what
+    assert "field id: absent (first t-1 offset 0)" in caught.value.what
+    assert caught.value.context == {"manifest": 7, "topic": "t", "partition": 1, "offset": 0}
+    staged_files = [path.name for path in tmp_path.rglob("*") if path.is_file()]
+    assert all(name.startswith("fine") for name in staged_files)
 
 
 def test_fail_for_event_times_is_its_own_choice(tmp_path: Path) -> None:
@@ -256,7 +300,7 @@ def test_fail_for_event_times_is_its_own_choice(tmp_path: Path) -> None:
 def test_a_task_without_records_reports_nothing(tmp_path: Path) -> None:
     for batches in ([], [batch([])]):
         report = BatchProcessor(order(tmp_path)).process("x", batches)
-        assert report == {"task": "x", "partitions": [], "parts": [], "hours": {}}
+        assert report == {"task": "x", "partitions": [], "parts": [], "reasons": [], "hours": {}}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -283,17 +327,20 @@ def test_each_layout_has_its_folders(tmp_path: Path, layout: str, folders: int) 
 
 
 @settings(max_examples=25, deadline=None)
-@given(cuts=st.lists(st.integers(1, 39), max_size=5), rows=st.integers(1, 40), bytes_=st.integers(1, 30_000))
+@given(cuts=st.lists(st.integers(1, 39), max_size=5), rows=st.integers(1, 40), group=st.integers(1, 40),
+       bytes_=st.integers(1, 30_000))  # fmt: skip
 def test_batches_and_limits_change_files_but_not_rows(
-    tmp_path_factory: pytest.TempPathFactory, cuts: list[int], rows: int, bytes_: int
+    tmp_path_factory: pytest.TempPathFactory, cuts: list[int], rows: int, group: int, bytes_: int
 ) -> None:
     records = [record if record[2] % 7 else (*record[:4], b"bad") for record in ten(0, 40)]
     edges = [0, *sorted(cuts), len(records)]
     root = tmp_path_factory.mktemp("cut")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer, "FILE_ROWS", rows)
+        patch.setattr(writer, "GROUP_ROWS", group)
+        patch.setattr(writer, "OPEN_FILES", 3)
         patch.setattr(writer, "TASK_BYTES", bytes_)
-        report = BatchProcessor(order(root)).process("x", [batch(records[a:b]) for a, b in pairwise(edges)])
+        limited = with_options(order(root), max_file_rows=rows, sort_by=["at", "id"])
+        report = BatchProcessor(limited).process("x", [batch(records[a:b]) for a, b in pairwise(edges)])
     plain_root = tmp_path_factory.mktemp("whole")
     plain = BatchProcessor(order(plain_root)).process("x", [batch(records)])
     for kind in ObjectKind:
@@ -301,15 +348,82 @@ def test_batches_and_limits_change_files_but_not_rows(
         assert split.sort_by("_offset").equals(whole.sort_by("_offset"))
         digests = [Digest.parse(file["digest"]) for file in report["parts"] if file["kind"] == kind]
         assert sum(digests, Digest.zero()) == row_digest(whole)
+    assert max(file["rows"] for file in report["parts"]) <= rows
     assert (report["partitions"], report["hours"]) == (plain["partitions"], plain["hours"])
 
 
-def test_a_full_task_stages_its_largest_folder_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_task_moves_the_rows_of_its_largest_folder_to_a_file_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writer, "TASK_BYTES", 30_000)
+    begun: list[str] = []
+    begin = writer.FilesWriter._begin
+
+    def told(self: writer.FilesWriter, target: Any, rows: pa.Table) -> Any:
+        begun.append(target.folder[-2:])
+        return begin(self, target, rows)
+
+    monkeypatch.setattr(writer.FilesWriter, "_begin", told)
     small = [("t", 0, at, START, value(at, START)) for at in range(3)]
     large = [("t", 0, 3 + at, START, value(at, START + timedelta(hours=1))) for at in range(1_000)]
-    report = BatchProcessor(order(tmp_path)).process("x", [batch(small), batch(large)])
-    assert [(file["folder"][-2:], file["rows"]) for file in report["parts"]] == [("11", 1_000), ("10", 3)]
+    more = [("t", 0, 1_003 + at, START, value(at, START + timedelta(hours=1))) for at in range(1_000)]
+    report = BatchProcessor(order(tmp_path)).process("x", [batch(small), batch(large), batch(more)])
+    assert begun == ["11", "10"]
+    assert [(file["folder"][-2:], file["rows"]) for file in report["parts"]] == [("11", 2_000), ("10", 3)]
+
+
+def test_a_folder_with_many_rows_has_files_of_the_allowed_size_and_no_crumbs(tmp_path: Path) -> None:
+    most, rows = 20_000, 500
+    noise = [sha256(b"%d" % at).hexdigest() for at in range(16 * rows)]  # compresses to half at best
+    limited = with_options(order(tmp_path, decode={"format": "raw"}, event_time={}), max_file_bytes=most)
+    batches = [
+        batch([("t", 0, at, START, noise[at].encode()) for at in range(start, start + rows)])
+        for start in range(0, len(noise), rows)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer, "GROUP_ROWS", 50)
+        report = BatchProcessor(limited).process("x", batches)
+    *full, last = [file["bytes"] for file in report["parts"]]
+    assert sum(file["rows"] for file in report["parts"]) == len(noise)
+    assert all(most / 2 < size < most * 1.5 for size in full), full
+    assert last < most * 1.5
+
+
+def test_each_group_of_rows_is_sorted_and_a_file_of_one_group_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = [at * 7 % 20 for at in range(20)]
+    records = [("t", 0, at, START, value(number, START)) for at, number in enumerate(numbers)]
+    sorting = with_options(order(tmp_path), sort_by=["id", "_offset"])
+    report = BatchProcessor(sorting).process("one", [batch(records[:9]), batch(records[9:])])
+    assert staged(tmp_path, report)["id"].to_pylist() == sorted(numbers)
+    [file] = tmp_path.rglob("one-*.parquet")
+    content = file.read_bytes()
+    BatchProcessor(sorting).process("one", [batch(records)])
+    assert file.read_bytes() == content, "whatever the batches were"
+    monkeypatch.setattr(writer, "GROUP_ROWS", 10)
+    grouped = BatchProcessor(sorting).process("two", [batch(records[:10]), batch(records[10:])])
+    [part] = grouped["parts"]
+    parquet = pq.ParquetFile(tmp_path / "_staging/0000000007/0002" / part["staged"])
+    assert [parquet.read_row_group(at)["id"].to_pylist() for at in range(parquet.num_row_groups)] == [
+        sorted(numbers[:10]), sorted(numbers[10:])
+    ]  # fmt: skip
+    assert part["digest"] == report["parts"][0]["digest"], "the order of rows does not matter"
+
+
+@pytest.mark.parametrize("name", ["parquet", "jsonl", "avro"])
+def test_many_folders_share_the_open_files_of_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(writer, "OPEN_FILES", 4)
+    monkeypatch.setattr(writer, "TASK_BYTES", 1)
+    records = [("t", 0, at, START, value(at, START + timedelta(hours=at % 10))) for at in range(60)]
+    report = BatchProcessor(with_options(order(tmp_path), format=name, compression="none")).process(
+        "x", [batch(records[at : at + 20]) for at in (0, 20, 40)]
+    )
+    assert sum(part["rows"] for part in report["parts"]) == 60
+    assert len(report["parts"]) <= 30
+    assert {part["folder"][-2:] for part in report["parts"]} == {f"{10 + hour}" for hour in range(10)}
 
 
 def test_two_tries_of_a_task_never_meet(tmp_path: Path) -> None:
@@ -324,12 +438,12 @@ def test_only_complete_files_have_their_final_name(tmp_path: Path, monkeypatch: 
     """Dies while a file is written: what lies there is hidden from whoever looks for staged files."""
     seen: list[str] = []
 
-    def die(table: pa.Table, where: BinaryIO, **_: Any) -> None:
-        where.write(b"PAR1 half")
+    def die(self: pq.ParquetWriter, table: pa.Table, **_: Any) -> None:
+        self.writer.write_table(table)
         seen.extend(path.name for path in tmp_path.rglob("*") if path.is_file())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pq, "write_table", die)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", die)
     with pytest.raises(KeyboardInterrupt):
         BatchProcessor(order(tmp_path)).process("00000-1", [batch(ten())])
     assert seen == [".00000-1-00000.parquet"]

@@ -67,10 +67,17 @@ def table(*fields: dict[str, Any], schema: pa.Schema = FIELDS) -> pa.Table:
 
 def letters() -> pa.Table:
     values = {"_value": b"{", "_headers": [{"key": "h", "value": b"\x01"}, {"key": "h", "value": None}],
-              "_reason": 'field "x": null'}  # fmt: skip
-    rows = [
+              "_error_class": "schema", "_reason": 'field "x": null', "_schemas": "writer 7, reader 3"}  # fmt: skip
+    rows: list[dict[str, Any]] = [
         {"_topic": "t", "_partition": 0, "_offset": 1, "_timestamp": MOMENT, "_key": None, "_manifest_id": 7, **values},
-        {"_topic": "t", "_partition": 0, "_offset": 2, "_manifest_id": 7, "_reason": "no value"},
+        {
+            "_topic": "t",
+            "_partition": 0,
+            "_offset": 2,
+            "_manifest_id": 7,
+            "_error_class": "value",
+            "_reason": "no value",
+        },
     ]
     return pa.Table.from_pylist(rows, schema=DEAD_LETTERS)
 
@@ -86,7 +93,9 @@ TABLES: dict[str, Callable[[], pa.Table]] = {
 
 def written(name: str, compression: str, rows: pa.Table) -> tuple[bytes, Digest]:
     out = io.BytesIO()
-    digest = open_format(name, compression).write(rows, row_digest(rows), out)
+    writer = open_format(name, compression).writer(out, rows.schema, rows)
+    digest = writer.write(rows, row_digest(rows))
+    writer.close()
     return out.getvalue(), digest
 
 
@@ -186,10 +195,24 @@ def test_what_json_has_no_number_for_is_text_and_null_is_null() -> None:
     assert doubles == ["NaN", "Infinity", "-Infinity", 0, None]
 
 
+@pytest.mark.parametrize(("name", "compression"), [("parquet", "zstd"), ("jsonl", "gzip"), ("avro", "deflate")])
+def test_dead_letters_are_read_back_as_they_were_with_the_columns_that_are_asked_for(
+    name: str, compression: str
+) -> None:
+    content, _ = written(name, compression, letters())
+    kept = [column for column in DEAD_LETTERS.names if column != "_manifest_id"]
+    for columns in (kept, ["_offset", "_reason"]):
+        rows = open_format(name, compression).dead_letters(io.BytesIO(content), columns, 1)
+        assert [dict(row) for row in rows] == letters().select(columns).to_pylist()
+    with pytest.raises(Unreadable):
+        list(open_format(name, compression).dead_letters(io.BytesIO(content[:-9]), kept, 1))
+
+
 def test_dead_letters_and_tombstones_say_what_they_are() -> None:
     content, _ = written("jsonl", "none", letters())
     first, second = map(json.loads, content.splitlines())
     assert (first["value"], first["reason"]) == ("ew==", 'field "x": null')
+    assert (first["error_class"], first["schemas"], second["schemas"]) == ("schema", "writer 7, reader 3", None)
     assert first["headers"] == [{"key": "h", "value": "AQ=="}, {"key": "h", "value": None}]
     assert (second["value"], second["headers"], second["timestamp"]) == (None, None, None)
     assert "data" not in first

@@ -47,6 +47,9 @@ def test_the_order_parts_are_plain_json(write: Write) -> None:
         "format": "parquet",
         "compression": "zstd",
         "max_objects": 10_000,
+        "max_file_rows": 5_000_000,
+        "max_file_bytes": 134_217_728,
+        "sort_by": [],
     }
 
 

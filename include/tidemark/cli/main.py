@@ -39,6 +39,7 @@ COMMANDS = {
     "records": {
         "where": "Say which file or row holds a record; exit 1 when none does.",
         "peek": "Decode real records and show them; write nothing.",
+        "dead-letters": "Group what could not be read, or bring it back.",
     },
     "prepare": {
         "validate": "Check pipeline files; exit 2 when one is wrong.",

@@ -1,7 +1,7 @@
-"""How single records are shown: where they are, and what a pipeline makes of them."""
+"""How single records are shown: where they are, what a pipeline makes of them, and those that it could not read."""
 
 import json
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -12,6 +12,7 @@ from tidemark.cli.output import as_table, as_text, note
 from tidemark.operations.locate import Found
 from tidemark.operations.peek import Peeked
 from tidemark.sinks.located import Located
+from tidemark.views import BroughtBackView, DeadLettersView, DeadLetterView, LetterPlaceView
 
 SHOWN = 100  # characters of a value; --json has all of it
 
@@ -103,3 +104,57 @@ def _readable(value: bytes) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 2]}.."
+
+
+def dead_letters(view: DeadLettersView, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(asdict(view), indent=2, default=_as_json_text))
+        return
+    if view.groups:
+        rows = [
+            (f"{group.count:,}", group.error_class, group.reason, _placed(group.first), _placed(group.last))
+            for group in view.groups
+        ]
+        as_table("dead letters", ("count", "class", "reason", "first", "last"), rows)
+    if view.records:
+        columns = ("manifest", "partition", "offset", "class", "reason", "key", "value")
+        as_table("records", columns, map(_letter, view.records))
+    many = f"{view.count:,} dead letters in {len(view.manifests):,} manifests"
+    note(many if view.count else "there are no such dead letters")
+    if view.count > len(view.records) > 0:
+        note(f"the first {len(view.records):,} are shown; --limit shows more")
+
+
+def _as_json_text(value: object) -> str:
+    return b64encode(value).decode() if isinstance(value, bytes) else as_text(value)
+
+
+def _placed(place: LetterPlaceView) -> str:
+    when = place.timestamp.strftime("%Y-%m-%d %H:%M:%S ") if place.timestamp else ""
+    return f"{when}{place.topic}-{place.partition} offset {place.offset} (manifest {place.manifest_id})"
+
+
+def _letter(view: DeadLetterView) -> tuple[str, ...]:
+    schemas = f" ({view.schemas})" if view.schemas else ""
+    key, value = ("null" if content is None else _short(_readable(content)) for content in (view.key, view.value))
+    place = f"{view.topic}-{view.partition}"
+    return str(view.manifest_id), place, str(view.offset), view.error_class, view.reason + schemas, key, value
+
+
+def brought_back(view: BroughtBackView, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(asdict(view), indent=2, default=as_text))
+        return
+    for part in view.returned:
+        if part.brought_back is None:
+            click.echo(f"manifest {part.manifest_id}: would be replayed, for {part.before:,} dead letters")
+        else:
+            click.echo(f"manifest {part.manifest_id}: {part.brought_back:,} brought back, {part.remain:,} remain")
+    for failed in view.failed:
+        click.echo(f"manifest {failed.manifest_id}: not replayed: {failed.what}; next: {failed.next_step}")
+    if view.left:
+        click.echo(f"not tried: manifests {', '.join(map(str, view.left))}")
+    if not view.returned and not view.failed:
+        note("there are no such dead letters")
+    elif view.dry_run:
+        note("nothing was changed (dry run)")

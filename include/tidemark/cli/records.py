@@ -1,4 +1,4 @@
-"""Commands that look at single records: where they are, and what a pipeline makes of them."""
+"""Commands about single records: where they are, what a pipeline makes of them, and those that it could not read."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -6,20 +6,26 @@ from contextlib import ExitStack
 import click
 
 from tidemark.cli import output, output_records
-from tidemark.cli.opened import connections_of, database_of
-from tidemark.cli.options import common_options, pipeline_argument, pipeline_names
+from tidemark.cli.opened import connections_of, database_of, opened
+from tidemark.cli.options import common_options, master_option, pipeline_argument, pipeline_names
 from tidemark.connections import from_environment
 from tidemark.environment import Environment
 from tidemark.errors import TidemarkError
+from tidemark.operations.bring_back import bring_back
+from tidemark.operations.dead_letters import Wanted as WantedLetters
+from tidemark.operations.dead_letters import dead_letters as read_dead_letters
 from tidemark.operations.locate import locate
 from tidemark.operations.peek import Wanted
 from tidemark.operations.peek import peek as decode_records
 from tidemark.pipeline.loader import find
 from tidemark.sinks.base import Sink
+from tidemark.sinks.dead_letters import ERROR_CLASSES
 from tidemark.sinks.located import Standing
 from tidemark.sinks.registry import open_sink
 from tidemark.sources.registry import open_source
+from tidemark.spark import in_process
 from tidemark.suggestion import nearest
+from tidemark.views import brought_back_view, dead_letters_view
 
 commands = click.Group()
 
@@ -94,3 +100,55 @@ def peek(
     with connections_of(config):
         source = open_source(config.name, config.source)
         output_records.peeked(decode_records(config, source, Wanted(count, topic, partition, start)), as_json)
+
+
+@commands.command("dead-letters")
+@pipeline_argument()
+@click.option("--manifest", "manifest_id", type=int, help="Only of this manifest.")
+@click.option("--sink", help="As this sink keeps them (default: the first; all keep the same).")
+@click.option("--class", "error_class", type=click.Choice(ERROR_CLASSES), help="Only this class.")
+@click.option("--reason", metavar="TEXT", help="Only with this text in the reason, or in the reason of a group.")
+@click.option("--show", is_flag=True, help="Also the records, with key and value.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Records to show.")
+@click.option("--replay", is_flag=True, help="Replay the manifests that have such dead letters, to bring them back.")
+@click.option("--dry-run", is_flag=True, help="With --replay: say what would be replayed; change nothing.")
+@click.option("--why", help="Your reason for --replay, for the history.")
+@master_option
+@common_options
+@click.pass_context
+def dead_letters(
+    command: click.Context,
+    pipeline_name: str,
+    manifest_id: int | None,
+    sink: str | None,
+    error_class: str | None,
+    reason: str | None,
+    show: bool,
+    limit: int,
+    replay: bool,
+    dry_run: bool,
+    why: str | None,
+    master: str,
+    as_json: bool,
+) -> None:
+    """Group what could not be read, or bring it back.
+
+    Groups by class and reason, with N and .. for what varies in a reason. When the schema or the code is mended,
+    --replay does the manifests once more: each record stands where it belongs, and its dead letter is gone. Exit
+    status 1 when one of them cannot be replayed; it may be repeated.
+    """
+    environment: Environment = command.obj
+    if replay != bool(why):
+        raise click.UsageError("--replay needs --why, and --why is for --replay")
+    if dry_run and not replay:
+        raise click.UsageError("--dry-run is for --replay: without it nothing is changed")
+    wanted = WantedLetters(manifest_id, sink, error_class, reason)
+    with opened(environment, pipeline_name) as context:
+        if not replay:
+            letters = read_dead_letters(context, wanted, limit=limit if show else 0)
+            output_records.dead_letters(dead_letters_view(letters), as_json)
+            return
+        stage = in_process.stage_in(environment, master, context.pipeline.spark.conf)
+        result = bring_back(context, wanted, str(why), stage, output.Notes(), dry_run=dry_run)
+        output_records.brought_back(brought_back_view(result), as_json)
+    command.exit(1 if result.failed or result.left else 0)

@@ -24,6 +24,7 @@ from pydantic_core import InitErrorDetails, ValidationError, core_schema
 
 from tidemark.config import values
 from tidemark.config.values import wrong
+from tidemark.dead_letters import SHARE_PATTERN
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,16 @@ Size = Annotated[
                 {"type": "string", "pattern": values.SIZE_PATTERN},
             ],
             "examples": [1_048_576, "512MiB", "1GiB"],
+        }
+    ),
+]
+DeadLetters = Annotated[
+    int | str,
+    BeforeValidator(values.dead_letters),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": SHARE_PATTERN}],
+            "examples": [100, "0.1%", "1%"],
         }
     ),
 ]

@@ -13,6 +13,7 @@ from croniter import CroniterBadCronError, CroniterBadDateError, croniter  # typ
 from pydantic import ByteSize, TypeAdapter
 from pydantic_core import PydanticCustomError
 
+from tidemark.dead_letters import SHARE_PATTERN
 from tidemark.storage.base import is_address
 from tidemark.suggestion import with_nearest
 
@@ -110,6 +111,14 @@ def size(value: object) -> int:
     if not 1 <= value <= LARGEST:
         raise wrong(f"must be 1 to {LARGEST} bytes")
     return value
+
+
+def dead_letters(value: object) -> int | str:
+    """A number of records, or a share of them such as 0.1%."""
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if is_number or (isinstance(value, str) and re.fullmatch(SHARE_PATTERN[1:-1], value)):
+        return value  # type: ignore[return-value]
+    raise wrong("must be a number of records, 0 or more, or a share of them with a percent sign, such as 0.1% or 5%")
 
 
 def day(value: object) -> date:

@@ -513,6 +513,10 @@ class ManifestDatabase:
         """Records that are published as dead letters, each once however many sinks there are."""
         return int(self._rows("dead_lettered", pipeline_name=pipeline_name)[0]["records"])
 
+    def with_dead_letters(self, pipeline_name: str) -> list[int]:
+        """The manifests of which a sink shows dead letters, oldest first."""
+        return [row["id"] for row in self._rows("with_dead_letters", pipeline_name=pipeline_name)]
+
     def hand_out(self, manifests: Sequence[Manifest], dag_run: str) -> list[int]:
         """Note which run of Airflow is to process these manifests; without those that another run has got meanwhile."""
         ids, before = [manifest.id for manifest in manifests], [manifest.dag_run for manifest in manifests]

@@ -437,6 +437,10 @@ SELECT coalesce(sum(records), 0)::bigint AS records FROM (
     WHERE m.pipeline = %(pipeline_name)s AND (p.counts ->> 'dead_lettered')::bigint > 0
     GROUP BY p.manifest_id) counted;
 
+-- name: with_dead_letters
+SELECT DISTINCT manifest_id AS id FROM standing_publication
+WHERE pipeline = %(pipeline_name)s AND (counts ->> 'dead_lettered')::bigint > 0 ORDER BY manifest_id;
+
 -- name: pipelines
 SELECT name FROM pipeline ORDER BY name;
 

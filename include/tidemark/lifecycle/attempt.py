@@ -19,7 +19,7 @@ from tidemark.errors import (
 )
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.counting import check_equations
+from tidemark.lifecycle.counting import check_dead_letters, check_equations
 from tidemark.lifecycle.divergence import confirmed
 from tidemark.lifecycle.known_sinks import know_sinks
 from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, not_known, refuse_outlived
@@ -82,6 +82,7 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
         decode=pipeline.decode.order(),
         event_time=pipeline.event_time.order(),
         on_error=pipeline.on_error.value,
+        max_dead_letters=pipeline.max_dead_letters,
         sinks=tuple(
             SinkOrder(
                 settings.name,
@@ -207,6 +208,7 @@ class _Attempt:
         receipt = self._staged(order_of(context, manifest, self.number, sinks))
         failpoint("stage.done")
         check_equations(context.pipeline, context.source, manifest, receipt, context.sink_names(sinks))
+        check_dead_letters(context.pipeline, manifest, receipt)
         if not self.may_shrink:
             refuse_shrunk(manifest, receipt)
         context.source.check(manifest.id, manifest.ranges, before_reading=False)

@@ -3,6 +3,7 @@ deduplicated``. Every term is measured; when a sum is wrong, the manifest is blo
 
 from collections.abc import Sequence
 
+from tidemark.dead_letters import DeadLetterLimit, too_many_dead_letters
 from tidemark.errors import Blocked
 from tidemark.manifest import Manifest
 from tidemark.offsets import Range
@@ -24,6 +25,17 @@ def check_equations(
         _check_range(pipeline, source, manifest, covered, counts[covered.at.topic, covered.at.partition])
     for sink in sinks:
         _check_sink(pipeline, manifest, receipt, sink)
+
+
+def check_dead_letters(pipeline: Pipeline, manifest: Manifest, receipt: Receipt) -> None:
+    """Raise ``TooManyDeadLetters`` when more records of the manifest are dead letters than the pipeline allows."""
+    read = sum(count.read for count in receipt.partitions)
+    dead_lettered = sum(count.dead_lettered for count in receipt.partitions)
+    allowed = DeadLetterLimit(pipeline.max_dead_letters).allowed(read)
+    if allowed is not None and dead_lettered > allowed:
+        what = f"{dead_lettered:,} of {read:,} records cannot be used"
+        context = {"pipeline": pipeline.name, "manifest": manifest.id}
+        raise too_many_dead_letters(what, pipeline.max_dead_letters, receipt.reasons, **context)
 
 
 def _check_range(pipeline: Pipeline, source: Source, manifest: Manifest, covered: Range, count: PartitionCount) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from tidemark import planner
 from tidemark.errors import CutConflict, PlanRefused
 from tidemark.failpoints import failpoint
-from tidemark.lifecycle import covering, divergence
+from tidemark.lifecycle import covering, divergence, spans
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.covering import Begins
 from tidemark.lifecycle.folders import claim_folders
@@ -92,6 +92,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     logs = divergence.compared(context, before_asking, observe(context, tick, before_asking, first_plan=first_plan))
     states = logs.states
     seen = {state.at for state in states}
+    marks = spans.marks(context, states, before_asking, first_plan=first_plan)
     begin = covering.begins(context, tick.kind, tick.since, [chain for chain in before_asking if chain.at in seen])
     transactions = _open_transactions(context, states, asked_at)
     held_back = tuple(transaction.described(asked_at) for _, transaction in sorted(transactions.items()))
@@ -109,7 +110,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
                 pipeline.name, states, chains, limits(context),
                 pipeline.source.on_data_loss, datetime.now(UTC),
                 first_plan=first_plan and not database.is_planned(pipeline.name),
-                ended=database.ended_chains(pipeline.name),
+                ended=database.ended_chains(pipeline.name), marks=marks,
             )  # fmt: skip
             planned = replace(planned, notes=(*notes, *planned.notes, *logs.notes, *held_back))
             if dry_run:

@@ -44,7 +44,7 @@ def fill(context: Context, sink_name: str, why: str, stage: Stage, progress: Pro
     for number, manifest in enumerate(lacking, 1):
         try:
             if dry_run:
-                _rehearse(alone, manifest)
+                refuse_unreadable(alone, manifest)
             else:
                 refuse_at_work(database.manifests(ids=[manifest.id]))
                 progress.begins(manifest, number, len(lacking))
@@ -60,7 +60,7 @@ def fill(context: Context, sink_name: str, why: str, stage: Stage, progress: Pro
     return result
 
 
-def _rehearse(context: Context, manifest: Manifest) -> None:
+def refuse_unreadable(context: Context, manifest: Manifest) -> None:
     """Raise what can be known before reading: the life that it was planned on has ended, or offsets are gone."""
     if manifest.retired:
         raise TopicChanged(

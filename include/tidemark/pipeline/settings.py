@@ -30,7 +30,7 @@ from pydantic import (
 )
 
 from tidemark.config import values
-from tidemark.config.base import Duration, Name, Schedule, Section, wrong_at
+from tidemark.config.base import DeadLetters, Duration, Name, Schedule, Section, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.registry import DECODERS
 from tidemark.decoders.settings import DecodeSettings
@@ -129,6 +129,10 @@ class Pipeline(Section):
         default_factory=EventTimeSettings, description="When a record happened, which decides its folder."
     )
     on_error: OnError = Field(default=OnError.FAIL, description="What to do with a record that cannot be decoded.")
+    max_dead_letters: DeadLetters | None = Field(
+        default=None,
+        description="Dead letters of one manifest, at most: a number, or a share of its records; with more it fails.",
+    )
     sinks: tuple[SinkEntry, ...] = Field(description="Where the rows go.", json_schema_extra={"minItems": 1})
 
     @model_validator(mode="before")

@@ -9,6 +9,7 @@ A task ends with one report, a mapping that JSON can hold:
                      "decoded", "dead_lettered", "filtered", "deduplicated",                 measured after each step
                      "gaps": [[a, b], ..], "gap_count": n}],
      "parts": [<a StagedPart>, ..],
+     "reasons": [<a ReasonCount>, ..],                                                   of the dead letters
      "hours": {"2013-01-01T10": [written, late], ..}}
 
 ``bytes`` counts keys and values. ``first`` and ``last`` are offsets, inclusive. ``distinct`` counts offsets above
@@ -22,11 +23,13 @@ took away. Hours are of the event time, in UTC; ``late`` ones came into Kafka af
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.dead_letters import DeadLetterLimit, ReasonCount, reasons_together, template, too_many_dead_letters
 from tidemark.decoders.base import HEADERS, BadRecord, Decoded, ErrorClass
 from tidemark.decoders.registry import open_decoder
 from tidemark.digest import record_digest
@@ -67,7 +70,9 @@ DEAD_LETTERS = pa.schema(
         *METADATA,
         pa.field("_value", pa.binary()),
         pa.field("_headers", HEADERS),
+        pa.field("_error_class", pa.string(), nullable=False),
         pa.field("_reason", pa.string(), nullable=False),
+        pa.field("_schemas", pa.string()),  # those it was read with, where the decoder knows them
     ]
 )
 
@@ -137,7 +142,7 @@ class BatchProcessor:
 
         ``task`` must differ between tasks *and* between tries of one task: names of staged files begin with it.
         ``writers`` take the rows instead of the order's sinks. Raises ``UndecodableRecord`` when the order says
-        ``fail``.
+        ``fail``, and ``TooManyDeadLetters`` as soon as this task alone has more than the whole manifest may have.
         """
         one_pass = _Pass(self._order, task, writers)
         try:
@@ -167,13 +172,18 @@ class _Pass:
         self._nul_allowed = order.nul_allowed
         self._counts: dict[tuple[str, int], _Count] = {}
         self._hours: dict[str, list[int]] = {}
+        self._reasons: tuple[ReasonCount, ...] = ()
+        self._max_dead_letters = order.max_dead_letters
+        # A share is of the records read, which nobody knows yet: never more than the ranges span.
+        self._dead_letters_left = DeadLetterLimit(order.max_dead_letters).allowed(sum(r.span for r in order.ranges))
         self._sinks = [open_writer(order, sink, task) for sink in order.sinks] if writers is None else writers
 
     def report(self) -> dict[str, Any]:
         parts = [part.as_dict() for sink in self._sinks for part in sink.close()]
         partitions = [asdict(count) for _, count in sorted(self._counts.items())]
         hours = dict(sorted(self._hours.items()))
-        return {"task": self._task, "partitions": partitions, "parts": parts, "hours": hours}
+        reasons = [asdict(reason) for reason in self._reasons]
+        return {"task": self._task, "partitions": partitions, "parts": parts, "reasons": reasons, "hours": hours}
 
     def abort(self) -> None:
         for sink in self._sinks:
@@ -242,11 +252,31 @@ class _Pass:
         metadata = self._metadata(batch).take(at)
         value = batch.column("value").take(at).cast(pa.binary())
         headers = batch.column("headers").take(at).cast(HEADERS)
+        classes = pa.array([bad.error.value for bad in errors], pa.string())
         reasons = pa.array([bad.reason for bad in errors], pa.string())
-        letters = pa.RecordBatch.from_arrays([*metadata.columns, value, headers, reasons], schema=DEAD_LETTERS)
+        schemas = pa.array([bad.schemas or None for bad in errors], pa.string())
+        columns = [*metadata.columns, value, headers, classes, reasons, schemas]
+        letters = pa.RecordBatch.from_arrays(columns, schema=DEAD_LETTERS)
+        self._count_reasons(letters)
         for sink in self._sinks:
             sink.write_dead_letters(letters)
         self._count("dead_lettered", metadata)
+
+    def _count_reasons(self, letters: pa.RecordBatch) -> None:
+        """Raises ``TooManyDeadLetters`` before the letters that are too many are kept."""
+        names = ("_topic", "_partition", "_error_class", "_reason", "_offset")
+        topics, partitions, classes, reasons, offsets = (letters.column(name).to_pylist() for name in names)
+        templates = map(template, reasons)
+        ones = map(ReasonCount, topics, partitions, classes, templates, repeat(1), offsets, offsets)
+        self._reasons = reasons_together([*self._reasons, *ones])
+        if self._dead_letters_left is None:
+            return
+        self._dead_letters_left -= letters.num_rows
+        if self._dead_letters_left < 0:
+            raise too_many_dead_letters(
+                f"one task has {sum(reason.count for reason in self._reasons):,} records that cannot be used",
+                self._max_dead_letters, self._reasons, manifest=self._manifest_id,
+            )  # fmt: skip
 
     def _count(self, what: str, metadata: pa.RecordBatch) -> None:
         pairs = pa.Table.from_batches([metadata]).group_by(["_topic", "_partition"], use_threads=False)

@@ -18,6 +18,7 @@ from tidemark.manifest import Counts, Manifest, Publication
 from tidemark.offsets import Range, TopicPartition, range_from
 from tidemark.paths import RecordName
 from tidemark.receipt import MALFORMED, Receipt
+from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located
 from tidemark.verdict import Shown
@@ -185,6 +186,14 @@ class Sink(ABC):
     ) -> Located:
         """The place of the record at an offset of a published manifest; the offset is in no gap of the receipt."""
 
+    @abstractmethod
+    def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
+        """The dead letters of a published attempt, as many in memory as ``sinks/dead_letters.py`` says.
+
+        Without ``values`` keys, values and headers are not read. Raises ``OSError`` when an object is not there or
+        cannot be read, for instance since a replay has replaced it.
+        """
+
     def rename(self, old: str) -> None:  # noqa: B027 - most targets do not name their sinks
         """Take over what the target holds under this sink's name of before; may be repeated after it died anywhere.
 
@@ -287,6 +296,7 @@ class Sink(ABC):
             "digest": receipt.digest(self.name),
             "partitions": [asdict(partition) for partition in receipt.partitions],
             "hours": receipt.hours,
+            "reasons": [asdict(reason) for reason in receipt.reasons],
             "objects": [object_ for object_ in objects if object_["path"] not in gone],
             "gone": [object_ for object_ in objects if object_["path"] in gone],
         }

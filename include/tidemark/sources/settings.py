@@ -1,12 +1,13 @@
 """The keys of ``source`` in a pipeline file that every kind of source shares."""
 
 from abc import abstractmethod
+from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from pydantic import Field, StrictInt, field_validator
 
-from tidemark.config.base import OneKind, Section, Size, Topic
+from tidemark.config.base import Duration, OneKind, Section, Size, Topic
 from tidemark.config.values import wrong
 from tidemark.planner import OnDataLoss
 from tidemark.sources.kinds import SOURCES
@@ -35,6 +36,9 @@ class Slice(Section):
         default=2**30,
         description="Bytes of one slice, at most, by the record size measured so far.",
         json_schema_extra={"default": "1GiB"},
+    )
+    max_span: Duration | None = Field(
+        default=None, ge=timedelta(minutes=1), description="Time of one slice, at most, by the source's timestamps."
     )
     max_slices: StrictInt = Field(
         default=1000, ge=1, le=1000, description="Slices of one run, at most; the next run goes on."

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from io import BufferedReader, BytesIO, RawIOBase
+from io import BufferedReader, RawIOBase
 from itertools import islice
 from os.path import commonpath
+from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, cast
 from uuid import uuid4
 
@@ -26,6 +27,7 @@ from tidemark.storage.s3_client import COPIES, access, client, code_of, is_gone,
 MIB = 1024 * 1024
 MULTIPART_BYTES = 64 * MIB  # from here on an object is put and copied in parts
 PART_BYTES = 16 * MIB
+IN_MEMORY = MIB  # of a file that is being written; a task may have many of them open
 READ_BYTES = MIB  # asked for at once when an object is read piece by piece
 DELETED_AT_ONCE = 1000  # the most that one request may name
 WRITER = "tidemark-writer"
@@ -132,8 +134,10 @@ class S3Store:
 
     @contextmanager
     def create(self, key: str) -> Iterator[BinaryIO]:
-        """A file in memory to write and read back. The object exists when the block ends, and not after an error."""
-        with BytesIO() as file:
+        """A file to write and read back, in memory or, when it is large, in a temporary folder of this machine. The
+        object exists when the block ends, and not after an error."""
+        with SpooledTemporaryFile(IN_MEMORY) as spooled:
+            file = cast("BinaryIO", spooled)
             yield file
             size = file.seek(0, 2)
             file.seek(0)

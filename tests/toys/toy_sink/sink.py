@@ -9,8 +9,11 @@ _staging/<manifest>/<attempt>/<task>.json     what the Spark tasks wrote
 import json
 import re
 import shutil
+from ast import literal_eval
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from tidemark.offsets import Range, TopicPartition
 from tidemark.paths import RECORDS, STAGING, RecordName, manifest_staging, staging_folder
 from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Fence, Leftover, Mark, Owner, Sink, Way
+from tidemark.sinks.dead_letters import DeadLetter, dead_letter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 
@@ -171,6 +175,19 @@ class ToySink(Sink):
                     self.name, published.attempt, Standing.HELD, what, ObjectKind(kind), f"{self.target}/{place}"
                 )
         return Located(self.name, published.attempt, Standing.MISSING, f"{place} does not hold it")
+
+    def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
+        content = self._read(self._folder / self._rows_of(receipt))
+        if content is None:
+            raise FileNotFoundError(self._rows_of(receipt))
+        for row in content[ObjectKind.DEAD_LETTER]:
+            read = {"_timestamp": datetime.fromisoformat(row["_timestamp"]), "_key": literal_eval(row["_key"]),
+                    "_value": literal_eval(row["_value"])}  # fmt: skip
+            headers = row["_headers"] and [
+                {**header, "value": header["value"] and literal_eval(header["value"])} for header in row["_headers"]
+            ]
+            letter = dead_letter({**row, **read, "_headers": headers})
+            yield letter if values else replace(letter, key=None, value=None, headers=None)
 
     def rehearse(self, decode: Mapping[str, Any]) -> Iterator[Finding]:
         probe = self._folder / ".doctor"

@@ -5,7 +5,8 @@ A nullable column is a union with null. A nested record is named after its path,
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, BinaryIO
 
 import fastavro
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from tidemark.digest import Digest, row_digest
 from tidemark.errors import ConfigurationError
-from tidemark.sinks.files.formats import PLACES, Format, unreadable
+from tidemark.sinks.files.formats import PLACES, Format, FormatWriter, unreadable
 
 BLOCK_BYTES = 256 * 1024  # before compression; fastavro's own 16,000 compress worse
 CHUNK_ROWS = 16_384
@@ -29,21 +30,30 @@ _PLAIN: dict[pa.DataType, Any] = {
 }  # fmt: skip
 
 
+class _Writer:
+    def __init__(self, out: BinaryIO, schema: pa.Schema, codec: str) -> None:
+        arrow_schema = b64encode(schema.remove_metadata().serialize()).decode()
+        self._writer = fastavro.write.Writer(out, avro_schema(schema), codec, BLOCK_BYTES, {ARROW_SCHEMA: arrow_schema})
+
+    def write(self, rows: pa.Table, measured: Digest) -> Digest:
+        for batch in rows.to_batches(CHUNK_ROWS):
+            columns = [_values(column) for column in batch.columns]
+            for row in zip(*columns, strict=True):
+                self._writer.write(dict(zip(batch.schema.names, row, strict=True)))
+        self._writer.flush()
+        return measured
+
+    def close(self) -> None:
+        self._writer.flush()
+
+
 class Avro(Format):
     def check(self, schema: pa.Schema) -> None:
         avro_schema(schema)
 
-    def write(self, rows: pa.Table, measured: Digest, out: BinaryIO) -> Digest:
-        arrow_schema = b64encode(rows.schema.remove_metadata().serialize()).decode()
-        writer = fastavro.write.Writer(
-            out, avro_schema(rows.schema), _CODECS[self._compression], BLOCK_BYTES, {ARROW_SCHEMA: arrow_schema}
-        )
-        for batch in rows.to_batches(CHUNK_ROWS):
-            columns = [_values(column) for column in batch.columns]
-            for row in zip(*columns, strict=True):
-                writer.write(dict(zip(batch.schema.names, row, strict=True)))
-        writer.flush()
-        return measured
+    def writer(self, out: BinaryIO, schema: pa.Schema, sample: pa.Table) -> FormatWriter:
+        del sample
+        return _Writer(out, schema, _CODECS[self._compression])
 
     def count(self, file: BinaryIO) -> int:
         with unreadable(_DAMAGED):
@@ -51,7 +61,13 @@ class Avro(Format):
 
     def digest(self, file: BinaryIO) -> Digest:
         with unreadable(_DAMAGED):
-            return row_digest(_read(file))
+            return sum(map(row_digest, _read(file)), Digest.zero())
+
+    def dead_letters(self, file: BinaryIO, columns: Sequence[str], page: int) -> Iterator[Mapping[str, Any]]:
+        del page
+        with unreadable(_DAMAGED):
+            for row in fastavro.reader(file):
+                yield {name: row[name] for name in columns}  # type: ignore[index,call-overload]
 
     def places(self, file: BinaryIO) -> pa.Table:
         with unreadable(_DAMAGED):
@@ -112,10 +128,10 @@ def _rows(reader: Iterable[Any]) -> list[dict[str, Any]]:
     return list(reader)
 
 
-def _read(file: BinaryIO) -> pa.Table:
+def _read(file: BinaryIO) -> Iterator[pa.RecordBatch]:
+    """All rows, ``CHUNK_ROWS`` in memory at a time."""
     reader = fastavro.reader(file)
     schema = pa.ipc.read_schema(pa.py_buffer(b64decode(reader.metadata[ARROW_SCHEMA])))
-    rows = _rows(reader)
-    return pa.Table.from_arrays(
-        [pa.array([row[field.name] for row in rows], field.type) for field in schema], schema=schema
-    )
+    while rows := _rows(islice(reader, CHUNK_ROWS)):
+        columns = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)

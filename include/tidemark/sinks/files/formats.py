@@ -6,10 +6,10 @@ a format may import its own library.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
@@ -22,6 +22,18 @@ PLACES = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()), ("_offs
 
 class Unreadable(Exception):
     """A file is cut short, damaged, or of another format."""
+
+
+class FormatWriter(Protocol):
+    """A file that is being written."""
+
+    def write(self, rows: pa.Table, measured: Digest) -> Digest:
+        """Append rows; their digest in the file, which is ``measured``, that of the rows, if the format keeps types."""
+        ...
+
+    def close(self) -> None:
+        """Complete the file, and leave it open; may be repeated."""
+        ...
 
 
 class Format(ABC):
@@ -39,8 +51,8 @@ class Format(ABC):
         del schema
 
     @abstractmethod
-    def write(self, rows: pa.Table, measured: Digest, out: BinaryIO) -> Digest:
-        """Write rows; the digest of the file, which is ``measured``, that of the rows, if the format keeps types."""
+    def writer(self, out: BinaryIO, schema: pa.Schema, sample: pa.Table) -> "FormatWriter":
+        """Begin a file of rows with this schema; ``sample`` are its first rows, or some of them."""
 
     @abstractmethod
     def count(self, file: BinaryIO) -> int:
@@ -49,6 +61,10 @@ class Format(ABC):
     @abstractmethod
     def digest(self, file: BinaryIO) -> Digest:
         """The same digest as from ``write``, computed from the file: reads all of it."""
+
+    @abstractmethod
+    def dead_letters(self, file: BinaryIO, columns: Sequence[str], page: int) -> Iterator[Mapping[str, Any]]:
+        """The rows of a file of dead letters with these columns, read ``page`` at a time where the format allows."""
 
     @abstractmethod
     def places(self, file: BinaryIO) -> pa.Table:

@@ -2,20 +2,23 @@
 
     {"topic":"t","partition":0,"offset":17,"timestamp":"2024-03-01T11:00:00.000000Z","key":"azE=","data":{"n":17}}
 
-A dead letter has ``value``, ``headers`` and ``reason`` instead of ``data``; a tombstone has ``"deleted":true`` before
-``data``. JSON does not keep types (a date, a decimal and a string are all text), so the digest of a file is that of its
-lines. Each ``CHUNK_ROWS`` lines are one member (gzip) or frame (zstd) of the file.
+A dead letter has ``value``, ``headers``, ``error_class``, ``reason`` and ``schemas`` instead of ``data``; a tombstone
+has ``"deleted":true`` before ``data``. JSON does not keep types (a date, a decimal and a string are all text), so the
+digest of a file is that of its lines. Each ``CHUNK_ROWS`` lines are one member (gzip) or frame (zstd) of the file.
 """
 
-from collections.abc import Iterator
-from typing import BinaryIO
+import json
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.digest import Digest, digest_of_texts
 from tidemark.json_text import json_lines, refuse_unwritable
-from tidemark.sinks.files.formats import PLACES, Format, Unreadable, unreadable
+from tidemark.sinks.files.formats import PLACES, Format, FormatWriter, Unreadable, unreadable
 
 CHUNK_ROWS = 16_384
 READ_BYTES = 8 * 1024 * 1024
@@ -23,25 +26,43 @@ GZIP_LEVEL = 6  # pyarrow's own default is 9, which takes 2.5 times as long for 
 _PLACE = r'^\{"topic":"(?P<topic>[^"\\]*)","partition":(?P<partition>\d+),"offset":(?P<offset>\d+),'
 
 
-class JsonLines(Format):
-    def check(self, schema: pa.Schema) -> None:
-        refuse_unwritable(schema)
+class _Writer:
+    def __init__(self, out: BinaryIO, codec: pa.Codec | None) -> None:
+        self._out = out
+        self._codec = codec
 
-    def write(self, rows: pa.Table, measured: Digest, out: BinaryIO) -> Digest:
+    def write(self, rows: pa.Table, measured: Digest) -> Digest:
         del measured  # a digest of columns; that of the file is of its lines
-        codec = self._codec()
         total = Digest.zero()
         for batch in rows.to_batches(CHUNK_ROWS):
             content = _content(pc.binary_join_element_wise(json_lines(batch), "\n", ""))
             total += digest_of_texts(content.to_pybytes().split(b"\n")[:-1])
-            out.write(codec.compress(content) if codec else content)
+            self._out.write(self._codec.compress(content) if self._codec else content)
         return total
+
+    def close(self) -> None:
+        pass
+
+
+class JsonLines(Format):
+    def check(self, schema: pa.Schema) -> None:
+        refuse_unwritable(schema)
+
+    def writer(self, out: BinaryIO, schema: pa.Schema, sample: pa.Table) -> FormatWriter:
+        del schema, sample
+        return _Writer(out, self._codec())
 
     def count(self, file: BinaryIO) -> int:
         return sum(len(lines) for lines in self._lines(file))
 
     def digest(self, file: BinaryIO) -> Digest:
         return sum((digest_of_texts(lines) for lines in self._lines(file)), Digest.zero())
+
+    def dead_letters(self, file: BinaryIO, columns: Sequence[str], page: int) -> Iterator[Mapping[str, Any]]:
+        del page
+        for lines in self._lines(file):
+            for line in lines:
+                yield {name: _READ.get(name, _same)(value) for name, value in _row(line).items() if name in columns}
 
     def places(self, file: BinaryIO) -> pa.Table:
         tables = [pa.table(PLACES.empty_table())]
@@ -72,6 +93,35 @@ class JsonLines(Format):
                     yield whole.split(b"\n")
         if rest:
             raise Unreadable("the last line has no end")
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    """A line with the names of columns."""
+    try:
+        return {f"_{name}": value for name, value in json.loads(line).items()}
+    except (ValueError, AttributeError) as error:
+        raise Unreadable(f"a line is not a JSON object: {error}") from error
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else b64decode(text)
+
+
+def _headers(headers: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+    return None if headers is None else [{**header, "value": _bytes(header["value"])} for header in headers]
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "_key": _bytes, "_value": _bytes, "_headers": _headers, "_timestamp": _time,
+}  # fmt: skip
 
 
 def _content(lines: pa.Array) -> pa.Buffer:

@@ -1,27 +1,36 @@
 """Parquet files: the footer has the number of rows, and columns keep their types."""
 
-from typing import BinaryIO
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidemark.digest import Digest, row_digest
-from tidemark.sinks.files.formats import PLACES, Format, unreadable
+from tidemark.sinks.files.formats import PLACES, Format, FormatWriter, unreadable
 from tidemark.sinks.files.repetition import repeating_columns
 
 ROW_GROUP_ROWS = 256 * 1024
+READ_ROWS = 64 * 1024  # in memory at a time
+
+
+class _Writer:
+    """Each table that it is given becomes row groups of its own."""
+
+    def __init__(self, out: BinaryIO, schema: pa.Schema, compression: str, dictionaries: list[str]) -> None:
+        self._writer = pq.ParquetWriter(out, schema, compression=compression, use_dictionary=dictionaries)
+
+    def write(self, rows: pa.Table, measured: Digest) -> Digest:
+        self._writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+        return measured
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 class Parquet(Format):
-    def write(self, rows: pa.Table, measured: Digest, out: BinaryIO) -> Digest:
-        pq.write_table(
-            rows,
-            out,
-            compression=self._compression,
-            row_group_size=ROW_GROUP_ROWS,
-            use_dictionary=repeating_columns(rows),
-        )
-        return measured
+    def writer(self, out: BinaryIO, schema: pa.Schema, sample: pa.Table) -> FormatWriter:
+        return _Writer(out, schema, self._compression, repeating_columns(sample))
 
     def count(self, file: BinaryIO) -> int:
         with unreadable(pa.ArrowException, OSError):
@@ -29,7 +38,13 @@ class Parquet(Format):
 
     def digest(self, file: BinaryIO) -> Digest:
         with unreadable(pa.ArrowException, OSError):
-            return row_digest(pq.read_table(file))
+            batches = pq.ParquetFile(file).iter_batches(READ_ROWS)
+            return sum(map(row_digest, batches), Digest.zero())
+
+    def dead_letters(self, file: BinaryIO, columns: Sequence[str], page: int) -> Iterator[Mapping[str, Any]]:
+        with unreadable(pa.ArrowException, OSError):
+            for batch in pq.ParquetFile(file).iter_batches(page, columns=list(columns)):
+                yield from batch.to_pylist()
 
     def places(self, file: BinaryIO) -> pa.Table:
         with unreadable(pa.ArrowException, OSError):

@@ -1,6 +1,7 @@
 """``sinks: [{files: ..}]``."""
 
 import os
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from pathlib import PurePath
@@ -9,13 +10,14 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, ValidationInfo, field_validator, model_validator
 
 from tidemark.config import values
-from tidemark.config.base import Name, Section, Surroundings, wrong_at
+from tidemark.config.base import Name, Section, Size, Surroundings, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import DecodeSettings
 from tidemark.errors import ConfigurationError
 from tidemark.paths import Layout, dead_letter_folder
 from tidemark.sinks.settings import SinkSettings
 from tidemark.storage.base import is_s3
+from tidemark.suggestion import with_nearest
 
 
 class FileFormat(StrEnum):
@@ -38,6 +40,9 @@ COMPRESSIONS: dict[FileFormat, tuple[Compression, ...]] = {
     FileFormat.JSONL: (Compression.GZIP, Compression.ZSTD, Compression.NONE),
     FileFormat.AVRO: (Compression.DEFLATE, Compression.NONE),
 }
+
+
+_SORTABLE_PLACES = ("_topic", "_partition", "_offset", "_timestamp", "_key")
 
 
 class ServerSideEncryption(StrEnum):
@@ -97,6 +102,19 @@ class Settings(SinkSettings):
         default=10_000, description="Objects that one manifest may have."
     )
 
+    max_file_rows: Annotated[StrictInt, Field(ge=1, le=100_000_000)] = Field(
+        default=5_000_000, description="Rows of one file, at most."
+    )
+    max_file_bytes: Size = Field(
+        default=128 * 2**20,
+        description="Bytes of one file, at most, unless a single group of rows has more.",
+        json_schema_extra={"default": "128MiB"},
+    )
+    sort_by: tuple[str, ...] = Field(
+        default=(),
+        description="Columns by which the rows of a group within a file are sorted.",
+        examples=[["carrier", "_timestamp"]],
+    )
     shared_with: tuple[Name, ...] = Field(
         default=(),
         description="Pipelines that may write the same topics into the same folders: readers of folders see both.",
@@ -155,10 +173,15 @@ class Settings(SinkSettings):
             "format": self.format.value,
             "compression": str(self.compression),
             "max_objects": self.max_objects,
+            "max_file_rows": self.max_file_rows,
+            "max_file_bytes": self.max_file_bytes,
+            "sort_by": list(self.sort_by),
             **({"s3": self.store_settings()} if is_s3(self.root) else {}),
         }
 
     def why_not(self, decode: DecodeSettings) -> str:
+        if message := self._why_not_sorted(decode.field_types()):
+            return message
         if self.format is FileFormat.PARQUET:
             return ""
         # Imported late: they need pyarrow, which the check of Parquet files does without.
@@ -169,6 +192,18 @@ class Settings(SinkSettings):
             open_format(self.format, str(self.compression)).check(open_decoder(decode.order()).schema)
         except ConfigurationError as problem:
             return f"may not have format {self.format}: {problem.what}"
+        return ""
+
+    def _why_not_sorted(self, types: Mapping[str, str]) -> str:
+        if len(set(self.sort_by)) < len(self.sort_by):
+            return "must name each column of sort_by once"
+        for column in self.sort_by:
+            if column not in {*types, *_SORTABLE_PLACES}:
+                return with_nearest(
+                    f"has no column {column} to sort by", column, [*types, *_SORTABLE_PLACES], listed=True
+                )
+            if types.get(column, "").startswith(("list", "struct", "map")):
+                return f"may not sort by {column}: it is {types[column]}"
         return ""
 
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:

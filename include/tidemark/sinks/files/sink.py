@@ -19,8 +19,9 @@ from tidemark.findings import Finding, disk_space, existing, failed, ok
 from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.paths import OWNER, RECORDS, STAGING, ObjectName, RecordName, manifest_staging, staging_folder
-from tidemark.receipt import PublishedObject, Receipt
+from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import Fence, Leftover, Mark, Owner, Sink, Way
+from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.files.audit import differences_of_files
 from tidemark.sinks.files.formats import Unreadable, format_of
@@ -154,6 +155,16 @@ class FilesSink(Sink):
     ) -> Located:
         del manifest
         return locate(self.store, self.pipeline_name, published, receipt, at, offset)
+
+    def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
+        columns, page = columns_of(values=values), PAGE_OF_VALUES if values else PAGE
+        for object_ in receipt.objects_of(self.name):
+            if object_.kind is ObjectKind.DEAD_LETTER:
+                with self.store.open(object_.path) as file:
+                    try:
+                        yield from map(dead_letter, format_of(object_.path).dead_letters(file, columns, page))
+                    except Unreadable as error:
+                        raise OSError(f"{object_.path} cannot be read: {error}") from error
 
     def leftovers(self, database: ManifestDatabase) -> list[Leftover]:
         return leftovers(database, self, self.store)

@@ -1,33 +1,37 @@
 """Writes the rows of one Spark task to files in the attempt's staging folder; each file is for one folder of the lake.
 
-The store gives a file its name when it is complete. ``task`` names the try of the Spark task too, so that a task that
-runs twice writes other files. Nothing is synced to disk here: publishing does that.
+Rows wait in memory until there are enough of them for a group, or too many in all; then they go to the file of their
+folder, which stays open until it is full. The store gives a file its name when it is complete. ``task`` names the try
+of the Spark task too, so that a task that runs twice writes other files. Nothing is synced to disk here: publishing
+does that.
 """
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.digest import Digest
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
 from tidemark.event_time import EARLIEST, INSTANT
 from tidemark.order import Order, SinkOrder
 from tidemark.paths import Layout, dead_letter_folder
 from tidemark.receipt import ObjectKind
 from tidemark.sinks.files.formats import open_format
-from tidemark.sinks.grouping import BESIDE, digest_of, grouped
+from tidemark.sinks.files.repetition import SAMPLE_ROWS
+from tidemark.sinks.files.staged_file import StagedFile
+from tidemark.sinks.grouping import BESIDE, grouped
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 
 MIB = 1024 * 1024
 TASK_BYTES = 256 * MIB  # Arrow bytes in memory for one task, all folders together
-FILE_BYTES = 128 * MIB  # Arrow bytes of one file; every format compresses them, so the file is smaller
-FILE_ROWS = 2_000_000
+GROUP_BYTES = 64 * MIB  # Arrow bytes that go to a file at once
+GROUP_ROWS = 256 * 1024
+OPEN_FILES = 200  # of one task; systems allow 1,024 in a process
 _PIECE_OVERHEAD = 256  # bytes that each column of a piece needs beside its values (alignment, Python objects)
 
 
@@ -49,7 +53,10 @@ class _Held:
 
 
 class FilesWriter:
-    """Collects rows per (topic, partition, folder) and stages a file when a limit is reached, the largest first."""
+    """Collects rows per (topic, partition, folder), and closes a file when it has ``max_file_bytes`` or rows.
+
+    Each group of rows that goes to a file is sorted by ``sort_by``; a file of a single group is sorted as a whole.
+    """
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
         self._format = open_format(sink.options["format"], sink.options["compression"])
@@ -59,10 +66,14 @@ class FilesWriter:
         self._context = {"pipeline": order.pipeline, "manifest": order.manifest_id, "sink": sink.name}
         self._task = task
         self._max_objects: int = sink.options["max_objects"]
+        self._max_rows: int = sink.options["max_file_rows"]
+        self._max_bytes: int = sink.options["max_file_bytes"]
+        self._sort_by: list[str] = sink.options["sort_by"]
         self._store = _store(sink)
         self._folder = f"{order.staging}/{self._name}"
         self._held: dict[_Target, _Held] = {}
         self._bytes = 0
+        self._open: dict[_Target, StagedFile] = {}
         self._staged: list[StagedPart] = []
         self._names = 0
 
@@ -80,11 +91,16 @@ class FilesWriter:
 
     def close(self) -> list[StagedPart]:
         for target in list(self._held):
-            self._flush(target)
+            self._append(target)
+        for target in list(self._open):
+            self._finish(target)
         return self._staged
 
     def abort(self) -> None:
         self._held.clear()
+        for file in self._open.values():
+            file.abandon()
+        self._open.clear()
         with suppress(TidemarkError):  # files that stay do no harm: no receipt names them
             self._store.delete([self._key(number) for number in range(self._names)])
 
@@ -95,56 +111,76 @@ class FilesWriter:
         held.rows += piece.num_rows
         held.bytes += size
         self._bytes += size
-        if held.rows >= FILE_ROWS or held.bytes >= FILE_BYTES:
-            self._flush(target)
+        group_rows, group_bytes = min(GROUP_ROWS, self._max_rows), min(GROUP_BYTES, self._max_bytes)
+        if held.rows >= group_rows or held.bytes >= group_bytes:
+            self._append(target)
         while self._bytes > TASK_BYTES:
-            self._flush(max(self._held, key=lambda target: self._held[target].bytes))
+            self._append(max(self._held, key=lambda target: self._held[target].bytes))
 
-    def _flush(self, target: _Target) -> None:
+    def _append(self, target: _Target) -> None:
+        """Move the rows that wait for a file into it, and into further files when it is full."""
         held = self._held.pop(target)
         self._bytes -= held.bytes
-        measured = pa.concat_tables(held.pieces).combine_chunks()
-        table = measured.drop_columns(BESIDE.names)
+        rows = pa.concat_tables(held.pieces)
+        if self._sort_by and target.kind is ObjectKind.DATA:
+            rows = rows.sort_by([(name, "ascending") for name in self._sort_by])
+        start = 0
+        while start < rows.num_rows:
+            with self._translated(target):
+                file = self._open.get(target) or self._begin(target, rows)
+                group = rows.slice(start, min(GROUP_ROWS, self._max_rows - file.rows)).combine_chunks()
+                before = file.bytes
+                file.append(group)
+            start += group.num_rows
+            # Another group of this size would not fit any more.
+            if file.rows >= self._max_rows or 2 * file.bytes - before > self._max_bytes:
+                self._finish(target)
+
+    def _begin(self, target: _Target, rows: pa.Table) -> StagedFile:
+        if len(self._open) >= OPEN_FILES:
+            self._finish(max(self._open, key=lambda target: self._open[target].bytes))
         number = self._names
         self._names += 1
         if number >= self._max_objects:
             context = {**self._context, "topic": target.topic, "partition": target.partition}
             raise too_many_objects(f"one task has made {number:,} files", self._max_objects, context)
-        try:
-            rows, size, digest = self._write_file(number, table, digest_of(measured))
-        except OSError as error:
-            kind = AccessDenied if isinstance(error, PermissionError) else Unavailable
-            raise kind(
-                f"the sink {self._name} cannot stage a file: {error}",
-                next_step="free space or give this user the right to write, then: tidemark retry {pipeline}",
-                topic=target.topic, partition=target.partition, file=f"{self._store.root}/{self._key(number)}",
-            ) from error  # fmt: skip
-        offsets = pc.min_max(table.column("_offset")).as_py()
+        sample = rows.slice(0, SAMPLE_ROWS).drop_columns(BESIDE.names)
+        self._open[target] = StagedFile(self._store, self._key(number), self._format, sample.schema, sample)
+        return self._open[target]
+
+    def _finish(self, target: _Target) -> None:
+        file = self._open.pop(target)
+        with self._translated(target):
+            rows, size = file.finish()
+        assert file.first_offset is not None, "a file is begun for rows"
         self._staged.append(
             StagedPart(
                 sink=self._name,
                 kind=target.kind,
-                staged=f"{self._name}/{self._file_name(number)}",
+                staged=f"{self._name}/{PurePosixPath(file.key).name}",
                 folder=target.folder,
                 format=self._format.suffix,
                 topic=target.topic,
                 partition=target.partition,
                 rows=rows,
                 bytes=size,
-                digest=str(digest),
-                first_offset=offsets["min"],
-                last_offset=offsets["max"],
+                digest=str(file.digest),
+                first_offset=file.first_offset,
+                last_offset=file.last_offset,
             )
         )
 
-    def _write_file(self, number: int, table: pa.Table, measured: Digest) -> tuple[int, int, Digest]:
-        """(rows, bytes, digest) of the file; the rows are counted in the file, before it gets its name."""
-        with self._store.create(self._key(number)) as file:
-            digest = self._format.write(table, measured, file)
-            size = file.seek(0, 2)
-            file.seek(0)
-            rows = self._format.count(file)
-        return rows, size, digest
+    @contextmanager
+    def _translated(self, target: _Target) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            kind = AccessDenied if isinstance(error, PermissionError) else Unavailable
+            raise kind(
+                f"the sink {self._name} cannot stage a file: {error}",
+                next_step="free space or give this user the right to write, then: tidemark retry {pipeline}",
+                topic=target.topic, partition=target.partition, file=f"{self._store.root}/{self._folder}",
+            ) from error  # fmt: skip
 
     def _key(self, number: int) -> str:
         return f"{self._folder}/{self._file_name(number)}"

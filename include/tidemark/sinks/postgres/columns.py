@@ -83,6 +83,16 @@ def _definition(column: Column) -> sql.Composed:
     return sql.SQL("{} {}{}").format(sql.Identifier(column.name), kind, sql.SQL(" NOT NULL" if column.not_null else ""))
 
 
+def headers_of(stored: Any) -> list[dict[str, Any]] | None:
+    """Headers from the column ``_headers``, where bytes are hexadecimal digits."""
+    if stored is None:
+        return None
+    return [
+        {**header, "value": None if header["value"] is None else bytes.fromhex(header["value"].removeprefix("\\x"))}
+        for header in stored
+    ]
+
+
 def names(columns: Sequence[str]) -> sql.Composed:
     """Quoted column names with commas between them."""
     return sql.SQL(", ").join(map(sql.Identifier, columns))

@@ -41,7 +41,9 @@ CREATE TABLE IF NOT EXISTS tidemark_target.dead_letter (
     _manifest_id bigint NOT NULL,
     _value       bytea,
     _headers     json,                        -- jsonb cannot hold the character NUL, which a header may have
-    _reason      text NOT NULL
+    _error_class text NOT NULL,
+    _reason      text NOT NULL,
+    _schemas     text                         -- those it was read with, where the decoder knows them
 );
 CREATE INDEX IF NOT EXISTS dead_letter_of ON tidemark_target.dead_letter (target, _manifest_id);
 
@@ -115,7 +117,8 @@ DROP TABLE IF EXISTS {staging}, {staging_dead};
 CREATE UNLOGGED TABLE {staging} ({columns});
 CREATE UNLOGGED TABLE {staging_dead} (
     _task text NOT NULL, _topic text NOT NULL, _partition int NOT NULL, _offset bigint NOT NULL, _timestamp timestamptz,
-    _key bytea, _manifest_id bigint NOT NULL, _value bytea, _headers json, _reason text NOT NULL);
+    _key bytea, _manifest_id bigint NOT NULL, _value bytea, _headers json,
+    _error_class text NOT NULL, _reason text NOT NULL, _schemas text);
 
 -- name: drop_staging
 DROP TABLE IF EXISTS {staging}, {staging_dead};
@@ -174,8 +177,9 @@ DELETE FROM tidemark_target.dead_letter WHERE target = %(target)s AND _manifest_
 
 -- name: bury
 INSERT INTO tidemark_target.dead_letter (target, _topic, _partition, _offset, _timestamp, _key, _manifest_id, _value,
-                                         _headers, _reason)
-SELECT %(target)s, _topic, _partition, _offset, _timestamp, _key, _manifest_id, _value, _headers, _reason
+                                         _headers, _error_class, _reason, _schemas)
+SELECT %(target)s, _topic, _partition, _offset, _timestamp, _key, _manifest_id, _value, _headers, _error_class, _reason,
+       _schemas
 FROM {staging_dead} WHERE _task = ANY (%(tasks)s);
 
 -- name: count_lacking
@@ -204,6 +208,10 @@ WHERE _manifest_id = %(manifest)s AND _topic = %(topic)s AND _partition = %(part
 SELECT _reason AS reason FROM tidemark_target.dead_letter
 WHERE target = %(target)s AND _manifest_id = %(manifest)s
   AND _topic = %(topic)s AND _partition = %(partition)s AND _offset = %(offset)s;
+
+-- name: each_dead_letter
+SELECT {columns} FROM tidemark_target.dead_letter WHERE target = %(target)s AND _manifest_id = %(manifest)s
+ORDER BY _topic COLLATE "C", _partition, _offset;
 
 -- name: count_dead_letters
 SELECT count(*) AS rows FROM tidemark_target.dead_letter WHERE target = %(target)s AND _manifest_id = %(manifest)s;

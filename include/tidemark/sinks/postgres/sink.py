@@ -27,10 +27,11 @@ from tidemark.offsets import Range, TopicPartition
 from tidemark.paths import RecordName
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink, Way
+from tidemark.sinks.dead_letters import DeadLetter, dead_letter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.postgres.audit import differences_of_table
-from tidemark.sinks.postgres.columns import columns_for, names, type_of
+from tidemark.sinks.postgres.columns import columns_for, headers_of, names, type_of
 from tidemark.sinks.postgres.connection import Connection, translated
 from tidemark.sinks.postgres.settings import DEAD_LETTERS, Settings
 from tidemark.sinks.postgres.target import QUERIES, Parts, PostgresTarget, execute
@@ -292,6 +293,10 @@ class PostgresSink(Sink):
 
     def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
         return differences_of_table(database, self, self._table, manifests, deep=deep)
+
+    def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
+        for row in self._table.each_dead_letter(receipt.manifest_id, values=values):
+            yield dead_letter({**row, "_headers": headers_of(row.get("_headers"))})
 
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int

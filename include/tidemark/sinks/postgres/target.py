@@ -12,6 +12,7 @@ from psycopg import sql
 from tidemark.connections import Lookup
 from tidemark.database.named_sql import named_queries
 from tidemark.errors import AccessDenied, SinkRefused
+from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, columns_of
 from tidemark.sinks.postgres.columns import (
     STAGED,
     Column,
@@ -183,6 +184,20 @@ class PostgresTarget:
         place: dict[str, Any] = {"manifest": manifest_id, "topic": topic, "partition": partition, "offset": offset}
         rows = self.rows("dead_letter_at", **place)
         return rows[0]["reason"] if rows else None
+
+    def each_dead_letter(self, manifest_id: int, *, values: bool) -> Iterator[dict[str, Any]]:
+        """The dead letters of a manifest by topic, partition and offset, a page in memory at a time."""
+        parts: Parts = {"columns": names(columns_of(values=values))}
+        statement = sql.SQL(QUERIES["each_dead_letter"]).format(**parts)
+        given = {**self.names, "manifest": manifest_id}
+        connection = self.connected()
+        with (
+            translated(**self.context(manifest=manifest_id)),
+            connection.transaction(),
+            connection.cursor("dead_letters") as cursor,
+        ):
+            cursor.itersize = PAGE_OF_VALUES if values else PAGE
+            yield from cursor.execute(statement, given)
 
     def dead_letters(self, manifest_id: int) -> int:
         """The number of dead letters of a manifest."""

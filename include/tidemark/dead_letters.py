@@ -1,0 +1,118 @@
+"""How many records may become dead letters, and their counts by reason.
+
+Reasons hold positions and names from the data. A *template* is a reason without them, so that alike reasons are counted
+together: ``field list[3]: null`` and ``field list[17]: null`` are both ``field list[..]: null``.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+from tidemark.errors import TooManyDeadLetters
+
+COUNTED_REASONS = 100  # of one task or manifest; records with further reasons are counted as OTHER_REASONS
+OTHER_REASONS = "other reasons"
+SHARE_PATTERN = r"^(100(\.0+)?|\d{1,2}(\.\d+)?)%$"
+
+_VARYING = re.compile(
+    r"""
+    (?P<brackets> \[ (?: "(?:[^"\\]|\\.)*" | \d+ ) \] )                                # list[3], map["key"]
+  | (?P<quoted> "(?:[^"\\]|\\.)*" )                                                    # "a name from the data"
+  | (?P<guid> \b [0-9a-fA-F]{8} (?:-[0-9a-fA-F]{4}){3} - [0-9a-fA-F]{12} \b )
+  | (?P<number> (?<![\w.(,-]) (?<!RFC[ ]) [+-]? \d+ (?: \.\d+ )? (?: [eE][+-]?\d+ )? (?! [\w(-] | [.,]\d ) )
+    # a number alone: not those of DECIMAL(10,2), RFC 3339, 64-bit, address2
+    """,
+    re.VERBOSE,
+)
+_FIXED = {"brackets": "[..]", "quoted": '".."', "guid": "N", "number": "N"}
+
+
+@lru_cache(maxsize=10_000)
+def template(reason: str) -> str:
+    """A reason without quoted names, keys of maps, positions and ids."""
+    return _VARYING.sub(lambda match: _FIXED[str(match.lastgroup)], reason)
+
+
+@dataclass(frozen=True)
+class ReasonCount:
+    """The dead letters of one partition with one template; ``first`` and ``last`` are offsets, inclusive."""
+
+    topic: str
+    partition: int
+    error_class: str
+    reason: str
+    count: int
+    first: int
+    last: int
+
+    def plus(self, other: "ReasonCount") -> "ReasonCount":
+        """Both together; this one's names stay."""
+        first, last = min(self.first, other.first), max(self.last, other.last)
+        return replace(self, count=self.count + other.count, first=first, last=last)
+
+
+def reasons_together(counts: Iterable[ReasonCount]) -> tuple[ReasonCount, ...]:
+    """Counts of the same partition, class and template added up, the most frequent first; those that come after the
+    first ``COUNTED_REASONS`` are counted as ``OTHER_REASONS`` of their partition."""
+    together: dict[tuple[str, int, str, str], ReasonCount] = {}
+    for count in counts:
+        key = count.topic, count.partition, count.error_class, count.reason
+        if key not in together and len(together) >= COUNTED_REASONS:
+            key = count.topic, count.partition, "", OTHER_REASONS
+            count = ReasonCount(*key, count.count, count.first, count.last)
+        together[key] = together[key].plus(count) if key in together else count
+    return tuple(sorted(together.values(), key=lambda count: (-count.count, count.topic, count.partition, count.first)))
+
+
+def reasons_text(counts: Iterable[ReasonCount], most: int = 5) -> str:
+    """The counts by reason over all partitions, for a message: ``90 value: field id: absent (first t-0 offset 7)``."""
+    by_reason: dict[tuple[str, str], ReasonCount] = {}
+    for count in counts:
+        key = count.error_class, count.reason
+        known = by_reason.get(key)
+        by_reason[key] = count if known is None else replace(known, count=known.count + count.count)
+    ordered = sorted(by_reason.values(), key=lambda count: -count.count)
+    texts = [
+        f"{count.count:,} {f'{count.error_class}: ' if count.error_class else ''}{count.reason} "
+        f"(first {count.topic}-{count.partition} offset {count.first})"
+        for count in ordered[:most]
+    ]
+    more = f"; {len(ordered) - most} more reasons" if len(ordered) > most else ""
+    return "; ".join(texts) + more
+
+
+@dataclass(frozen=True)
+class DeadLetterLimit:
+    """How many records of one manifest may become dead letters: a number, or a share of the records read.
+
+    ``text`` is what the pipeline file says, such as 100 or 0.1%; None: any number may.
+    """
+
+    text: int | str | None = None
+
+    def allowed(self, records: int) -> int | None:
+        """How many of so many records may be dead letters; a share is rounded down. None: all of them."""
+        if self.text is None:
+            return None
+        if isinstance(self.text, int):
+            return self.text
+        return int(Fraction(self.text.removesuffix("%")) / 100 * records)
+
+
+def too_many_dead_letters(
+    what: str, limit: int | str | None, reasons: Sequence[ReasonCount], **context: object
+) -> TooManyDeadLetters:
+    """The error for more dead letters than ``limit``, the pipeline's ``max_dead_letters``."""
+    most = reasons[0]
+    return TooManyDeadLetters(
+        f"{what}, and max_dead_letters is {limit}: {reasons_text(reasons)}",
+        next_step="nothing of this attempt is published. Look at them: tidemark peek {pipeline} "
+        f"--topic {most.topic} --partition {most.partition} --from {most.first}; correct the schema or the producer, "
+        "or raise max_dead_letters; then: tidemark retry {pipeline} --manifest {manifest}",
+        topic=most.topic,
+        partition=most.partition,
+        offset=most.first,
+        **context,
+    )

@@ -1,0 +1,87 @@
+"""Brings dead letters back: manifests that have some are replayed, after the schema or the code was mended.
+
+A replay puts each record where it belongs, and the dead letters of the published attempt go with its other output. So
+this may be killed and repeated: it then goes on with the manifests that still have dead letters.
+"""
+
+from dataclasses import dataclass, field
+
+from tidemark.errors import TidemarkError, Unavailable
+from tidemark.lifecycle.attempt import Stage, process
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.select import refuse_at_work
+from tidemark.lifecycle.work import Progress
+from tidemark.manifest import Decision, Manifest
+from tidemark.operations.dead_letters import Wanted, dead_letters, with_dead_letters
+from tidemark.operations.fill import refuse_unreadable
+
+
+@dataclass(frozen=True)
+class Returned:
+    """One manifest with its dead letters before and after its replay; ``after`` is None in a dry run."""
+
+    manifest_id: int
+    before: int
+    after: int | None
+
+    @property
+    def brought_back(self) -> int | None:
+        """Below zero when the pipeline can read fewer records than before."""
+        return None if self.after is None else self.before - self.after
+
+
+@dataclass
+class BroughtBack:
+    """What was replayed, or in a dry run would be, and the error of each manifest that cannot be.
+
+    ``left`` were not tried, since the source or a sink did not answer.
+    """
+
+    dry_run: bool
+    returned: list[Returned] = field(default_factory=list)
+    failed: dict[int, TidemarkError] = field(default_factory=dict)
+    left: list[int] = field(default_factory=list)
+
+
+def bring_back(
+    context: Context, wanted: Wanted, why: str, stage: Stage, progress: Progress, *, dry_run: bool
+) -> BroughtBack:
+    """Replay each manifest with dead letters that are ``wanted``, oldest first; one that fails does not stop others."""
+    database = context.database
+    result = BroughtBack(dry_run)
+    chosen = _chosen(context, wanted)
+    if chosen and not dry_run:
+        with database.because(why):
+            line = f"{len(chosen):,} manifests with {sum(map(_dead, chosen)):,} dead letters are replayed"
+            decision = Decision((line,), tuple(manifest.id for manifest in chosen))
+            database.note_decision(context.pipeline_name, "replay-dead-letters", decision)
+    for number, manifest in enumerate(chosen, 1):
+        try:
+            if dry_run:
+                refuse_unreadable(context, manifest)
+                result.returned.append(Returned(manifest.id, _dead(manifest), None))
+                continue
+            refuse_at_work(database.manifests(ids=[manifest.id]))
+            progress.begins(manifest, number, len(chosen))
+            progress.ended(process(context, manifest.id, stage, replay=True))
+            after = _dead(database.manifest(manifest.id))
+            result.returned.append(Returned(manifest.id, _dead(manifest), after))
+        except TidemarkError as error:
+            result.failed[manifest.id] = error
+            if isinstance(error, Unavailable) and "offsets" not in error.context:  # the others would wait for it too
+                result.left = [later.id for later in chosen[number:]]
+                break
+    return result
+
+
+def _chosen(context: Context, wanted: Wanted) -> list[Manifest]:
+    manifests = list(with_dead_letters(context, wanted))
+    if wanted.all_of_a_manifest:
+        return manifests
+    matching = dead_letters(context, wanted).manifests
+    return [manifest for manifest in manifests if manifest.id in matching]
+
+
+def _dead(manifest: Manifest) -> int:
+    """The dead letters of a manifest: every sink has them all, and one that a replay has not reached the old ones."""
+    return max((published.counts.dead_lettered for published in manifest.publications), default=0)
