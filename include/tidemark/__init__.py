@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from tidemark.version import VERSION
 
 if TYPE_CHECKING:
-    from tidemark.api import audit, complete, manifests, objects, plan, replay, status
+    from tidemark.api import audit, complete, hours, manifests, objects, plan, replay, status
     from tidemark.errors import TidemarkError
     from tidemark.manifest import Counts, ManifestState
     from tidemark.views import (
         CompletenessView,
         DifferenceView,
+        HourView,
         ManifestView,
         MissingView,
         ObjectView,
@@ -30,6 +31,7 @@ __all__ = [
     "CompletenessView",
     "Counts",
     "DifferenceView",
+    "HourView",
     "ManifestState",
     "ManifestView",
     "MissingView",
@@ -42,6 +44,7 @@ __all__ = [
     "__version__",
     "audit",
     "complete",
+    "hours",
     "manifests",
     "objects",
     "plan",

@@ -25,6 +25,7 @@ from tidemark.lifecycle.work import Progress, refuse_left_out, work_through
 from tidemark.manifest import Counts, ManifestState
 from tidemark.operations.audit import audit as find_differences
 from tidemark.operations.complete import completeness
+from tidemark.operations.hours import hours as hours_of
 from tidemark.operations.status import status as status_of
 from tidemark.pipeline.loader import find, load_each
 from tidemark.pipeline.settings import Pipeline
@@ -33,6 +34,7 @@ from tidemark.suggestion import nearest
 from tidemark.views import (
     CompletenessView,
     DifferenceView,
+    HourView,
     ManifestView,
     MissingView,
     ObjectView,
@@ -42,6 +44,7 @@ from tidemark.views import (
     StatusView,
     completeness_view,
     difference_views,
+    hour_views,
     manifest_views,
     object_views,
     run_view,
@@ -52,6 +55,7 @@ __all__ = [
     "CompletenessView",
     "Counts",
     "DifferenceView",
+    "HourView",
     "ManifestState",
     "ManifestView",
     "MissingView",
@@ -63,6 +67,7 @@ __all__ = [
     "TidemarkError",
     "audit",
     "complete",
+    "hours",
     "manifests",
     "objects",
     "plan",
@@ -188,6 +193,24 @@ def complete(
     moment = until if until.tzinfo else until.replace(tzinfo=UTC)
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
         return completeness_view(completeness(context, moment))
+
+
+def hours(
+    pipeline_name: str,
+    *,
+    incomplete: bool = False,
+    dsn: str | None = None,
+    pipelines: Path | str | None = None,
+) -> list[HourView]:
+    """The event hours of a pipeline, oldest first, and what those wait for that are not complete.
+
+    ``incomplete`` gives only those. Hours are in UTC, and become complete when a run ends. Needs the pipeline file, and
+    of the services the manifest database only.
+    """
+    environment = _environment(dsn, pipelines)
+    lateness = find(environment.pipelines, pipeline_name).event_time.allowed_lateness
+    with about(pipeline=pipeline_name), _database(environment) as database:
+        return hour_views(hours_of(database, pipeline_name, lateness, incomplete=incomplete))
 
 
 def status(

@@ -18,15 +18,16 @@ from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, disk_space, existing, failed, ok
 from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
-from tidemark.paths import OWNER, RECORDS, STAGING, ObjectName, RecordName, manifest_staging, staging_folder
+from tidemark.paths import OWNER, RECORDS, STAGING, Layout, ObjectName, RecordName, manifest_staging, staging_folder
 from tidemark.receipt import PublishedObject, Receipt
-from tidemark.sinks.base import Fence, Leftover, Mark, Owner, Sink, Way
+from tidemark.sinks.base import CompleteHour, Fence, Leftover, Mark, Owner, Sink, Way
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.files.audit import differences_of_files
 from tidemark.sinks.files.formats import Unreadable, format_of
 from tidemark.sinks.files.leftovers import leftovers
 from tidemark.sinks.files.locate import locate
 from tidemark.sinks.files.settings import Settings
+from tidemark.sinks.files.success import show_complete
 from tidemark.sinks.files.writer import too_many_objects
 from tidemark.sinks.located import Located
 from tidemark.storage.base import Move, ObjectStore, is_s3
@@ -43,6 +44,8 @@ class FilesSink(Sink):
         self.store: ObjectStore = open_store(settings.root, settings.store_settings(), lookup)
         self.target = settings.target
         self.max_objects = settings.max_objects
+        self._layout = Layout(settings.layout)
+        self._success_files = settings.success_files
 
     @property
     def root(self) -> str:
@@ -154,6 +157,13 @@ class FilesSink(Sink):
     ) -> Located:
         del manifest
         return locate(self.store, self.pipeline_name, published, receipt, at, offset)
+
+    def shows_hours(self) -> bool:
+        return self._success_files
+
+    def show_complete(self, topics: Sequence[str], hour: CompleteHour) -> None:
+        for topic in topics:
+            show_complete(self.store, self.pipeline_name, self._layout, topic, hour)
 
     def leftovers(self, database: ManifestDatabase) -> list[Leftover]:
         return leftovers(database, self, self.store)
