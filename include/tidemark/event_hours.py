@@ -10,6 +10,7 @@ HOUR = timedelta(hours=1)
 # half a million hours. It holds a month with its lateness.
 WINDOW = timedelta(days=35)
 HOURS_OF_A_DAY = 24
+MOST_TOLD = 240  # at once, as Airflow stores each of them when the task ends; the others follow with the next run
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,13 @@ def to_tell(hours: Iterable[HourState]) -> list[datetime]:
     days: dict[date, list[HourState]] = {}
     for hour in hours:
         days.setdefault(hour.start.astimezone(UTC).date(), []).append(hour)
-    return sorted(start for day in days.values() for start in _of_a_day(day))
+    told: list[datetime] = []
+    for _, day in sorted(days.items()):
+        of_the_day = _of_a_day(day)
+        if len(told) + len(of_the_day) > MOST_TOLD:
+            break
+        told += of_the_day
+    return told
 
 
 def _of_a_day(day: list[HourState]) -> list[datetime]:

@@ -80,10 +80,10 @@ def published_sums(context: Context, manifests: Sequence[Manifest]) -> tuple[Cou
     return sum((published_counts(manifest) for manifest in manifests), Counts()), hours
 
 
-def ranges_of_hours(hours: Iterable[str]) -> list[list[str]]:
-    """Event hours (``2013-01-01T10``, UTC) as ranges ``[start, end)`` of neighbours, such as ``2013-01-01T10:00Z``."""
+def ranges_of_hours(hours: Iterable[datetime]) -> list[list[str]]:
+    """Event hours (in UTC) as ranges ``[start, end)`` of neighbours, such as ``2013-01-01T10:00Z``."""
     ranges: list[list[datetime]] = []
-    for hour in sorted(datetime.fromisoformat(text).replace(tzinfo=UTC) for text in hours):
+    for hour in sorted(hour.astimezone(UTC) for hour in hours):
         if not ranges or ranges[-1][1] != hour:
             ranges.append([hour, hour])
         ranges[-1][1] = hour + timedelta(hours=1)
