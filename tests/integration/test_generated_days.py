@@ -234,7 +234,7 @@ def live(seed: int, closer: ManifestDatabase, worker: ManifestDatabase) -> Gener
         day.close(f"the end {number}")
     assert {*DAY} <= day.complete
     revisions = day.revisions()
-    assert day.airflow.runs[-1] == {hour: revisions[hour] for hour in DAY}, "the last revisions start a run"
+    assert day.airflow.runs[-1:] == [{hour: revisions[hour] for hour in DAY}], "the last revisions start a run"
     assert all(before != after for before, after in pairwise(day.airflow.runs)), "each run has news"
     return day
 

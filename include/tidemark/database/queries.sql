@@ -537,7 +537,9 @@ RETURNING attempt;
 SELECT pg_advisory_xact_lock(1414089814, hashtext(pipeline)) FROM manifest WHERE id = %(manifest_id)s;
 
 -- name: lock_hours
-SELECT pg_advisory_xact_lock(1414089814, hashtext(%(pipeline_name)s));
+-- A process that is paused here loses its session soon, since receipts and publications wait for it.
+SELECT pg_advisory_xact_lock(1414089814, hashtext(%(pipeline_name)s)),
+       set_config('idle_in_transaction_session_timeout', '10s', true);
 
 -- name: reopen_hours
 -- The hours that an attempt has rows of, and those that are published of its manifest.
