@@ -28,6 +28,7 @@ from tidemark.operations.bring_back import bring_back
 from tidemark.operations.complete import completeness
 from tidemark.operations.dead_letters import Wanted
 from tidemark.operations.dead_letters import dead_letters as read_dead_letters
+from tidemark.operations.hours import hours as hours_of
 from tidemark.operations.status import status as status_of
 from tidemark.pipeline.loader import find, load_each
 from tidemark.pipeline.settings import Pipeline
@@ -39,6 +40,7 @@ from tidemark.views import (
     DeadLettersView,
     DeadLetterView,
     DifferenceView,
+    HourView,
     LetterGroupView,
     LetterPlaceView,
     ManifestView,
@@ -54,6 +56,7 @@ from tidemark.views import (
     completeness_view,
     dead_letters_view,
     difference_views,
+    hour_views,
     manifest_views,
     object_views,
     run_view,
@@ -67,6 +70,7 @@ __all__ = [
     "DeadLetterView",
     "DeadLettersView",
     "DifferenceView",
+    "HourView",
     "LetterGroupView",
     "LetterPlaceView",
     "ManifestState",
@@ -83,6 +87,7 @@ __all__ = [
     "audit",
     "complete",
     "dead_letters",
+    "hours",
     "manifests",
     "objects",
     "plan",
@@ -253,6 +258,24 @@ def complete(
     moment = until if until.tzinfo else until.replace(tzinfo=UTC)
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
         return completeness_view(completeness(context, moment))
+
+
+def hours(
+    pipeline_name: str,
+    *,
+    incomplete: bool = False,
+    dsn: str | None = None,
+    pipelines: Path | str | None = None,
+) -> list[HourView]:
+    """The event hours of a pipeline, oldest first, and what those wait for that are not complete.
+
+    ``incomplete`` gives only those. Hours are in UTC, and become complete when a run ends. Needs the pipeline file, and
+    of the services the manifest database only.
+    """
+    environment = _environment(dsn, pipelines)
+    lateness = find(environment.pipelines, pipeline_name).event_time.allowed_lateness
+    with about(pipeline=pipeline_name), _database(environment) as database:
+        return hour_views(hours_of(database, pipeline_name, lateness, incomplete=incomplete))
 
 
 def status(

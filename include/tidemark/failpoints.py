@@ -34,6 +34,8 @@ FAILPOINTS = (
     "publish.marked",
     "publish.cleaned",
 )
+# Not of one manifest: a run that ends passes them once, or once for each success file.
+FAILPOINTS_OF_HOURS = ("hours.before_commit", "hours.after_commit", "hours.before_success")
 _GRAMMAR = re.compile(r"(?P<name>[a-z_.]+):(?P<action>kill9|stop|raise|hang:[0-9.]+)(?:@(?P<passes>[0-9]+|always))?")
 _passes: dict[str, int] = {}
 
@@ -51,10 +53,11 @@ def _armed() -> _Armed | None:
     if not text:
         return None
     match = _GRAMMAR.fullmatch(text)
-    if match is None or match["name"] not in FAILPOINTS:
+    if match is None or match["name"] not in (*FAILPOINTS, *FAILPOINTS_OF_HOURS):
         raise ConfigurationError(
             f"{VARIABLE}={text} names no failpoint and action",
-            next_step=f"write NAME:kill9|stop|raise|hang:SECONDS with NAME one of {', '.join(FAILPOINTS)}",
+            next_step="write NAME:kill9|stop|raise|hang:SECONDS with NAME one of "
+            + ", ".join((*FAILPOINTS, *FAILPOINTS_OF_HOURS)),
         )
     passes = match["passes"]
     always = passes == "always"

@@ -10,10 +10,18 @@ from tidemark.paths import staging_folder
 
 
 class OnError(StrEnum):
-    """What happens to a record that cannot be decoded, or has no valid event time."""
+    """What happens to a record that cannot be decoded."""
 
     FAIL = "fail"
     DEAD_LETTER = "dead_letter"
+
+
+class OnInvalid(StrEnum):
+    """What happens to a record without a valid event time."""
+
+    FAIL = "fail"
+    DEAD_LETTER = "dead_letter"
+    KAFKA_TIMESTAMP = "kafka_timestamp"  # it takes the place of the event time
 
 
 class TimeUnit(StrEnum):
@@ -21,10 +29,12 @@ class TimeUnit(StrEnum):
 
     MILLISECONDS = "ms"
     SECONDS = "s"
+    MICROSECONDS = "us"
+    NANOSECONDS = "ns"
 
     @property
-    def microseconds(self) -> int:
-        return 1_000_000 if self is TimeUnit.SECONDS else 1_000
+    def per_second(self) -> int:
+        return {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[self.value]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
     <folder of the layout>/<manifest>-a<attempt>-p<partition>-<start>-<end>-<part>.<format>     data
     _dead_letters/<stream>/<the same name>                                                      dead letters
     _manifests/<pipeline>/<manifest>.<attempt>.json                                             records
+    <folder of the layout>/_SUCCESS                                                             a complete hour
     _manifests/_owner.json                                                                      the owning database
     _staging/<manifest>/<attempt>/                                                              staging of one attempt
 
@@ -18,6 +19,7 @@ from urllib.parse import quote
 OWNER = "_manifests/_owner.json"
 RECORDS = "_manifests"
 STAGING = "_staging"
+SUCCESS = "_SUCCESS"
 DEAD_LETTERS = "_dead_letters"
 SUFFIXES = ("parquet", "avro", "jsonl", "jsonl.gz", "jsonl.zst")  # of files with rows, without the dot
 

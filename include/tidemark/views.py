@@ -18,6 +18,7 @@ from tidemark.operations.bring_back import BroughtBack
 from tidemark.operations.complete import Completeness
 from tidemark.operations.dead_letters import Kept, Letters, Place
 from tidemark.operations.fill import Filled
+from tidemark.operations.hours import Hour
 from tidemark.operations.lag import Lag
 from tidemark.operations.status import ProblemKind, Status
 from tidemark.receipt import ObjectKind, PublishedObject
@@ -379,6 +380,24 @@ class StatusView:
 
 
 @dataclass(frozen=True)
+class HourView:
+    """An event hour, from ``start`` in UTC: its published ``rows``, of which ``late`` came after the allowed lateness.
+
+    ``revision`` counts how often it has become complete. An hour that is not ``complete`` was never so (revision 0) or
+    is open again, and ``waits_for`` says for what it waits.
+    """
+
+    start: datetime
+    rows: int
+    late: int
+    manifests: tuple[int, ...]
+    complete: bool
+    complete_at: datetime | None
+    revision: int
+    waits_for: str | None
+
+
+@dataclass(frozen=True)
 class DecisionView:
     """What a person decided about a pipeline: who, when, why, and one line for each thing that changed."""
 
@@ -566,6 +585,10 @@ def status_view(status: Status) -> StatusView:
         status.dead_lettered,
         problems,
     )
+
+
+def hour_views(hours: Iterable[Hour]) -> list[HourView]:
+    return [HourView(**vars(hour), complete=hour.complete_at is not None) for hour in hours]
 
 
 def decision_views(database: ManifestDatabase, pipeline_name: str) -> list[DecisionView]:

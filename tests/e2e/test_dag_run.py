@@ -1,11 +1,13 @@
 """What a person does in Airflow, on a real one: scheduler, LocalExecutor, spark-submit, a kill on the way."""
 
+import json
 import os
 import signal
 from datetime import timedelta
 
 import pytest
 
+from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.errors import SandboxFailed
 from sandbox.services.processes import wait_until
 from tests.worlds.airflow_world import DAG, AirflowWorld, wake
@@ -224,3 +226,46 @@ def test_a_form_that_cannot_be_followed_fails_at_once_and_says_why_once(airflow_
     assert demo.instance(run_id, "plan")["try_number"] == 1
     with pytest.raises(SandboxFailed, match="'tomorrow' is not a 'date-time'"):
         demo.trigger({"plan_until": "tomorrow"})  # Airflow itself says so, where rfc3339-validator is installed
+
+
+def test_a_daily_dag_starts_when_its_24_hours_are_complete_and_once_more_for_late_rows(
+    airflow_world: AirflowWorld,
+) -> None:
+    demo, airflow = airflow_world, airflow_world.airflow
+    first = last_hour().replace(hour=0) - timedelta(days=2)
+    days = [f"{first + timedelta(days=number):%Y-%m-%d}" for number in range(2)]
+    file = airflow.dags / "daily_roll_up.py"
+    example = CHECKOUT / "include" / "pipelines" / "examples" / file.name
+    file.write_text(example.read_text().replace('PIPELINE = "flights"', f'PIPELINE = "{DAG}"'))
+
+    def rolled_up() -> list[str]:
+        runs = airflow.runs(f"{DAG}_daily")
+        assert {run["state"] for run in runs} <= {"queued", "running", "success"}
+        return [run["partition_key"] for run in runs if run["state"] == "success"][::-1]
+
+    def publish(value: int) -> None:
+        """A record of the first day, published without Airflow, so that its run needs no Spark."""
+        demo.world.send(
+            json.dumps({"n": value, "at": (first + 5 * HOUR).isoformat(), "name": "x"}), at=first + 5 * HOUR
+        )
+        demo.world.ok("run", DAG)
+
+    try:
+        demo.deploy()
+        airflow.wait_dag(f"{DAG}_daily")
+        airflow.unpause(f"{DAG}_daily")
+        publish(1)
+        run_id = demo.trigger()
+        demo.succeed(run_id)
+        wait_until(lambda: sorted(rolled_up()) == days, "a run for each whole day", timeout=120)
+        keys = [event["partition_key"] for event in airflow.asset_events(run_id)]
+        assert len(keys) == len(set(keys)) >= 48
+        publish(2)
+        demo.succeed(demo.trigger())
+        wait_until(lambda: len(rolled_up()) == 3, "a run for the late row", timeout=120)
+        assert rolled_up()[-1] == days[0]
+        demo.succeed(demo.trigger())
+        assert len(airflow.runs(f"{DAG}_daily")) == 3, "without news nothing starts"
+    finally:
+        file.unlink()
+        airflow.delete_dag(f"{DAG}_daily")

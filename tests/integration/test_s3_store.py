@@ -189,3 +189,26 @@ def test_a_profile_of_the_connection_is_looked_up(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     with pytest.raises(TidemarkError, match="nobody"):
         open_store("s3://lake/x", CONNECTION).get("key")
+
+
+def test_an_object_is_replaced_only_while_it_is_as_it_was_read(store: S3Store) -> None:
+    assert not store.replace("raw/h/_SUCCESS", b"1", b"2")
+    assert store.replace("raw/h/_SUCCESS", None, b"1")
+    assert not store.replace("raw/h/_SUCCESS", None, b"2")
+    assert store.replace("raw/h/_SUCCESS", b"1", b"2")
+    assert not store.replace("raw/h/_SUCCESS", b"1", b"3")
+    assert store.get("raw/h/_SUCCESS") == b"2"
+
+
+def test_of_two_that_have_read_the_same_object_one_replaces_it(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put("raw/h/_SUCCESS", b"1")
+    put = store._put
+
+    def overtaken(key: str, content: Any, **condition: Any) -> None:
+        monkeypatch.setattr(store, "_put", put)
+        store.put(key, b"3")
+        put(key, content, **condition)
+
+    monkeypatch.setattr(store, "_put", overtaken)
+    assert not store.replace("raw/h/_SUCCESS", b"1", b"2")
+    assert store.get("raw/h/_SUCCESS") == b"3"

@@ -38,7 +38,7 @@ def world(postgres: Postgres, template: str) -> Iterator[ModelWorld]:
 def task(world: ModelWorld) -> Task:
     """``task(kind, begin, end, **params)``: what a task of a DAG run sees. Airflow gives that to its workers only.
 
-    ``at_work`` are the DAG runs that have not ended.
+    ``at_work`` are the DAG runs that have not ended, ``succeeded`` those that have ended well.
     """
 
     @contextlib.contextmanager
@@ -48,13 +48,17 @@ def task(world: ModelWorld) -> Task:
         end: datetime | None = None,
         run_id: str = "a run",
         at_work: Sequence[str] = (),
+        succeeded: Sequence[str] = (),
         **params: object,
     ) -> Iterator[None]:
         run = SimpleNamespace(
             run_id=run_id, run_type=kind, data_interval_start=begin, data_interval_end=end, logical_date=begin
         )
         instance = SimpleNamespace(
-            dag_id="demo", get_dr_count=lambda _, run_ids, states: len({*run_ids} & {*at_work}) if states else 0
+            dag_id="demo",
+            get_dr_count=lambda _, run_ids, states: len(
+                {*run_ids} & {*(succeeded if states == ["success"] else at_work)}
+            ),
         )
         given = {"params": params, "dag_run": run, "ti": instance}
         opened = contextlib.nullcontext(world.onlooker())
@@ -267,3 +271,28 @@ def test_a_failed_close_names_cause_attempt_and_the_forms_way_and_is_not_tried_a
     assert "the disk is full" in text
     assert "attempt 1 by onlooker" in text
     assert 'next: trigger the DAG demo with "Retry unfinished manifests", or: tidemark retry demo; then clear' in text
+
+
+def test_complete_hours_are_told_by_one_run_and_by_the_next_when_that_failed(
+    world: ModelWorld, task: Task, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline: Any = world.pipeline()
+    day = EPOCH.replace(hour=0)
+
+    def close(run_id: str, hours: int, **task_settings: Any) -> list[str]:
+        """The keys that a run up to some hours after midnight tells."""
+        with task(run_id=run_id, plan_until=(day + hours * HOUR).isoformat(), **task_settings):
+            planned = dag.plan_run(pipeline)
+            publish(world, planned)
+            dag.close_run(pipeline, planned)
+            return [key.removeprefix("2024-03-01T") for key in dag.close_hours_of_run(pipeline)]
+
+    world.produce(30, minutes=6)  # three hours
+    assert close("one", 2) == ["00:00:00", "01:00:00"]
+    assert "event hours complete: 2024-03-01T00:00Z to 2024-03-01T02:00Z" in capsys.readouterr().out
+    assert close("two", 3, at_work=["one"]) == ["02:00:00"], "one is to tell its own"
+    assert close("two", 3, at_work=["one"]) == ["02:00:00"], "another try of the same run"
+    assert close("three", 4, succeeded=["two"]) == ["00:00:00", "01:00:00", "03:00:00"], "one has failed"
+    assert close("four", 5, succeeded=["three"]) == ["04:00:00"]
+    world.produce(1, minutes=-170)  # a late one
+    assert close("five", 6, succeeded=["four"]) == ["00:00:00", "05:00:00"]

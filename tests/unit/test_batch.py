@@ -297,6 +297,23 @@ def test_fail_for_event_times_is_its_own_choice(tmp_path: Path) -> None:
     BatchProcessor(order(tmp_path, on_error="fail")).process("x", [batch([no_time])])
 
 
+def test_an_event_time_in_a_header_or_a_struct_is_placed_and_a_clock_gone_mad_is_a_dead_letter(tmp_path: Path) -> None:
+    in_a_header = {"header": "at", "unit": "s", "max_ahead_s": 3600}
+    seconds = int(START.timestamp())
+    rows = batch([("t", 0, offset, START, b'{"id": 1}') for offset in range(3)])
+    headers = [[("at", str(seconds + late).encode())] for late in (0, 3600, 3601)]
+    rows = rows.set_column(rows.schema.get_field_index("headers"), "headers", pa.array(headers, HEADERS))
+    report = BatchProcessor(order(tmp_path, event_time=in_a_header)).process("x", [rows])
+    assert list(report["hours"].values()) == [[1, 0], [1, 0]]
+    assert [part["kind"] for part in report["parts"]] == ["data", "data", "dead_letter"]
+    nested = {"decode": {"format": "json", "schema": "meta STRUCT<at: TIMESTAMP>"}, "event_time": {"field": "meta.at"}}
+    report = BatchProcessor(order(tmp_path, **nested)).process(
+        "y", [batch([("t", 0, 0, START, b'{"meta": {"at": "2013-01-01T12:34:56Z"}}'), ("t", 0, 1, START, b"{}")])]
+    )
+    assert report["hours"] == {"2013-01-01T12": [1, 0]}
+    assert report["partitions"][0]["dead_lettered"] == 1
+
+
 def test_a_task_without_records_reports_nothing(tmp_path: Path) -> None:
     for batches in ([], [batch([])]):
         report = BatchProcessor(order(tmp_path)).process("x", batches)

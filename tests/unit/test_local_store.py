@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tidemark.errors import Unavailable
+from tidemark.storage import local
 from tidemark.storage.local import LocalStore
 
 
@@ -47,3 +49,25 @@ def test_schedule_15_folders_of_moved_objects_are_durable_up_to_the_root(tmp_pat
     store.move("_staging/1/a", "raw/t/10/a", 4)
     store.sync(["raw/t/10/a"])
     assert synced == {tmp_path, tmp_path / "raw", tmp_path / "raw/t", tmp_path / "raw/t/10"}
+
+
+def test_a_file_is_replaced_only_while_it_is_as_it_was_read(tmp_path: Path, synced: set[Path]) -> None:
+    store = LocalStore(str(tmp_path))
+    assert not store.replace("h/_SUCCESS", b"1", b"2")
+    assert store.replace("h/_SUCCESS", None, b"1")
+    assert synced == {tmp_path, tmp_path / "h"}
+    assert not store.replace("h/_SUCCESS", None, b"2")
+    assert store.replace("h/_SUCCESS", b"1", b"2")
+    assert not store.replace("h/_SUCCESS", b"1", b"3")
+    assert store.get("h/_SUCCESS") == b"2"
+    assert [path.name for path in (tmp_path / "h").iterdir()] == ["_SUCCESS"]
+
+
+def test_a_process_that_holds_the_lock_for_long_is_an_error_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "LOCK_S", 0.05)
+    store = LocalStore(str(tmp_path))
+    with store._locked(), pytest.raises(Unavailable, match="has locked"):
+        store.replace("h/_SUCCESS", None, b"1")
+    assert store.replace("h/_SUCCESS", None, b"1")

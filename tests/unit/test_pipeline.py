@@ -33,7 +33,8 @@ def test_a_short_file_loads_with_the_documented_defaults(write: Write) -> None:
     assert pipeline.sinks == (FilesSettings(root="/srv/lake"),)
     assert pipeline.sinks[0].kind == "files"
     assert pipeline.event_time.order() == {
-        "field": "at", "timezone": "UTC", "unit": "ms", "allowed_lateness_s": 0.0, "on_invalid": "fail",
+        "field": "at", "header": None, "timezone": "UTC", "unit": None, "pattern": None, "allowed_lateness_s": 0.0,
+        "on_invalid": "fail", "min": "1970-01-01T00:00:00+00:00", "max_ahead_s": None,
     }  # fmt: skip
 
 

@@ -1,8 +1,14 @@
 """Event hours in the asset event are ranges: a year has 8,760 hours."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from tidemark.lifecycle.close import ranges_of_hours
+
+
+def hour(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -19,4 +25,4 @@ from tidemark.lifecycle.close import ranges_of_hours
     ],
 )
 def test_neighbouring_hours_are_one_range(hours: list[str], ranges: list[list[str]]) -> None:
-    assert ranges_of_hours(hours) == ranges
+    assert ranges_of_hours(map(hour, hours)) == ranges

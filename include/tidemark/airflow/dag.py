@@ -24,6 +24,7 @@ from tidemark.config.values import cron
 from tidemark.errors import ConfigurationError, NotPublished, TidemarkError, WorkFailed, about
 from tidemark.lifecycle.close import published_sums, ranges_of_hours, require_done, require_run_done
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.hours import close_hours, hours_to_tell
 from tidemark.lifecycle.older import Held, named, older_unfinished, to_take_along
 from tidemark.lifecycle.plan import PlannedRun, Tick, manifests_between, up_to
 from tidemark.lifecycle.plan import plan as plan_ranges
@@ -51,8 +52,13 @@ PARAMS = {
 
 
 def asset_of(pipeline: Pipeline) -> Asset:
-    """The asset that other DAGs wait for."""
+    """The asset that other DAGs wait for: an event for each run that has published something."""
     return Asset(name=f"tidemark_{pipeline.name}", uri=f"tidemark://pipeline/{pipeline.name}")
+
+
+def hours_asset_of(pipeline: Pipeline) -> Asset:
+    """The asset whose partitions are event hours, such as ``2024-03-01T10:00:00``: an event when one is complete."""
+    return Asset(name=f"tidemark_{pipeline.name}_hours", uri=f"tidemark://pipeline/{pipeline.name}/hours")
 
 
 def build_dag(pipeline: Pipeline, problem: TidemarkError | None = None) -> DAG:
@@ -61,7 +67,7 @@ def build_dag(pipeline: Pipeline, problem: TidemarkError | None = None) -> DAG:
     ``problem``: what is wrong with the file now; ``pipeline`` is from its last right text then. ``plan`` fails with the
     problem, and the tasks of runs that are planned go on.
     """
-    asset = asset_of(pipeline)
+    asset, hours_asset = asset_of(pipeline), hours_asset_of(pipeline)
     wrong = f"Its file is wrong; `plan` fails until it is corrected:\n```\n{problem}\n```\n\n" if problem else ""
     with DAG(
         dag_id=pipeline.name,
@@ -85,14 +91,18 @@ def build_dag(pipeline: Pipeline, problem: TidemarkError | None = None) -> DAG:
                     raise problem
             return plan_run(pipeline)
 
-        @task(trigger_rule="none_failed", outlets=[asset])
+        @task(trigger_rule="none_failed", outlets=[asset, hours_asset])
         def close(planned: list[int], *, outlet_events: Any = None) -> None:
             event = close_run(pipeline, planned)
-            if event is None:
-                # Airflow emits an event for every outlet that the task still has when it ends.
-                get_current_context()["ti"].task.outlets = []
-            else:
+            if event is not None:
                 outlet_events[asset].extra = event
+            keys = close_hours_of_run(pipeline)
+            if keys:
+                outlet_events[hours_asset].add_partitions(keys)
+            # Airflow emits an event for every outlet that the task still has when it ends.
+            has_news = {asset.name: event is not None, hours_asset.name: bool(keys)}
+            closing: Any = get_current_context()["ti"].task
+            closing.outlets = [outlet for outlet in closing.outlets if has_news[outlet.name]]
 
         planned: Any = plan()
         process = ProcessManifestOperator.partial(
@@ -227,6 +237,25 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any] | None:
         return event_of(context, tick, planned)
 
 
+def close_hours_of_run(pipeline: Pipeline) -> list[str]:
+    """Close the event hours that are complete; returns the keys of those that are to be told now."""
+    task_context: Any = get_current_context()
+    instance, own = task_context["ti"], task_context["dag_run"].run_id
+
+    def ended_well(run_id: str) -> bool | None:
+        def is_in(*states: str) -> bool:
+            return bool(instance.get_dr_count(instance.dag_id, run_ids=[run_id], states=list(states)))
+
+        return None if is_in("queued", "running") else is_in("success")
+
+    with airflow_verdict(), opened(pipeline, task_context, warns=False) as context:
+        closed = close_hours(context)
+        if closed:
+            ranges = ", ".join(f"{start} to {end}" for start, end in ranges_of_hours(closed))
+            print(f"event hours complete: {ranges}")
+        return hours_to_tell(context, own, ended_well)
+
+
 def event_of(context: Context, tick: Tick, published: list[int]) -> dict[str, Any] | None:
     """The extra of the asset event about the manifests that a run has published; None when there are none.
 
@@ -245,7 +274,7 @@ def event_of(context: Context, tick: Tick, published: list[int]) -> dict[str, An
         "read": counts.read,
         "written": counts.written,
         "dead_lettered": counts.dead_lettered,
-        "hours": ranges_of_hours(hours),
+        "hours": ranges_of_hours(datetime.fromisoformat(hour).replace(tzinfo=UTC) for hour in hours),
     }
 
 

@@ -65,14 +65,17 @@ def in_environment(pipeline: Pipeline) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def opened(pipeline: Pipeline, task: Any) -> Iterator[Context]:
-    """The context of a pipeline inside a task; ``task`` is Airflow's context. The history names the task instance."""
+def opened(pipeline: Pipeline, task: Any, *, warns: bool = True) -> Iterator[Context]:
+    """The context of a pipeline inside a task; ``task`` is Airflow's context. The history names the task instance.
+
+    ``warns``: whether to print what the source warns of; a task that opens it twice does so once.
+    """
     instance = task["ti"]
     mapped = f"[{instance.map_index}]" if instance.map_index is not None and instance.map_index >= 0 else ""
     actor = f"airflow {instance.dag_id} {instance.run_id} {instance.task_id}{mapped} try {instance.try_number}"
     database_url = Environment.from_variables().database()
     with about(pipeline=pipeline.name), ManifestDatabase(database_url, actor) as database:
         context = open_context(pipeline, database, airflow_lookup)
-        for warning in context.source.warnings():
+        for warning in context.source.warnings() if warns else ():
             print(f"warning: {warning}")
         yield context

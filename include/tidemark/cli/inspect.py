@@ -15,12 +15,14 @@ from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.manifest import ManifestState
 from tidemark.operations.audit import audit as find_differences
 from tidemark.operations.complete import completeness
+from tidemark.operations.hours import hours as hours_of
 from tidemark.operations.lag import lag as measure_lag
 from tidemark.pipeline.loader import find
 from tidemark.views import (
     completeness_view,
     decision_views,
     difference_views,
+    hour_views,
     lag_views,
     manifest_history_view,
     manifest_views,
@@ -152,6 +154,22 @@ def complete(command: click.Context, pipeline_name: str, until: datetime, as_jso
         view = completeness_view(completeness(context, moment))
     output.completeness(view, pipeline_name, as_json)
     command.exit(0 if view.complete else 1)
+
+
+@commands.command()
+@pipeline_argument()
+@click.option("--incomplete", is_flag=True, help="Only hours that are not complete.")
+@common_options
+@click.pass_obj
+def hours(environment: Environment, pipeline_name: str, incomplete: bool, as_json: bool) -> None:
+    """List event hours: rows, late rows, complete or waiting for what.
+
+    Hours are in UTC. One is complete when everything planned up to its end plus the allowed lateness is published. Late
+    rows or a replay open it again, and its next revision follows. A run that ends decides that.
+    """
+    lateness = find(environment.pipelines, pipeline_name).event_time.allowed_lateness
+    with database_of(environment) as database:
+        output.hours(hour_views(hours_of(database, pipeline_name, lateness, incomplete=incomplete)), as_json)
 
 
 @commands.command()

@@ -33,6 +33,7 @@ COMMANDS = {
         "status": "Say which pipelines need a person; exit 1 when one does.",
         "lag": "Show how far each chain is behind Kafka.",
         "complete": "Say whether all before a time is published; exit 1 if not.",
+        "hours": "List event hours: rows, late rows, complete or waiting for what.",
         "audit": "Compare database and lake; exit 1 on any difference.",
         "history": "Show what people decided about a pipeline: who, when, why.",
     },

@@ -30,6 +30,7 @@ from tidemark.views import (
     DifferenceView,
     EndView,
     FillView,
+    HourView,
     LagView,
     ManifestHistoryView,
     ManifestView,
@@ -290,6 +291,23 @@ _TOLD = ("decision", "why", "state", "dag_run", "attempt", "reason", "sink", "di
 
 def _time(when: datetime | None) -> str:
     return when.strftime("%Y-%m-%d %H:%M:%S") if when else ""
+
+
+def hours(views: Sequence[HourView], as_json: bool) -> None:
+    if as_json:
+        _print_views(views)
+        return
+    if not views:
+        note("there are no such hours")
+        return
+    table = Table("hour (UTC)", "rows", "late", "manifests", "complete", "revision")
+    for view in views:
+        complete = Text(_time(view.complete_at), "green") if view.complete else Text(f"waits for {view.waits_for}")
+        table.add_row(
+            f"{view.start:%Y-%m-%d %H}", f"{view.rows:,}", f"{view.late:,}", f"{len(view.manifests)}",
+            complete, str(view.revision),
+        )  # fmt: skip
+    _console().print(table)
 
 
 def objects(views: Sequence[ObjectView], as_json: bool) -> None:

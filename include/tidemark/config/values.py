@@ -148,7 +148,7 @@ def partition(value: object) -> int:
 def moment(value: object, words: tuple[str, ...], shapes: tuple[str, ...] = ()) -> datetime:
     """A time with a zone, as UTC; ``words`` and ``shapes`` are what else is allowed in its place, for the message."""
     choices = (*words, "a time such as 2024-01-31T00:00:00Z", *shapes)
-    choice = f"must be {', '.join(choices[:-1])} or {choices[-1]}"
+    choice = f"must be {' or '.join(filter(None, (', '.join(choices[:-1]), choices[-1])))}"
     try:
         when = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
         if when.tzinfo is not None:

@@ -330,6 +330,7 @@ class ManifestDatabase:
         self._rows("rename_publications", **names)
         self._rows("rename_in_damage", **names)
         self._rows("rename_in_folders", **names)
+        self._rows("rename_in_success_files", **names)
         before, after = fingerprints
         self._rows("rename_in_attempts", **names, old_fingerprint=before, new_fingerprint=after)
 
@@ -405,12 +406,18 @@ class ManifestDatabase:
     def store_receipt(self, receipt: Receipt, raw: Row, sinks: Sequence[str], takes_back: Sequence[str]) -> bool:
         """Store the receipt of an attempt that was to write to ``sinks``.
 
-        Declares taken back what lower attempts put into the sinks in ``takes_back`` and nobody published. False when a
-        newer attempt has taken over, or other records are at these offsets now (``outlived``).
+        Declares taken back what lower attempts put into the sinks in ``takes_back`` and nobody published. The hours of
+        this attempt and of what is published are open from here on. False when a newer attempt has taken over, or other
+        records are at these offsets now (``outlived``).
         """
         values = {"manifest_id": receipt.manifest_id, "attempt": receipt.attempt, "receipt": Jsonb(raw)}
         names = {"sinks": list(sinks), "takes_back": list(takes_back)}
-        return self._changed("store_receipt", **values, **names) is not None
+        with self.transaction():
+            if not self._rows("store_receipt", **values, **names):
+                return False
+            self._rows("lock_hours_of", manifest_id=receipt.manifest_id)
+            self._rows("reopen_hours", manifest_id=receipt.manifest_id, attempt=receipt.attempt)
+            return True
 
     def take_back(self, manifest_id: int, attempt: int, sink: str) -> bool:
         """Declare that the output of an attempt in a sink may be removed; False when it is published."""
@@ -432,10 +439,19 @@ class ManifestDatabase:
         return Receipt.from_raw(rows[0]["receipt"]) if rows and rows[0]["receipt"] else None
 
     def publish(self, manifest_id: int, newest: int, sink: str, attempt: int, digest: str, counts: Row) -> bool:
-        """Make ``attempt`` what readers see; False when ``newest`` is not the newest attempt any more, or when the
-        output of ``attempt`` was taken back."""
+        """Make ``attempt`` what readers see, with its rows by hour; hours that change are open again.
+
+        False when ``newest`` is not the newest attempt any more, or when the output of ``attempt`` was taken back.
+        """
         values = {"manifest_id": manifest_id, "newest": newest, "sink": sink, "attempt": attempt, "digest": digest}
-        return self._changed("publish", **values, counts=Jsonb(counts)) is not None
+        with self.transaction():
+            if not self._rows("publish", **values, counts=Jsonb(counts)):
+                return False
+            self._rows("lock_hours_of", manifest_id=manifest_id)
+            hours = [row["hour"] for row in self._rows("count_hours", manifest_id=manifest_id)]
+            if hours:
+                self._rows("sum_hours", manifest_id=manifest_id, hours=hours)
+            return True
 
     def finish(self, manifest_id: int, attempt: int, sinks: Sequence[str]) -> bool:
         """Set the manifest done; False when a sink lacks a publication or the attempt is not the newest any more."""
@@ -465,6 +481,54 @@ class ManifestDatabase:
 
     def unblock(self, manifest_id: int) -> bool:
         return self._changed("unblock", manifest_id=manifest_id) is not None
+
+    # hours: times are aware, the first moment of an hour in UTC
+
+    def lock_hours(self, pipeline_name: str) -> None:
+        """Until the transaction ends, no receipt is stored, nothing is published, and no hour is closed."""
+        self._rows("lock_hours", pipeline_name=pipeline_name)
+
+    def fill_hours(self, pipeline_name: str, since: datetime, until: datetime) -> None:
+        """Insert the hours without records, from the day of the first hour at or after ``since`` up to ``until``."""
+        self._rows("fill_hours", pipeline_name=pipeline_name, since=since, until=until)
+
+    def held_hours(self, pipeline_name: str, behind: Sequence[int]) -> list[Row]:
+        """hour, manifest_id, at_work of the hours that cannot be closed now; ``behind`` are half replayed manifests."""
+        return self._rows("held_hours", pipeline_name=pipeline_name, behind=list(behind))
+
+    def close_hours(self, pipeline_name: str, last: datetime, held: Sequence[datetime]) -> list[datetime]:
+        """Close the open hours up to ``last``, except those ``held``; returns them in order."""
+        rows = self._rows("close_hours", pipeline_name=pipeline_name, last=last, held=list(held))
+        return sorted(row["hour"] for row in rows)
+
+    def hours(self, pipeline_name: str, *, incomplete: bool = False) -> list[Row]:
+        """hour, revision, rows, late, complete_at, manifests (ids) of each hour, oldest first."""
+        return self._rows("hours", pipeline_name=pipeline_name, incomplete=incomplete)
+
+    def without_success_file(self, pipeline_name: str, sink: str) -> list[Row]:
+        """hour, revision, rows, late of the complete hours that a sink's success files do not say yet."""
+        return self._rows("without_success_file", pipeline_name=pipeline_name, sink=sink)
+
+    def note_success_files(self, pipeline_name: str, sink: str, revisions: Mapping[datetime, int]) -> None:
+        """Note which revision of each hour the success files of a sink say."""
+        values = {"hours": list(revisions), "revisions": list(revisions.values())}
+        self._changed("note_success_files", pipeline_name=pipeline_name, sink=sink, **values)
+
+    def hours_since(self, pipeline_name: str, since: datetime) -> list[Row]:
+        """hour, revision, complete, told of each hour from ``since`` on."""
+        return self._rows("hours_since", pipeline_name=pipeline_name, since=since)
+
+    def tellers(self, pipeline_name: str) -> list[str]:
+        """The runs of Airflow of which it is not known whether they told what they were about to tell."""
+        return [row["told_by"] for row in self._rows("tellers", pipeline_name=pipeline_name)]
+
+    def settle_told(self, pipeline_name: str, dag_run: str, *, told: bool) -> None:
+        """Note whether a run of Airflow has told what it was about to tell."""
+        self._changed("settle_told", pipeline_name=pipeline_name, dag_run=dag_run, told=told)
+
+    def tell_hours(self, pipeline_name: str, dag_run: str, hours: Sequence[datetime]) -> None:
+        """Note that a run of Airflow is about to tell the present revisions of these hours."""
+        self._changed("tell_hours", pipeline_name=pipeline_name, dag_run=dag_run, hours=list(hours))
 
     # reading
 

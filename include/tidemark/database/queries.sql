@@ -536,6 +536,132 @@ SET attempt = EXCLUDED.attempt, settled = EXCLUDED.settled, digest = EXCLUDED.di
 WHERE publication.attempt <= EXCLUDED.attempt
 RETURNING attempt;
 
+-- name: lock_hours_of
+-- Receipts, publications and closings of hours wait for one another. Taken after the row of the manifest, never before.
+SELECT pg_advisory_xact_lock(1414089814, hashtext(pipeline)) FROM manifest WHERE id = %(manifest_id)s;
+
+-- name: lock_hours
+-- A process that is paused here loses its session soon, since receipts and publications wait for it.
+SELECT pg_advisory_xact_lock(1414089814, hashtext(%(pipeline_name)s)),
+       set_config('idle_in_transaction_session_timeout', '10s', true);
+
+-- name: reopen_hours
+-- The hours that an attempt has rows of, and those that are published of its manifest.
+UPDATE hour h SET complete_at = NULL
+FROM attempt a JOIN manifest m ON m.id = a.manifest_id
+CROSS JOIN LATERAL jsonb_object_keys(a.receipt -> 'hours') AS key
+WHERE a.manifest_id = %(manifest_id)s
+  AND (a.attempt = %(attempt)s OR EXISTS (
+      SELECT FROM publication p WHERE p.manifest_id = a.manifest_id AND p.attempt = a.attempt))
+  AND h.pipeline = m.pipeline AND h.hour = (key || ':00Z')::timestamptz AND h.complete_at IS NOT NULL;
+
+-- name: count_hours
+-- The rows by hour of the newest attempt that a sink shows, in place of those before. What changes an hour reopens it.
+WITH shown AS (
+    SELECT a.receipt -> 'hours' AS hours FROM standing_publication p
+    JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
+    WHERE p.manifest_id = %(manifest_id)s ORDER BY p.attempt DESC LIMIT 1),
+fresh AS (
+    SELECT (part.key || ':00Z')::timestamptz AS hour, (part.value ->> 0)::bigint AS rows,
+           (part.value ->> 1)::bigint AS late
+    FROM shown CROSS JOIN LATERAL jsonb_each(shown.hours) AS part),
+changed AS (
+    SELECT hour, f.rows, f.late
+    FROM fresh f
+    FULL JOIN (SELECT hour, rows, late FROM manifest_hour WHERE manifest_id = %(manifest_id)s) b USING (hour)
+    WHERE (f.rows, f.late) IS DISTINCT FROM (b.rows, b.late)),
+removed AS (
+    DELETE FROM manifest_hour h USING changed c
+    WHERE h.manifest_id = %(manifest_id)s AND h.hour = c.hour AND c.rows IS NULL),
+counted AS (
+    INSERT INTO manifest_hour (manifest_id, pipeline, hour, rows, late)
+    SELECT m.id, m.pipeline, c.hour, c.rows, c.late
+    FROM changed c JOIN manifest m ON m.id = %(manifest_id)s WHERE c.rows IS NOT NULL
+    ON CONFLICT (manifest_id, hour) DO UPDATE SET rows = EXCLUDED.rows, late = EXCLUDED.late)
+INSERT INTO hour (pipeline, hour)
+SELECT m.pipeline, c.hour FROM changed c JOIN manifest m ON m.id = %(manifest_id)s
+ON CONFLICT (pipeline, hour) DO UPDATE SET complete_at = NULL
+RETURNING hour;
+
+-- name: sum_hours
+UPDATE hour h SET rows = summed.rows, late = summed.late
+FROM manifest m
+CROSS JOIN LATERAL (
+    SELECT part.hour, coalesce(sum(c.rows), 0) AS rows, coalesce(sum(c.late), 0) AS late
+    FROM unnest(%(hours)s::timestamptz[]) AS part (hour)
+    LEFT JOIN manifest_hour c ON c.pipeline = m.pipeline AND c.hour = part.hour
+    GROUP BY part.hour) summed
+WHERE m.id = %(manifest_id)s AND h.pipeline = m.pipeline AND h.hour = summed.hour;
+
+-- name: fill_hours
+-- A row for every hour from the first day since a time up to another time, also for hours without records.
+INSERT INTO hour (pipeline, hour)
+SELECT %(pipeline_name)s, missing.hour
+FROM (SELECT date_trunc('day', min(hour), 'UTC') AS hour FROM hour
+      WHERE pipeline = %(pipeline_name)s AND hour >= %(since)s) earliest
+CROSS JOIN LATERAL generate_series(earliest.hour, %(until)s::timestamptz - interval '1 microsecond', '1 hour')
+    AS missing (hour)
+WHERE NOT EXISTS (SELECT FROM hour h WHERE h.pipeline = %(pipeline_name)s AND h.hour = missing.hour)
+ON CONFLICT DO NOTHING;
+
+-- name: held_hours
+-- Hours that cannot be closed: an attempt with a receipt is at work on them, or a replay has not reached every sink.
+SELECT DISTINCT (key || ':00Z')::timestamptz AS hour, held.id AS manifest_id, held.at_work
+FROM (
+    SELECT m.id, m.attempt, true AS at_work FROM manifest m
+    JOIN attempt a ON a.manifest_id = m.id AND a.attempt = m.attempt AND a.state = 'running'
+    WHERE m.pipeline = %(pipeline_name)s AND a.receipt IS NOT NULL AND is_alive(m.id, a.attempt)
+    UNION ALL
+    SELECT m.id, m.attempt, false FROM manifest m WHERE m.id = ANY (%(behind)s::bigint[])) held
+JOIN attempt a ON a.manifest_id = held.id AND a.receipt IS NOT NULL AND (a.attempt = held.attempt OR EXISTS (
+    SELECT FROM publication p WHERE p.manifest_id = a.manifest_id AND p.attempt = a.attempt))
+CROSS JOIN LATERAL jsonb_object_keys(a.receipt -> 'hours') AS key;
+
+-- name: close_hours
+UPDATE hour SET revision = revision + 1, complete_at = now()
+WHERE pipeline = %(pipeline_name)s AND complete_at IS NULL AND hour <= %(last)s
+  AND hour <> ALL (%(held)s::timestamptz[])
+RETURNING hour;
+
+-- name: hours
+SELECT h.hour, h.revision, h.rows, h.late, h.complete_at, coalesce((
+    SELECT array_agg(c.manifest_id ORDER BY c.manifest_id) FROM manifest_hour c
+    WHERE c.pipeline = h.pipeline AND c.hour = h.hour), '{}') AS manifests
+FROM hour h
+WHERE h.pipeline = %(pipeline_name)s AND (NOT %(incomplete)s OR h.complete_at IS NULL) ORDER BY h.hour;
+
+-- name: without_success_file
+-- Complete hours whose newest revision the success files of a sink do not say yet.
+SELECT h.hour, h.revision, h.rows, h.late FROM hour h
+LEFT JOIN success_file s ON s.pipeline = h.pipeline AND s.hour = h.hour AND s.sink = %(sink)s
+WHERE h.pipeline = %(pipeline_name)s AND h.complete_at IS NOT NULL AND h.revision > coalesce(s.revision, 0)
+ORDER BY h.hour;
+
+-- name: note_success_files
+INSERT INTO success_file (pipeline, sink, hour, revision)
+SELECT %(pipeline_name)s, %(sink)s, * FROM unnest(%(hours)s::timestamptz[], %(revisions)s::int[])
+ON CONFLICT (pipeline, sink, hour) DO UPDATE SET revision = greatest(success_file.revision, EXCLUDED.revision);
+
+-- name: rename_in_success_files
+UPDATE success_file SET sink = %(new)s WHERE pipeline = %(pipeline_name)s AND sink = %(old)s;
+
+-- name: hours_since
+SELECT hour, revision, complete_at IS NOT NULL AS complete, told
+FROM hour WHERE pipeline = %(pipeline_name)s AND hour >= %(since)s ORDER BY hour;
+
+-- name: tellers
+-- The runs of Airflow of which it is not known yet whether they have told what they were about to tell.
+SELECT DISTINCT told_by FROM hour WHERE pipeline = %(pipeline_name)s AND told_by IS NOT NULL;
+
+-- name: settle_told
+UPDATE hour SET told = CASE WHEN %(told)s THEN told ELSE told_before END, told_before = 0, told_by = NULL
+WHERE pipeline = %(pipeline_name)s AND told_by = %(dag_run)s;
+
+-- name: tell_hours
+UPDATE hour SET told_before = CASE WHEN told_by IS NULL THEN told ELSE told_before END, told = revision,
+                told_by = %(dag_run)s
+WHERE pipeline = %(pipeline_name)s AND hour = ANY (%(hours)s::timestamptz[]);
+
 -- name: finish
 UPDATE manifest m SET state = 'done', done_at = coalesce(done_at, now()), reason = NULL
 WHERE id = %(manifest_id)s AND attempt = %(attempt)s AND state IN ('running', 'done')

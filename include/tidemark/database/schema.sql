@@ -139,6 +139,7 @@ CREATE TABLE attempt (
     PRIMARY KEY (manifest_id, attempt),
     CHECK ((state = 'running') = (ended_at IS NULL))
 );
+CREATE INDEX ON attempt (manifest_id) WHERE state = 'running';
 
 -- What readers see: one attempt per manifest and sink.
 CREATE TABLE publication (
@@ -154,6 +155,44 @@ CREATE TABLE publication (
     CHECK (settled >= attempt)
 );
 CREATE INDEX ON publication (manifest_id) WHERE (counts ->> 'dead_lettered')::bigint > 0;
+
+-- The published rows of each manifest by event hour; written in the transaction of the publication.
+CREATE TABLE manifest_hour (
+    manifest_id bigint NOT NULL REFERENCES manifest,
+    pipeline    text NOT NULL,
+    hour        timestamptz NOT NULL CHECK (hour = date_trunc('hour', hour, 'UTC')),
+    rows        bigint NOT NULL,
+    late        bigint NOT NULL,
+    PRIMARY KEY (manifest_id, hour)
+);
+CREATE INDEX ON manifest_hour (pipeline, hour);
+
+-- The event hours of a pipeline. Sums are taken anew from manifest_hour, never incremented.
+CREATE TABLE hour (
+    pipeline    text NOT NULL REFERENCES pipeline,
+    hour        timestamptz NOT NULL CHECK (hour = date_trunc('hour', hour, 'UTC')),
+    revision    int NOT NULL DEFAULT 0,       -- how often the hour has become complete
+    rows        bigint NOT NULL DEFAULT 0,
+    late        bigint NOT NULL DEFAULT 0,
+    complete_at timestamptz,                  -- NULL: not complete yet, or open again
+    told        int NOT NULL DEFAULT 0,       -- the revision that DAGs of others were told
+    told_before int NOT NULL DEFAULT 0,       -- the one before, while told_by is set
+    told_by     text,                         -- the run of Airflow that told it; NULL: it has ended well
+    PRIMARY KEY (pipeline, hour),
+    CONSTRAINT hour_told_was_complete CHECK (told BETWEEN 0 AND revision),
+    CONSTRAINT hour_complete_has_revision CHECK (complete_at IS NULL OR revision > 0)
+);
+CREATE INDEX ON hour (pipeline, hour) WHERE complete_at IS NULL;
+
+-- The revision of an hour that a sink's success files say.
+CREATE TABLE success_file (
+    pipeline text NOT NULL,
+    sink     text NOT NULL,
+    hour     timestamptz NOT NULL,
+    revision int NOT NULL,
+    PRIMARY KEY (pipeline, sink, hour),
+    FOREIGN KEY (pipeline, hour) REFERENCES hour
+);
 
 -- What a person has accepted as gone for good: an object of a publication, or with an empty path all that the sink was
 -- to show of the manifest up to this attempt.
@@ -248,6 +287,19 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER legal_edge BEFORE UPDATE ON manifest FOR EACH ROW EXECUTE FUNCTION check_edge();
+
+-- A revision never goes down, and only a closing makes a new one.
+CREATE FUNCTION check_hour() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.revision <> OLD.revision
+        AND NOT (NEW.revision = OLD.revision + 1 AND OLD.complete_at IS NULL AND NEW.complete_at IS NOT NULL)
+    THEN
+        RAISE EXCEPTION 'hour % of %: revision % -> % is no closing', OLD.hour, OLD.pipeline, OLD.revision, NEW.revision
+            USING ERRCODE = 'TM003';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER only_closings BEFORE UPDATE ON hour FOR EACH ROW EXECUTE FUNCTION check_hour();
 
 CREATE FUNCTION check_publication() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

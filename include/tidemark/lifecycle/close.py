@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from tidemark.database.client import Row
 from tidemark.errors import NotFound, NotPublished
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.hours import close_hours
 from tidemark.lifecycle.older import (
     NAMED,
     Held,
@@ -41,11 +42,12 @@ class Closing:
 
 
 def close(context: Context, run_key: str, *, processed: Collection[int] = (), held: Held = held_by_nobody) -> Closing:
-    """The result of a run that has ended; raises as ``require_run_done``."""
+    """The result of a run that has ended, after closing the hours that are complete; raises as ``require_run_done``."""
     run, manifests = require_run_done(context, run_key, processed=processed, held=held)
     own = (*run["manifests"], *run["covered_by"])
     taken_along = tuple(manifest.id for manifest in manifests if manifest.id not in own)
     counts, hours = published_sums(context, manifests)
+    close_hours(context)
     return Closing(
         run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), taken_along, counts, hours
     )
@@ -78,10 +80,10 @@ def published_sums(context: Context, manifests: Sequence[Manifest]) -> tuple[Cou
     return sum((published_counts(manifest) for manifest in manifests), Counts()), hours
 
 
-def ranges_of_hours(hours: Iterable[str]) -> list[list[str]]:
-    """Event hours (``2013-01-01T10``, UTC) as ranges ``[start, end)`` of neighbours, such as ``2013-01-01T10:00Z``."""
+def ranges_of_hours(hours: Iterable[datetime]) -> list[list[str]]:
+    """Event hours (in UTC) as ranges ``[start, end)`` of neighbours, such as ``2013-01-01T10:00Z``."""
     ranges: list[list[datetime]] = []
-    for hour in sorted(datetime.fromisoformat(text).replace(tzinfo=UTC) for text in hours):
+    for hour in sorted(hour.astimezone(UTC) for hour in hours):
         if not ranges or ranges[-1][1] != hour:
             ranges.append([hour, hour])
         ranges[-1][1] = hour + timedelta(hours=1)

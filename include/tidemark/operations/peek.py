@@ -17,7 +17,7 @@ import pyarrow as pa
 from tidemark.errors import ConfigurationError, NotFound, UndecodableRecord
 from tidemark.json_text import json_lines
 from tidemark.offsets import Range, TopicPartition
-from tidemark.order import OnError, Order, SourceOrder
+from tidemark.order import OnError, OnInvalid, Order, SourceOrder
 from tidemark.partitions import Bounds, Record
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import INPUT, BatchProcessor
@@ -62,7 +62,9 @@ def peek(pipeline: Pipeline, source: Source, wanted: Wanted) -> Peeked:
     except UndecodableRecord as error:
         refusal = str(error)
     collected = _Collected(pipeline)
-    lenient = {**order.event_time, "on_invalid": OnError.DEAD_LETTER.value}
+    lenient = dict(order.event_time)
+    if lenient["on_invalid"] == OnInvalid.FAIL:
+        lenient["on_invalid"] = OnInvalid.DEAD_LETTER.value
     lenient_order = replace(order, on_error=OnError.DEAD_LETTER.value, event_time=lenient)
     BatchProcessor(lenient_order).process("peek", [batch], [collected])
     return Peeked(_in_order(collected.rows), _in_order(collected.letters), refusal)

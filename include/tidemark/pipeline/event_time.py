@@ -1,32 +1,61 @@
 """``event_time`` of a pipeline file: the time of a record, which decides its folder."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import model_validator as check
 
 from tidemark.config import values
 from tidemark.config.base import Duration, Section, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import DecodeSettings
-from tidemark.order import OnError, TimeUnit
+from tidemark.order import OnInvalid, TimeUnit
 from tidemark.suggestion import with_nearest
+from tidemark.time_pattern import TimePattern
+
+LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 
 
 class TimeSource(StrEnum):
     KAFKA_TIMESTAMP = "kafka_timestamp"
 
 
-class EventTimeSettings(Section):
-    """When a record happened: Kafka's timestamp when neither ``field`` nor ``source`` is set."""
+def _pattern(value: str) -> str:
+    try:
+        assert TimePattern(value).regex
+    except ValueError as problem:
+        raise wrong(str(problem)) from None
+    return value
 
-    field: str | None = Field(default=None, min_length=1, description="The decoded field that holds the time.")
+
+def _earliest(value: object) -> datetime:
+    moment = values.moment(value, ())
+    if moment >= LATEST:
+        raise wrong(f"is not before {LATEST:%Y-%m-%d}")
+    return moment
+
+
+class EventTimeSettings(Section):
+    """When a record happened: Kafka's timestamp when neither ``field``, ``header`` nor ``source`` is set."""
+
+    field: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The decoded field that holds the time, or a path into objects.",
+        examples=["created_at", "meta.created.at"],
+    )
+    header: str | None = Field(default=None, min_length=1, description="Instead of a field: the header with the time.")
     source: TimeSource | None = Field(
         default=None, alias="from", validate_default=True, description="Instead of a field."
     )
-    unit: TimeUnit = Field(
-        default=TimeUnit.MILLISECONDS, description="Unit of a field that is a whole number since 1970."
+    unit: TimeUnit | None = Field(
+        default=None,
+        description="Unit of whole numbers since 1970, ms for numbers; a text is a number only with a unit.",
+    )
+    pattern: Annotated[str, AfterValidator(_pattern)] | None = Field(
+        default=None, description="How a text holds the time, when not as RFC 3339.", examples=["%d/%b/%Y:%H:%M:%S %z"]
     )
     timezone: Annotated[str, AfterValidator(values.timezone)] = Field(
         default="UTC", description="IANA zone of times that name none.", examples=["UTC", "Europe/Berlin"]
@@ -36,23 +65,46 @@ class EventTimeSettings(Section):
         description="How long after its time a record may reach Kafka and not be counted as late.",
         json_schema_extra={"default": "0s"},
     )
-    on_invalid: OnError = Field(default=OnError.FAIL, description="What to do with a record without a usable time.")
+    on_invalid: OnInvalid = Field(default=OnInvalid.FAIL, description="What to do with a record without a usable time.")
+    min: Annotated[datetime, BeforeValidator(_earliest), WithJsonSchema({"type": "string", "format": "date-time"})] = (
+        Field(
+            default=datetime(1970, 1, 1, tzinfo=UTC),
+            description="An earlier time is not usable.",
+            json_schema_extra={"default": "1970-01-01T00:00:00Z"},
+        )
+    )
+    max_ahead: Duration | None = Field(
+        default=None, description="A time further after the record's Kafka timestamp is not usable."
+    )
 
-    @field_validator("source")
+    @field_validator("header", "source")
     @classmethod
-    def _one_source(cls, source: TimeSource | None, info: ValidationInfo) -> TimeSource | None:
-        if source is not None and info.data.get("field") is not None:
-            raise wrong("is set beside field: only one of them may say where the time is")
+    def _one_source(cls, source: str | None, info: ValidationInfo) -> str | None:
+        others = [key for key in ("field", "header") if key != info.field_name and info.data.get(key) is not None]
+        if source is not None and others:
+            raise wrong(f"is set beside {others[0]}: only one of them may say where the time is")
         return source
 
+    @check(mode="after")
+    def _one_way_to_read(self) -> Self:
+        if self.pattern is not None and self.unit is not None:
+            raise wrong_at("pattern", "is set beside unit: a text is a pattern or a whole number")
+        if self.pattern is not None and self.field is None and self.header is None:
+            raise wrong_at("pattern", "needs a field or a header with the text")
+        return self
+
     def order(self) -> dict[str, Any]:
-        """What the executors need; a ``field`` of None is Kafka's timestamp."""
+        """What the executors need; without ``field`` and ``header`` it is Kafka's timestamp."""
         return {
             "field": self.field,
+            "header": self.header,
             "timezone": self.timezone,
-            "unit": self.unit.value,
+            "unit": self.unit and self.unit.value,
+            "pattern": self.pattern,
             "allowed_lateness_s": self.allowed_lateness.total_seconds(),
             "on_invalid": self.on_invalid.value,
+            "min": self.min.isoformat(),
+            "max_ahead_s": self.max_ahead and self.max_ahead.total_seconds(),
         }
 
 
@@ -65,8 +117,44 @@ def check_field(event_time: EventTimeSettings, decode: DecodeSettings) -> None:
         raise wrong_at(
             "field", f"needs decoded fields, and {decode.format} records have none; write from: kafka_timestamp"
         )
-    kind = types.get(event_time.field)
-    if kind is None:
-        raise wrong_at("field", with_nearest("is not in the schema", event_time.field, types, listed=True))
-    if not kind.startswith(("timestamp", "date", "string", "int")):
+    kind = types.get(event_time.field) or _member(types, event_time.field)
+    if not kind.startswith(("timestamp", "date", "string", "int", "uint")):
         raise wrong_at("field", f"is {kind} in the schema; a time is a date-time, a date, text or a whole number")
+    if event_time.pattern is not None and kind != "string":
+        raise wrong_at("pattern", f"is for text, and {event_time.field} is {kind} in the schema")
+
+
+def _member(types: dict[str, str], path: str) -> str:
+    """The type of a member of structs, as text; raises for a path that leads nowhere."""
+    members = types
+    kind = ""
+    for name in path.split("."):
+        if name not in members:
+            raise wrong_at("field", with_nearest("is not in the schema", path, _paths(types), listed=True))
+        kind = members[name]
+        members = _members(kind)
+    return kind
+
+
+def _members(kind: str) -> dict[str, str]:
+    """The members of a type as Arrow writes it, ``struct<a: int64, b: list<item: string>>``; none of another type."""
+    if not kind.startswith("struct<"):
+        return {}
+    pieces, depth = [""], 0
+    for sign in kind.removeprefix("struct<")[:-1]:
+        depth += {"<": 1, "[": 1, "(": 1, ">": -1, "]": -1, ")": -1}.get(sign, 0)
+        if sign == "," and depth == 0:
+            pieces.append("")
+        else:
+            pieces[-1] += sign
+    named = [piece.strip().removesuffix(" not null").partition(": ") for piece in pieces]
+    return {name: member for name, _, member in named}
+
+
+def _paths(types: dict[str, str]) -> list[str]:
+    """The names that can be written: top-level fields, and members of structs below them."""
+    paths = []
+    for name, kind in types.items():
+        members = _members(kind)
+        paths += [f"{name}.{path}" for path in _paths(members)] if members else [name]
+    return paths

@@ -35,7 +35,7 @@ from tidemark.decoders.registry import open_decoder
 from tidemark.digest import record_digest
 from tidemark.errors import UndecodableRecord
 from tidemark.event_time import INSTANT, EventTime, Placed
-from tidemark.order import OnError, Order
+from tidemark.order import OnError, OnInvalid, Order
 from tidemark.processing.nul import with_nul
 from tidemark.sinks.writer import SinkWriter
 from tidemark.sinks.writers import open_writer
@@ -198,11 +198,11 @@ class _Pass:
         self._refuse(batch, decoded.errors, fail=self._on_error is OnError.FAIL)
         readable = self._metadata(batch).take(decoded.good)
         metadata, decoded = self._transformed(readable, decoded)
-        placed = self._place(decoded, metadata.column("_timestamp"))
+        placed = self._place(decoded, metadata.column("_timestamp"), batch)
         misplaced = tuple(
             BadRecord(decoded.good[at].as_py(), reason, ErrorClass.EVENT_TIME) for at, reason in placed.invalid
         )
-        self._refuse(batch, misplaced, fail=self._event_time.on_invalid is OnError.FAIL)
+        self._refuse(batch, misplaced, fail=self._event_time.on_invalid is OnInvalid.FAIL)
         self._write(metadata, decoded, placed)
         self._bury(batch, sorted((*decoded.errors, *misplaced)))
         self._count("decoded", readable)
@@ -218,10 +218,12 @@ class _Pass:
             decoded = replace(decoded, rows=made.rows, good=decoded.good.take(made.kept), deleted=deleted)
         return metadata, decoded
 
-    def _place(self, decoded: Decoded, timestamps: pa.Array) -> Placed:
-        """The event time of each row; for a tombstone, which has no fields, the record's timestamp."""
-        placed = self._event_time.place(decoded.rows, timestamps)
-        if decoded.deleted is None:
+    def _place(self, decoded: Decoded, timestamps: pa.Array, batch: pa.RecordBatch) -> Placed:
+        """The event time of each row; for a tombstone, which has no fields, its header or the record's timestamp."""
+        in_header = self._event_time.header is not None
+        headers = batch.column("headers").take(decoded.good).cast(HEADERS) if in_header else None
+        placed = self._event_time.place(decoded.rows, timestamps, headers)
+        if decoded.deleted is None or in_header:
             return placed
         when = pc.if_else(decoded.deleted, timestamps, placed.when)
         invalid = tuple((row, reason) for row, reason in placed.invalid if not decoded.deleted[row].as_py())
@@ -328,4 +330,4 @@ def _partitions(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.Rec
 
 
 def _hour(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H")
+    return moment.isoformat()[: len("2013-01-01T10")]

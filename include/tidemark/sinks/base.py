@@ -7,6 +7,7 @@ without the manifest database use these records, and so do retries after a crash
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -56,6 +57,19 @@ class Leftover:
     key: str
     manifest_id: int | None
     attempt: int
+
+
+@dataclass(frozen=True)
+class CompleteHour:
+    """An event hour, in UTC, that is complete: the rows of all topics of the pipeline, and those of them that are late.
+
+    The revision counts how often it has become complete.
+    """
+
+    start: datetime
+    revision: int
+    rows: int
+    late: int
 
 
 @dataclass(frozen=True)
@@ -203,6 +217,14 @@ class Sink(ABC):
     @abstractmethod
     def rehearse(self, decode: Mapping[str, Any]) -> Iterator[Finding]:
         """Try what an attempt does before Spark starts, and undo it; raises errors that a person must correct."""
+
+    def shows_hours(self) -> bool:
+        """Whether the sink wants to be told which hours are complete."""
+        return False
+
+    def show_complete(self, topics: Sequence[str], hour: CompleteHour) -> None:
+        """Show readers that an hour is complete, unless they are shown a higher revision; may be repeated."""
+        raise AssertionError(f"{self.target}: it shows no hours; {topics} {hour}")
 
     def leftovers(self, database: ManifestDatabase) -> list[Leftover]:
         """(key, manifest id or None) of what dead attempts left and nobody needs; ``remove`` takes the keys."""

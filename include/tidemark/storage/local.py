@@ -5,8 +5,10 @@ the path and the next step. Only ``create`` and ``open`` raise it unchanged: the
 """
 
 import errno
+import fcntl
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -17,6 +19,7 @@ from uuid import uuid4
 from tidemark.errors import AccessDenied, TidemarkError, Unavailable, WorkFailed
 from tidemark.storage.base import Move
 
+LOCK_S = 10.0
 SYNC_THREADS = 8  # an fsync waits for the disk, not for a core
 
 
@@ -82,6 +85,46 @@ class LocalStore:
         with _translated(path):
             self._write_beside(path, content).replace(path)
             self._sync_folders([path])
+
+    def replace(self, key: str, before: bytes | None, content: bytes) -> bool:
+        """Put the object, complete and durable, or return False when its content is not ``before``.
+
+        A lock on the root covers comparison and rename, on this machine and on file systems that share locks. It ends
+        with its process; ``Unavailable`` when a process that is paused holds it for longer than 10 s.
+        """
+        path = self._path(key)
+        with _translated(path):
+            temporary = self._write_beside(path, content)
+            try:
+                with self._locked():
+                    if self.get(key) != before:
+                        return False
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+            self._sync_folders([path])
+        return True
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        descriptor = os.open(self._root, os.O_RDONLY)
+        try:
+            deadline = time.monotonic() + LOCK_S
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise Unavailable(
+                            f"another process has locked {self._root} for more than {LOCK_S:.0f} s",
+                            next_step="look for a paused process of Tidemark, then repeat the command",
+                        ) from None
+                    time.sleep(0.01)
+            yield
+        finally:
+            os.close(descriptor)
 
     def _write_beside(self, path: Path, content: bytes) -> Path:
         self._make_root()

@@ -107,6 +107,30 @@ class S3Store:
         except Unavailable as unknown:
             self._settle(unknown, lambda: self.get(key) == content)
 
+    def replace(self, key: str, before: bytes | None, content: bytes) -> bool:
+        """Put the object, or return False when its content is not ``before``; a lost answer is looked up."""
+        with translated("read", self._uri(key)):
+            try:
+                answer = self._client.get_object(**self._at(key))
+                current, condition = answer["Body"].read(), {"IfMatch": answer["ETag"]}
+            except ClientError as refused:
+                if not is_gone(refused):
+                    raise
+                current, condition = None, {"IfNoneMatch": "*"}
+        if current != before:
+            return False
+        try:
+            with translated("write", self._uri(key)):
+                try:
+                    self._put(key, content, **condition)
+                except ClientError as refused:
+                    if code_of(refused) not in ("PreconditionFailed", "412", "ConditionalRequestConflict", "NoSuchKey"):
+                        raise
+                    return self.get(key) == content  # true when boto3 sent the request again after a lost answer
+        except Unavailable as unknown:
+            self._settle(unknown, lambda: self.get(key) == content)
+        return True
+
     def _put(self, key: str, content: bytes | BinaryIO, **more: Any) -> None:
         self._client.put_object(**self._at(key), Body=content, **self._encryption, **more)
 

@@ -115,11 +115,22 @@ class Settings(SinkSettings):
         description="Columns by which the rows of a group within a file are sorted.",
         examples=[["carrier", "_timestamp"]],
     )
+    success_files: StrictBool = Field(
+        default=False,
+        description="Whether to put a file _SUCCESS into the folder of each hour that is complete; needs %H in layout.",
+    )
     shared_with: tuple[Name, ...] = Field(
         default=(),
         description="Pipelines that may write the same topics into the same folders: readers of folders see both.",
         examples=[["flights_again"]],
     )
+
+    @field_validator("success_files")
+    @classmethod
+    def _folders_of_hours(cls, success_files: bool, info: ValidationInfo) -> bool:
+        if success_files and "layout" in info.data and Layout(info.data["layout"]).finest != "hour":
+            raise wrong("needs a folder for each hour: a layout with %H")
+        return success_files
 
     @field_validator("root")
     @classmethod
@@ -157,7 +168,7 @@ class Settings(SinkSettings):
         return root.is_relative_to(other_root) or other_root.is_relative_to(root)
 
     def decides_output(self) -> str:
-        exclude = {"root", "name", "connection", "s3", "max_objects", "shared_with"}
+        exclude = {"root", "name", "connection", "s3", "max_objects", "shared_with", "success_files"}
         if self.compression is COMPRESSIONS[self.format][0]:
             exclude.add("compression")
         return self.model_dump_json(exclude_defaults=True, exclude=exclude)

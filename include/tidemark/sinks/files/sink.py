@@ -18,9 +18,9 @@ from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, disk_space, existing, failed, ok
 from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
-from tidemark.paths import OWNER, RECORDS, STAGING, ObjectName, RecordName, manifest_staging, staging_folder
+from tidemark.paths import OWNER, RECORDS, STAGING, Layout, ObjectName, RecordName, manifest_staging, staging_folder
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
-from tidemark.sinks.base import Fence, Leftover, Mark, Owner, Sink, Way
+from tidemark.sinks.base import CompleteHour, Fence, Leftover, Mark, Owner, Sink, Way
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.files.audit import differences_of_files
@@ -28,6 +28,7 @@ from tidemark.sinks.files.formats import Unreadable, format_of
 from tidemark.sinks.files.leftovers import leftovers
 from tidemark.sinks.files.locate import locate
 from tidemark.sinks.files.settings import Settings
+from tidemark.sinks.files.success import show_complete
 from tidemark.sinks.files.writer import too_many_objects
 from tidemark.sinks.located import Located
 from tidemark.storage.base import Move, ObjectStore, is_s3
@@ -44,6 +45,8 @@ class FilesSink(Sink):
         self.store: ObjectStore = open_store(settings.root, settings.store_settings(), lookup)
         self.target = settings.target
         self.max_objects = settings.max_objects
+        self._layout = Layout(settings.layout)
+        self._success_files = settings.success_files
 
     @property
     def root(self) -> str:
@@ -165,6 +168,13 @@ class FilesSink(Sink):
                         yield from map(dead_letter, format_of(object_.path).dead_letters(file, columns, page))
                     except Unreadable as error:
                         raise OSError(f"{object_.path} cannot be read: {error}") from error
+
+    def shows_hours(self) -> bool:
+        return self._success_files
+
+    def show_complete(self, topics: Sequence[str], hour: CompleteHour) -> None:
+        for topic in topics:
+            show_complete(self.store, self.pipeline_name, self._layout, topic, hour)
 
     def leftovers(self, database: ManifestDatabase) -> list[Leftover]:
         return leftovers(database, self, self.store)

@@ -1,0 +1,73 @@
+"""Closing event hours: which are complete is decided here, when a run ends, and nowhere else.
+
+An hour is complete when a run has reached a cut at or after the hour's end plus ``allowed_lateness``, and everything
+planned up to that run is published. A receipt or a publication with rows of it opens it again, and to close it once
+more is its next revision.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from tidemark import event_hours
+from tidemark.failpoints import failpoint
+from tidemark.lifecycle.context import Context
+from tidemark.sinks.base import CompleteHour
+
+
+def close_hours(context: Context) -> list[datetime]:
+    """Close the hours that are complete now, and show them in the sinks that want it; returns those that were open.
+
+    May be repeated: success files that a killed process did not put are put by the next one.
+    """
+    database, pipeline_name = context.database, context.pipeline_name
+    with database.transaction():
+        database.lock_hours(pipeline_name)
+        closed: list[datetime] = []
+        cut = database.published_up_to(pipeline_name)
+        if cut is not None:
+            database.fill_hours(pipeline_name, event_hours.window(cut), cut)
+            last = event_hours.last_due(cut, context.pipeline.event_time.allowed_lateness)
+            closed = database.close_hours(pipeline_name, last, held_hours(context))
+        failpoint("hours.before_commit")
+    failpoint("hours.after_commit")
+    _show(context)
+    return closed
+
+
+def held_hours(context: Context) -> list[datetime]:
+    """The hours that an attempt is at work on, or that a replay has not brought to every sink."""
+    behind = context.database.half_replayed(context.pipeline_name, context.sink_names())
+    rows = context.database.held_hours(context.pipeline_name, [manifest.id for manifest in behind])
+    return sorted({row["hour"] for row in rows})
+
+
+def _show(context: Context) -> None:
+    database, pipeline_name = context.database, context.pipeline_name
+    for sink in context.sinks:
+        complete = database.without_success_file(pipeline_name, sink.name) if sink.shows_hours() else []
+        topics = database.topics(pipeline_name) if complete else []
+        for row in complete:
+            sink.show_complete(topics, CompleteHour(row["hour"], row["revision"], row["rows"], row["late"]))
+        if complete:
+            shown = {row["hour"]: row["revision"] for row in complete}
+            database.note_success_files(pipeline_name, sink.name, shown)
+
+
+def hours_to_tell(context: Context, dag_run: str, ended_well: Callable[[str], bool | None]) -> list[str]:
+    """The keys of the hours that a run of Airflow is to tell; they count as told when that run ends well.
+
+    ``ended_well`` says of another run whether it has, None while that is open. What a run did not tell since it failed
+    is told by the next one, and a run that tries again tells the same once more.
+    """
+    database, pipeline_name = context.database, context.pipeline_name
+    endings = {run: ended_well(run) for run in database.tellers(pipeline_name) if run != dag_run}
+    with database.transaction():
+        database.lock_hours(pipeline_name)
+        for run, told in {**endings, dag_run: False}.items():
+            if told is not None:
+                database.settle_told(pipeline_name, run, told=told)
+        cut = database.published_up_to(pipeline_name)
+        known = event_hours.states(database.hours_since(pipeline_name, event_hours.window(cut))) if cut else []
+        starts = event_hours.to_tell(known)
+        database.tell_hours(pipeline_name, dag_run, starts)
+    return [event_hours.key(start) for start in starts]

@@ -1,0 +1,80 @@
+"""The event hours of a pipeline, and what each one that is not complete waits for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.event_hours import due
+
+MOST_NAMED = 10  # manifests in one text
+
+
+@dataclass(frozen=True)
+class Hour:
+    """An event hour, from ``start`` in UTC; ``rows`` are published in ``manifests``, ``late`` of them came late.
+
+    ``revision`` counts how often it has become complete; ``complete_at`` is None while it is open, and ``waits_for``
+    then says for what.
+    """
+
+    start: datetime
+    rows: int
+    late: int
+    manifests: tuple[int, ...]
+    complete_at: datetime | None
+    revision: int
+    waits_for: str | None
+
+
+def hours(
+    database: ManifestDatabase, pipeline_name: str, lateness: timedelta, *, incomplete: bool = False
+) -> list[Hour]:
+    """The hours, oldest first; ``lateness`` is what the pipeline file allows. Asks the manifest database only."""
+    rows = database.hours(pipeline_name, incomplete=incomplete)
+    waiting = _Waiting(database, pipeline_name, lateness) if any(row["complete_at"] is None for row in rows) else None
+    return [
+        Hour(
+            row["hour"], row["rows"], row["late"], tuple(row["manifests"]), row["complete_at"], row["revision"],
+            waiting.text(row["hour"]) if waiting and row["complete_at"] is None else None,
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+class _Waiting:
+    """What keeps hours open, read once."""
+
+    def __init__(self, database: ManifestDatabase, pipeline_name: str, lateness: timedelta) -> None:
+        self._name = pipeline_name
+        self._lateness = lateness
+        self._published = database.published_up_to(pipeline_name)
+        newest_run = database.newest_run(pipeline_name)
+        self._planned: datetime | None = newest_run["planned_up_to"] if newest_run else None
+        self._undone = [manifest.id for manifest in database.undone(pipeline_name)]
+        half_replayed = database.half_replayed(pipeline_name, database.standing_sinks(pipeline_name))
+        held = database.held_hours(pipeline_name, [manifest.id for manifest in half_replayed])
+        self._held: dict[datetime, list[Mapping[str, Any]]] = {}
+        for row in held:
+            self._held.setdefault(row["hour"], []).append(row)
+
+    def text(self, start: datetime) -> str:
+        cut = due(start, self._lateness)
+        if self._published is None or cut > self._published:
+            if self._planned is None or cut > self._planned:
+                return f"a run up to {cut:%Y-%m-%dT%H:%MZ} or later"
+            return f"{_named(self._undone)} to be published: tidemark retry {self._name}"
+        at_work = [row["manifest_id"] for row in self._held.get(start, ()) if row["at_work"]]
+        if at_work:
+            return f"the attempt at work on {_named(at_work)}: tidemark show {at_work[0]}"
+        behind = [row["manifest_id"] for row in self._held.get(start, ())]
+        if behind:
+            return f"{_named(behind)} to be replayed in every sink: tidemark retry {self._name}"
+        return f"the end of a run: tidemark run {self._name}"
+
+
+def _named(manifests: Sequence[int]) -> str:
+    ids = sorted(set(manifests))
+    more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
+    return f"manifest{'s' if len(ids) > 1 else ''} {', '.join(map(str, ids[:MOST_NAMED]))}{more}"

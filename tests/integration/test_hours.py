@@ -1,0 +1,142 @@
+"""Event hours through the command line: complete, open again, complete once more."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import tidemark
+from tests.worlds.world import World
+
+MakeWorld = Callable[..., World]
+DAY = datetime(2024, 3, 1, tzinfo=UTC)
+LATENESS = timedelta(minutes=30)
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> World:
+    """One partition; an hour is complete half an hour after its end, and has a success file."""
+    return make_world(
+        partitions=1,
+        settings={
+            "event_time": {"field": "at", "allowed_lateness": "30m"},
+            "kafka": {"slice": {"max_records": 10}},
+            "sinks": [{"files": {"root": "lake", "success_files": True}}],
+        },
+    )
+
+
+def at(hours: float) -> datetime:
+    return DAY + timedelta(hours=hours)
+
+
+def send(world: World, event: datetime, arrival: datetime, count: int = 1) -> None:
+    """Records of an event time that reach Kafka at another time."""
+    value = json.dumps({"n": 1, "at": event.isoformat(), "name": "x"})
+    world.send(*[value] * count, at=arrival)
+
+
+def run(world: World, until: datetime) -> None:
+    world.ok("run", "demo", "--until", until.isoformat())
+
+
+def state(world: World) -> dict[int, tuple[int, int, bool, int]]:
+    """(rows, late, complete, revision) by hour of the day."""
+    views = tidemark.hours("demo", dsn=world.dsn, pipelines=world.pipelines)
+    return {
+        (view.start - DAY) // timedelta(hours=1): (view.rows, view.late, view.complete, view.revision) for view in views
+    }
+
+
+def waiting(world: World) -> dict[str, str]:
+    return {view["start"][11:13]: view["waits_for"] for view in world.json("hours", "demo", "--incomplete")}
+
+
+def success(world: World, hour: int) -> dict[str, object] | None:
+    path = Path(world.lake, "raw", world.topic, f"2024/03/01/{hour:02d}/_SUCCESS")
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def test_an_hour_is_complete_after_its_lateness_and_empty_hours_are_complete_too(world: World) -> None:
+    send(world, at(0.5), at(0.5), 3)
+    send(world, at(2.5), at(2.5), 2)
+    run(world, at(1.4))
+    assert state(world) == {0: (3, 0, False, 0), 1: (0, 0, False, 0)}
+    assert waiting(world) == {
+        "00": "a run up to 2024-03-01T01:30Z or later", "01": "a run up to 2024-03-01T02:30Z or later",
+    }  # fmt: skip
+    assert success(world, 0) is None
+    run(world, at(2.5))
+    assert state(world) == {0: (3, 0, True, 1), 1: (0, 0, True, 1), 2: (0, 0, False, 0)}
+    run(world, at(3.5))
+    assert state(world)[2] == (2, 0, True, 1)
+    assert [success(world, hour) is not None for hour in range(4)] == [True, True, True, False]
+    assert success(world, 2) == {
+        "pipeline": "demo", "hour": "2024-03-01T02:00:00Z", "revision": 1, "rows": 2, "late": 0,
+    }  # fmt: skip
+    assert "2024-03-01 02" in world.ok("hours", "demo")
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert world.ok("repair", "demo", "--why", "to see that success files stay") is not None
+    assert success(world, 1) is not None
+
+
+def test_late_rows_open_an_hour_again_and_its_next_revision_follows(world: World) -> None:
+    send(world, at(0.5), at(0.9))
+    run(world, at(2))
+    assert state(world)[0] == (1, 0, True, 1)
+    send(world, at(0.5), at(2.5), 2)  # two hours after their time
+    world.ok("plan", "demo", "--until", at(4).isoformat())
+    assert state(world)[0] == (1, 0, True, 1)
+    world.ok("retry", "demo")
+    assert state(world)[0] == (3, 2, False, 1), "the publication opens it"
+    assert waiting(world)["00"] == "the end of a run: tidemark run demo"
+    assert success(world, 0)["revision"] == 1  # type: ignore[index]
+    run(world, at(4))
+    assert state(world)[0] == (3, 2, True, 2)
+    assert success(world, 0)["revision"] == 2  # type: ignore[index]
+    run(world, at(5))
+    assert state(world)[0] == (3, 2, True, 2), "nothing new, so no new revision"
+
+
+def test_an_hour_waits_for_every_manifest_planned_up_to_its_run(world: World) -> None:
+    send(world, at(0.5), at(0.5), 10)
+    send(world, at(1.5), at(1.5), 10)
+    world.ok("plan", "demo", "--until", at(3).isoformat())
+    world.ok("replay", "demo", "--manifest", "2")
+    assert waiting(world) == {"01": "manifest 1 to be published: tidemark retry demo"}
+    run(world, at(3))
+    assert state(world)[1] == (10, 0, True, 1)
+
+
+def test_a_replay_opens_its_hours_and_rows_that_move_are_counted_where_they_are(world: World) -> None:
+    send(world, at(0.5), at(0.5), 3)
+    send(world, at(1.5), at(1.5), 2)
+    run(world, at(3))
+    assert {hour: state(world)[hour] for hour in (0, 1)} == {0: (3, 0, True, 1), 1: (2, 0, True, 1)}
+    world.settings["event_time"] = {"from": "kafka_timestamp", "min": at(1).isoformat(), "on_invalid": "dead_letter"}
+    world.write_pipeline()
+    world.ok("replay", "demo", "--manifest", "1")
+    assert {hour: state(world)[hour] for hour in (0, 1)} == {0: (0, 0, False, 1), 1: (2, 0, False, 1)}
+    run(world, at(4))
+    assert {hour: state(world)[hour] for hour in (0, 1)} == {0: (0, 0, True, 2), 1: (2, 0, True, 2)}
+
+
+def test_a_time_of_1970_and_of_the_far_future_makes_an_hour_each_and_no_others(world: World) -> None:
+    send(world, datetime(1970, 1, 1, tzinfo=UTC), at(0.5))
+    send(world, datetime(2099, 1, 1, tzinfo=UTC), at(0.5))
+    send(world, at(0.5), at(0.5))
+    run(world, at(3))
+    views = world.json("hours", "demo")
+    assert [view["start"][:13] for view in views] == [
+        "1970-01-01T00", "2024-03-01T00", "2024-03-01T01", "2024-03-01T02", "2099-01-01T00",
+    ]  # fmt: skip
+    assert [view["complete"] for view in views] == [True, True, True, False, False]
+
+
+def test_without_records_or_pipeline_there_are_no_hours(world: World) -> None:
+    done = world.here("hours", "demo")
+    assert (done.exit_code, done.stderr) == (0, "there are no such hours\n")
+    assert world.json("hours", "demo") == []
+    assert world.here("hours", "dmo").exit_code == 2
