@@ -76,7 +76,7 @@ def _order(pipeline: Pipeline, source: Source) -> Order:
     return Order(
         pipeline=pipeline.name, manifest_id=0, attempt=0, ranges=(), sinks=(),
         source=SourceOrder(pipeline.source.kind, source.order()), decode=pipeline.decode.order(),
-        event_time=pipeline.event_time.order(), on_error=pipeline.on_error.value,
+        transforms=pipeline.transforms(), event_time=pipeline.event_time.order(), on_error=pipeline.on_error.value,
         nul_allowed=all(settings.stores_nul for settings in pipeline.sinks),
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from tidemark.config import values
 from tidemark.config.base import Duration, Section, wrong_at
 from tidemark.config.values import wrong
-from tidemark.decoders.settings import DecodeSettings
+from tidemark.decoders.settings import RowSettings
 from tidemark.order import OnError, TimeUnit
 from tidemark.suggestion import with_nearest
 
@@ -56,14 +56,14 @@ class EventTimeSettings(Section):
         }
 
 
-def check_field(event_time: EventTimeSettings, decode: DecodeSettings) -> None:
-    """Raise unless the decoded records have the field of an event time, with a type that can hold a time."""
+def check_field(event_time: EventTimeSettings, rows: RowSettings) -> None:
+    """Raise unless the rows have the field of an event time, with a type that can hold a time."""
     if event_time.field is None:
         return
-    types = decode.field_types()
+    types = rows.field_types()
     if not types:
         raise wrong_at(
-            "field", f"needs decoded fields, and {decode.format} records have none; write from: kafka_timestamp"
+            "field", f"needs decoded fields, and {rows.format} records have none; write from: kafka_timestamp"
         )
     kind = types.get(event_time.field)
     if kind is None:

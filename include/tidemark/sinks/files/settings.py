@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, ValidationInf
 from tidemark.config import values
 from tidemark.config.base import Name, Section, Surroundings, wrong_at
 from tidemark.config.values import wrong
-from tidemark.decoders.settings import DecodeSettings
+from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
 from tidemark.paths import Layout, dead_letter_folder
 from tidemark.sinks.settings import SinkSettings
@@ -158,15 +158,14 @@ class Settings(SinkSettings):
             **({"s3": self.store_settings()} if is_s3(self.root) else {}),
         }
 
-    def why_not(self, decode: DecodeSettings) -> str:
+    def why_not(self, rows: RowSettings) -> str:
         if self.format is FileFormat.PARQUET:
             return ""
-        # Imported late: they need pyarrow, which the check of Parquet files does without.
-        from tidemark.decoders.registry import open_decoder
+        # Imported late: it needs pyarrow, which the check of Parquet files does without.
         from tidemark.sinks.files.formats import open_format
 
         try:
-            open_format(self.format, str(self.compression)).check(open_decoder(decode.order()).schema)
+            open_format(self.format, str(self.compression)).check(rows.arrow_schema())
         except ConfigurationError as problem:
             return f"may not have format {self.format}: {problem.what}"
         return ""
