@@ -131,7 +131,9 @@ class Pipeline(Section):
     source: SourceEntry = Field(description="Where the records come from.")
     decode: Decode = Field(description="How a record becomes a row.")
     code: CodeFolder = Field(
-        default={}, description="Folder with the Python modules of transform, relative to the pipeline file."
+        default={},
+        description="Folder with the Python modules of transform, relative to the pipeline file.",
+        json_schema_extra={"default": None},
     )
     transform: tuple[TransformEntry, ...] = Field(
         default=(), description="Logic on the decoded rows, one entry after the other."

@@ -1,4 +1,4 @@
-"""Runs a checked statement on batches: DuckDB in the worker, one thread, bounded memory."""
+"""Runs a checked statement on batches: DuckDB in the worker, one thread."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ from tidemark.transforms.refusals import Halving, Refusal, without_values
 from tidemark.transforms.statement import METADATA, ORDINAL, VIEW, Statement, connect, prepared
 from tidemark.transforms.types import stored_type
 
-# Raised for what is in a row. A row that needs too much memory is such a row, too: halves of a batch need less.
+# Raised for what is in a row. Memory counts, too: halves of a batch need less.
 _OF_ROWS: Final = (duckdb.DataError, duckdb.InvalidInputException, duckdb.OutOfMemoryException)
 _METADATA_TYPES: Final = {
     "_topic": pa.string(), "_partition": pa.int32(), "_offset": pa.int64(), "_timestamp": pa.timestamp("us", "UTC"),
