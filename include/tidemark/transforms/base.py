@@ -52,6 +52,13 @@ def data_columns(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def others(count: int, rows: pa.Array) -> pa.Array:
-    """The indices below ``count`` that are not among ``rows``."""
-    here = pa.array(range(count), pa.int64())
+    """The indices below ``count`` that are not among ``rows``, which has each index once."""
+    if len(rows) == count:
+        return NO_ROWS
+    here = indices(count)
     return here.filter(pc.invert(pc.is_in(here, value_set=rows)))
+
+
+def indices(count: int) -> pa.Array:
+    """0, 1, .. below ``count``."""
+    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count)), 1)

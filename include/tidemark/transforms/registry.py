@@ -23,5 +23,12 @@ def open_transform(order: TransformOrder) -> Transform:
     """One transform of an order; ``ConfigurationError`` when its kind is not registered, or its options are wrong."""
     if order.kind not in TRANSFORMS:
         raise ConfigurationError(f"no transform of kind {order.kind}", next_step=f"use one of: {', '.join(TRANSFORMS)}")
-    transform: Transform = import_module(f"{TRANSFORMS[order.kind]}.transform").open_transform(order.options)
+    try:
+        module = import_module(f"{TRANSFORMS[order.kind]}.transform")
+    except ModuleNotFoundError as missing:
+        raise ConfigurationError(
+            f"{order.kind} needs the package {missing.name}, which this Python has not",
+            next_step=f"install it here and where Spark's executors run: pip install {missing.name}",
+        ) from missing
+    transform: Transform = module.open_transform(order.options)
     return transform

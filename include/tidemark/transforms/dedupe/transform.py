@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tidemark.digest import row_hashes
 from tidemark.errors import ConfigurationError, WorkFailed
 from tidemark.suggestion import with_nearest
-from tidemark.transforms.base import NO_ROWS, Transformed, data_columns, others
+from tidemark.transforms.base import NO_ROWS, Transformed, data_columns, indices, others
 from tidemark.transforms.statement import MEMORY, connect
 
 _FIRST = """
@@ -42,7 +42,7 @@ class Dedupe:
         return given
 
     def apply(self, rows: pa.RecordBatch) -> Transformed:
-        here = pa.array(range(rows.num_rows), pa.int64())
+        here = indices(rows.num_rows)
         keyless = reduce(pc.or_, [pc.is_null(rows.column(key)) for key in self._keys])
         if "_deleted" in rows.schema.names:
             keyless = pc.or_(keyless, rows.column("_deleted"))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import WorkFailed
-from tidemark.transforms.base import NO_ROWS, Transformed, others
+from tidemark.transforms.base import NO_ROWS, Transformed, indices, others
 from tidemark.transforms.python.code import Code
 from tidemark.transforms.refusals import Halving, Refusal, without_values
 
@@ -62,7 +62,7 @@ class PythonTransform:
 
     def _called(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The ordinals of the rows that stay, and the columns that the function made."""
-        ordinals = pa.array(range(rows.num_rows), pa.int64())
+        ordinals = indices(rows.num_rows)
         with self._code.importable(), redirect_stdout(sys.stderr):
             function = self._function = self._function or self._imported()
             try:
