@@ -47,10 +47,14 @@ class SourceOrder:
 
 @dataclass(frozen=True)
 class TransformOrder:
-    """One transform of an order: its kind and what that kind needs."""
+    """One transform of an order: its kind and what that kind needs.
+
+    ``whole_partitions``: one task must read all of a range, because what becomes of a row depends on earlier ones.
+    """
 
     kind: str
     options: dict[str, Any]
+    whole_partitions: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The receipt: what one attempt made, measured by the Spark tasks that made it. Frozen, plain, and readable as JSON."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -9,6 +10,7 @@ from typing import Any
 
 from tidemark.dead_letters import ReasonCount, reasons_together
 from tidemark.digest import Digest
+from tidemark.errors import Blocked
 from tidemark.manifest import Counts
 from tidemark.offsets import Range
 from tidemark.order import Order
@@ -181,6 +183,8 @@ def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receip
         if part["format"] is not None:
             raw |= _places(order, ranges[part["topic"], part["partition"]], part, number)
         objects.append(object_from(raw))
+    if any(transform.whole_partitions for transform in order.transforms):
+        _refuse_split(order, tasks)
     return Receipt(
         order.manifest_id,
         order.attempt,
@@ -190,6 +194,24 @@ def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receip
         sum_of_hours(task["hours"] for task in tasks),
         reasons_together(ReasonCount(**count) for task in tasks for count in task["reasons"]),
     )
+
+
+def _refuse_split(order: Order, tasks: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ``Blocked`` when several tasks read parts of one range: each knows only the rows of its own part."""
+    readers = Counter(
+        (count["topic"], count["partition"]) for task in tasks for count in task["partitions"] if count["read"]
+    )
+    for (topic, partition), number in readers.items():
+        if number > 1:
+            raise Blocked(
+                f"{number} tasks of Spark read one partition, and a transform needs all its records in one task",
+                next_step="nothing is published; remove what makes Spark split it from spark.conf, then: "
+                f"tidemark retry {order.pipeline} --manifest {order.manifest_id}",
+                pipeline=order.pipeline,
+                manifest=order.manifest_id,
+                topic=topic,
+                partition=partition,
+            )
 
 
 def _places(order: Order, covered: Range, part: Mapping[str, Any], number: int) -> dict[str, str]:

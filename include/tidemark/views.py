@@ -97,7 +97,10 @@ class ManifestView:
 
 @dataclass(frozen=True)
 class AttemptView:
-    """One try at a manifest; ``objects`` counts what its receipt names, ``ended_at`` is None while it runs."""
+    """One try at a manifest; ``objects`` counts what its receipt names, ``ended_at`` is None while it runs.
+
+    ``note`` says what people should know of an attempt that ended well: the same code had made other rows before.
+    """
 
     attempt: int
     state: str
@@ -106,6 +109,7 @@ class AttemptView:
     started_at: datetime
     ended_at: datetime | None
     objects: int
+    note: str | None = None
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""What every registered transform promises; a new one is picked up by itself and must bring examples. Today there is
-only the tests' own."""
+"""What every registered transform promises; a new one is picked up by itself and must bring examples."""
 
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tidemark.decoders.base import ErrorClass
 from tidemark.errors import ConfigurationError
 from tidemark.order import TransformOrder
 from tidemark.processing.processor import DELETED, METADATA
@@ -29,7 +29,34 @@ class Examples:
     wrong: dict[str, Any]
 
 
-EXAMPLES = {"toy": Examples({"every": 3, "once": "name"}, {"every": 3, "once": "nome"})}
+CODE = {
+    "rows.py": """
+import pyarrow.compute as pc
+
+def first_names(batch):
+    print("this must not end among the results")
+    early = pc.less(pc.binary_length(pc.fill_null(batch["name"], "")), 3)
+    return batch.filter(pc.and_(early, pc.not_equal(pc.bit_wise_and(batch["id"], 3), 1)))
+"""
+}
+EXAMPLES = {
+    "toy": Examples({"every": 3, "once": "name"}, {"every": 3, "once": "nome"}),
+    "filter": Examples({"condition": "id % 3 <> 0 AND name <> 'n4'"}, {"condition": "nome = 'n1'"}),
+    # It cannot take rows away; those that it cannot work on are bad.
+    "select": Examples(
+        {"columns": ["name AS called", "id", "CASE WHEN id % 5 = 0 THEN error('no fives') ELSE id * 2 END AS double"]},
+        {"columns": ["id", "count(*) AS records"]},
+    ),
+    "sql": Examples(
+        {"file": "some.sql", "text": "SELECT * RENAME (id AS number), upper(name) AS big FROM batch WHERE id > 7"},
+        {"file": "some.sql", "text": "SELECT DISTINCT name FROM batch"},
+    ),
+    "python": Examples(
+        {"function": "rows:first_names", "code": CODE, "columns": None},
+        {"function": "rows:first_names", "code": CODE, "columns": {"id": "NUMBERISH"}},
+    ),
+    "dedupe": Examples({"keys": ["name"]}, {"keys": ["nome"]}),
+}
 
 
 def test_every_registered_transform_has_examples() -> None:
@@ -72,6 +99,8 @@ def check(transform: Transform, batch: pa.RecordBatch) -> Transformed:
     """Apply, and hold the result to what is true of every result."""
     made = transform.apply(batch)
     places = [made.kept.to_pylist(), made.filtered.to_pylist(), made.deduplicated.to_pylist()]
+    places.append([error.index for error in made.errors])
+    assert all(error.error is ErrorClass.TRANSFORM and error.reason for error in made.errors)
     assert all(indices.type == pa.int64() for indices in (made.kept, made.filtered, made.deduplicated))
     assert all(part == sorted(part) for part in places)
     assert sorted(at for part in places for at in part) == list(range(batch.num_rows)), (

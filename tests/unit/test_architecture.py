@@ -25,11 +25,11 @@ ROOMS: Mapping[str, set[str]] = {
     "kafka": {"words", "config"},
     "database": {"words"},
     "decoders": {"words", "config"},
-    "transforms": {"words"},
+    "transforms": {"words", "config", "decoders"},
     "sources": {"words", "config", "kafka"},
-    "sinks": {"words", "config", "storage", "database", "decoders"},
+    "sinks": {"words", "config", "storage", "database", "decoders", "transforms"},
     "processing": {"words", "decoders", "transforms", "sinks"},
-    "pipeline": {"words", "config", "decoders", "sources", "sinks"},
+    "pipeline": {"words", "config", "decoders", "transforms", "sources", "sinks"},
     "lifecycle": {"words", "database", "pipeline", "sources", "sinks"},
     "operations": {"words", "database", "pipeline", "processing", "lifecycle", "sources", "sinks"},
     "doctor": {"words", "database", "pipeline", "lifecycle", "sources", "sinks"},
@@ -53,6 +53,7 @@ MAY_IMPORT = {
     "boto3": ("storage/s3.py", "storage/s3_client.py"),
     "botocore": ("storage/s3.py", "storage/s3_client.py"),
     "psycopg": ("database/", "sinks/postgres/"),
+    "duckdb": ("transforms/",),
     "fastavro": ("sinks/files/avro.py",),
     "cryptography": ("kafka/certificates.py",),
     "rich": ("cli/",),
@@ -190,6 +191,11 @@ EXECUTED = {
     "processing/processor.py": set(),
     "decoders/json/decoder.py": set(),
     "decoders/raw/decoder.py": set(),
+    "transforms/filter/transform.py": {"duckdb"},
+    "transforms/select/transform.py": {"duckdb"},
+    "transforms/sql/transform.py": {"duckdb"},
+    "transforms/python/transform.py": {"duckdb"},  # only for columns that it changes
+    "transforms/dedupe/transform.py": {"duckdb"},
     "sinks/files/writer.py": set(),
     "sinks/files/parquet.py": set(),
     "sinks/files/json_lines.py": set(),
@@ -209,7 +215,7 @@ def test_executors_need_only_what_their_decoder_and_sinks_name(name: str) -> Non
 
 
 def test_every_decoder_and_writer_of_the_registries_is_among_what_executors_run() -> None:
-    run = {short(path) for path in MODULES if path.stem in ("decoder", "writer") and kind_of(path)}
+    run = {short(path) for path in MODULES if path.stem in ("decoder", "transform", "writer") and kind_of(path)}
     assert run <= set(EXECUTED)
 
 

@@ -46,7 +46,7 @@ def keys_of(schema: dict[str, Any], node: dict[str, Any], prefix: str) -> dict[s
     parts += [node["items"]] if "items" in node else []
     for part in parts:
         target = schema["$defs"][part["$ref"].rsplit("/", 1)[1]] if "$ref" in part else part
-        if target is not node and "$ref" not in part:
+        if target is not node and ("$ref" not in part or "anyOf" in target):
             found |= keys_of(schema, target, prefix)
         for key, below in target.get("properties", {}).items() if target is not node or prefix == "" else ():
             found[f"{prefix}{key}"] = below

@@ -44,6 +44,7 @@ def ends(context: Context, outcome: Outcome) -> list[str]:
     return [
         f"pipeline {context.pipeline_name} manifest {manifest_id} attempt {outcome.attempt}: {outcome.ending}",
         f"{records}, {files:,} files; more: tidemark show {manifest_id}",
+        *([outcome.note] if outcome.note else []),
         _lag(context),
     ]
 

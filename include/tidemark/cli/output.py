@@ -97,6 +97,8 @@ class Notes(Progress):
             f"      manifest {outcome.manifest_id} attempt {outcome.attempt} {outcome.ending}: read {counts.read:,}, "
             f"written {counts.written:,}, dead-lettered {counts.dead_lettered:,}"
         )
+        if outcome.note:
+            note(f"      {outcome.note}")
 
     def failed(self, error_of_one: TidemarkError) -> None:
         error(error_of_one)
@@ -236,7 +238,7 @@ def shown(view: ManifestHistoryView, as_json: bool) -> None:
         died = attempt.state == AttemptState.RUNNING and not view.alive
         table.add_row(
             str(attempt.attempt), "died" if died else attempt.state, attempt.actor, _time(attempt.started_at),
-            _time(attempt.ended_at), str(attempt.objects), attempt.error or "",
+            _time(attempt.ended_at), str(attempt.objects), attempt.error or attempt.note or "",
         )  # fmt: skip
     console.print(table)
     console.print(_publications(view))
@@ -286,7 +288,7 @@ def _shown_attempt(published: PublicationView) -> str:
     return f"{published.attempt} (behind)" if published.behind else str(published.attempt)
 
 
-_TOLD = ("decision", "why", "state", "dag_run", "attempt", "reason", "sink", "digest", "error", "slice")
+_TOLD = ("decision", "why", "state", "dag_run", "attempt", "reason", "sink", "digest", "error", "note", "slice")
 
 
 def _time(when: datetime | None) -> str:

@@ -59,11 +59,12 @@ def _view(one: Found) -> dict[str, Any]:
 def peeked(found: Peeked, as_json: bool) -> None:
     """Rows and dead letters, as JSON one to a line; what would fail a manifest stands on standard error."""
     if as_json:
-        for one in (*found.rows, *found.dead_letters):
-            click.echo(json.dumps(one, ensure_ascii=False, default=as_text))
+        for row in (*found.rows, *({**row, "taken_away": True} for row in found.taken_away), *found.dead_letters):
+            click.echo(json.dumps(row, ensure_ascii=False, default=as_text))
     else:
         _tables(found)
-    note(f"{len(found.rows):,} rows, {len(found.dead_letters):,} dead letters; nothing was written")
+    taken = f", {len(found.taken_away):,} taken away by the transforms" if found.taken_away else ""
+    note(f"{len(found.rows):,} rows, {len(found.dead_letters):,} dead letters{taken}; nothing was written")
     if found.refusal:
         note(f"a manifest with these records fails: {found.refusal}")
 
@@ -71,6 +72,8 @@ def peeked(found: Peeked, as_json: bool) -> None:
 def _tables(found: Peeked) -> None:
     if found.rows:
         as_table("rows", ("partition", "offset", "event time", "data", "to"), map(_row, found.rows))
+    if found.taken_away:
+        as_table("taken away by the transforms", ("partition", "offset", "data"), map(_taken, found.taken_away))
     if found.dead_letters:
         columns = ("partition", "offset", "reason", "value", "to")
         as_table("dead letters", columns, map(_dead_letter, found.dead_letters))
@@ -78,10 +81,21 @@ def _tables(found: Peeked) -> None:
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:
     late = " (late)" if one["late"] else ""
-    data = json.dumps(one["data"], ensure_ascii=False, separators=(",", ":"))
-    shown = "deleted " + _short(data) if one.get("deleted") else _short(data)
+    shown = _data(one["data"])
+    if one.get("deleted"):
+        shown = f"deleted {shown}"
+    if one.get("before", one["data"]) != one["data"]:
+        shown = f"{_data(one['before'])}\n-> {shown}"
     when = one["event_time"].strftime("%Y-%m-%d %H:%M:%S") + late
     return _place(one), str(one["offset"]), when, shown, "\n".join(one["targets"])
+
+
+def _taken(one: dict[str, Any]) -> tuple[str, ...]:
+    return _place(one), str(one["offset"]), _data(one["data"])
+
+
+def _data(data: dict[str, Any]) -> str:
+    return _short(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 
 def _dead_letter(one: dict[str, Any]) -> tuple[str, ...]:

@@ -1,8 +1,10 @@
 """What all mappings of a pipeline file share: strict keys, types of values, and where relative paths start."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from errno import ENOTDIR
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import import_module
@@ -43,6 +45,17 @@ class Surroundings:
         if name not in self.named:
             self.named[name] = (self.folder / name).read_text(encoding="utf-8")
         return self.named[name]
+
+    def texts_below(self, folder: str, suffix: str) -> dict[str, str]:
+        """The texts of all files below a folder that end so, by their paths in it; raises as ``text`` does."""
+        listed = f"{folder}/**{suffix}"
+        if listed not in self.named:
+            top = self.folder / folder
+            if not top.is_dir():
+                raise NotADirectoryError(ENOTDIR, "it is no folder")
+            files = sorted(path.relative_to(top).as_posix() for path in top.rglob(f"*{suffix}") if path.is_file())
+            self.named[listed] = json.dumps(files)
+        return {file: self.text(f"{folder}/{file}") for file in json.loads(self.named[listed])}
 
     @classmethod
     def of(cls, info: ValidationInfo) -> "Surroundings":

@@ -403,15 +403,17 @@ class ManifestDatabase:
             )
         return int(rows[0]["attempt"])
 
-    def store_receipt(self, receipt: Receipt, raw: Row, sinks: Sequence[str], takes_back: Sequence[str]) -> bool:
-        """Store the receipt of an attempt that was to write to ``sinks``.
+    def store_receipt(
+        self, receipt: Receipt, raw: Row, sinks: Sequence[str], takes_back: Sequence[str], note: str | None = None
+    ) -> bool:
+        """Store the receipt of an attempt that was to write to ``sinks``, with a note for people.
 
         Declares taken back what lower attempts put into the sinks in ``takes_back`` and nobody published. The hours of
         this attempt and of what is published are open from here on. False when a newer attempt has taken over, or other
         records are at these offsets now (``outlived``).
         """
         values = {"manifest_id": receipt.manifest_id, "attempt": receipt.attempt, "receipt": Jsonb(raw)}
-        names = {"sinks": list(sinks), "takes_back": list(takes_back)}
+        names = {"sinks": list(sinks), "takes_back": list(takes_back), "note": note}
         with self.transaction():
             if not self._rows("store_receipt", **values, **names):
                 return False
@@ -693,6 +695,10 @@ class ManifestDatabase:
 
     def highest_manifest(self, pipeline_name: str | None = None) -> int:
         return int(self._rows("highest_manifest", pipeline_name=pipeline_name)[0]["id"])
+
+    def published_notes(self, pipeline_name: str) -> list[Row]:
+        """The notes of attempts that readers see."""
+        return self._rows("published_notes", pipeline_name=pipeline_name)
 
     def broken_chains(self, pipeline_name: str) -> list[Row]:
         return self._rows("broken_chains", pipeline_name=pipeline_name)

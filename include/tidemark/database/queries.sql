@@ -482,7 +482,7 @@ SELECT attempt FROM manifest WHERE id = %(manifest_id)s;
 -- same statement the output of every lower attempt that is not published is declared taken back, where it can be.
 WITH newest AS (SELECT id FROM manifest WHERE id = %(manifest_id)s AND attempt = %(attempt)s FOR UPDATE),
 stored AS (
-    UPDATE attempt a SET receipt = %(receipt)s, sinks = %(sinks)s FROM newest
+    UPDATE attempt a SET receipt = %(receipt)s, sinks = %(sinks)s, note = %(note)s FROM newest
     WHERE a.manifest_id = newest.id AND a.attempt = %(attempt)s AND a.state = 'running'
       AND NOT EXISTS (SELECT FROM outlived_range o WHERE o.manifest_id = newest.id)
     RETURNING a.manifest_id, a.attempt),
@@ -755,7 +755,7 @@ SELECT staged.id FROM unnest(%(manifests)s::bigint[]) AS staged (id)
 WHERE NOT EXISTS (SELECT FROM manifest m WHERE m.id = staged.id) ORDER BY staged.id;
 
 -- name: attempts
-SELECT attempt, state::text AS state, actor, error, started_at, ended_at,
+SELECT attempt, state::text AS state, actor, error, note, started_at, ended_at,
        coalesce(jsonb_array_length(receipt -> 'objects'), 0) AS objects
 FROM attempt WHERE manifest_id = %(manifest_id)s ORDER BY attempt;
 
@@ -780,6 +780,13 @@ FROM event WHERE subject = 'decision' AND what ->> 'pipeline' = %(pipeline_name)
 
 -- name: highest_manifest
 SELECT coalesce(max(id), 0) AS id FROM manifest WHERE %(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s;
+
+-- name: published_notes
+SELECT DISTINCT a.manifest_id, a.attempt, a.note
+FROM attempt a JOIN manifest m ON m.id = a.manifest_id
+JOIN publication p ON p.manifest_id = a.manifest_id AND p.attempt = a.attempt
+WHERE m.pipeline = %(pipeline_name)s AND a.note IS NOT NULL
+ORDER BY a.manifest_id;
 
 -- name: broken_chains
 -- The constraints make this impossible; the audit checks it anyway.

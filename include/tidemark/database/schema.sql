@@ -134,6 +134,7 @@ CREATE TABLE attempt (
     sinks       text[] NOT NULL DEFAULT '{}', -- the sinks that the attempt was to write to; set with the receipt
     taken_back  text[] NOT NULL DEFAULT '{}', -- sinks where its output may have been removed; declared before that
     error       text,
+    note        text,                         -- what people should know of it although it ended well
     started_at  timestamptz NOT NULL DEFAULT now(),
     ended_at    timestamptz,
     PRIMARY KEY (manifest_id, attempt),

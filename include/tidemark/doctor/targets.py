@@ -38,7 +38,7 @@ def _target(
     sink = open_sink(pipeline.name, settings, lookup)
     yield ok(name, sink.target)
     owner = sink.owner()
-    for finding in sink.rehearse(pipeline.decode.order()):
+    for finding in sink.rehearse(pipeline.decode.order(), pipeline.transforms()):
         yield replace(finding, check=name)
     try:
         database = ManifestDatabase(environment.database(), "doctor")

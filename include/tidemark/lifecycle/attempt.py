@@ -92,6 +92,7 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
             for settings in pipeline.sinks
             if settings.name in chosen
         ),
+        transforms=pipeline.transforms(),
         record_bytes=context.database.record_bytes(context.pipeline_name),
         nul_allowed=all(settings.stores_nul for settings in pipeline.sinks),
     )
@@ -197,12 +198,12 @@ class _Attempt:
             return self.publisher.recovered(manifest, self.number)
         refuse_outlived(context.pipeline_name, context.database, manifest.id)
         context.source.check(manifest.id, manifest.ranges, before_reading=True)
-        decode = context.pipeline.decode.order()
+        decode, transforms = context.pipeline.decode.order(), context.pipeline.transforms()
         for sink in self._able(wanted):
             with self._on_its_own(sink):
                 # A restored database gives a number out again: what an older attempt of it staged must not count.
                 sink.clear_staging(manifest.id, self.number)
-                sink.prepare(manifest.id, self.number, decode, context.database)
+                sink.prepare(manifest.id, self.number, decode, transforms, context.database)
         sinks = self._able(wanted)
         failed = {sink.name: self.failed[sink.name] for sink in wanted if sink.name in self.failed}
         receipt = self._staged(order_of(context, manifest, self.number, sinks))

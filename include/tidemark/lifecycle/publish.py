@@ -21,6 +21,7 @@ from enum import StrEnum
 from tidemark.errors import Fenced, TidemarkError, Unavailable
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.determinism import note_of
 from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_outlived, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
@@ -45,12 +46,14 @@ class Outcome:
     attempt: int
     ending: Ending
     counts: Counts
+    note: str | None = None  # what people should know although it ended well
 
 
 class Publisher:
     """Publishing for one pipeline: only this class adds what readers see, or removes it."""
 
     def __init__(self, context: Context) -> None:
+        self.pipeline = context.pipeline
         self.pipeline_name = context.pipeline_name
         self.database = context.database
         self.sinks = context.sinks
@@ -71,7 +74,8 @@ class Publisher:
         attempt = receipt.attempt
         wanted = [sink.name for sink in sinks] + list(failed)
         takes_back = [sink.name for sink in sinks if sink.way.takes_back]
-        if not self.database.store_receipt(receipt, asdict(receipt), wanted, takes_back):
+        note = note_of(receipt, self.pipeline.fingerprint(), self.database.receipts(manifest.id))
+        if not self.database.store_receipt(receipt, asdict(receipt), wanted, takes_back, note):
             refuse_outlived(self.pipeline_name, self.database, manifest.id)
             raise self.overtaken(manifest.id, attempt)
         self._discard_unpublished(manifest, attempt, sinks)
@@ -91,7 +95,7 @@ class Publisher:
             raise failures[0]
         failpoint("publish.cleaned")
         counts = published_counts(self.database.manifest(manifest.id))
-        return Outcome(manifest.id, attempt, Ending.PUBLISHED if moved else Ending.UNCHANGED, counts)
+        return Outcome(manifest.id, attempt, Ending.PUBLISHED if moved else Ending.UNCHANGED, counts, note)
 
     def _discard_unpublished(self, manifest: Manifest, attempt: int, sinks: Sequence[Sink]) -> None:
         for stored in self.database.receipts(manifest.id):

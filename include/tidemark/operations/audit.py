@@ -35,6 +35,13 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
             f"no range of {row['topic']}-{row['partition']} ends at {row['start_offset']}, where another starts",
             "the chain constraint was removed from the database; restore it",
         )
+    for row in context.database.published_notes(context.pipeline_name):
+        yield Difference(
+            row["manifest_id"],
+            f"attempt {row['attempt']}, which is published, is {row['note']}",
+            "make the transforms depend on the record alone, then: "
+            f"tidemark replay {context.pipeline_name} --manifest {row['manifest_id']}",
+        )
     for manifest in manifests:
         yield from _equations(manifest)
     for sink in context.sinks:

@@ -19,6 +19,7 @@ from tidemark.json_text import json_lines
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import OnError, OnInvalid, Order, SourceOrder
 from tidemark.partitions import Bounds, Record
+from tidemark.pipeline.event_time import EventTimeSettings
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import INPUT, BatchProcessor
 from tidemark.sinks.writer import StagedPart
@@ -44,11 +45,14 @@ class Peeked:
 
     Each is like a line of a JSON lines file, with ``targets``: the folders and tables it would go to. A row also has
     ``event_time`` and ``late``, which is false when the pipeline allows no lateness: then nearly every row is late.
+    When the pipeline transforms rows, a row has the decoded data ``before`` that, and ``taken_away`` has the rows that
+    were filtered or deduplicated.
     """
 
     rows: list[dict[str, Any]]
     dead_letters: list[dict[str, Any]]
     refusal: str | None
+    taken_away: list[dict[str, Any]] = field(default_factory=list)
 
 
 def peek(pipeline: Pipeline, source: Source, wanted: Wanted) -> Peeked:
@@ -67,18 +71,37 @@ def peek(pipeline: Pipeline, source: Source, wanted: Wanted) -> Peeked:
         lenient["on_invalid"] = OnInvalid.DEAD_LETTER.value
     lenient_order = replace(order, on_error=OnError.DEAD_LETTER.value, event_time=lenient)
     BatchProcessor(lenient_order).process("peek", [batch], [collected])
-    return Peeked(_in_order(collected.rows), _in_order(collected.letters), refusal)
+    rows, letters = _in_order(collected.rows), _in_order(collected.letters)
+    if not order.transforms:
+        return Peeked(rows, letters, refusal)
+    decoded = _Collected(pipeline)
+    BatchProcessor(_without_transforms(lenient_order)).process("peek", [batch], [decoded])
+    before = {_place(row): row for row in _in_order(decoded.rows)}
+    rows = [{**row, "before": before[_place(row)]["data"]} for row in rows]
+    left = {_place(row) for row in (*rows, *letters)}
+    taken_away = [{**row, "targets": []} for place, row in before.items() if place not in left]
+    return Peeked(rows, letters, refusal, taken_away)
+
+
+def _without_transforms(order: Order) -> Order:
+    """The same order up to its decoder; a row's time may only be known after the transforms, so Kafka's stands in."""
+    lenient = {**EventTimeSettings().order(), "on_invalid": OnError.DEAD_LETTER.value}
+    return replace(order, transforms=(), event_time=lenient)
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, int, int]:
+    return row["topic"], row["partition"], row["offset"]
 
 
 def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+    return sorted(rows, key=_place)
 
 
 def _order(pipeline: Pipeline, source: Source) -> Order:
     return Order(
         pipeline=pipeline.name, manifest_id=0, attempt=0, ranges=(), sinks=(),
         source=SourceOrder(pipeline.source.kind, source.order()), decode=pipeline.decode.order(),
-        event_time=pipeline.event_time.order(), on_error=pipeline.on_error.value,
+        transforms=pipeline.transforms(), event_time=pipeline.event_time.order(), on_error=pipeline.on_error.value,
         nul_allowed=all(settings.stores_nul for settings in pipeline.sinks),
     )  # fmt: skip
 

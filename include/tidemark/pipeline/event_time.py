@@ -10,7 +10,7 @@ from pydantic import model_validator as check
 from tidemark.config import values
 from tidemark.config.base import Duration, Section, wrong_at
 from tidemark.config.values import wrong
-from tidemark.decoders.settings import DecodeSettings
+from tidemark.decoders.settings import RowSettings
 from tidemark.order import OnInvalid, TimeUnit
 from tidemark.suggestion import with_nearest
 from tidemark.time_pattern import TimePattern
@@ -108,14 +108,14 @@ class EventTimeSettings(Section):
         }
 
 
-def check_field(event_time: EventTimeSettings, decode: DecodeSettings) -> None:
-    """Raise unless the decoded records have the field of an event time, with a type that can hold a time."""
+def check_field(event_time: EventTimeSettings, rows: RowSettings) -> None:
+    """Raise unless the rows have the field of an event time, with a type that can hold a time."""
     if event_time.field is None:
         return
-    types = decode.field_types()
+    types = rows.field_types()
     if not types:
         raise wrong_at(
-            "field", f"needs decoded fields, and {decode.format} records have none; write from: kafka_timestamp"
+            "field", f"needs decoded fields, and {rows.format} records have none; write from: kafka_timestamp"
         )
     kind = types.get(event_time.field) or _member(types, event_time.field)
     if not kind.startswith(("timestamp", "date", "string", "int", "uint")):

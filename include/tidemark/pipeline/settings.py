@@ -3,10 +3,12 @@
     Pipeline
     +-- source: SourceEntry        one key: the kind of source, its settings in ``sources/<kind>/settings.py``
     +-- decode: Decode             ``format`` is the kind, each in ``decoders/<kind>/settings.py``
+    +-- transform: TransformEntry, ..  one key each, settings in ``transforms/<kind>/settings.py``
     +-- event_time: EventTimeSettings
     +-- sinks: SinkEntry, ..       one key each: the kind of sink, its settings in ``sinks/<kind>/settings.py``
 
-The files are read by ``pipeline/loader.py``; the only other file that is opened is the schema that ``decode`` names.
+The files are read by ``pipeline/loader.py``; the only other files that are opened are
+those that ``decode``, ``transform`` and ``code`` name.
 """
 
 import json
@@ -33,11 +35,14 @@ from tidemark.config import values
 from tidemark.config.base import DeadLetters, Duration, Name, Schedule, Section, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.registry import DECODERS
-from tidemark.decoders.settings import DecodeSettings
-from tidemark.order import OnError
+from tidemark.decoders.settings import DecodeSettings, RowSettings
+from tidemark.order import OnError, TransformOrder
+from tidemark.pipeline.code import CodeFolder
 from tidemark.pipeline.event_time import EventTimeSettings, check_field
+from tidemark.pipeline.rows import check_transforms, rows_of
 from tidemark.sinks.settings import SinkEntry
 from tidemark.sources.settings import SourceEntry
+from tidemark.transforms.settings import TransformEntry
 
 if TYPE_CHECKING:
     Decode = DecodeSettings
@@ -125,6 +130,14 @@ class Pipeline(Section):
     spark: Spark = Field(default_factory=Spark, description="The Spark application.")
     source: SourceEntry = Field(description="Where the records come from.")
     decode: Decode = Field(description="How a record becomes a row.")
+    code: CodeFolder = Field(
+        default={},
+        description="Folder with the Python modules of transform, relative to the pipeline file.",
+        json_schema_extra={"default": None},
+    )
+    transform: tuple[TransformEntry, ...] = Field(
+        default=(), description="Logic on the decoded rows, one entry after the other."
+    )
     event_time: EventTimeSettings = Field(
         default_factory=EventTimeSettings, description="When a record happened, which decides its folder."
     )
@@ -149,9 +162,18 @@ class Pipeline(Section):
     @field_validator("event_time")
     @classmethod
     def _usable_time(cls, event_time: EventTimeSettings, info: ValidationInfo) -> EventTimeSettings:
-        if "decode" in info.data:
-            check_field(event_time, info.data["decode"])
+        if rows := _known_rows(info):
+            check_field(event_time, rows)
         return event_time
+
+    @field_validator("transform")
+    @classmethod
+    def _transforms_that_fit(
+        cls, transform: tuple[TransformEntry, ...], info: ValidationInfo
+    ) -> tuple[TransformEntry, ...]:
+        if transform and "decode" in info.data and "code" in info.data:
+            check_transforms(transform, info.data["decode"], info.data["code"])
+        return transform
 
     @field_validator("sinks")
     @classmethod
@@ -171,11 +193,15 @@ class Pipeline(Section):
     @field_validator("sinks")
     @classmethod
     def _columns_that_sinks_hold(cls, sinks: tuple[SinkEntry, ...], info: ValidationInfo) -> tuple[SinkEntry, ...]:
-        if "decode" in info.data:
+        if rows := _known_rows(info):
             for index, sink in enumerate(sinks):
-                if message := sink.why_not(info.data["decode"]):
+                if message := sink.why_not(rows):
                     raise wrong_at(index, message)
         return sinks
+
+    def transforms(self) -> tuple[TransformOrder, ...]:
+        """The transforms as an order has them, with the texts of SQL files and of the pipeline's own code."""
+        return tuple(entry.order(self.code) for entry in self.transform)
 
     def connections(self) -> set[str]:
         """The ids of all Airflow connections that the file names, of its source and of its sinks."""
@@ -186,13 +212,22 @@ class Pipeline(Section):
 
         Keys with their default value are left out: a later version that adds keys keeps the fingerprint.
         """
-        settings = {
+        settings: dict[str, Any] = {
             "decode": self.decode.model_dump(mode="json", exclude_defaults=True),
             "event_time": self.event_time.model_dump(mode="json", exclude_defaults=True),
             "on_error": self.on_error,
             "sinks": sorted([sink.kind, sink.name, sink.decides_output()] for sink in self.sinks),
         }
+        if self.transform:
+            settings["transform"] = [[order.kind, order.options] for order in self.transforms()]
         return sha256(json.dumps(settings, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _known_rows(info: ValidationInfo) -> RowSettings | None:
+    """The rows after the transforms; None when a part of the file that decides them is wrong."""
+    if not {"decode", "code", "transform"} <= info.data.keys():
+        return None
+    return rows_of(info.data["decode"], info.data["transform"], info.data["code"])
 
 
 def json_schema() -> dict[str, Any]:

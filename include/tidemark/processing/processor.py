@@ -39,7 +39,7 @@ from tidemark.order import OnError, OnInvalid, Order
 from tidemark.processing.nul import with_nul
 from tidemark.sinks.writer import SinkWriter
 from tidemark.sinks.writers import open_writer
-from tidemark.transforms.registry import open_transform
+from tidemark.transforms.chain import Chain
 
 GAP_LIMIT = 10_000
 MILLISECONDS = pa.timestamp("ms", "UTC")
@@ -163,12 +163,9 @@ class _Pass:
         self._task = task
         self._on_error = OnError(order.on_error)
         self._decoder = open_decoder(order.decode)
-        self._transforms = [open_transform(transform) for transform in order.transforms]
-        schema = self._decoder.schema
-        for transform in self._transforms:
-            schema = transform.schema(schema)
+        self._transforms = Chain(order.transforms, self._decoder.schema)
         self._event_time = EventTime.of(order.event_time)
-        self._event_time.check(schema)
+        self._event_time.check(self._transforms.schema)
         self._nul_allowed = order.nul_allowed
         self._counts: dict[tuple[str, int], _Count] = {}
         self._hours: dict[str, list[int]] = {}
@@ -197,7 +194,7 @@ class _Pass:
             decoded = with_nul(decoded)
         self._refuse(batch, decoded.errors, fail=self._on_error is OnError.FAIL)
         readable = self._metadata(batch).take(decoded.good)
-        metadata, decoded = self._transformed(readable, decoded)
+        metadata, decoded = self._transformed(batch, readable, decoded)
         placed = self._place(decoded, metadata.column("_timestamp"), batch)
         misplaced = tuple(
             BadRecord(decoded.good[at].as_py(), reason, ErrorClass.EVENT_TIME) for at, reason in placed.invalid
@@ -207,15 +204,24 @@ class _Pass:
         self._bury(batch, sorted((*decoded.errors, *misplaced)))
         self._count("decoded", readable)
 
-    def _transformed(self, metadata: pa.RecordBatch, decoded: Decoded) -> tuple[pa.RecordBatch, Decoded]:
-        """What the transforms leave of the decoded rows, with its metadata; what each takes away is counted."""
-        for transform in self._transforms:
-            made = transform.apply(_rows(metadata, decoded))
+    def _transformed(
+        self, batch: pa.RecordBatch, metadata: pa.RecordBatch, decoded: Decoded
+    ) -> tuple[pa.RecordBatch, Decoded]:
+        """What the transforms leave of the decoded rows, with its metadata; what each takes away is counted.
+
+        Rows that a transform cannot work on are errors from then on.
+        """
+        for step in self._transforms.steps:
+            made = step.apply(_rows(metadata, decoded))
             self._count("filtered", metadata.take(made.filtered))
             self._count("deduplicated", metadata.take(made.deduplicated))
+            bad = [
+                replace(error.at(decoded.good[error.index].as_py()), reason=step.reason(error)) for error in made.errors
+            ]
+            self._refuse(batch, tuple(bad), fail=self._on_error is OnError.FAIL)
             deleted = None if decoded.deleted is None else decoded.deleted.take(made.kept)
             metadata = metadata.take(made.kept)
-            decoded = replace(decoded, rows=made.rows, good=decoded.good.take(made.kept), deleted=deleted)
+            decoded = Decoded(made.rows, decoded.good.take(made.kept), (*decoded.errors, *bad), deleted)
         return metadata, decoded
 
     def _place(self, decoded: Decoded, timestamps: pa.Array, batch: pa.RecordBatch) -> Placed:

@@ -17,6 +17,7 @@ from tidemark.errors import DatabaseBehindLake, ForeignLake
 from tidemark.findings import Finding
 from tidemark.manifest import Counts, Manifest, Publication
 from tidemark.offsets import Range, TopicPartition, range_from
+from tidemark.order import TransformOrder
 from tidemark.paths import RecordName
 from tidemark.receipt import MALFORMED, Receipt
 from tidemark.sinks.dead_letters import DeadLetter
@@ -117,11 +118,16 @@ class Sink(ABC):
         """What the executors need beside the settings: the place where this attempt stages. No secrets."""
 
     def prepare(  # noqa: B027 - most sinks have nothing to prepare
-        self, manifest_id: int, attempt: int, decode: Mapping[str, Any], database: ManifestDatabase
+        self,
+        manifest_id: int,
+        attempt: int,
+        decode: Mapping[str, Any],
+        transforms: Sequence[TransformOrder],
+        database: ManifestDatabase,
     ) -> None:
         """Prepare the target for the output of an attempt; raises errors that a person must correct before Spark reads.
 
-        ``decode`` is that section of the pipeline file, as an order has it.
+        ``decode`` and ``transforms`` are as an order has them; they decide the columns.
         """
 
     def wait_for_lower(self, manifest_id: int) -> None:  # noqa: B027 - most sinks have nobody to wait for
@@ -215,7 +221,7 @@ class Sink(ABC):
         """
 
     @abstractmethod
-    def rehearse(self, decode: Mapping[str, Any]) -> Iterator[Finding]:
+    def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         """Try what an attempt does before Spark starts, and undo it; raises errors that a person must correct."""
 
     def shows_hours(self) -> bool:

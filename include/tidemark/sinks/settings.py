@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from tidemark.config.base import Name, OneKind, Section
-from tidemark.decoders.settings import DecodeSettings
+from tidemark.decoders.settings import RowSettings
 from tidemark.sinks.kinds import SINKS
 
 
@@ -44,8 +44,8 @@ class SinkSettings(Section):
         """What the executors need beside name and kind. No secrets."""
 
     @abstractmethod
-    def why_not(self, decode: DecodeSettings) -> str:
-        """Why this sink cannot store the decoded records, as a sentence that continues its key; empty when it can."""
+    def why_not(self, rows: RowSettings) -> str:
+        """Why this sink cannot store the rows, as a sentence that continues its key; empty when it can."""
 
     @abstractmethod
     def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:

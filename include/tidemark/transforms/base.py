@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.decoders.base import BadRecord
 
 
 @dataclass(frozen=True)
@@ -11,14 +14,16 @@ class Transformed:
     """What became of a batch of rows, told by the transform itself; nobody derives one number from another.
 
     ``rows`` holds the data columns of the rows that stay; ``kept`` says which rows of the batch they come from.
-    ``filtered`` and ``deduplicated`` are the rows that were taken away. All three are indices in the batch (``int64``,
-    ascending), and each row of the batch is in exactly one of them: a row that is in none blocks the manifest.
+    ``filtered`` and ``deduplicated`` are the rows that were taken away, ``errors`` those that the logic could not work
+    on. All are indices in the batch (``int64``, ascending), and each row of the batch is in exactly one of the four: a
+    row that is in none blocks the manifest.
     """
 
     rows: pa.RecordBatch
     kept: pa.Array
     filtered: pa.Array
     deduplicated: pa.Array
+    errors: tuple[BadRecord, ...] = ()
 
 
 class Transform(Protocol):
@@ -27,7 +32,7 @@ class Transform(Protocol):
     def schema(self, given: pa.Schema) -> pa.Schema:
         """The data columns it makes of those given; ``ConfigurationError`` when it cannot work on them.
 
-        No name begins with ``_`` (those are the metadata columns).
+        Called once, before the first ``apply``. No name begins with ``_`` (those are the metadata columns).
         """
         ...
 
@@ -36,3 +41,24 @@ class Transform(Protocol):
         data columns. The result must not depend on where one batch ends and the next begins.
         """
         ...
+
+
+NO_ROWS = pa.array([], pa.int64())
+
+
+def data_columns(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows without metadata columns."""
+    return rows.select([name for name in rows.schema.names if not name.startswith("_")])
+
+
+def others(count: int, rows: pa.Array) -> pa.Array:
+    """The indices below ``count`` that are not among ``rows``, which has each index once."""
+    if len(rows) == count:
+        return NO_ROWS
+    here = indices(count)
+    return here.filter(pc.invert(pc.is_in(here, value_set=rows)))
+
+
+def indices(count: int) -> pa.Array:
+    """0, 1, .. below ``count``."""
+    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count)), 1)

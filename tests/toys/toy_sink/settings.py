@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field, ValidationInfo, field_validator
 
 from tidemark.config.base import Name, Surroundings
-from tidemark.decoders.settings import DecodeSettings
+from tidemark.decoders.settings import RowSettings
 from tidemark.sinks.settings import SinkSettings
 
 
@@ -37,8 +37,8 @@ class Settings(SinkSettings):
     def order(self) -> dict[str, Any]:
         return {"folder": self.folder}
 
-    def why_not(self, decode: DecodeSettings) -> str:
-        return "may not have a column toy" if "toy" in decode.field_types() else ""
+    def why_not(self, rows: RowSettings) -> str:
+        return "may not have a column toy" if "toy" in rows.field_types() else ""
 
     def place_of(self, pipeline: str, topic: str, when: datetime | None) -> str:
         return f"{self.folder}/{'rows' if when else 'dead letters'} of {pipeline}"

@@ -25,6 +25,7 @@ from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, ok
 from tidemark.manifest import Manifest, ManifestState, Publication
 from tidemark.offsets import Range, TopicPartition
+from tidemark.order import TransformOrder
 from tidemark.paths import RECORDS, STAGING, RecordName, manifest_staging, staging_folder
 from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Fence, Leftover, Mark, Owner, Sink, Way
@@ -189,7 +190,7 @@ class ToySink(Sink):
             letter = dead_letter({**row, **read, "_headers": headers})
             yield letter if values else replace(letter, key=None, value=None, headers=None)
 
-    def rehearse(self, decode: Mapping[str, Any]) -> Iterator[Finding]:
+    def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         probe = self._folder / ".doctor"
         self._write(probe, None)
         probe.unlink()

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, ValidationInf
 from tidemark.config import values
 from tidemark.config.base import Name, Section, Size, Surroundings, wrong_at
 from tidemark.config.values import wrong
-from tidemark.decoders.settings import DecodeSettings
+from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
 from tidemark.paths import Layout, dead_letter_folder
 from tidemark.sinks.settings import SinkSettings
@@ -190,17 +190,16 @@ class Settings(SinkSettings):
             **({"s3": self.store_settings()} if is_s3(self.root) else {}),
         }
 
-    def why_not(self, decode: DecodeSettings) -> str:
-        if message := self._why_not_sorted(decode.field_types()):
+    def why_not(self, rows: RowSettings) -> str:
+        if message := self._why_not_sorted(rows.field_types()):
             return message
         if self.format is FileFormat.PARQUET:
             return ""
-        # Imported late: they need pyarrow, which the check of Parquet files does without.
-        from tidemark.decoders.registry import open_decoder
+        # Imported late: it needs pyarrow, which the check of Parquet files does without.
         from tidemark.sinks.files.formats import open_format
 
         try:
-            open_format(self.format, str(self.compression)).check(open_decoder(decode.order()).schema)
+            open_format(self.format, str(self.compression)).check(rows.arrow_schema())
         except ConfigurationError as problem:
             return f"may not have format {self.format}: {problem.what}"
         return ""

@@ -18,6 +18,7 @@ from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, disk_space, existing, failed, ok
 from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
+from tidemark.order import TransformOrder
 from tidemark.paths import OWNER, RECORDS, STAGING, Layout, ObjectName, RecordName, manifest_staging, staging_folder
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import CompleteHour, Fence, Leftover, Mark, Owner, Sink, Way
@@ -182,9 +183,9 @@ class FilesSink(Sink):
     def remove(self, keys: Sequence[str]) -> None:
         self.store.delete(keys)
 
-    def rehearse(self, decode: Mapping[str, Any]) -> Iterator[Finding]:
+    def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         """Tries what publishing needs: create only when absent, move, remove, with a name that readers skip."""
-        del decode
+        del decode, transforms
         root = Path(self.root)
         if is_s3(self.root) or root.is_dir():
             yield from self._probed()

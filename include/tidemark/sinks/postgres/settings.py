@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, StrictBool, field_validator
 from tidemark.config import values
 from tidemark.config.base import Name
 from tidemark.config.values import wrong
-from tidemark.decoders.settings import DecodeSettings
+from tidemark.decoders.settings import RowSettings
 from tidemark.sinks.settings import SinkSettings
 from tidemark.suggestion import with_nearest
 
@@ -74,10 +74,10 @@ class Settings(SinkSettings):
     def order(self) -> dict[str, Any]:
         return {"connection": self.connection, "table": self.table}
 
-    def why_not(self, decode: DecodeSettings) -> str:
-        types = decode.field_types()
-        never_null = {*PLACE_COLUMNS, *decode.never_null()}
-        return _why_not_names(types) or self._why_not_key(types, never_null) or self._why_not_order(decode, never_null)
+    def why_not(self, rows: RowSettings) -> str:
+        types = rows.field_types()
+        never_null = {*PLACE_COLUMNS, *rows.never_null()}
+        return _why_not_names(types) or self._why_not_key(types, never_null) or self._why_not_order(rows, never_null)
 
     def _why_not_key(self, types: Mapping[str, str], never_null: set[str]) -> str:
         for column in self.key:
@@ -89,8 +89,8 @@ class Settings(SinkSettings):
                 return f"may not have {column} in its key: it is {types[column]}"
         return ""
 
-    def _why_not_order(self, decode: DecodeSettings, never_null: set[str]) -> str:
-        types = decode.field_types()
+    def _why_not_order(self, rows: RowSettings, never_null: set[str]) -> str:
+        types = rows.field_types()
         if self.order_by in (None, KAFKA_TIMESTAMP):
             return ""
         if self.order_by not in types:
@@ -99,7 +99,7 @@ class Settings(SinkSettings):
             return f"may not order by {self.order_by}: {_NULLABLE}"
         if types[self.order_by].startswith(("list", "struct", "map")):
             return f"may not order by {self.order_by}: it is {types[self.order_by]}"
-        if decode.tombstone_fields() and self.order_by not in decode.tombstone_fields():
+        if rows.tombstone_fields() and self.order_by not in rows.tombstone_fields():
             return (
                 f"may not order by {self.order_by}: a tombstone has no such field; write order_by: {KAFKA_TIMESTAMP}, "
                 "or leave it out"

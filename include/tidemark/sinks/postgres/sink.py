@@ -18,12 +18,12 @@ from psycopg.types.json import Jsonb
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
-from tidemark.decoders.registry import open_decoder
 from tidemark.errors import Fenced, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, ok
 from tidemark.manifest import Counts, Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
+from tidemark.order import TransformOrder
 from tidemark.paths import RecordName
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink, Way
@@ -35,6 +35,7 @@ from tidemark.sinks.postgres.columns import columns_for, headers_of, names, type
 from tidemark.sinks.postgres.connection import Connection, translated
 from tidemark.sinks.postgres.settings import DEAD_LETTERS, Settings
 from tidemark.sinks.postgres.target import QUERIES, Parts, PostgresTarget, execute
+from tidemark.transforms.chain import columns_after
 
 IDLE_TIMEOUT_S = 10  # PostgreSQL ends the transaction of a paused process before others give up on its locks (30 s)
 MERGES = 3  # tries of a merge that PostgreSQL cancels to resolve a deadlock
@@ -105,23 +106,31 @@ class PostgresSink(Sink):
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
         return {"staging": self._table.staging(manifest_id, attempt)}
 
-    def prepare(self, manifest_id: int, attempt: int, decode: Mapping[str, Any], database: ManifestDatabase) -> None:
+    def prepare(
+        self,
+        manifest_id: int,
+        attempt: int,
+        decode: Mapping[str, Any],
+        transforms: Sequence[TransformOrder],
+        database: ManifestDatabase,
+    ) -> None:
         """Checks, or creates, the table with its columns and key, and creates the staging tables of the attempt."""
-        self._data = open_decoder(decode).schema
+        columns = columns_after(decode, transforms)
+        self._data = columns.schema
         self._lives = database.incarnations(manifest_id)
-        self._table.check(self._data, decode.get("tombstones") or [])
+        self._table.check(self._data, columns.of_tombstones)
         lock = database.attempt_lock(manifest_id, attempt)
         [row] = self._table.rows("same_database", lock=lock)
         self._shared = database if row["same"] and row["user"] == database.user() else None
         self._table.create_staging(manifest_id, attempt, self._data)
 
-    def rehearse(self, decode: Mapping[str, Any]) -> Iterator[Finding]:
-        data = open_decoder(decode).schema
+    def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
+        columns = columns_after(decode, transforms)
         with self._table.undone():
             if not self._table.has_support():
                 self._table.make_support()
-            self._table.check(data, decode.get("tombstones") or [])
-            self._table.create_staging(0, 0, data)
+            self._table.check(columns.schema, columns.of_tombstones)
+            self._table.create_staging(0, 0, columns.schema)
         yield ok(self.name, "table, key and rights are what an attempt needs (tried, and rolled back)")
 
     def staged_manifests(self) -> list[int]:

@@ -1,0 +1,63 @@
+"""The columns of a pipeline's rows after its transforms, as event time and sinks are checked against them."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tidemark.config.base import wrong_at
+from tidemark.decoders.settings import DecodeSettings, RowSettings
+from tidemark.errors import ConfigurationError
+from tidemark.order import TransformOrder
+from tidemark.transforms.settings import TransformSettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidemark.transforms.chain import Columns
+
+
+class TransformedRows:
+    """What is known of rows after ``transforms``; a column that may be null counts as one that is."""
+
+    def __init__(self, decode: DecodeSettings, transforms: Sequence[TransformOrder]) -> None:
+        self.format = decode.format
+        self._decode = decode
+        self._transforms = transforms
+
+    def field_types(self) -> dict[str, str]:
+        return {field.name: str(field.type) for field in self.arrow_schema()}
+
+    def never_null(self) -> set[str]:
+        return {field.name for field in self.arrow_schema() if not field.nullable}
+
+    def tombstone_fields(self) -> tuple[str, ...]:
+        return self._columns().of_tombstones
+
+    def arrow_schema(self) -> "pa.Schema":
+        return self._columns().schema
+
+    def _columns(self) -> "Columns":
+        from tidemark.transforms.chain import columns_after  # needs pyarrow, and DuckDB for SQL
+
+        return columns_after(self._decode.order(), self._transforms)
+
+
+def rows_of(decode: DecodeSettings, transform: Sequence[TransformSettings], code: Mapping[str, str]) -> RowSettings:
+    """The rows that sinks get."""
+    return TransformedRows(decode, [entry.order(code) for entry in transform]) if transform else decode
+
+
+def check_transforms(transform: Sequence[TransformSettings], decode: DecodeSettings, code: Mapping[str, str]) -> None:
+    """Raise for the first transform that cannot work on the columns that it gets."""
+    from tidemark.transforms.chain import WrongTransform, columns_after
+
+    orders = []
+    for index, entry in enumerate(transform):
+        try:
+            orders.append(entry.order(code))
+        except ConfigurationError as problem:
+            raise wrong_at((index, entry.kind), f"does not fit: {problem.what}") from None
+    try:
+        columns_after(decode.order(), orders)
+    except WrongTransform as problem:
+        hint = f"; {problem.next_step}" if problem.next_step else ""
+        raise wrong_at((problem.position, problem.kind), f"does not fit: {problem.wrong.what}{hint}") from None

@@ -1,0 +1,80 @@
+"""The transforms of an order, one after the other, and the columns that they leave."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tidemark.decoders.base import REASON_LIMIT, BadRecord
+from tidemark.decoders.registry import open_decoder
+from tidemark.errors import ConfigurationError
+from tidemark.order import TransformOrder
+from tidemark.transforms.base import Transform, Transformed
+from tidemark.transforms.registry import open_transform
+
+_OF_TOMBSTONES: Final = {b"tombstone": b"true"}  # marks a field on its way through the transforms
+
+
+class Chain:
+    """Opened once per task; its state is that of the task."""
+
+    def __init__(self, orders: Sequence[TransformOrder], given: pa.Schema) -> None:
+        """Raises ``WrongTransform`` for the first transform that cannot work on the columns it gets."""
+        self.steps: list[Step] = []
+        self.schema = given
+        for position, order in enumerate(orders):
+            try:
+                transform = open_transform(order)
+                self.schema = transform.schema(self.schema)
+            except ConfigurationError as wrong:
+                raise WrongTransform(position, order.kind, wrong) from wrong
+            self.steps.append(Step(f"transform[{position}].{order.kind}", transform))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One transform; ``key`` is its place in the pipeline file."""
+
+    key: str
+    transform: Transform
+
+    def apply(self, rows: pa.RecordBatch) -> Transformed:
+        return self.transform.apply(rows)
+
+    def reason(self, error: BadRecord) -> str:
+        return f"{self.key}: {error.reason}"[:REASON_LIMIT]
+
+
+class WrongTransform(ConfigurationError):
+    """The transform at ``position`` cannot work on the columns that it gets."""
+
+    def __init__(self, position: int, kind: str, wrong: ConfigurationError) -> None:
+        super().__init__(f"transform[{position}].{kind}: {wrong.what}", next_step=wrong.next_step)
+        self.position, self.kind, self.wrong = position, kind, wrong
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The data columns that sinks get; ``of_tombstones`` are those that the row of a tombstone has."""
+
+    schema: pa.Schema
+    of_tombstones: tuple[str, ...]
+
+
+def columns_after(decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Columns:
+    """The columns after decoder and transforms of an order; ``ConfigurationError`` when one of them is wrong."""
+    return _columns(json.dumps(decode, sort_keys=True), json.dumps([asdict(order) for order in transforms]))
+
+
+@lru_cache(maxsize=100)  # a pipeline file is checked against them several times
+def _columns(decode: str, transforms: str) -> Columns:
+    config = json.loads(decode)
+    given = open_decoder(config).schema
+    names = config.get("tombstones") or ()
+    marked = pa.schema([field.with_metadata(_OF_TOMBSTONES) if field.name in names else field for field in given])
+    made = Chain([TransformOrder(**order) for order in json.loads(transforms)], marked).schema
+    of_tombstones = tuple(field.name for field in made if field.metadata == _OF_TOMBSTONES)
+    return Columns(pa.schema([field.remove_metadata() for field in made]), of_tombstones)

@@ -1,0 +1,1 @@
+"""Of rows with the same key, keeps one."""

@@ -1,0 +1,145 @@
+"""Calls ``function(pa.RecordBatch) -> pa.RecordBatch`` on each batch, and checks what it gives back.
+
+The function gets the metadata columns, the data columns and ``_ordinal``, the number of each row in the batch. What it
+gives back either has ``_ordinal`` still, as after ``batch.filter``, or as many rows as it got: so it is known which
+records are gone. What it prints goes to standard error.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.errors import WorkFailed
+from tidemark.transforms.base import NO_ROWS, Transformed, indices, others
+from tidemark.transforms.python.code import Code
+from tidemark.transforms.refusals import Halving, Refusal, without_values
+
+ORDINAL = "_ordinal"
+Function = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+class PythonTransform:
+    """``module:function`` of ``code``; ``columns`` are the SQL types of what it gives, None when they do not change.
+
+    The module is imported with the first batch: no code of a user runs when a pipeline file is read.
+    """
+
+    def __init__(self, function: str, code: Mapping[str, str], columns: Mapping[str, str] | None) -> None:
+        self._name = function
+        self._code = Code(code)
+        self._columns = columns
+        self._schema = pa.schema([])
+        self._function: Function | None = None
+
+    def schema(self, given: pa.Schema) -> pa.Schema:
+        if self._columns is None:
+            self._schema = given
+        else:
+            from tidemark.transforms.types import schema_of_sql_types  # needs DuckDB
+
+            self._schema = schema_of_sql_types(self._columns)
+        return self._schema
+
+    def apply(self, rows: pa.RecordBatch) -> Transformed:
+        if not rows.num_rows:
+            return Transformed(pa.RecordBatch.from_pylist([], self._schema), NO_ROWS, NO_ROWS, NO_ROWS)
+        halving = Halving(self._called)
+        halving.run(rows)
+        kept = pa.concat_arrays([NO_ROWS, *(pc.add(made.column(0), start) for start, made in halving.results)])
+        parts = [made.select(self._schema.names) for _, made in halving.results]
+        columns = [
+            pa.concat_arrays([pa.array([], field.type), *(part.column(field.name) for part in parts)])
+            for field in self._schema
+        ]
+        bad = pa.array([error.index for error in halving.errors], pa.int64())
+        filtered = others(rows.num_rows, pa.concat_arrays([kept, bad]))
+        made = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return Transformed(made, kept, filtered, NO_ROWS, tuple(halving.errors))
+
+    def _called(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The ordinals of the rows that stay, and the columns that the function made."""
+        ordinals = indices(rows.num_rows)
+        with self._code.importable(), redirect_stdout(sys.stderr):
+            function = self._function = self._function or self._imported()
+            try:
+                made = function(rows.append_column(ORDINAL, ordinals))
+            except (Exception, SystemExit) as error:
+                raise Refusal(self._why(error)) from error
+        return self._checked(made, ordinals)
+
+    def _imported(self) -> Function:
+        module, _, name = self._name.partition(":")
+        try:
+            __import__(module)
+            function: Function = getattr(sys.modules[module], name)
+        except (Exception, SystemExit) as error:
+            raise self._wrong(f"cannot be imported: {self._why(error)}") from error
+        return function
+
+    def _why(self, error: BaseException) -> str:
+        place = self._code.line_of(error)
+        kind = f"{type(error).__name__}: {without_values(str(error))}"
+        return f"{place}: {kind}" if place else f"{self._name}: {kind}"
+
+    def _checked(self, made: object, ordinals: pa.Array) -> pa.RecordBatch:
+        if not isinstance(made, pa.RecordBatch):
+            raise self._wrong(f"gave {type(made).__name__} back, and not a pyarrow.RecordBatch")
+        if ORDINAL in made.schema.names:
+            kept = made.column(ORDINAL)
+            if not _ascends(kept, len(ordinals)):
+                raise self._wrong(
+                    f"gave rows back with other numbers in {ORDINAL} than they had, or in another order: each record "
+                    "stays once or goes, in its order"
+                )
+        elif made.num_rows != len(ordinals):
+            raise self._wrong(
+                f"gave {made.num_rows:,} rows back for {len(ordinals):,}, without the column {ORDINAL} that tells "
+                "which: take rows away with batch.filter(..), which keeps it"
+            )
+        else:
+            kept = ordinals
+        names = [name for name in made.schema.names if not name.startswith("_")]
+        if sorted(names) != sorted(self._schema.names):
+            raise self._wrong(
+                f"gave the columns {', '.join(names) or 'none'} back, and not {', '.join(self._schema.names)}; write "
+                "columns in the pipeline file when it changes them"
+            )
+        columns = [self._column(made.column(field.name), field) for field in self._schema]
+        return pa.RecordBatch.from_arrays([kept, *columns], names=[ORDINAL, *self._schema.names])
+
+    def _column(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        if column.type != field.type:
+            if not pa.types.is_nested(field.type):
+                raise self._wrong(f"gave column {field.name} back as {column.type}, and not as {field.type}")
+            try:
+                column = column.cast(field.type)  # names and nullability of what is inside may differ
+            except pa.ArrowException:
+                raise self._wrong(f"gave column {field.name} back as {column.type}, and not as {field.type}") from None
+        if column.null_count and not field.nullable:
+            raise self._wrong(f"gave null back in column {field.name}, which has none")
+        return column
+
+    def _wrong(self, what: str) -> WorkFailed:
+        return WorkFailed(
+            f"{self._name} {what}",
+            next_step="nothing is published; correct the code, try it with: tidemark peek {pipeline}; then: "
+            "tidemark retry {pipeline} --manifest {manifest}",
+        )
+
+
+def _ascends(kept: pa.Array, count: int) -> bool:
+    if kept.type != pa.int64() or kept.null_count:
+        return False
+    if not len(kept):
+        return True
+    steps = pc.subtract(kept[1:], kept[:-1])
+    inside = kept[0].as_py() >= 0 and kept[-1].as_py() < count
+    return inside and pc.all(pc.greater(steps, 0)).as_py() is not False
+
+
+def open_transform(options: Mapping[str, Any]) -> PythonTransform:
+    return PythonTransform(options["function"], options["code"], options["columns"])

@@ -1,0 +1,105 @@
+"""Runs a checked statement on batches: DuckDB in the worker, one thread."""
+
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.errors import ConfigurationError, WorkFailed
+from tidemark.transforms.base import NO_ROWS, Transformed, indices, others
+from tidemark.transforms.refusals import Halving, Refusal, without_values
+from tidemark.transforms.statement import METADATA, ORDINAL, VIEW, Statement, connect, prepared
+from tidemark.transforms.types import stored_type
+
+# Raised for what is in a row. Memory counts, too: halves of a batch need less.
+_OF_ROWS: Final = (duckdb.DataError, duckdb.InvalidInputException, duckdb.OutOfMemoryException)
+_METADATA_TYPES: Final = {
+    "_topic": pa.string(), "_partition": pa.int32(), "_offset": pa.int64(), "_timestamp": pa.timestamp("us", "UTC"),
+    "_key": pa.binary(), "_deleted": pa.bool_(),
+}  # fmt: skip
+
+
+class Query:
+    """``SELECT .. FROM batch WHERE ..`` as a transform; ``name`` tells people which one it is.
+
+    A column that is only named or renamed is passed on with its type. The rows of tombstones always stay: a condition
+    on their data, which is null, would lose the deletion.
+    """
+
+    def __init__(self, text: str, name: str = "") -> None:
+        self._text = text
+        self._name = f"{name}: " if name else ""
+        self._connection = connect()
+        self._statement = Statement((), "")
+        self._schema = pa.schema([])
+
+    def schema(self, given: pa.Schema) -> pa.Schema:
+        self._statement = prepared(self._connection, self._text, given)
+        empty = pa.schema([pa.field(name, kind) for name, kind in _METADATA_TYPES.items()] + list(given)).empty_table()
+        try:
+            made = self._run(empty).schema
+        except duckdb.Error as error:
+            what = f"it does not fit the columns: {str(error).strip().splitlines()[0]}"
+            raise ConfigurationError(what, next_step=f"the columns are: {', '.join(given.names)}") from None
+        types = iter(made.types[1:])
+        fields = []
+        for output in self._statement.outputs:
+            if output.source is not None:
+                fields.append(given.field(output.source).with_name(output.name))
+            else:
+                kind = stored_type(next(types), output.name)
+                fields.append(pa.field(output.name, kind, nullable=not output.never_null))
+        self._schema = pa.schema(fields)
+        return self._schema
+
+    def apply(self, rows: pa.RecordBatch) -> Transformed:
+        halving = Halving(self._kept)
+        halving.run(rows)
+        kept = pa.concat_arrays([NO_ROWS, *(pc.add(made.column(0), start) for start, made in halving.results)])
+        computed = 0
+        columns = []
+        for output, field in zip(self._statement.outputs, self._schema, strict=True):
+            if output.source is not None:
+                columns.append(rows.column(output.source).take(kept))
+            else:
+                computed += 1
+                columns.append(_joined([made.column(computed) for _, made in halving.results], field.type))
+        errors = tuple(halving.errors)
+        filtered = others(rows.num_rows, pa.concat_arrays([kept, pa.array([bad.index for bad in errors], pa.int64())]))
+        return Transformed(pa.RecordBatch.from_arrays(columns, schema=self._schema), kept, filtered, NO_ROWS, errors)
+
+    def _kept(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The ordinals and the computed columns of the rows that stay, in the types of the schema."""
+        try:
+            made = self._run(pa.Table.from_batches([rows])).combine_chunks()
+        except _OF_ROWS as error:
+            raise Refusal(self._name + without_values(str(error))) from None
+        except duckdb.Error as error:
+            raise WorkFailed(
+                f"DuckDB failed: {self._name}{without_values(str(error))}",
+                next_step="nothing is published; then: tidemark retry {pipeline} --manifest {manifest}",
+            ) from error
+        kinds = [pa.int64(), *(self._schema.field(output.name).type for output in self._statement.computed)]
+        columns = [_joined(made.column(at).chunks, kind) for at, kind in enumerate(kinds)]
+        return pa.RecordBatch.from_arrays(columns, names=made.schema.names)
+
+    def _run(self, rows: pa.Table) -> pa.Table:
+        known = set(rows.schema.names)
+        if "_deleted" not in known:
+            rows = rows.append_column("_deleted", pa.repeat(False, rows.num_rows))
+        names = [*METADATA, *(name for name in rows.schema.names if not name.startswith("_"))]
+        view = rows.select(names).append_column(ORDINAL, indices(rows.num_rows))
+        self._connection.register(VIEW, view)
+        try:
+            made: pa.Table = self._connection.sql(self._statement.text).to_arrow_table()
+            return made
+        finally:
+            self._connection.unregister(VIEW)
+
+
+def _joined(parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
+    """Arrays of DuckDB as one array of our type; digits of a time beyond the microsecond are cut off."""
+    plain = [part.storage if isinstance(part, pa.ExtensionArray) else part for part in parts]
+    cast = [part.cast(kind, safe=not pa.types.is_timestamp(kind)) for part in plain]
+    return pa.concat_arrays([pa.array([], kind), *cast])

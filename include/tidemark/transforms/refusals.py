@@ -1,0 +1,62 @@
+"""Rows that logic cannot work on: an error of a whole batch is traced to its rows by halving the batch."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from tidemark.decoders.base import REASON_LIMIT, BadRecord, ErrorClass
+from tidemark.errors import WorkFailed
+
+BUDGET: Final = 1_000  # failed tries per batch: one bad row among 50,000 takes 17
+_QUOTED: Final = re.compile(r"\"[^\"]*\"|'[^']*'")
+
+
+class Refusal(Exception):
+    """Logic cannot work on rows; ``reason`` names the place in the logic and repeats nothing of the data."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason[:REASON_LIMIT]
+
+
+def without_values(message: str) -> str:
+    """The first line of a message without what it quotes: the quoted is often data."""
+    lines = message.strip().splitlines() or [""]
+    return _QUOTED.sub("'..'", lines[0])
+
+
+@dataclass
+class Halving:
+    """Runs ``work`` on rows, and on halves of them where it raises ``Refusal``.
+
+    ``results`` has each result with the index of its first row, ascending, ``errors`` the rows that fail alone. Raises
+    ``WorkFailed`` when too much fails: then the logic is wrong, not the records.
+    """
+
+    work: Callable[[pa.RecordBatch], pa.RecordBatch]
+    results: list[tuple[int, pa.RecordBatch]] = field(default_factory=list)
+    errors: list[BadRecord] = field(default_factory=list)
+    failures: int = 0
+
+    def run(self, rows: pa.RecordBatch, start: int = 0) -> None:
+        try:
+            self.results.append((start, self.work(rows)))
+            return
+        except Refusal as refusal:
+            self.failures += 1
+            if rows.num_rows <= 1:
+                self.errors.append(BadRecord(start, refusal.reason, ErrorClass.TRANSFORM))
+                return
+            if self.failures > BUDGET:
+                raise WorkFailed(
+                    f"the logic fails on {len(self.errors):,} records of a batch, and on more that were not looked "
+                    f"for: {refusal.reason}",
+                    next_step="correct it (TRY_CAST and TRY give null instead of an error), try it with: "
+                    "tidemark peek {pipeline}; then: tidemark retry {pipeline} --manifest {manifest}",
+                ) from None
+        half = rows.num_rows // 2
+        self.run(rows.slice(0, half), start)
+        self.run(rows.slice(half), start + half)

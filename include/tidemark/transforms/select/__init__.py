@@ -1,0 +1,1 @@
+"""Chooses, renames and computes columns."""

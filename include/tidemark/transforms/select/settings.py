@@ -1,0 +1,34 @@
+"""``transform: [{select: [..]}]``."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import ValidationInfo
+
+from tidemark.config.values import wrong
+from tidemark.transforms.settings import PlainSettings
+
+
+class Settings(PlainSettings):
+    """The columns of the rows from here on, each as SQL has it after SELECT."""
+
+    kind = "select"
+    written_as: ClassVar[Mapping[str, Any]] = {
+        "type": "array",
+        "items": {"type": "string", "minLength": 1},
+        "minItems": 1,
+        "examples": [["id", "lower(name) AS name", "price * quantity AS total"]],
+    }
+
+    columns: tuple[str, ...]
+
+    @classmethod
+    def written(cls, value: object, info: ValidationInfo) -> dict[str, Any]:
+        del info
+        if not isinstance(value, list) or not value or not all(isinstance(one, str) and one.strip() for one in value):
+            raise wrong("must be a list of columns as in SQL, such as [id, price * quantity AS total]")
+        return {"columns": value}
+
+    def options(self, code: Mapping[str, str]) -> dict[str, Any]:
+        del code
+        return {"columns": list(self.columns)}

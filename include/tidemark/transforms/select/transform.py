@@ -1,0 +1,10 @@
+"""Opens ``select``: entries as they stand between SELECT and FROM."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidemark.transforms.query import Query
+
+
+def open_transform(options: Mapping[str, Any]) -> Query:
+    return Query("SELECT " + ",\n".join(options["columns"]) + "\nFROM batch")

@@ -1,0 +1,54 @@
+"""What the settings of every transform share; an entry of ``transform`` in a pipeline file has one key, its kind."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import GetJsonSchemaHandler, ValidationInfo, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from tidemark.config.base import OneKind, Section
+from tidemark.order import TransformOrder
+from tidemark.transforms.registry import TRANSFORMS
+
+
+class TransformSettings(Section):
+    """The settings of one transform. ``kind`` is its name in the registry.
+
+    ``whole_partitions``: one task must read all records that the manifest has of a partition.
+    """
+
+    kind: ClassVar[str]
+    whole_partitions: ClassVar[bool] = False
+
+    @abstractmethod
+    def options(self, code: Mapping[str, str]) -> dict[str, Any]:
+        """What the executors need, without any reference to a file of this machine. ``code``: the texts of the
+        pipeline's own modules, by their paths in its folder."""
+
+    def order(self, code: Mapping[str, str]) -> TransformOrder:
+        return TransformOrder(self.kind, self.options(code), self.whole_partitions)
+
+
+class PlainSettings(TransformSettings):
+    """Settings that a file has as one value, without keys: ``written`` checks it and gives the fields."""
+
+    written_as: ClassVar[Mapping[str, Any]]  # as JSON Schema
+
+    @classmethod
+    @abstractmethod
+    def written(cls, value: object, info: ValidationInfo) -> dict[str, Any]: ...
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written(cls, value: object, info: ValidationInfo) -> dict[str, Any]:
+        return cls.written(value, info)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        del core_schema, handler
+        return dict(cls.written_as)
+
+
+TransformEntry = Annotated[TransformSettings, OneKind("transform", TRANSFORMS)]

@@ -1,0 +1,44 @@
+"""``transform: [{sql: ..}]``."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import ValidationInfo
+
+from tidemark.config.base import Surroundings
+from tidemark.config.values import wrong
+from tidemark.transforms.settings import PlainSettings
+
+
+class Settings(PlainSettings):
+    """A SELECT over the view ``batch``; ``file`` is empty when it stands in the pipeline file itself."""
+
+    kind = "sql"
+    written_as: ClassVar[Mapping[str, Any]] = {
+        "type": "string",
+        "minLength": 1,
+        "examples": ["clean.sql", "SELECT * EXCLUDE (note) FROM batch WHERE amount > 0"],
+    }
+
+    text: str
+    file: str
+
+    @classmethod
+    def written(cls, value: object, info: ValidationInfo) -> dict[str, Any]:
+        if not isinstance(value, str) or not value.strip():
+            raise wrong("must be the name of a file that ends in .sql, or a SELECT .. FROM batch")
+        if not value.endswith(".sql"):
+            return {"text": value, "file": ""}
+        surroundings = Surroundings.of(info)
+        try:
+            return {"text": surroundings.text(value), "file": value}
+        except OSError as problem:
+            raise wrong(
+                f"names a file that cannot be read: {surroundings.folder / value}: {problem.strerror}"
+            ) from None
+        except ValueError:
+            raise wrong(f"names a file that is not UTF-8 text: {surroundings.folder / value}") from None
+
+    def options(self, code: Mapping[str, str]) -> dict[str, Any]:
+        del code
+        return {"text": self.text, "file": self.file}

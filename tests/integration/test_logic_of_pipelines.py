@@ -1,0 +1,267 @@
+"""``transform`` of a pipeline file through the command line: what is kept, what is counted, and who is told."""
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from tests.worlds.table_world import TableWorld, table_sink
+from tests.worlds.world import World
+from tidemark.pipeline.deployed import deployed
+
+MakeWorld = Callable[..., World]
+ONE_SLICE = {"kafka": {"slice": {"max_records": 1000}}}
+PRICES = """
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from parts.names import SHORTEST
+
+
+def add_length(batch):
+    print("one line for each batch")
+    kept = batch.filter(pc.greater_equal(pc.binary_length(batch["name"]), SHORTEST))
+    made = [kept["_ordinal"], kept["n"], kept["at"], pc.binary_length(kept["name"])]
+    return pa.RecordBatch.from_arrays(made, ["_ordinal", "n", "at", "length"])
+"""
+CODE = {"code/prices.py": PRICES, "code/parts/names.py": "SHORTEST = 3\n".replace("\\\n", "\n")}
+COLUMNS = {"n": "BIGINT NOT NULL", "at": "TIMESTAMPTZ", "length": "INTEGER"}
+
+
+def logic(*transform: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {**ONE_SLICE, "transform": list(transform), **more}
+
+
+def write(world: World, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = world.pipelines / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def rows(world: World, columns: str, *, dead_letters: bool = False) -> list[tuple[Any, ...]]:
+    paths = [str(path) for path in world.data_paths(*(["--dead-letters"] if dead_letters else []))]
+    return duckdb.sql(f"SELECT {columns} FROM read_parquet({paths}) ORDER BY ALL").fetchall()
+
+
+def counts(world: World) -> tuple[int, ...]:
+    """(read, written, dead-lettered, filtered, deduplicated) of all manifests."""
+    names = ("read", "written", "dead_lettered", "filtered", "deduplicated")
+    found = [manifest["counts"] for manifest in world.manifests()]
+    return tuple(sum(each[name] for each in found) for name in names)
+
+
+def test_all_kinds_one_after_the_other_and_every_record_is_accounted_for(make_world: MakeWorld) -> None:
+    world = make_world(settings=ONE_SLICE)
+    write(world, {**CODE, "clean.sql": 'SELECT n % 50 AS n, "at", name\nFROM batch\nWHERE n <> 30\n'})
+    world.settings = logic(
+        {"filter": "n < 90"},
+        {"sql": "clean.sql"},
+        {"python": {"function": "prices:add_length", "columns": COLUMNS}},
+        {"dedupe": {"keys": ["n"]}},
+        {
+            "select": [
+                "n",
+                '"at"',
+                "length",
+                "CASE WHEN n = 40 THEN error('forty') ELSE n END AS checked",
+                "_offset AS o",
+            ]
+        },
+        code="code",
+    )
+    world.write_pipeline()
+    world.produce(100, bad_every=9)
+    out = world.here("run", "demo", "--run-key", "one")
+    assert out.exit_code == 0, out.stderr
+    assert "one line for each batch" not in out.stdout
+    left = [n for n in range(90) if n % 9 and n != 30 and len(f"r{n}") >= 3]
+    # Two partitions, even and odd numbers: n % 50 repeats within one.
+    firsts = sorted({n % 50: n for n in reversed(left)}.values())
+    good = [n for n in firsts if n % 50 != 40]
+    assert rows(world, "n, checked, length, o") == sorted((n % 50, n % 50, len(f"r{n}"), n // 2) for n in good)
+    bad = len(range(0, 100, 9)) + len(firsts) - len(good)
+    decoded = 100 - len(range(0, 100, 9))
+    assert counts(world) == (100, len(good), bad, decoded - len(left), len(left) - len(firsts))
+    assert world.ok("audit", "demo", "--deep") == ""
+    reasons = [reason for (reason,) in rows(world, "_reason", dead_letters=True) if "transform" in reason]
+    assert reasons == ["transform[4].select: Invalid Input Error: forty"]
+    assert world.here("replay", "demo", "--manifest", "1").stderr.count("unchanged") == 1
+
+
+def test_on_error_fail_names_transform_file_line_and_offset(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings=ONE_SLICE)
+    write(
+        world, {"code/prices.py": "def check(batch):\n    assert 7 not in batch['n'].to_pylist()\n    return batch\n"}
+    )
+    world.settings = logic({"python": "prices:check"}, code="code", on_error="fail")
+    world.write_pipeline()
+    world.produce(20)
+    failed = world.here("run", "demo", "--run-key", "one")
+    assert failed.exit_code == 1
+    said = " ".join(failed.stderr.split())
+    assert "transform[0].python: code/prices.py:2: AssertionError" in said
+    assert f"topic={world.topic} partition=0 offset=7" in said
+    world.settings = logic(
+        {"select": ["n", '"at"', "replace(name, 'r', '') AS name"]}, {"sql": "no.sql"}, on_error="fail"
+    )
+    write(world, {"no.sql": "SELECT n, \"at\", CAST(replace(name, '7', 'seven') AS INTEGER) AS name FROM batch"})
+    world.write_pipeline()
+    said = " ".join(world.here("retry", "demo").stderr.split())
+    assert "transform[1].sql: no.sql: Conversion Error: Could not convert string '..' to INT32" in said
+    assert "offset=7" in said
+
+
+@pytest.mark.parametrize("point", ["stage.mid", "publish.before_mark"])
+def test_killed_with_logic_at_work_nothing_is_missing_and_nothing_twice(make_world: MakeWorld, point: str) -> None:
+    world = make_world(settings=ONE_SLICE)
+    write(world, CODE)
+    world.settings = logic({"filter": "n % 3 <> 0"}, {"dedupe": {"keys": ["name"]}}, {"python": {
+        "function": "prices:add_length", "columns": COLUMNS}}, code="code")  # fmt: skip
+    world.write_pipeline()
+    world.produce(60, bad_every=7)
+    killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:kill9")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    world.ok("retry", "demo")
+    kept = [n for n in range(60) if n % 7 and n % 3 and n > 9]
+    assert rows(world, "n") == [(n,) for n in kept]
+    assert counts(world) == (60, len(kept), 9, 51 - len(kept), 0)
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert world.staging() == []
+
+
+def test_the_same_rows_whatever_the_slices(make_world: MakeWorld) -> None:
+    seen = []
+    for most in (7, 1000):
+        world = make_world(settings={"kafka": {"slice": {"max_records": most}}})
+        write(world, CODE)
+        world.settings = {**logic({"filter": "n > 4"}, {"select": ["n", "\"at\"", "upper(name) AS name"]}),
+                          "kafka": {"slice": {"max_records": most}}}  # fmt: skip
+        world.write_pipeline()
+        world.produce(60)
+        world.ok("run", "demo", "--run-key", "one")
+        seen.append(rows(world, "_partition, _offset, n, name"))
+    assert seen[0] == seen[1]
+
+
+def test_other_logic_makes_other_rows_in_a_replay_and_the_fingerprint_knows(make_world: MakeWorld) -> None:
+    world = make_world(settings=logic({"filter": "n < 10"}))
+    world.produce(20)
+    world.ok("run", "demo", "--run-key", "one")
+    world.settings = logic({"filter": "n < 5"})
+    world.write_pipeline()
+    replayed = world.here("replay", "demo", "--manifest", "1")
+    assert "published" in replayed.stderr
+    assert "deterministic" not in replayed.stderr
+    assert rows(world, "n") == [(n,) for n in range(5)]
+
+
+def test_code_that_makes_other_rows_each_time_is_named_to_whoever_replays_and_in_history_and_audit(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(partitions=1, settings=ONE_SLICE)
+    count = world.folder / "calls"
+    count.write_text("")
+    text = (
+        f"import pathlib\nimport pyarrow as pa\ndef moody(batch):\n    calls = pathlib.Path({str(count)!r})\n"
+        "    calls.write_text(calls.read_text() + 'x')\n"
+        "    names = pa.array([calls.read_text()] * len(batch))\n"
+        "    return batch.set_column(batch.schema.get_field_index('name'), 'name', names)\n"
+    )
+    write(world, {"code/moods.py": text})
+    world.settings = logic({"python": "moods:moody"}, code="code")
+    world.write_pipeline()
+    world.produce(10)
+    world.ok("run", "demo", "--run-key", "one")
+    replayed = world.here("replay", "demo", "--manifest", "1")
+    sentence = "not deterministic: attempt 1 had the same code and the same records, and made other rows for sink files"
+    assert sentence in " ".join(replayed.stderr.split())
+    shown = world.json("show", "1")
+    assert [attempt["note"] for attempt in shown["attempts"]] == [None, sentence]
+    assert "not deterministic" in " ".join(world.ok("show", "1").split())
+    audited = world.here("audit", "demo")
+    assert audited.exit_code == 1
+    assert "not deterministic" in " ".join(audited.stdout.split())
+    write(world, {"code/moods.py": "def moody(batch):\n    return batch\n"})
+    world.ok("replay", "demo", "--manifest", "1")
+    assert world.ok("audit", "demo") == ""
+
+
+def test_peek_shows_rows_before_and_after_and_what_was_taken_away(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1)
+    world.settings = {"transform": [{"filter": "n > 2"}, {"select": ["n * 10 AS ten", '"at"']}]}
+    world.write_pipeline()
+    world.produce(5)
+    seen = [json.loads(line) for line in world.ok("peek", "demo", "--json").splitlines()]
+    assert [(row["offset"], row["data"]["ten"], row["before"]["name"]) for row in seen[:2]] == [
+        (3, 30, "r3"),
+        (4, 40, "r4"),
+    ]
+    assert [(row["offset"], row["data"]["n"], row["taken_away"]) for row in seen[2:]] == [
+        (at, at, True) for at in range(3)
+    ]
+    done = world.here("peek", "demo")
+    assert "2 rows, 0 dead letters, 3 taken away by the transforms; nothing was written" in done.stderr
+    assert '-> {"ten":30' in done.stdout
+    assert '"name":"r3"' in done.stdout
+
+
+def test_a_table_has_the_columns_after_the_transforms_and_a_deletion_passes_every_filter(
+    make_table_world: Callable[..., TableWorld],
+) -> None:
+    world = make_table_world(
+        partitions=1,
+        settings={
+            **ONE_SLICE,
+            "decode": {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP, name STRING", "tombstones": ["n"]},
+            "transform": [
+                {"filter": "name <> 'no'"},
+                {"select": ["n AS number", '"at"', "coalesce(upper(name), '') AS called"]},
+                {"dedupe": {"keys": ["number"]}},
+            ],
+            "event_time": {"from": "kafka_timestamp"},
+            "sinks": [table_sink(key=["number"], order_by=None)],
+        },
+    )
+    for n, name in [(1, "one"), (2, "no"), (3, "three"), (1, "uno"), (3, None)]:
+        value = None if name is None else json.dumps({"n": n, "at": "2024-03-01T00:00:00Z", "name": name})
+        world.send(value, key=json.dumps({"n": n}).encode())
+    world.ok("run", "demo", "--run-key", "one")
+    assert world.query("SELECT number, called, _deleted FROM public.latest ORDER BY number") == [
+        {"number": 1, "called": "ONE", "_deleted": False}, {"number": 3, "called": "", "_deleted": True},
+    ]  # fmt: skip
+    assert counts(world) == (5, 3, 0, 1, 1)
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_key_of_a_table_that_logic_may_make_null_is_refused_when_the_file_is_read(
+    make_table_world: Callable[..., TableWorld],
+) -> None:
+    world = make_table_world()
+    world.settings = {**world.settings, "transform": [{"select": ["n", '"at"', "k + 1 AS k"]}]}
+    world.write_pipeline()
+    refused = world.here("validate", "demo")
+    assert refused.exit_code == 2
+    assert "may not have k in its key: it can be null" in " ".join(refused.stderr.split())
+    world.settings["transform"] = [{"select": ["n", '"at"', "coalesce(k + 1, 0) AS k"]}]
+    world.write_pipeline()
+    assert world.here("validate", "demo").exit_code == 0
+
+
+def test_the_last_right_code_and_sql_are_kept_with_the_file_for_airflow(make_world: MakeWorld) -> None:
+    world = make_world()
+    write(world, {**CODE, "some.sql": "SELECT * FROM batch"})
+    world.settings = {"code": "code", "transform": [{"sql": "some.sql"}, {"python": {
+        "function": "prices:add_length", "columns": COLUMNS}}]}  # fmt: skip
+    world.write_pipeline()
+    [right] = deployed(world.pipelines, world.environment())
+    Path(world.pipelines / "some.sql").unlink()
+    Path(world.pipelines / "code" / "prices.py").unlink()
+    [kept] = deployed(world.pipelines, world.environment())
+    assert right.problem is None
+    assert kept.problem is not None
+    assert kept.pipeline.fingerprint() == right.pipeline.fingerprint()
