@@ -34,6 +34,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.fault)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The folders with the longest tests first, so that in the end no worker waits for another."""
+    items.sort(key=lambda item: item.path.parent.name not in ("e2e", "spark"))
+
+
 class ByModule(LoadScopeScheduling):
     """A module's tests run in one worker, and all that need Airflow in the same one."""
 

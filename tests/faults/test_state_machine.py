@@ -119,6 +119,8 @@ def test_thousands_of_schedules_miss_nothing_and_double_nothing(
     for found, _ in ended:
         drawn.update(found)
     reached.update(drawn)
-    assert [failure for _, failure in ended if failure] == []
+    failures = [failure for _, failure in ended if failure]
+    if failures:
+        pytest.fail("\n".join(failures))  # in whole: the schedule is drawn once
     assert drawn["schedules"] >= FEWEST * SECONDS
     assert [one for one in (*REACHED, *ALSO_DRAWN) if not drawn[one]] == []

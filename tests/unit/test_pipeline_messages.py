@@ -35,7 +35,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a function without a folder of code", "pipeline: flights", "pipeline: flights\ntransform: [{python: 'prices:tax'}]",
      "2: transform[0].python: does not fit: the code folder has no module prices; there is no such folder, or it has no .py file"),
     ("a typo in a sink", "      root: lake", "      rooot: lake",
-     '14: sinks[0].files.root: is missing: Folder of the lake, or s3://bucket/prefix; a relative folder lies below TIDEMARK_HOME.\n15: sinks[0].files.rooot: unknown key; did you mean "root"? allowed: compression, connection, format, layout, max_file_bytes, max_file_rows, max_objects, name, root, s3, shared_with, sort_by'),
+     '14: sinks[0].files.root: is missing: Folder of the lake, or s3://bucket/prefix; a relative folder lies below TIDEMARK_HOME.\n15: sinks[0].files.rooot: unknown key; did you mean "root"? allowed: compression, connection, format, layout, max_file_bytes, max_file_rows, max_objects, name, root, s3, shared_with, sort_by, success_files'),
     ("a kind of sink that does not exist", "  - files:", "  - filess:",
      '14: sinks[0].filess: unknown key; did you mean "files"? allowed: files, postgres'),
     ("a word that is not allowed", "    topics:", "    gaps: compact\n    topics:",
