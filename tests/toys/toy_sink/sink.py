@@ -182,12 +182,10 @@ class ToySink(Sink):
         if content is None:
             raise FileNotFoundError(self._rows_of(receipt))
         for row in content[ObjectKind.DEAD_LETTER]:
-            read = {"_timestamp": datetime.fromisoformat(row["_timestamp"]), "_key": literal_eval(row["_key"]),
-                    "_value": literal_eval(row["_value"])}  # fmt: skip
-            headers = row["_headers"] and [
-                {**header, "value": header["value"] and literal_eval(header["value"])} for header in row["_headers"]
-            ]
-            letter = dead_letter({**row, **read, "_headers": headers})
+            headers = row["_headers"] and [{**header, "value": _bytes(header["value"])} for header in row["_headers"]]
+            read = {"_timestamp": datetime.fromisoformat(row["_timestamp"]), "_key": _bytes(row["_key"]),
+                    "_value": _bytes(row["_value"]), "_headers": headers}  # fmt: skip
+            letter = dead_letter({**row, **read})
             yield letter if values else replace(letter, key=None, value=None, headers=None)
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
@@ -221,6 +219,11 @@ class ToySink(Sink):
         part = file.with_name(f".{file.name}.part")
         part.write_text(json.dumps(content))
         part.replace(file)
+
+
+def _bytes(text: str | None) -> bytes | None:
+    """Bytes from the text that the writer made of them."""
+    return None if text is None else bytes(literal_eval(text))
 
 
 def _sizes(content: Content) -> dict[str, int]:
