@@ -12,6 +12,8 @@ from tidemark.config.values import wrong
 from tidemark.planner import OnDataLoss
 from tidemark.sources.kinds import SOURCES
 
+SHORTEST_SPAN = timedelta(minutes=1)  # a plan asks the source once for each span that has records
+
 
 class Cut(StrEnum):
     """Where a run stops to read: at the first offset at or after its cut, or at the current end."""
@@ -38,11 +40,18 @@ class Slice(Section):
         json_schema_extra={"default": "1GiB"},
     )
     max_span: Duration | None = Field(
-        default=None, ge=timedelta(minutes=1), description="Time of one slice, at most, by the source's timestamps."
+        default=None, description="Time of one slice, at most, by the source's timestamps."
     )
     max_slices: StrictInt = Field(
         default=1000, ge=1, le=1000, description="Slices of one run, at most; the next run goes on."
     )
+
+    @field_validator("max_span")
+    @classmethod
+    def _not_too_short(cls, span: timedelta | None) -> timedelta | None:
+        if span is not None and span < SHORTEST_SPAN:
+            raise wrong("must be at least 60s")
+        return span
 
 
 class SourceSettings(Section):
