@@ -26,6 +26,7 @@ FAILED_AT_ONCE = [
     errors.SinkRefused,
     errors.NotPublished,
     errors.UndecodableRecord,
+    errors.TooManyDeadLetters,
     errors.Fenced,
     errors.Blocked,
     errors.IllegalTransition,
