@@ -83,7 +83,7 @@ class Example(ABC):
             event_time={"on_invalid": "fail"}, on_error="dead_letter",
             sinks=(SinkOrder(self.config.name, self.config.kind, options),),
         )  # fmt: skip
-        self.sink.prepare(manifest, attempt, order.decode, self.database)
+        self.sink.prepare(manifest, attempt, order.decode, order.transforms, self.database)
         return receipt_of_tasks(order, [BatchProcessor(order).process("00000-0", [records(also)])])
 
 
