@@ -157,7 +157,6 @@ class EventTime:
         try:
             ZoneInfo(config.get("timezone", "UTC"))
             pattern = TimePattern(config["pattern"]) if config.get("pattern") else None
-            assert pattern is None or pattern.regex
             return cls(
                 config.get("field"),
                 config.get("timezone", "UTC"),

@@ -44,9 +44,12 @@ _NEEDS = {"minute": "hour", "second": "minute", "fraction": "second", "half": "h
 
 @dataclass(frozen=True)
 class TimePattern:
-    """One pattern; ``ValueError`` with what is wrong when ``regex`` is first asked of a pattern that cannot be used."""
+    """One pattern; raises ``ValueError`` with what is wrong with one that cannot be used."""
 
     text: str
+
+    def __post_init__(self) -> None:
+        _ = self.regex
 
     @cached_property
     def regex(self) -> str:

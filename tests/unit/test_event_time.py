@@ -243,7 +243,7 @@ def test_patterns_agree_with_the_standard_library(moment: datetime) -> None:
 )  # fmt: skip
 def test_a_pattern_that_cannot_be_used_is_refused_with_what_is_wrong(pattern: str, word: str) -> None:
     with pytest.raises(ValueError, match=word):
-        _ = TimePattern(pattern).regex
+        TimePattern(pattern)
 
 
 def test_a_path_leads_into_structs() -> None:

@@ -39,7 +39,7 @@ def test_a_short_file_loads_with_the_documented_defaults(write: Write) -> None:
 
 
 def test_the_order_parts_are_plain_json(write: Write) -> None:
-    pipeline = load(write(changed(("  field: at", "  field: at\n  allowed_lateness: PT1H30M"))), {})
+    pipeline = load(write(changed(("  field: at", "  field: at\n  allowed_lateness: PT1H30M\n  max_ahead: 0s"))), {})
     parts = [pipeline.decode.order(), pipeline.event_time.order(), pipeline.sinks[0].order()]
     assert json.loads(json.dumps(parts)) == parts
     assert parts[1]["allowed_lateness_s"] == 5400

@@ -24,7 +24,7 @@ class TimeSource(StrEnum):
 
 def _pattern(value: str) -> str:
     try:
-        assert TimePattern(value).regex
+        TimePattern(value)
     except ValueError as problem:
         raise wrong(str(problem)) from None
     return value
@@ -104,7 +104,7 @@ class EventTimeSettings(Section):
             "allowed_lateness_s": self.allowed_lateness.total_seconds(),
             "on_invalid": self.on_invalid.value,
             "min": self.min.isoformat(),
-            "max_ahead_s": self.max_ahead and self.max_ahead.total_seconds(),
+            "max_ahead_s": None if self.max_ahead is None else self.max_ahead.total_seconds(),
         }
 
 
