@@ -1,6 +1,6 @@
 """The place for transforms in the one pass, between decoder and event time: shown by the toy, with real manifests.
 
-A pipeline file cannot name a transform yet, so the order gets its transforms here.
+A pipeline file cannot name the toy, so the order gets it here.
 """
 
 import json
@@ -165,9 +165,9 @@ def test_an_order_with_a_transform_that_nobody_has_registered_is_refused(make_wo
     world.ok("plan", "demo")
 
     def stage(order: Order) -> Receipt:
-        return arrow_stage(replace(order, transforms=(TransformOrder("sql", {}),)))
+        return arrow_stage(replace(order, transforms=(TransformOrder("toi", {}),)))
 
-    with pytest.raises(ConfigurationError, match=r"no transform of kind sql"):
+    with pytest.raises(ConfigurationError, match=r"no transform of kind toi"):
         done(world, stage)
 
 

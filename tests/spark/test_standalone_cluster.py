@@ -114,6 +114,24 @@ def test_a_worker_that_dies_in_the_middle_costs_nothing_and_the_package_came_by_
     assert_not_told(world, cluster)
 
 
+def test_logic_reaches_executors_that_have_none_of_its_files(
+    make_world: Callable[..., TableWorld], cluster: SparkCluster
+) -> None:
+    world = make_world()
+    (world.pipelines / "code").mkdir()
+    (world.pipelines / "code" / "less.py").write_text("def half(batch):\n    return batch.filter(batch['even'])\n")
+    logic = [{"select": ["*", "n % 2 = 0 AS even"]}, {"python": "less:half"}]
+    world.settings = {**world.settings, "code": "code", "transform": logic}
+    world.write_pipeline()
+    process = start(world, cluster.master, "run", "demo")
+    _, said = end(process)
+    assert process.returncode == 0, said
+    [manifest] = world.json("manifests", "demo")
+    kept = [n for n in range(0, 600, 2) if n not in world.bad]
+    assert (manifest["counts"]["written"], manifest["counts"]["dead_lettered"]) == (len(kept), len(world.bad))
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
 def assert_not_told(world: TableWorld, cluster: SparkCluster) -> None:
     """The executors have the password from their own environment, and nobody wrote it down."""
     password = world.targets["warehouse"].split(":")[2].split("@")[0].encode()

@@ -33,8 +33,8 @@ class Rows(list[dict[str, object]]):
 
 def test_orders_are_cleaned_taxed_and_there_once() -> None:
     pipeline = load(EXAMPLE, {})
-    orders = [(1, " Ann ", "de", "10.00", 2), (2, "Bo", "xx", "1.05", 1), (1, "Ann", "de", "10.00", 2),
-              (3, "Cy", "fr", "5.00", 0)]  # fmt: skip
+    orders = [(1, " Ann ", "de", 10.0, 2), (2, "Bo", "xx", 1.05, 1), (1, "Ann", "de", 10.0, 2),
+              (3, "Cy", "fr", 5.0, 0)]  # fmt: skip
     names = ("order_id", "customer", "country", "price", "quantity")
     values = [{**dict(zip(names, one, strict=True)), "ordered_at": "2024-03-01T10:00:00Z"} for one in orders]
     batch = pa.RecordBatch.from_pylist(
