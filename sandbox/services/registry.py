@@ -18,7 +18,7 @@ import httpx
 from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.bootstrap.jars import Jar, fetch_archive, java
 from sandbox.errors import SandboxFailed
-from sandbox.services.processes import Child, Service, free_port
+from sandbox.services.processes import Child, Service, free_port, port_answers
 
 ARCHIVE = Jar(
     "archives",
@@ -68,7 +68,7 @@ class SchemaRegistry(Service):
 
     def _answers(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/subjects", timeout=10).status_code == 200
+            return port_answers(self.port) and httpx.get(f"{self.url}/subjects", timeout=10).status_code == 200
         except httpx.HTTPError:
             return False
 

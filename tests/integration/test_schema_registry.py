@@ -63,14 +63,15 @@ def test_what_the_registry_does_not_have_is_told_from_a_wrong_address(registry: 
 def test_a_schema_is_fetched_once_and_what_is_pinned_not_at_all(door: RegistryProxy, registry: Server) -> None:
     number = str(registry.register(f"s-{uuid.uuid4().hex}", POINT))
     guid = guid_of(int(number))
-    first = Schemas({}, lambda: open_registry({"url": door.url}))
+    first = Schemas({"url": door.url}, {})
     for _ in range(3):
         assert first.writer(number) == first.writer(guid)
         assert first.writer("999999") is None
     assert door.requests == [f"/schemas/ids/{number}", f"/schemas/guids/{guid}", "/schemas/ids/999999"]
-    assert set(first.used) == {f"writer {number}", f"writer {guid}"}
-    again = Schemas(json.loads(json.dumps(first.used)), lambda: pytest.fail("all that is needed is pinned"))
+    assert set(first.used) == {f"{door.url}: writer {number}", f"{door.url}: writer {guid}"}
+    again = Schemas({"url": door.url}, json.loads(json.dumps(first.used)))
     assert again.writer(number) == first.writer(number)
+    assert len(door.requests) == 3
 
 
 @pytest.mark.parametrize("way", ["login", "user info", "token"])
@@ -107,7 +108,7 @@ def test_a_certificate_opens_the_door(registry: Server, authority: Authority, *,
 
 
 def test_a_registry_that_is_down_is_unavailable_and_says_what_to_do(door: RegistryProxy) -> None:
-    door.down = True
+    door.down = "/subjects"
     with pytest.raises(Unavailable, match="answered subjects with 503") as down:
         open_registry({"url": door.url}).subjects()
     assert "tidemark retry" in down.value.next_step

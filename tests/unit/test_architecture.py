@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "botocore": ("storage/s3.py", "storage/s3_client.py"),
     "psycopg": ("database/", "sinks/postgres/"),
     "duckdb": ("transforms/",),
-    "fastavro": ("sinks/files/avro.py",),
+    "fastavro": ("sinks/files/avro.py", "decoders/avro/types.py", "decoders/avro/reading.py"),
     "cryptography": ("kafka/certificates.py",),
     "rich": ("cli/",),
 }

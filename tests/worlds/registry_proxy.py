@@ -30,7 +30,7 @@ def basic(user: str, password: str) -> str:
 
 class RegistryProxy:
     """Start it with ``with``. ``authorization`` is the header it wants; with an ``authority`` it speaks TLS, and asks
-    for a client's certificate when ``mutual``. ``down`` makes it answer 503."""
+    for a client's certificate when ``mutual``. Paths that hold ``down`` get 503."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class RegistryProxy:
         self._upstream = registry.url
         self._wanted = authorization
         self.requests: list[str] = []
-        self.down = False
+        self.down = ""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._scheme = "http"
         if authority is not None:
@@ -98,7 +98,7 @@ class RegistryProxy:
             def _serve(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0))) or None
                 proxy.requests.append(self.path)
-                if proxy.down:
+                if proxy.down and proxy.down in self.path:
                     status, content = 503, {"message": "down"}
                 elif proxy._wanted is not None and self.headers.get("Authorization") != proxy._wanted:
                     status, content = 401, {"error_code": 401, "message": "who are you?"}

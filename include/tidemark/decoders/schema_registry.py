@@ -25,6 +25,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
 
 from tidemark.connections import Lookup, Secret, from_environment, masked, variable_of
+from tidemark.decoders.registered_schema import RegisteredSchema, UnknownSchema
 from tidemark.errors import AccessDenied, ConfigurationError, TidemarkError, Unavailable
 from tidemark.suggestion import nearest
 
@@ -39,27 +40,6 @@ ALLOWED: Final = (
 )  # fmt: skip
 _SECRET: Final = ("basic.auth.user.info", "bearer.auth.token", "ssl.key.pem", "ssl.key.password")
 _EXAMPLE = """'{"conn_type": "http", "login": "..", "password": "..", "extra": {"url": "https://HOST:PORT"}}'"""
-
-
-@dataclass(frozen=True)
-class RegisteredSchema:
-    """A schema as the registry holds it, with all it refers to: ``references`` are (name, text), needed ones first."""
-
-    id: int
-    kind: str  # AVRO, PROTOBUF or JSON
-    text: str
-    references: tuple[tuple[str, str], ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"id": self.id, "kind": self.kind, "text": self.text, "references": [list(r) for r in self.references]}
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "RegisteredSchema":
-        return cls(raw["id"], raw["kind"], raw["text"], tuple((name, text) for name, text in raw["references"]))
-
-
-class UnknownSchema(Exception):
-    """The registry answered that it has no such schema, subject or version."""
 
 
 class _NoRedirect(HTTPRedirectHandler):

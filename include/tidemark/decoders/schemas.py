@@ -7,7 +7,9 @@ with the receipt, and is pinned by a replay, so a replay does not ask which vers
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidemark.decoders.schema_registry import RegisteredSchema, SchemaRegistry, UnknownSchema
+from tidemark.connections import Lookup, from_environment
+from tidemark.decoders.registered_schema import RegisteredSchema, UnknownSchema
+from tidemark.decoders.schema_registry import SchemaRegistry, open_registry
 from tidemark.errors import WorkFailed
 
 MOST_UNKNOWN = 1_000  # ids that one task asks for in vain before it fails: records of another format look like ids
@@ -16,22 +18,24 @@ _FETCHED: dict[tuple[str, str], RegisteredSchema] = {}  # by address and writer;
 
 
 class Schemas:
-    """Schemas by writer and by subject.
+    """Schemas of one registry, by writer and by subject.
 
-    ``pinned`` is what ``used`` gave before. ``registry`` opens the client when a schema is not pinned; it may raise
-    ``ConfigurationError``, and the client what it raises.
+    ``config`` is ``registry`` of an order, ``pinned`` what ``used`` gave before. The client is opened for the first
+    schema that is not pinned; what it and the opening raise is raised here.
     """
 
-    def __init__(self, pinned: Mapping[str, Any], registry: Callable[[], SchemaRegistry]) -> None:
+    def __init__(self, config: Mapping[str, Any], pinned: Mapping[str, Any], lookup: Lookup = from_environment) -> None:
+        self._config = config
+        self._name = config.get("connection") or config["url"]
         self._pinned = pinned
-        self._open = registry
+        self._lookup = lookup
         self._registry: SchemaRegistry | None = None
         self._used: dict[str, Any] = {}
         self._unknown: set[str] = set()
 
     @property
     def used(self) -> dict[str, Any]:
-        """All schemas given out, as JSON can hold them; keys are ``writer 7`` and ``subject orders-value newest``."""
+        """All schemas given out, as JSON can hold them, by question: ``registry: subject orders-value newest``."""
         return dict(self._used)
 
     def writer(self, writer: str) -> RegisteredSchema | None:
@@ -55,12 +59,13 @@ class Schemas:
         key = f"subject {subject} {version or 'newest'}"
         return self._schema(key, lambda registry: registry.by_subject(subject, version))
 
-    def _schema(self, key: str, fetch: Callable[[SchemaRegistry], RegisteredSchema]) -> RegisteredSchema:
+    def _schema(self, question: str, fetch: Callable[[SchemaRegistry], RegisteredSchema]) -> RegisteredSchema:
+        key = f"{self._name}: {question}"
         if key not in self._used:
             raw = self._pinned.get(key)
             if raw is None:
                 if self._registry is None:
-                    self._registry = self._open()
+                    self._registry = open_registry(self._config, self._lookup)
                 raw = fetch(self._registry).as_dict()
             self._used[key] = raw
         return RegisteredSchema.from_dict(self._used[key])
