@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.decoders.avro.fast import FastReader
 from tidemark.decoders.avro.reading import Reading, read
 from tidemark.decoders.avro.resolution import mismatch
 from tidemark.decoders.avro.types import AvroSchema, parsed
@@ -27,6 +28,7 @@ class AvroDecoder:
         self._schemas = schemas
         self._part = part
         self._writers: dict[str, AvroSchema | str] = {}
+        self._fast: dict[str, FastReader | None] = {}
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -65,7 +67,10 @@ class AvroDecoder:
         return _together(self.schema, parts, errors)
 
     def _read(self, group: Group, writer: AvroSchema) -> Reading:
-        return read(group.data.to_pylist(), writer, self._reader)
+        if group.writer not in self._fast:
+            self._fast[group.writer] = FastReader.of(writer, self._reader)
+        fast = self._fast[group.writer]
+        return fast.read(group.data) if fast else read(group.data.to_pylist(), writer, self._reader)
 
     def _writer(self, name: str) -> AvroSchema | str:
         """The schema of a writer, or why none of its records can be read."""
