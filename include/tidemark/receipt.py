@@ -93,6 +93,7 @@ class Receipt:
     """What one attempt wrote for its ``sinks``: measured counts, and every object with its final key.
 
     ``hours`` maps an event hour (``2013-01-01T10``, UTC) to ``[written, late]``. ``reasons`` count the dead letters.
+    ``schemas`` are those of a schema registry, by question (``decoders/schemas.py``): a replay uses them again.
     """
 
     manifest_id: int
@@ -102,6 +103,7 @@ class Receipt:
     objects: tuple[PublishedObject, ...]
     hours: dict[str, list[int]] = field(default_factory=dict)
     reasons: tuple[ReasonCount, ...] = ()
+    schemas: dict[str, Any] = field(default_factory=dict)
 
     def counts(self, sink: str, ranges: Iterable[Range]) -> Counts:
         """The terms of both equations for one sink; ``written`` counts rows of its data objects only."""
@@ -153,6 +155,7 @@ class Receipt:
             objects=tuple(object_from(part) for part in raw["objects"]),
             hours=raw["hours"],
             reasons=tuple(ReasonCount(**count) for count in raw["reasons"]),
+            schemas=raw["schemas"],
         )
 
 
@@ -193,7 +196,17 @@ def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receip
         tuple(objects),
         sum_of_hours(task["hours"] for task in tasks),
         reasons_together(ReasonCount(**count) for task in tasks for count in task["reasons"]),
+        _schemas_of(order, tasks),
     )
+
+
+def _schemas_of(order: Order, tasks: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """All schemas that were pinned or fetched, of values and of keys."""
+    pinned = [part.get("schemas", {}) for part in (order.decode, order.decode.get("key", {}))]
+    schemas: dict[str, Any] = {}
+    for used in (*pinned, *(task["schemas"] for task in tasks)):
+        schemas |= used
+    return schemas
 
 
 def _refuse_split(order: Order, tasks: Sequence[Mapping[str, Any]]) -> None:

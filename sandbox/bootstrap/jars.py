@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -70,6 +70,25 @@ def ensure(state: Path) -> None:
                 path.unlink()
 
 
+def fetch_archive(jar: Jar, classifier: str, state: Path) -> Path:
+    """The locked ``.tar.gz`` of a module as a file below ``state``; fetched unless it is there."""
+    home = _made(state / "jars" / "archives") / f"{jar.name}-{jar.revision}-{classifier}.tar.gz"
+    if home.exists():
+        return home
+    with tempfile.TemporaryDirectory(dir=_made(state)) as scratch:
+        module = Path(scratch, "ivy.xml")
+        module.write_text(
+            _module(
+                [jar],
+                f'<artifact name={quoteattr(jar.name)} type="tar.gz" ext="tar.gz" '
+                f"m:classifier={quoteattr(classifier)}/>",
+            )
+        )
+        _run_ivy(_command(module, f"{scratch}/[artifact].[ext]", poms=False, types=("tar.gz",)))
+        _keep(jar, Path(scratch, f"{jar.name}.tar.gz"), home)
+    return home
+
+
 def relock(state: Path) -> None:
     """Write `jars.lock` from `ivy.xml`. Resolves all dependencies: one minute with an empty cache."""
     header = [line for line in LOCK.read_text().splitlines() if line.startswith("#")] if LOCK.exists() else []
@@ -100,29 +119,34 @@ def _fetch(jars: list[Jar], state: Path) -> None:
             _check(process.returncode, output)
         for jar in jars:
             path = Path(scratch, f"{jar.organisation}__{jar.name}__{jar.revision}.jar")
-            actual = _sha256(path)
-            if actual != jar.sha256:
-                raise SandboxFailed(
-                    f"{jar.file_name} is not the locked file: its SHA-256 is {actual}, not {jar.sha256}",
-                    next_step=f"rm -r {_cache(poms=False) / jar.organisation / jar.name} and try again",
-                )
-            home = _made(state / "jars" / jar.set) / jar.file_name
-            shutil.copyfile(path, home.with_suffix(".part"))
-            home.with_suffix(".part").rename(home)
+            _keep(jar, path, _made(state / "jars" / jar.set) / jar.file_name)
 
 
-def _module(jars: Iterable[Jar]) -> str:
+def _keep(jar: Jar, fetched: Path, home: Path) -> None:
+    """Put a fetched file into its place; ``SandboxFailed`` when it is not the locked one."""
+    actual = _sha256(fetched)
+    if actual != jar.sha256:
+        raise SandboxFailed(
+            f"{home.name} is not the locked file: its SHA-256 is {actual}, not {jar.sha256}",
+            next_step=f"rm -r {_cache(poms=False) / jar.organisation / jar.name} and try again",
+        )
+    shutil.copyfile(fetched, home.with_suffix(".part"))
+    home.with_suffix(".part").rename(home)
+
+
+def _module(jars: Iterable[Jar], artifact: str = "") -> str:
     lines = [
         f"<dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.name)} rev={quoteattr(jar.revision)}"
-        ' transitive="false" conf="default->*"/>'
+        f' transitive="false" conf="default->*">{artifact}</dependency>'
         for jar in jars
     ]
-    head = '<ivy-module version="2.0"><info organisation="tidemark" module="locked"/>'
+    maven = 'xmlns:m="http://ant.apache.org/ivy/maven"'
+    head = f'<ivy-module version="2.0" {maven}><info organisation="tidemark" module="locked"/>'
     configurations = '<configurations><conf name="default"/></configurations>'
     return "\n".join([head, configurations, "<dependencies>", *lines, "</dependencies></ivy-module>"])
 
 
-def _command(module: Path, pattern: str, *, poms: bool) -> list[str]:
+def _command(module: Path, pattern: str, *, poms: bool, types: Sequence[str] = ("jar", "bundle")) -> list[str]:
     ivy = next(_pyspark_jars().glob("ivy-*.jar"))
     properties = {
         "ivy.cache.dir": _cache(poms=poms),
@@ -133,7 +157,7 @@ def _command(module: Path, pattern: str, *, poms: bool) -> list[str]:
         *(java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
         *(f"-D{name}={value}" for name, value in properties.items()),
         *("-jar", str(ivy), "-settings", str(CHECKOUT / "jars" / "settings.xml"), "-ivy", str(module)),
-        *("-retrieve", pattern, "-types", "jar", "bundle", "-warn"),
+        *("-retrieve", pattern, "-types", *types, "-warn"),
     ]
 
 

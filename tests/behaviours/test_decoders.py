@@ -1,5 +1,6 @@
 """What every registered decoder promises; a new one is picked up by itself and must bring examples."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,33 @@ class Examples:
     bad: tuple[bytes | None, ...]
 
 
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
+        {"name": "tags", "type": {"type": "array", "items": ["null", "string"]}},
+    ],
+}
 EXAMPLES = {
+    "avro": Examples(
+        config={
+            "format": "avro",
+            "reader": {"id": -1, "kind": "AVRO", "text": json.dumps(ORDER), "references": []},
+        },
+        schema=pa.schema(
+            [
+                pa.field("id", pa.int64(), nullable=False),
+                pa.field("name", pa.string()),
+                pa.field("at", pa.timestamp("us", "UTC")),
+                pa.field("tags", pa.list_(pa.field("element", pa.string())), nullable=False),
+            ]
+        ),
+        good=(b"\2\0\0\0", b"\4\2\4\xc3\xa9\2\4\4\2\2a\0\0", b"\1\0\2\1\3\4\0\0\0"),
+        bad=(None, b"", b"\2", b"\2\0\0\0\0", b"\2\2\2\xff\0\0", b"\2\4\0\0", b"\2\0\2" + b"\xff" * 8 + b"\0\0"),
+    ),
     "raw": Examples(
         config={"format": "raw"},
         schema=pa.schema([("value", pa.binary()), ("headers", HEADERS)]),

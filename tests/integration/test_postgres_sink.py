@@ -120,6 +120,31 @@ def test_a_tombstone_whose_key_is_no_use_is_a_dead_letter(deleting: TableWorld) 
     assert deleting.ok("audit", "demo", "--deep") == ""
 
 
+@pytest.mark.parametrize(("column", "tombstones"), [("k", ["k"]), ("key_k", ["key_k"])])
+def test_a_tombstone_with_a_typed_key_deletes_its_row(
+    make_table_world: MakeTableWorld, column: str, tombstones: list[str]
+) -> None:
+    fields = [{"name": name, "type": "long"} for name in ("k", "n")]
+    decode = {
+        "format": "avro",
+        "schema": {"type": "record", "name": "Price", "fields": fields},
+        "key": {"format": "avro", "schema": {"type": "record", "name": "Key", "fields": fields[:1]}},
+        "tombstones": tombstones,
+    }
+    sink = table_sink(order_by=None, key=[column])
+    world = make_table_world(partitions=1, settings={"decode": decode, "sinks": [sink], "event_time": {}})
+    world.send(b"\x02\x0a", key=b"\x02")
+    world.send(b"\x04\x0c", key=b"\x04")
+    world.send(None, key=b"\x02")
+    world.send(None, key=b"no key")
+    world.ok("run", "demo")
+    rows = world.query("SELECT key_k, n, _deleted FROM public.latest ORDER BY key_k")
+    assert [tuple(row.values()) for row in rows] == [(1, None, True), (2, 6, False)]
+    [letter] = world.query("SELECT _reason FROM tidemark_target.dead_letter")
+    assert "the key: " in letter["_reason"]
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
 def test_a_dead_letter_keeps_all_of_its_record(make_table_world: MakeTableWorld) -> None:
     world = make_table_world(partitions=1)
     stamped = datetime(2024, 3, 1, 12, 30, 15, 123_000, tzinfo=UTC)

@@ -14,7 +14,7 @@ from tidemark.cli import output
 from tidemark.cli.opened import connections_of
 from tidemark.cli.options import common_options, master_option, pipeline_argument
 from tidemark.connections import Lookup, from_environment
-from tidemark.doctor import database, machine, source, targets
+from tidemark.doctor import database, machine, registry, source, targets
 from tidemark.doctor.checks import TIMEOUT_S, Check, examine
 from tidemark.environment import Environment, set_variables
 from tidemark.errors import TidemarkError
@@ -110,6 +110,7 @@ def _checks(
     yield from of_airflow
     for pipeline in pipelines:
         yield from source.checks(pipeline, lookup)
+        yield from registry.checks(pipeline, lookup)
         yield from targets.checks(environment, pipeline, lookup)
     from tidemark.spark import doctor as spark  # takes 1 s to import
 

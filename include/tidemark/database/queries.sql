@@ -71,7 +71,7 @@ WHERE m.id = p.manifest_id AND m.pipeline = %(pipeline_name)s AND p.sink = %(old
 -- name: rename_in_attempts
 -- The name stands in receipts; the code is the same as before, so its fingerprint with the old name becomes the new one.
 UPDATE attempt a
-SET fingerprint = CASE a.fingerprint WHEN %(old_fingerprint)s THEN %(new_fingerprint)s ELSE a.fingerprint END,
+SET fingerprint = replace(a.fingerprint, %(old_fingerprint)s, %(new_fingerprint)s), -- pinned schemas may follow it
     sinks = array_replace(a.sinks, %(old)s::text, %(new)s::text),
     taken_back = array_replace(a.taken_back, %(old)s::text, %(new)s::text),
     receipt = a.receipt || jsonb_build_object(
@@ -85,7 +85,7 @@ SET fingerprint = CASE a.fingerprint WHEN %(old_fingerprint)s THEN %(new_fingerp
 FROM manifest m
 WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s
   AND (a.receipt -> 'sinks' ? %(old)s OR %(old)s::text = ANY (a.sinks || a.taken_back)
-       OR a.fingerprint = %(old_fingerprint)s);
+       OR starts_with(a.fingerprint, %(old_fingerprint)s));
 
 -- name: rename_in_damage
 UPDATE accepted_damage d SET sink = %(new)s FROM manifest m

@@ -1,8 +1,9 @@
 """What every decoder promises; ``tests/behaviours/test_decoders.py`` holds each registered one to it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
@@ -60,3 +61,17 @@ class Decoder(Protocol):
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Decode records with the columns of ``processing/processor.py``; never raises for what is in a record."""
         ...
+
+
+@runtime_checkable
+class WithSchemas(Protocol):
+    """A decoder that reads schemas from a registry."""
+
+    @property
+    def schemas_used(self) -> Mapping[str, Any]:
+        """Those of all batches so far, as ``Schemas.used`` gives them: the receipt holds them."""
+        ...
+
+
+def schemas_of(decoder: Decoder | None) -> dict[str, Any]:
+    return dict(decoder.schemas_used) if isinstance(decoder, WithSchemas) else {}

@@ -11,6 +11,7 @@ from tidemark.decoders.base import Decoder
 from tidemark.errors import ConfigurationError
 
 DECODERS: Final[dict[str, str]] = {
+    "avro": "tidemark.decoders.avro",
     "json": "tidemark.decoders.json",
     "raw": "tidemark.decoders.raw",
 }
@@ -21,6 +22,17 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
 
     Raises ``ConfigurationError`` when its format is not registered, or its options are wrong.
     """
+    key, headers = config.get("key"), config.get("headers", False)
+    if key is None and not headers:
+        return _of_values(config)
+    from tidemark.decoders.records import RecordDecoder
+
+    keys = None if key is None else _of_values(key)
+    tombstones = () if key is None else config.get("tombstones", ())
+    return RecordDecoder(_of_values(config), keys, headers=headers, tombstones=tombstones)
+
+
+def _of_values(config: Mapping[str, Any]) -> Decoder:
     kind = config.get("format", "")
     if kind not in DECODERS:
         raise ConfigurationError(f"decode.format is {kind!r}", next_step=f"write one of {', '.join(DECODERS)}")

@@ -1,12 +1,40 @@
-"""The keys of ``decode`` in a pipeline file that every format shares."""
+"""The keys of ``decode`` in a pipeline file that every format shares.
+
+A format says what becomes of a value, or of a key, alone: ``order``, ``field_types`` and ``never_null``. What becomes
+of a whole record, with its key and its headers, is the same for all: ``record_order``, ``columns`` and the others.
+"""
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self
 
-from tidemark.config.base import Section
+from pydantic import BeforeValidator, Field, SerializeAsAny, StrictBool, ValidationInfo, WithJsonSchema, model_validator
+
+from tidemark.config.base import Section, wrong_at
+from tidemark.config.values import wrong
+from tidemark.decoders.columns import HEADERS_COLUMN, key_column
+from tidemark.decoders.pins import Pins
+from tidemark.decoders.registry import DECODERS
+from tidemark.suggestion import nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_OF_A_RECORD = ("key", "headers", "tombstones")
+
+
+def _key(value: object, info: ValidationInfo) -> object:
+    if value is None or isinstance(value, Section):
+        return value
+    kind = value.get("format") if isinstance(value, Mapping) else None
+    if not isinstance(value, Mapping) or kind not in DECODERS:
+        raise wrong(f"must be a mapping with format, one of {', '.join(DECODERS)}, and the keys of that format")
+    for name in _OF_A_RECORD:
+        if name in value:
+            raise wrong_at(name, "stands beside key, not below it: it is of the whole record")
+    return import_module(f"{DECODERS[kind]}.settings").Settings.model_validate(value, context=info.context)
 
 
 class RowSettings(Protocol):
@@ -35,11 +63,44 @@ class RowSettings(Protocol):
 class DecodeSettings(Section):
     """How a record becomes a row. The field ``format`` of each kind holds its name in the registry."""
 
+    why_no_headers: ClassVar[str] = ""
+    why_no_tombstones: ClassVar[str] = ""
+    keys_are_json: ClassVar[bool] = False  # whether the format itself reads the keys of tombstones
+
     format: str
+    key: Annotated[
+        SerializeAsAny[Section] | None,
+        BeforeValidator(_key),
+        WithJsonSchema({"type": "object", "required": ["format"], "properties": {"format": {"enum": [*DECODERS]}}}),
+    ] = Field(
+        default=None,
+        description="How the key becomes columns: key_NAME for each of its fields, or key when it is one value.",
+        examples=[{"format": "avro"}],
+    )
+    headers: StrictBool = Field(default=False, description="Whether rows get the column headers.")
+    tombstones: tuple[str, ...] = Field(
+        default=(),
+        description="Fields that the key of a record without a value holds; such a record deletes its row. Without key "
+        "the key is read as JSON.",
+        examples=[["product_id", "location_id"]],
+    )
+
+    @model_validator(mode="after")
+    def _of_a_record(self) -> Self:
+        if self.headers and self.why_no_headers:
+            raise wrong_at("headers", self.why_no_headers)
+        if self.tombstones and self.why_no_tombstones:
+            raise wrong_at("tombstones", self.why_no_tombstones)
+        if self.tombstones and self.key is None and not self.keys_are_json:
+            raise wrong_at("tombstones", "needs key: the format of the keys, such as key: {format: avro}")
+        message = self.why_wrong()
+        if message:
+            raise wrong_at("tombstones" if self.tombstones else "key", message)
+        return self
 
     @abstractmethod
     def order(self) -> dict[str, Any]:
-        """What the executors need, without any reference to a file of this machine."""
+        """What the executors need to decode a value or a key, without any reference to a file of this machine."""
 
     @abstractmethod
     def field_types(self) -> dict[str, str]:
@@ -49,12 +110,127 @@ class DecodeSettings(Section):
     def never_null(self) -> set[str]:
         """The top-level fields that have a value in every row, also in a row made from a tombstone."""
 
+    def is_known(self) -> bool:
+        """Whether the fields are known; those of a schema registry are not before an attempt has pinned them."""
+        return True
+
+    def connections(self) -> set[str]:
+        """The ids of the Airflow connections that it names."""
+        return self.of_key.connections() if self.of_key else set()
+
+    def uses_registry(self) -> bool:
+        """Whether schemas of its values or of its keys are in a registry."""
+        return self.of_key is not None and self.of_key.uses_registry()
+
+    def pinned_part(self, pins: Pins, part: str) -> Self:
+        """The same with the schemas of a registry fixed, for the ``value`` or the ``key``."""
+        del pins, part
+        return self
+
+    def decides_output(self) -> dict[str, Any]:
+        """What decides the rows, for the fingerprint: keys with their default value are left out."""
+        key = {"key": self.of_key.decides_output()} if self.of_key else {}
+        return {**self.model_dump(mode="json", exclude_defaults=True), **key}
+
+    def pinned_output(self) -> dict[str, Any]:
+        """The schemas that were pinned, which decide the rows too."""
+        return {"key": self.of_key.pinned_output()} if self.of_key and self.of_key.pinned_output() else {}
+
+    @property
+    def of_key(self) -> "DecodeSettings | None":
+        return self.key if isinstance(self.key, DecodeSettings) else None
+
+    def pinned(self, pins: Pins) -> Self:
+        """The same with all schemas of a registry fixed; raises ``ConfigurationError``, or that it does not answer."""
+        pinned = self.pinned_part(pins, "value")
+        return pinned.model_copy(update={"key": self.of_key.pinned_part(pins, "key")}) if self.of_key else pinned
+
+    def record_order(self) -> dict[str, Any]:
+        """What the executors need for whole records."""
+        order = self.order()
+        if self.headers:
+            order["headers"] = True
+        if self.of_key is not None:
+            order["key"] = {**self.of_key.order(), "part": "key"}
+            if self.tombstones:
+                order["tombstones"] = list(self.tombstones)
+        return order
+
+    def columns(self) -> dict[str, str] | None:
+        """The Arrow type, as text, of each column that may be a key or an event time; None while it is not known."""
+        if not self.is_known() or (self.of_key is not None and not self.of_key.is_known()):
+            return None
+        keys = self.of_key.field_types() if self.of_key else {}
+        return {**{key_column(name): kind for name, kind in keys.items()}, **self.field_types()}
+
+    def never_null_columns(self) -> set[str]:
+        """The columns that have a value in every row, also in a row made from a tombstone."""
+        if self.of_key is None:
+            return self.never_null()
+        keys = {key_column(name) for name in self.of_key.never_null()}
+        values = self.never_null()
+        return keys | (values & {*self.tombstones} if self.tombstones else values)
+
     def tombstone_fields(self) -> tuple[str, ...]:
-        """The fields that a tombstone has, from its key; empty when a record without a value is not a tombstone."""
-        return ()
+        """The columns that a tombstone has, from its key; empty when a record without a value is not a tombstone."""
+        if not self.tombstones or self.of_key is None:
+            return self.tombstones
+        keys = [key_column(name) for name in self.of_key.field_types()] if self.of_key.is_known() else []
+        return (*self.tombstones, *(name for name in keys if name not in self.tombstones))
+
+    def rows(self) -> RowSettings | None:
+        """The rows that whole records become; None while their columns are not known."""
+        return None if self.columns() is None else _RecordRows(self)
+
+    def why_wrong(self) -> str:
+        """Why value, key and tombstones do not fit each other, as far as their fields are known; else empty."""
+        values = self.field_types() if self.is_known() else None
+        if self.of_key is None:
+            return self._unknown(values) if values else ""
+        if not self.of_key.is_known():
+            return ""
+        fields = self.of_key.field_types()
+        keys = {key_column(name): name for name in fields}
+        twice = sorted({*keys} & {*(values or {})} | ({HEADERS_COLUMN} & {*(values or {})} if self.headers else set()))
+        if twice:
+            return f"gives a second column {twice[0]}: the value has a field of that name"
+        for field in self.tombstones:
+            if field not in keys and field not in fields:
+                return f"names {field}, which the key does not have; it has {', '.join([*fields, *keys])}"
+            if field not in keys and values is not None and field not in values:
+                return f"names {field}, which the value does not have; write {key_column(field)}"
+            if field not in keys and values is not None and values[field] != fields[field]:
+                return f"names {field}, which is {fields[field]} in the key and {values[field]} in the value"
+        return ""
+
+    def _unknown(self, values: Mapping[str, str]) -> str:
+        for field in self.tombstones:
+            if field not in values:
+                close = nearest(field, values)
+                return " ".join(f"names {field}, which is not in the schema; {close}".split()).rstrip(";")
+        return ""
+
+
+@dataclass(frozen=True)
+class _RecordRows:
+    """The rows of whole records, with known columns."""
+
+    decode: DecodeSettings
+
+    @property
+    def format(self) -> str:
+        return self.decode.format
+
+    def field_types(self) -> dict[str, str]:
+        return self.decode.columns() or {}
+
+    def never_null(self) -> set[str]:
+        return self.decode.never_null_columns()
+
+    def tombstone_fields(self) -> tuple[str, ...]:
+        return self.decode.tombstone_fields()
 
     def arrow_schema(self) -> "pa.Schema":
-        """The columns that the decoder makes."""
         from tidemark.decoders.registry import open_decoder  # needs pyarrow, which most checks do without
 
-        return open_decoder(self.order()).schema
+        return open_decoder(self.decode.record_order()).schema

@@ -12,6 +12,7 @@ from tidemark.errors import TidemarkError, about
 from tidemark.findings import Finding, ok, warning
 from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.lifecycle.preflight import refuse_vanished, refuse_went_back
+from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.registry import open_sink
 from tidemark.sinks.settings import SinkSettings
@@ -38,7 +39,8 @@ def _target(
     sink = open_sink(pipeline.name, settings, lookup)
     yield ok(name, sink.target)
     owner = sink.owner()
-    for finding in sink.rehearse(pipeline.decode.order(), pipeline.transforms()):
+    decode = pinned(pipeline, lookup, {}).decode
+    for finding in sink.rehearse(decode.record_order(), pipeline.transforms()):
         yield replace(finding, check=name)
     try:
         database = ManifestDatabase(environment.database(), "doctor")

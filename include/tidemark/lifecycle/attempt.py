@@ -6,6 +6,7 @@ Airflow and the command line both call this.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tidemark.errors import (
     Blocked,
@@ -27,6 +28,7 @@ from tidemark.lifecycle.publish import Ending, Outcome, Publisher, published_cou
 from tidemark.lifecycle.select import own_manifest
 from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
 from tidemark.order import Order, SinkOrder, SourceOrder
+from tidemark.pipeline.pinned import pinned
 from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.base import Sink
 from tidemark.verdict import Verdict
@@ -50,7 +52,17 @@ def process(
     if manifest.retired:
         _refuse_done_before(manifest)
         replay = False
+    context = replace(context, pipeline=pinned(context.pipeline, context.lookup, _schemas(context, manifest_id)))
     return _Attempt(context, manifest, stage, replay=replay, may_shrink=may_shrink).run()
+
+
+def _schemas(context: Context, manifest_id: int) -> dict[str, Any]:
+    """The schemas of a registry that attempts at a manifest have used; where they differ, those of the newest."""
+    schemas: dict[str, Any] = {}
+    if context.pipeline.decode.uses_registry():
+        for stored in reversed(context.database.receipts(manifest_id)):
+            schemas |= stored.receipt.schemas
+    return schemas
 
 
 def start(context: Context, manifest: Manifest) -> int:
@@ -79,7 +91,7 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
         attempt=attempt,
         ranges=manifest.ranges,
         source=SourceOrder(pipeline.source.kind, context.source.order()),
-        decode=pipeline.decode.order(),
+        decode=pipeline.decode.record_order(),
         event_time=pipeline.event_time.order(),
         on_error=pipeline.on_error.value,
         max_dead_letters=pipeline.max_dead_letters,
@@ -198,7 +210,7 @@ class _Attempt:
             return self.publisher.recovered(manifest, self.number)
         refuse_outlived(context.pipeline_name, context.database, manifest.id)
         context.source.check(manifest.id, manifest.ranges, before_reading=True)
-        decode, transforms = context.pipeline.decode.order(), context.pipeline.transforms()
+        decode, transforms = context.pipeline.decode.record_order(), context.pipeline.transforms()
         for sink in self._able(wanted):
             with self._on_its_own(sink):
                 # A restored database gives a number out again: what an older attempt of it staged must not count.

@@ -22,6 +22,7 @@ class Context:
     database: ManifestDatabase
     source: Source
     sinks: tuple[Sink, ...]
+    lookup: Lookup = from_environment  # of connections that are opened later: a schema registry's
 
     @property
     def pipeline_name(self) -> str:
@@ -54,4 +55,4 @@ def open_context(
         refuse_unlike(pipeline, database.sinks(pipeline.name))
     source = open_source(pipeline.name, pipeline.source, lookup)
     sinks = tuple(open_sink(pipeline.name, settings, lookup) for settings in pipeline.sinks)
-    return Context(pipeline, database, source, sinks)
+    return Context(pipeline, database, source, sinks, lookup)

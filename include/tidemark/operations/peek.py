@@ -14,12 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemark.connections import from_environment
 from tidemark.errors import ConfigurationError, NotFound, UndecodableRecord
 from tidemark.json_text import json_lines
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import OnError, OnInvalid, Order, SourceOrder
 from tidemark.partitions import Bounds, Record
 from tidemark.pipeline.event_time import EventTimeSettings
+from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import INPUT, BatchProcessor
 from tidemark.sinks.writer import StagedPart
@@ -57,6 +59,7 @@ class Peeked:
 
 def peek(pipeline: Pipeline, source: Source, wanted: Wanted) -> Peeked:
     """Read records and process them; ``NotFound`` for an unknown topic, partition or offset."""
+    pipeline = pinned(pipeline, from_environment, {})
     rows = [_row(record) for record in _records(pipeline, source, wanted)]
     batch = pa.RecordBatch.from_pylist(rows, schema=INPUT)
     order = _order(pipeline, source)
@@ -100,7 +103,7 @@ def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _order(pipeline: Pipeline, source: Source) -> Order:
     return Order(
         pipeline=pipeline.name, manifest_id=0, attempt=0, ranges=(), sinks=(),
-        source=SourceOrder(pipeline.source.kind, source.order()), decode=pipeline.decode.order(),
+        source=SourceOrder(pipeline.source.kind, source.order()), decode=pipeline.decode.record_order(),
         transforms=pipeline.transforms(), event_time=pipeline.event_time.order(), on_error=pipeline.on_error.value,
         nul_allowed=all(settings.stores_nul for settings in pipeline.sinks),
     )  # fmt: skip

@@ -38,16 +38,19 @@ class TransformedRows:
     def _columns(self) -> "Columns":
         from tidemark.transforms.chain import columns_after  # needs pyarrow, and DuckDB for SQL
 
-        return columns_after(self._decode.order(), self._transforms)
+        return columns_after(self._decode.record_order(), self._transforms)
 
 
-def rows_of(decode: DecodeSettings, transform: Sequence[TransformSettings], code: Mapping[str, str]) -> RowSettings:
-    """The rows that sinks get."""
-    return TransformedRows(decode, [entry.order(code) for entry in transform]) if transform else decode
+def rows_of(
+    decode: DecodeSettings, transform: Sequence[TransformSettings], code: Mapping[str, str]
+) -> RowSettings | None:
+    """The rows that sinks get; None while a schema registry has their columns."""
+    rows = decode.rows()
+    return TransformedRows(decode, [entry.order(code) for entry in transform]) if transform and rows else rows
 
 
 def check_transforms(transform: Sequence[TransformSettings], decode: DecodeSettings, code: Mapping[str, str]) -> None:
-    """Raise for the first transform that cannot work on the columns that it gets."""
+    """Raise for the first transform that cannot work on the columns that it gets, as far as those are known."""
     from tidemark.transforms.chain import WrongTransform, columns_after
 
     orders = []
@@ -56,8 +59,10 @@ def check_transforms(transform: Sequence[TransformSettings], decode: DecodeSetti
             orders.append(entry.order(code))
         except ConfigurationError as problem:
             raise wrong_at((index, entry.kind), f"does not fit: {problem.what}") from None
+    if decode.rows() is None:
+        return
     try:
-        columns_after(decode.order(), orders)
+        columns_after(decode.record_order(), orders)
     except WrongTransform as problem:
         hint = f"; {problem.next_step}" if problem.next_step else ""
         raise wrong_at((problem.position, problem.kind), f"does not fit: {problem.wrong.what}{hint}") from None

@@ -204,23 +204,30 @@ class Pipeline(Section):
         return tuple(entry.order(self.code) for entry in self.transform)
 
     def connections(self) -> set[str]:
-        """The ids of all Airflow connections that the file names, of its source and of its sinks."""
-        return self.source.connections().union(*(sink.connections() for sink in self.sinks))
+        """The ids of all Airflow connections that the file names, of its source, its registry and its sinks."""
+        of_sinks = [sink.connections() for sink in self.sinks]
+        return self.source.connections().union(self.decode.connections(), *of_sinks)
 
     def fingerprint(self) -> str:
-        """SHA-256 of all settings that decide the rows and files of a range; their place is not among them.
+        """SHA-256 of all settings that decide the rows and files of a range; their place is not among them. Of a
+        pipeline with a schema registry that of the pinned schemas follows, after a plus.
 
         Keys with their default value are left out: a later version that adds keys keeps the fingerprint.
         """
         settings: dict[str, Any] = {
-            "decode": self.decode.model_dump(mode="json", exclude_defaults=True),
+            "decode": self.decode.decides_output(),
             "event_time": self.event_time.model_dump(mode="json", exclude_defaults=True),
             "on_error": self.on_error,
             "sinks": sorted([sink.kind, sink.name, sink.decides_output()] for sink in self.sinks),
         }
         if self.transform:
             settings["transform"] = [[order.kind, order.options] for order in self.transforms()]
-        return sha256(json.dumps(settings, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        pinned = self.decode.pinned_output()
+        return f"{_sha256(settings)}+{_sha256(pinned)}" if pinned else _sha256(settings)
+
+
+def _sha256(value: Any) -> str:
+    return sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _known_rows(info: ValidationInfo) -> RowSettings | None:

@@ -10,7 +10,8 @@ A task ends with one report, a mapping that JSON can hold:
                      "gaps": [[a, b], ..], "gap_count": n}],
      "parts": [<a StagedPart>, ..],
      "reasons": [<a ReasonCount>, ..],                                                   of the dead letters
-     "hours": {"2013-01-01T10": [written, late], ..}}
+     "hours": {"2013-01-01T10": [written, late], ..},
+     "schemas": {"<registry>: writer 7": {<a RegisteredSchema>}, ..}}                        that were used
 
 ``bytes`` counts keys and values. ``first`` and ``last`` are offsets, inclusive. ``distinct`` counts offsets above
 every earlier one of the partition in this task: a record that comes twice or out of order makes it smaller than
@@ -30,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.dead_letters import DeadLetterLimit, ReasonCount, reasons_together, template, too_many_dead_letters
-from tidemark.decoders.base import HEADERS, BadRecord, Decoded, ErrorClass
+from tidemark.decoders.base import HEADERS, BadRecord, Decoded, ErrorClass, schemas_of
 from tidemark.decoders.registry import open_decoder
 from tidemark.digest import record_digest
 from tidemark.errors import UndecodableRecord
@@ -180,7 +181,10 @@ class _Pass:
         partitions = [asdict(count) for _, count in sorted(self._counts.items())]
         hours = dict(sorted(self._hours.items()))
         reasons = [asdict(reason) for reason in self._reasons]
-        return {"task": self._task, "partitions": partitions, "parts": parts, "reasons": reasons, "hours": hours}
+        return {
+            "task": self._task, "partitions": partitions, "parts": parts, "reasons": reasons, "hours": hours,
+            "schemas": schemas_of(self._decoder),
+        }  # fmt: skip
 
     def abort(self) -> None:
         for sink in self._sinks:

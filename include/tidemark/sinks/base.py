@@ -325,6 +325,7 @@ class Sink(ABC):
             "partitions": [asdict(partition) for partition in receipt.partitions],
             "hours": receipt.hours,
             "reasons": [asdict(reason) for reason in receipt.reasons],
+            "schemas": receipt.schemas,
             "objects": [object_ for object_ in objects if object_["path"] not in gone],
             "gone": [object_ for object_ in objects if object_["path"] in gone],
         }

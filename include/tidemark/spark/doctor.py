@@ -116,7 +116,8 @@ def _answers(session: SparkSession, questions: Questions, registered: int) -> tu
 def _questions(pipelines: Sequence[Pipeline], brokers: Sequence[str], nonces: Sequence[Path]) -> Questions:
     sinks = [sink for pipeline in pipelines for sink in pipeline.sinks]
     targets = {(sink.kind, conn_id) for sink in sinks for conn_id in sink.connections()}
-    connections = sorted({conn_id for _, conn_id in targets})
+    of_registries = [pipeline.decode.connections() for pipeline in pipelines]
+    connections = sorted({conn_id for _, conn_id in targets}.union(*of_registries))
     return Questions(connections, sorted(targets), [str(nonce) for nonce in nonces], list(brokers))
 
 

@@ -3,13 +3,12 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from tidemark.config.base import Surroundings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import DecodeSettings
 from tidemark.errors import ConfigurationError
-from tidemark.suggestion import nearest
 
 
 def _read_schema(value: object, info: ValidationInfo) -> object:
@@ -49,6 +48,8 @@ def _fields(schema: str | dict[str, Any]) -> dict[str, tuple[str, bool]]:
 class Settings(DecodeSettings):
     """One JSON object per record, checked strictly against ``record_schema`` (the key ``schema``)."""
 
+    keys_are_json = True
+
     format: Literal["json"]
     record_schema: Annotated[str | dict[str, Any], BeforeValidator(_read_schema), AfterValidator(_parsable)] = Field(
         alias="schema",
@@ -56,31 +57,13 @@ class Settings(DecodeSettings):
         examples=["flights.schema.json", "id BIGINT NOT NULL, name STRING"],
     )
 
-    tombstones: tuple[str, ...] = Field(
-        default=(),
-        description="Fields that the key of a record without a value holds as JSON; such a record deletes its row.",
-        examples=[["product_id", "location_id"]],
-    )
-
-    @field_validator("tombstones")
-    @classmethod
-    def _known_fields(cls, tombstones: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        known = _fields(info.data["record_schema"]) if "record_schema" in info.data else {}
-        for field in tombstones if known else ():
-            if field not in known:
-                close = nearest(field, known)
-                raise wrong(" ".join(f"names {field}, which is not in the schema; {close}".split()).rstrip(";"))
-        return tombstones
-
     def order(self) -> dict[str, Any]:
         order = {"format": self.format, "schema": self.record_schema}
-        return {**order, "tombstones": list(self.tombstones)} if self.tombstones else order
+        of_json_keys = self.tombstones and self.key is None
+        return {**order, "tombstones": list(self.tombstones)} if of_json_keys else order
 
     def field_types(self) -> dict[str, str]:
         return {name: kind for name, (kind, _) in _fields(self.record_schema).items()}
-
-    def tombstone_fields(self) -> tuple[str, ...]:
-        return self.tombstones
 
     def never_null(self) -> set[str]:
         not_null = {name for name, (_, nullable) in _fields(self.record_schema).items() if not nullable}

@@ -1,0 +1,136 @@
+"""Opens the decoder of Avro records, framed or with the schema of one file."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.decoders.avro.fast import FastReader
+from tidemark.decoders.avro.reading import Reading, read
+from tidemark.decoders.avro.resolution import mismatch
+from tidemark.decoders.avro.types import AvroSchema, parsed
+from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
+from tidemark.decoders.framing import Group, Part, unframe
+from tidemark.decoders.registered_schema import RegisteredSchema
+from tidemark.decoders.schemas import Schemas
+from tidemark.errors import ConfigurationError
+
+
+class AvroDecoder:
+    """``reader`` decides the columns. With ``schemas`` each record names the schema it was written with, without them
+    all are written with the reader's."""
+
+    def __init__(self, reader: RegisteredSchema, schemas: Schemas | None = None, part: Part = Part.VALUE) -> None:
+        self._reader = parsed(reader.text, reader.references)
+        self._reader_name = str(reader.id) if reader.id >= 0 else "of the file"
+        self._schemas = schemas
+        self._part = part
+        self._writers: dict[str, AvroSchema | str] = {}
+        self._fast: dict[str, FastReader | None] = {}
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return self._reader.arrow
+
+    @property
+    def schemas_used(self) -> Mapping[str, Any]:
+        return self._schemas.used if self._schemas is not None else {}
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """Decode the values, or the keys, of a batch. Raises only when the registry does not answer."""
+        errors: list[BadRecord] = []
+        parts: list[tuple[pa.RecordBatch, pa.Array]] = []
+        if self._schemas is None:
+            payloads = batch.column(self._part).cast(pa.binary())
+            missing = pc.indices_nonzero(pc.is_null(payloads)).cast(pa.int64())
+            present = pc.indices_nonzero(pc.is_valid(payloads)).cast(pa.int64())
+            groups: tuple[Group, ...] = (Group("", present, payloads.take(present)),)
+        else:
+            unframed = unframe(batch, self._part)
+            groups, missing = unframed.groups, unframed.missing
+            errors += unframed.errors
+        errors += [BadRecord(at, f"it has no {self._part}", self._part.error) for at in missing.to_pylist()]
+        for group in groups:
+            writer = self._writer(group.writer)
+            if isinstance(writer, str):
+                named = self._named(group.writer)
+                errors += [self._bad(at, writer, ErrorClass.SCHEMA, named) for at in group.indices.to_pylist()]
+                continue
+            reading = self._read(group, writer)
+            indices = group.indices.take(pa.array(reading.good, pa.int64()))
+            parts.append((reading.rows, indices))
+            if reading.bad:
+                named, owners = self._named(group.writer), group.indices.to_pylist()
+                errors += [self._bad(owners[at], reason, self._class(reason), named) for at, reason in reading.bad]
+        return _together(self.schema, parts, errors)
+
+    def _read(self, group: Group, writer: AvroSchema) -> Reading:
+        if group.writer not in self._fast:
+            self._fast[group.writer] = FastReader.of(writer, self._reader)
+        fast = self._fast[group.writer]
+        return fast.read(group.data) if fast else read(group.data.to_pylist(), writer, self._reader)
+
+    def _writer(self, name: str) -> AvroSchema | str:
+        """The schema of a writer, or why none of its records can be read."""
+        if self._schemas is None:
+            return self._reader
+        if name not in self._writers:
+            self._writers[name] = self._resolved(name, self._schemas.writer(name))
+        return self._writers[name]
+
+    def _resolved(self, name: str, registered: RegisteredSchema | None) -> AvroSchema | str:
+        if registered is None:
+            return f"the registry has no schema {name}"
+        if registered.kind != "AVRO":
+            return f"schema {name} is {registered.kind}, not AVRO"
+        try:
+            writer = parsed(registered.text, registered.references)
+        except ConfigurationError as problem:
+            return f"schema {name} cannot be used: {problem.what}"
+        reason = mismatch(writer.full, self._reader.full)
+        return writer if reason is None else f"schema {name} does not resolve: {reason}"
+
+    def _named(self, writer: str) -> str:
+        return f"writer {writer}, reader {self._reader_name}" if writer else ""
+
+    def _class(self, reason: str) -> ErrorClass:
+        return ErrorClass.SCHEMA if reason.startswith("does not resolve") else self._part.error
+
+    def _bad(self, index: int, reason: str, error: ErrorClass, schemas: str) -> BadRecord:
+        reason = f"{reason} ({schemas})" if schemas else reason
+        if self._part is Part.KEY:
+            reason, error = f"the key: {reason}", ErrorClass.KEY
+        return BadRecord(index, _short(reason), error, schemas)
+
+
+def _short(reason: str) -> str:
+    return reason.encode("utf-8", "replace").decode()[:REASON_LIMIT]
+
+
+def _together(
+    schema: pa.Schema, parts: Sequence[tuple[pa.RecordBatch, pa.Array]], errors: Sequence[BadRecord]
+) -> Decoded:
+    """The rows of all writers in the order of the batch."""
+    if len(parts) == 1:
+        rows, good = parts[0]
+    else:
+        good = pa.concat_arrays([indices for _, indices in parts]) if parts else pa.array([], pa.int64())
+        order = pc.sort_indices(good)
+        table = pa.Table.from_batches([rows for rows, _ in parts], schema).take(order).combine_chunks()
+        [rows] = table.to_batches() or [pa.RecordBatch.from_pylist([], schema)]
+        good = good.take(order)
+    return Decoded(rows, good, tuple(sorted(errors)))
+
+
+def open_decoder(config: Mapping[str, Any]) -> Decoder:
+    """The decoder for ``decode`` of an order, in which the reader's schema is pinned.
+
+    Raises ``ConfigurationError`` for a wrong schema; the registry is asked when a record names an id that is not
+    pinned.
+    """
+    reader = RegisteredSchema.from_dict(config["reader"])
+    registry = config.get("registry")
+    schemas = Schemas(registry, config.get("schemas", {})) if registry else None
+    return AvroDecoder(reader, schemas, Part(config.get("part", Part.VALUE)))

@@ -1,0 +1,138 @@
+"""Reads the data of Avro records with fastavro, the reference: one record at a time, by Avro's rules of resolution."""
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from fastavro import schemaless_reader
+from fastavro.read import SchemaResolutionError
+
+from tidemark.decoders.avro.types import TIMESTAMP, AvroSchema, Column
+
+# Numbers of microseconds and days of the years 1 to 9999: what all sinks and Python can hold.
+_INSTANTS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+_DAYS = (-719_162, 2_932_896)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The rows of some records: ``good`` are their places in the list that was read, ``bad`` (place, reason)."""
+
+    rows: pa.RecordBatch
+    good: list[int]
+    bad: list[tuple[int, str]]
+
+
+def read(data: Sequence[bytes], writer: AvroSchema, reader: AvroSchema) -> Reading:
+    """Read every record; never raises for what is in one."""
+    values: list[Any] = []
+    good: list[int] = []
+    bad: list[tuple[int, str]] = []
+    same = None if writer.bare == reader.bare else reader.bare
+    for place, record in enumerate(data):
+        stream = BytesIO(record)
+        try:
+            value = schemaless_reader(stream, writer.bare, same)
+        except Exception as problem:  # fastavro does not say which it raises for bytes that are no record
+            bad.append((place, why(problem)))
+            continue
+        rest = len(record) - stream.tell()
+        if rest:
+            bad.append((place, f"{rest} bytes follow the record"))
+        else:
+            values.append(value)
+            good.append(place)
+    if not reader.is_record:
+        values = [{reader.columns[0].field.name: value} for value in values]
+    return _as_rows(values, good, bad, reader)
+
+
+def why(problem: Exception) -> str:
+    match problem:
+        case SchemaResolutionError():
+            return f"does not resolve: {problem}"
+        case EOFError() | IndexError() | struct.error():
+            return "it ends before the record does"
+        case UnicodeDecodeError():
+            return "it holds text that is not UTF-8"
+        case _:
+            return f"it cannot be read: {type(problem).__name__}: {problem}"
+
+
+def _as_rows(values: list[dict[str, Any]], good: list[int], bad: list[tuple[int, str]], reader: AvroSchema) -> Reading:
+    """Column by column; when a value does not fit, each record by itself, so that the others are unharmed."""
+    try:
+        rows = _batch(values, reader)
+    except Exception as problem:  # of Arrow, of Decimal, of a conversion
+        if len(values) <= 1:
+            return Reading(_batch([], reader), [], sorted([*bad, *((place, why(problem)) for place in good)]))
+        half = len(values) // 2
+        parts = [
+            _as_rows(values[:half], good[:half], bad, reader),
+            _as_rows(values[half:], good[half:], [], reader),
+        ]
+        whole = pa.Table.from_batches([part.rows for part in parts], reader.arrow).combine_chunks().to_batches()
+        return Reading(
+            whole[0] if whole else _batch([], reader),
+            parts[0].good + parts[1].good,
+            sorted(parts[0].bad + parts[1].bad),
+        )
+    return within_years(Reading(rows, good, bad))
+
+
+def _batch(values: list[dict[str, Any]], reader: AvroSchema) -> pa.RecordBatch:
+    arrays = [_array([value[column.field.name] for value in values], column) for column in reader.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=reader.arrow)
+
+
+def _array(values: list[Any], column: Column) -> pa.Array:
+    if column.convert is not None:
+        convert: Callable[[Any], Any] = column.convert
+        values = [None if value is None else convert(value) for value in values]
+    array = pa.array(values, column.field.type)
+    if array.null_count and not column.field.nullable:
+        raise ValueError(f"field {column.field.name} is null")
+    return array
+
+
+def within_years(reading: Reading) -> Reading:
+    """The same without rows that hold a time or a date outside the years 1 to 9999."""
+    reasons: dict[int, str] = {}
+    for field, array in zip(reading.rows.schema, reading.rows.columns, strict=True):
+        for row in _beyond(array):
+            reasons.setdefault(row, f"field {field.name}: a time outside the years 1 to 9999")
+    if not reasons:
+        return reading
+    kept = [row for row in range(reading.rows.num_rows) if row not in reasons]
+    bad = [*reading.bad, *((reading.good[row], reason) for row, reason in reasons.items())]
+    return Reading(reading.rows.take(pa.array(kept, pa.int64())), [reading.good[row] for row in kept], sorted(bad))
+
+
+def _beyond(array: pa.Array) -> list[int]:
+    """The rows with such a value, also inside lists, maps and structs; a row may come twice."""
+    kind = array.type
+    if kind == TIMESTAMP or kind == pa.date32():
+        numbers = array.cast(pa.int64() if kind == TIMESTAMP else pa.int32())
+        first, last = _INSTANTS if kind == TIMESTAMP else _DAYS
+        outside = pc.or_(pc.less(numbers, first), pc.greater(numbers, last))
+        rows: list[int] = pc.indices_nonzero(pc.fill_null(outside, False)).to_pylist()
+        return rows
+    if pa.types.is_struct(kind):
+        return [row for inner in array.flatten() for row in _beyond(inner)]
+    if pa.types.is_map(kind):
+        array = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+        kind = array.type
+    if pa.types.is_list(kind) and _has_time(kind.value_type):
+        owners = pc.list_parent_indices(array).to_pylist()
+        return [owners[at] for at in _beyond(array.flatten())]
+    return []
+
+
+def _has_time(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind) or pa.types.is_list(kind) or pa.types.is_map(kind):
+        return any(_has_time(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(kind == TIMESTAMP or kind == pa.date32())

@@ -1,0 +1,31 @@
+"""What a run of the driver pins: the readers' schemas of a manifest."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidemark.connections import Lookup, from_environment
+from tidemark.errors import ConfigurationError
+
+
+@dataclass
+class Pins:
+    """``stored`` is what earlier attempts at the manifest used: it is used again. ``used`` grows by what is fetched."""
+
+    topics: Sequence[str]
+    stored: Mapping[str, Any] = field(default_factory=dict)
+    lookup: Lookup = from_environment
+    used: dict[str, Any] = field(default_factory=dict)
+
+    def all(self) -> dict[str, Any]:
+        return {**self.stored, **self.used}
+
+    def subject(self, part: str) -> str:
+        """The subject of Confluent's default strategy, ``TOPIC-value`` or ``TOPIC-key``."""
+        if len(self.topics) != 1:
+            raise ConfigurationError(
+                f"several topics ({', '.join(self.topics)}) have no common subject",
+                next_step=f"name the schema of the rows in the pipeline file, below decode or decode.key: "
+                f"schema: {{subject: {self.topics[0]}-{part}}}",
+            )
+        return f"{self.topics[0]}-{part}"

@@ -1,0 +1,102 @@
+"""Whole records: value, key and headers as columns of one row, and tombstones with the fields of their key.
+
+Columns of the key begin with ``key_``; a key that is one value is the column ``key``. A record whose key cannot be
+decoded is an error of class ``key``, also when its value is bad too.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.decoders.base import HEADERS, BadRecord, Decoded, Decoder, ErrorClass, schemas_of
+from tidemark.decoders.columns import HEADERS_COLUMN, key_column
+
+
+class RecordDecoder:
+    """Joins decoders of values and keys; with ``tombstones`` a record without a value is a row marked as deleted.
+
+    In such a row the columns of the value are null, but those of ``tombstones``, which the key fills.
+    """
+
+    def __init__(self, values: Decoder, keys: Decoder | None, *, headers: bool, tombstones: Sequence[str] = ()) -> None:
+        self._values, self._keys, self._headers = values, keys, headers
+        self._tombstones = frozenset(tombstones)
+        data = list(values.schema)
+        if tombstones:
+            data = [field if field.name in self._tombstones else field.with_nullable(True) for field in data]
+        named = [field.with_name(key_column(field.name)) for field in keys.schema] if keys else []
+        self._schema = pa.schema([*named, *data, *([pa.field(HEADERS_COLUMN, HEADERS)] if headers else [])])
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def schemas_used(self) -> Mapping[str, Any]:
+        return {**schemas_of(self._values), **schemas_of(self._keys)}
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        is_tombstone = pc.is_null(batch.column("value")) if self._tombstones else None
+        if is_tombstone is None or not pc.any(is_tombstone).as_py():
+            values, gone = self._values.decode(batch), None
+        else:
+            values, gone = self._without(batch, is_tombstone)
+        keys = self._keys.decode(_keys_of(batch)) if self._keys else None
+        good = values.good if gone is None else _sorted(pa.concat_arrays([values.good, gone]))
+        if keys is not None and keys.errors:
+            good = good.filter(pc.is_in(good, value_set=keys.good))
+        at = None if good.equals(values.good) else pc.index_in(good, value_set=values.good)
+        columns = list(values.rows.columns if at is None else values.rows.take(at).columns)
+        deleted = values.deleted if at is None or values.deleted is None else values.deleted.take(at)
+        if self._tombstones:
+            deleted = pa.repeat(False, len(good)) if at is None else pc.is_null(at)
+        of_keys = self._of_keys(keys, good)
+        if gone is not None:
+            columns = self._filled(columns, of_keys, deleted)
+        headers = [batch.column("headers").take(good).cast(HEADERS)] if self._headers else []
+        rows = pa.RecordBatch.from_arrays([*of_keys.values(), *columns, *headers], schema=self._schema)
+        return Decoded(rows, good, _errors(values, keys), deleted)
+
+    def _without(self, batch: pa.RecordBatch, is_tombstone: pa.Array) -> tuple[Decoded, pa.Array]:
+        """(the other records, decoded; the indices of the tombstones)"""
+        others = pc.indices_nonzero(pc.invert(is_tombstone)).cast(pa.int64())
+        decoded = self._values.decode(batch.take(others))
+        errors = tuple(bad.at(others[bad.index].as_py()) for bad in decoded.errors)
+        values = replace(decoded, good=others.take(decoded.good), errors=errors)
+        return values, pc.indices_nonzero(is_tombstone).cast(pa.int64())
+
+    def _of_keys(self, keys: Decoded | None, good: pa.Array) -> dict[str, pa.Array]:
+        if keys is None:
+            return {}
+        rows = keys.rows
+        if not good.equals(keys.good):
+            rows = rows.take(pc.index_in(good, value_set=keys.good))
+        return dict(zip(map(key_column, rows.schema.names), rows.columns, strict=True))
+
+    def _filled(self, columns: list[pa.Array], keys: Mapping[str, pa.Array], deleted: pa.Array) -> list[pa.Array]:
+        """The columns of the value, in tombstones with the fields of the key."""
+        filled = []
+        for field, column in zip(self._values.schema, columns, strict=True):
+            source = keys.get(key_column(field.name)) if field.name in self._tombstones else None
+            filled.append(column if source is None else pc.if_else(deleted, source.cast(field.type), column))
+        return filled
+
+
+def _keys_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with its keys as values: a decoder decodes values."""
+    return batch.set_column(batch.schema.get_field_index("value"), "value", batch.column("key"))
+
+
+def _errors(values: Decoded, keys: Decoded | None) -> tuple[BadRecord, ...]:
+    if keys is None:
+        return values.errors
+    errors = {bad.index: bad for bad in values.errors}
+    errors |= {bad.index: replace(bad, error=ErrorClass.KEY) for bad in keys.errors}
+    return tuple(errors[index] for index in sorted(errors))
+
+
+def _sorted(indices: pa.Array) -> pa.Array:
+    return indices.take(pc.sort_indices(indices))

@@ -1,0 +1,21 @@
+"""The schema registry of a pipeline: it answers, and has the schemas of the rows, which fit event time and sinks."""
+
+from collections.abc import Iterator
+
+from tidemark.connections import Lookup
+from tidemark.doctor.checks import TIMEOUT_S, Check
+from tidemark.findings import Finding, ok
+from tidemark.pipeline.pinned import pinned
+from tidemark.pipeline.settings import Pipeline
+
+
+def checks(pipeline: Pipeline, lookup: Lookup) -> list[Check]:
+    if pipeline.decode.uses_registry():
+        return [Check(f"{pipeline.name}: schema registry", lambda: findings(pipeline, lookup), 4 * TIMEOUT_S)]
+    return []
+
+
+def findings(pipeline: Pipeline, lookup: Lookup) -> Iterator[Finding]:
+    name = f"{pipeline.name}: schema registry"
+    columns = pinned(pipeline, lookup, {}).decode.columns() or {}
+    yield ok(name, f"it answers, and the schema of the rows has the columns {', '.join(columns)}")

@@ -1,0 +1,50 @@
+"""Fixes what a pipeline file leaves open: which schemas of a registry the rows of an attempt get."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import ValidationError
+
+from tidemark.connections import Lookup
+from tidemark.decoders.pins import Pins
+from tidemark.decoders.settings import DecodeSettings
+from tidemark.errors import ConfigurationError
+from tidemark.pipeline.event_time import check_field
+from tidemark.pipeline.rows import check_transforms, rows_of
+from tidemark.pipeline.settings import Pipeline
+
+
+def pinned(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any]) -> Pipeline:
+    """The pipeline with the schemas of its registry; ``stored`` are those that the manifest was read with before.
+
+    Raises ``ConfigurationError`` when a schema does not exist or does not fit event time and sinks, ``Unavailable`` or
+    ``AccessDenied`` when the registry does not give it. A pipeline without a registry is returned as it is.
+    """
+    if not pipeline.decode.uses_registry():
+        return pipeline
+    decode = pipeline.decode.pinned(Pins(pipeline.source.topics, stored, lookup))
+    problem = _misfit(pipeline, decode)
+    if problem:
+        raise ConfigurationError(
+            f"the pipeline does not fit the schema of the registry: {problem}",
+            next_step="correct the pipeline file, or name another version: schema: {subject: NAME, version: NUMBER}; "
+            f"then: tidemark doctor {pipeline.name}",
+            pipeline=pipeline.name,
+        )
+    return pipeline.model_copy(update={"decode": decode})
+
+
+def _misfit(pipeline: Pipeline, decode: DecodeSettings) -> str:
+    """What of the pipeline file does not fit the columns, as ``tidemark validate`` would say it; else empty."""
+    if message := decode.why_wrong():
+        return f"decode {message}"
+    try:
+        check_transforms(pipeline.transform, decode, pipeline.code)
+        rows = rows_of(decode, pipeline.transform, pipeline.code)
+        if rows is not None:
+            check_field(pipeline.event_time, rows)
+    except ValidationError as invalid:
+        [first, *_] = invalid.errors()
+        return f"{'.'.join(map(str, first['loc']))} {first['msg']}"
+    misfits = [(sink.name, sink.why_not(rows)) for sink in pipeline.sinks] if rows is not None else []
+    return next((f"sink {name} {message}" for name, message in misfits if message), "")
