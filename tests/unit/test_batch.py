@@ -317,7 +317,7 @@ def test_an_event_time_in_a_header_or_a_struct_is_placed_and_a_clock_gone_mad_is
 def test_a_task_without_records_reports_nothing(tmp_path: Path) -> None:
     for batches in ([], [batch([])]):
         report = BatchProcessor(order(tmp_path)).process("x", batches)
-        assert report == {"task": "x", "partitions": [], "parts": [], "reasons": [], "hours": {}}
+        assert report == {"task": "x", "partitions": [], "parts": [], "reasons": [], "hours": {}, "schemas": {}}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -477,7 +477,7 @@ def test_storage_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"decode": {"format": "avro"}}, "decode.format is 'avro'"),
+        ({"decode": {"format": "xml"}}, "decode.format is 'xml'"),
         ({"decode": {"format": "json", "schema": "a FOO"}}, "expected a type"),
         ({"event_time": {"field": "when"}}, "no field when"),
         ({"sinks": (SinkOrder("x", "tape", {}),)}, "no sink of kind tape"),
