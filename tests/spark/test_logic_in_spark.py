@@ -67,7 +67,7 @@ def test_an_exception_on_an_executor_names_file_line_and_offset(session: SparkSe
     world.write_pipeline()
     [order] = orders(world)
     [covered] = [part for part in order.ranges if part.at.partition == 77 % 3]  # where every record can be decoded
-    place = r"transform\[0\]\.python: code/selection_of_demo\.py:12: ValueError"
+    place = r"transform\[0\]\.python: code/selection_of_demo\.py:11: ValueError"
     with pytest.raises(UndecodableRecord, match=place) as failed:
         job.stage(session, replace(order, on_error="fail", ranges=(covered,)))
     assert failed.value.context["offset"] == str(77 // 3)

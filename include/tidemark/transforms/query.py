@@ -61,7 +61,8 @@ class Query:
         columns = []
         for output, field in zip(self._statement.outputs, self._schema, strict=True):
             if output.source is not None:
-                columns.append(rows.column(output.source).take(kept))
+                column = rows.column(output.source)
+                columns.append(column if len(kept) == rows.num_rows else column.take(kept))
             else:
                 computed += 1
                 columns.append(_joined([made.column(computed) for _, made in halving.results], field.type))
