@@ -41,6 +41,13 @@ class Example(ABC):
     def source(self, *topics: str) -> Source:
         """The source of pipeline demo, as a process would open it now."""
 
+    def matching(self, pattern: str, *topics: str) -> Source:
+        """The source of a pipeline with a pattern of topics, and with these topics too."""
+        source = self.source()
+        named = {"topics": topics, "topics_regex": pattern}
+        source.settings = source.settings.model_copy(update=named)
+        return source
+
     @abstractmethod
     def unreachable(self) -> Source:
         """One that nobody can reach."""

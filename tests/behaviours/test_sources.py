@@ -96,6 +96,35 @@ def test_all_topics_are_listed_and_a_missing_one_is_named_with_the_nearest(sourc
     assert f"source.{source.settings.kind}.topics" in error.next_step
 
 
+def test_a_pattern_selects_whole_names_also_of_topics_that_come_later(
+    example: Example, source: Source, topic: str
+) -> None:
+    del source
+    odd = [f"_{topic}", f"..{topic}x", f"{topic}..", f"{topic}{'x' * (249 - len(topic))}"]
+    for name in (*odd, f"__{topic}", f"{example.prefix}-more"):
+        example.create(name, 1)
+    pattern = rf"_*\.*{topic}[x.]*"
+    matching = example.matching(pattern, f"{example.prefix}-more")
+    assert sorted(matching.selected()) == sorted([topic, *odd, f"{example.prefix}-more"])
+    assert example.matching(topic[:-1] + ".").selected() == [topic]
+    assert example.matching(f"{topic}-later", topic).selected() == [topic]
+    example.create(f"{topic}-later", 1)
+    assert example.matching(f"{topic}-later", topic).selected() == [topic, f"{topic}-later"]
+    assert example.matching(f"{topic}-later").selected("gone") == ["gone", f"{topic}-later"]
+    with pytest.raises(NotFound) as caught:
+        example.matching(f"{topic}-lat.r.").selected()
+    assert caught.value.what.startswith(f"no topic matches {topic}-lat.r.; did you mean ")
+    assert "topics_regex" in caught.value.next_step
+
+
+def test_a_topic_of_the_broker_itself_is_never_selected_by_a_pattern(example: Example) -> None:
+    example.create("__consumer_offsets_of_a_test", 1)
+    example.create(f"{example.prefix}-a", 1)
+    selected = example.matching(".*").selected()
+    assert f"{example.prefix}-a" in selected
+    assert [name for name in selected if name.startswith("__")] == []
+
+
 def test_bounds_are_half_open_and_an_empty_partition_starts_where_it_ends(source: Source, topic: str) -> None:
     first, second = places(source, topic)
     assert source.bounds([first, second]) == {first: Bounds(0, 10, 10), second: Bounds(0, 0, 0)}

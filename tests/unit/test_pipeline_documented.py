@@ -39,6 +39,14 @@ def test_every_file_of_the_repository_is_valid_for_editors_too() -> None:
     assert len(list(validator.iter_errors(wrong))) == 2
 
 
+def test_every_example_is_valid_here_and_for_editors() -> None:
+    validator = jsonschema.Draft202012Validator(json_schema())
+    files = pipeline_files(REPOSITORY / "include/pipelines/examples")
+    for file in files:
+        assert list(validator.iter_errors(yaml.safe_load(file.read_text()))) == [], file
+    assert len({load(file, {}).name for file in files}) == len(files) >= 4
+
+
 def keys_of(schema: dict[str, Any], node: dict[str, Any], prefix: str) -> dict[str, dict[str, Any]]:
     """Every key a file may have, by its full path: ``source.kafka.slice.max_records``."""
     found: dict[str, dict[str, Any]] = {}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.pipeline_text import changed, problems
+from tidemark.decoders.registry import DECODERS
 from tidemark.errors import ConfigurationError
 from tidemark.pipeline.loader import load_each
 from tidemark.sinks.kinds import SINKS
@@ -16,7 +17,7 @@ Write = Callable[..., Path]
 # fmt: off
 PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a typo in a key", "    topics:", "    cutt: latest\n    topics:",
-     '5: source.kafka.cutt: unknown key; did you mean "cut"? allowed: bootstrap_servers, connection, cut, gaps, on_data_loss, options, slice, starting_offsets, topics'),
+     '5: source.kafka.cutt: unknown key; did you mean "cut"? allowed: bootstrap_servers, connection, cut, gaps, on_data_loss, options, slice, starting_offsets, topics, topics_regex'),
     ("a typo at the top", "pipeline: flights", "pipeline: flights\nshedule: '@daily'",
      '2: shedule: unknown key; did you mean "schedule"? allowed: catchup, code, decode, description, event_time, max_active_runs, max_dead_letters, on_error, pipeline, retries, retry_delay, schedule, sinks, source, spark, start_date, transform, unfinished'),
     ("a kind of transform that does not exist", "pipeline: flights", "pipeline: flights\ntransform: [{filtr: x > 1}]",
@@ -47,9 +48,9 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a word that is not allowed", "    topics:", "    gaps: compact\n    topics:",
      '5: source.kafka.gaps: "compact" is not allowed; did you mean "compacted"? allowed: none, transactions, compacted'),
     ("a decoder that does not exist", "format: json", "format: jsn",
-     '9: decode.format: "jsn" is not allowed; did you mean "json"? allowed: avro, json, raw'),
+     '9: decode.format: "jsn" is not allowed; did you mean "json"? allowed: ' + ", ".join(DECODERS)),
     ("no decoder", "  format: json\n", "",
-     "8: decode.format: is missing: the format of the records; allowed: avro, json, raw"),
+     "8: decode.format: is missing: the format of the records; allowed: " + ", ".join(DECODERS)),
     ("an unknown key beside the decoder", "format: json", "format: json\n  shema: x",
      '10: decode.shema: unknown key; did you mean "schema"? allowed: format, headers, key, schema, tombstones'),
     ("an option that would move the range", "    topics:", "    options: {startingTimestamp: 5}\n    topics:",
@@ -66,7 +67,11 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("an address without a port", "connection: kafka_default", "bootstrap_servers: broker",
      '4: source.kafka.bootstrap_servers: must be host:port, or several separated by commas, such as broker-1:9092,broker-2:9092 (it is "broker")'),
     ("no topics", "[flights]", "[]",
-     "5: source.kafka.topics: must have at least one entry"),
+     "3: source.kafka.topics_regex: is missing, and so is topics: one of them, or both, say what is read"),
+    ("no topics at all", "    topics: [flights]\n", "",
+     "3: source.kafka.topics_regex: is missing, and so is topics: one of them, or both, say what is read"),
+    ("a pattern that is none", "topics: [flights]", "topics_regex: '['",
+     "5: source.kafka.topics_regex: is no regular expression: unterminated character set at position 0"),
     ("one topic as text", "[flights]", "flights",
      '5: source.kafka.topics: must be a list (it is "flights")'),
     ("a topic twice", "[flights]", "[flights, flights]",

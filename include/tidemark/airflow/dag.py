@@ -79,7 +79,7 @@ def build_dag(pipeline: Pipeline, problem: TidemarkError | None = None) -> DAG:
         params=PARAMS,
         tags=["tidemark", "broken"] if problem else ["tidemark"],
         default_args={"retries": pipeline.retries, "retry_delay": pipeline.retry_delay},
-        doc_md=f"{wrong}Topics {', '.join(pipeline.source.topics)}. {pipeline.description}\n\n"
+        doc_md=f"{wrong}Topics {pipeline.source.described}. {pipeline.description}\n\n"
         f"On the command line: `tidemark manifests {pipeline.name}`, `tidemark audit {pipeline.name}`, "
         "and `tidemark show 1` for manifest 1.",
     ) as dag:

@@ -69,7 +69,12 @@ def _known(pipeline: Pipeline | InvalidPipelines, database: ManifestDatabase) ->
 
 def _warnings(loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]]) -> dict[Path, list[str]]:
     """By file: which other pipeline would write its topics into the same folders."""
-    folders = {file: stream_folders(pipeline) for file, pipeline in loaded if isinstance(pipeline, Pipeline)}
+    pipelines = {file: pipeline for file, pipeline in loaded if isinstance(pipeline, Pipeline)}
+    named = sorted({topic for pipeline in pipelines.values() for topic in pipeline.source.topics})
+    folders = {
+        file: stream_folders(pipeline, [topic for topic in named if pipeline.source.reads(topic)])
+        for file, pipeline in pipelines.items()
+    }
     return {
         file: [
             f"{what_is_wrong(mine, other)}; {remedy(other)}"

@@ -1,6 +1,7 @@
 """What all mappings of a pipeline file share: strict keys, types of values, and where relative paths start."""
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -56,6 +57,12 @@ class Surroundings:
             files = sorted(path.relative_to(top).as_posix() for path in top.rglob(f"*{suffix}") if path.is_file())
             self.named[listed] = json.dumps(files)
         return {file: self.text(f"{folder}/{file}") for file in json.loads(self.named[listed])}
+
+    def content(self, name: str) -> bytes:
+        """The bytes of a file that the file names; ``named`` holds them as base64. Raises ``OSError``."""
+        if name not in self.named:
+            self.named[name] = b64encode((self.folder / name).read_bytes()).decode()
+        return b64decode(self.named[name])
 
     @classmethod
     def of(cls, info: ValidationInfo) -> "Surroundings":

@@ -10,7 +10,10 @@ from tidemark.errors import ConfigurationError
 
 @dataclass
 class Pins:
-    """``stored`` is what earlier attempts at the manifest used: it is used again. ``used`` grows by what is fetched."""
+    """``stored`` is what earlier attempts at the manifest used: it is used again. ``used`` grows by what is fetched.
+
+    ``topics`` is empty for a pattern of topics.
+    """
 
     topics: Sequence[str]
     stored: Mapping[str, Any] = field(default_factory=dict)
@@ -24,8 +27,8 @@ class Pins:
         """The subject of Confluent's default strategy, ``TOPIC-value`` or ``TOPIC-key``."""
         if len(self.topics) != 1:
             raise ConfigurationError(
-                f"several topics ({', '.join(self.topics)}) have no common subject",
+                f"several topics ({', '.join(self.topics) or 'those of a pattern'}) have no common subject",
                 next_step=f"name the schema of the rows in the pipeline file, below decode or decode.key: "
-                f"schema: {{subject: {self.topics[0]}-{part}}}",
+                f"schema: {{subject: {self.topics[0] if self.topics else 'TOPIC'}-{part}}}",
             )
         return f"{self.topics[0]}-{part}"

@@ -13,7 +13,10 @@ from tidemark.errors import ConfigurationError
 DECODERS: Final[dict[str, str]] = {
     "avro": "tidemark.decoders.avro",
     "json": "tidemark.decoders.json",
+    "json_schema": "tidemark.decoders.json.framed",
+    "protobuf": "tidemark.decoders.protobuf",
     "raw": "tidemark.decoders.raw",
+    "string": "tidemark.decoders.string",
 }
 
 

@@ -1,6 +1,6 @@
 """The source of a pipeline: the connection, the topics, the right to read them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from tidemark.connections import Lookup
@@ -21,7 +21,8 @@ def checks(pipeline: Pipeline, lookup: Lookup) -> list[Check]:
 
 
 def source_findings(name: str, pipeline: Pipeline, lookup: Lookup) -> Iterator[Finding]:
-    source, topics = open_source(pipeline.name, pipeline.source, lookup), pipeline.source.topics
+    source = open_source(pipeline.name, pipeline.source, lookup)
+    topics = source.selected()
     places, missing = source.partitions(topics)
     yield ok(name, f"{source.address} answers")
     for topic in missing:
@@ -32,17 +33,17 @@ def source_findings(name: str, pipeline: Pipeline, lookup: Lookup) -> Iterator[F
     bounds = source.bounds(places)
     offsets = sum(bound.last_stable - bound.log_start for bound in bounds.values())
     yield ok(name, f"{len(topics) - len(missing)} topics, {len(places)} partitions, {offsets:,} offsets to read")
-    yield from _compacted(name, pipeline, source)
+    yield from _compacted(name, pipeline, source, sorted({place.topic for place in places}))
     yield from _readable(name, source, bounds)
     for transaction in source.open_transactions(bounds).values():
         message = transaction.described(datetime.now(UTC))
         yield warning(name, message, "find the producer and end its transaction: nothing after it can be read")
 
 
-def _compacted(name: str, pipeline: Pipeline, source: Source) -> Iterator[Finding]:
+def _compacted(name: str, pipeline: Pipeline, source: Source, topics: Sequence[str]) -> Iterator[Finding]:
     if pipeline.source.gaps is Gaps.COMPACTED:
         return
-    for topic in source.compacted(pipeline.source.topics):
+    for topic in source.compacted(topics):
         yield failed(
             name, f"topic {topic} is compacted: Kafka removes records from it", "if you want that, set gaps: compacted"
         )

@@ -1,20 +1,33 @@
 """Refuses a pipeline that would write a topic into folders of another pipeline, unless a file says that it may."""
 
+from collections.abc import Sequence
+
 from tidemark.errors import PlanRefused
 from tidemark.lifecycle.context import Context
 from tidemark.pipeline.folders import StreamFolders, meetings, remedy, stream_folders, what_is_wrong
 
 
-def claim_folders(context: Context, *, dry_run: bool) -> None:
-    """Store the folders of the pipeline's topics; raises ``PlanRefused`` when another pipeline has one of them.
+def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> None:
+    """Store the folders of the topics that are planned; raises ``PlanRefused`` for what cannot be one, and when
+    another pipeline has one of them.
 
     Must be called in the transaction that plans. What was stored is kept when the file changes, as the files are.
     """
-    database, own = context.database, stream_folders(context.pipeline)
-    new = [folders for folders in own if folders not in _stored(context)]
+    for sink in context.pipeline.sinks:
+        for topic in topics:
+            if why := sink.why_not_topic(context.pipeline_name, topic):
+                raise PlanRefused(
+                    f"sink {sink.name} has no place for a topic: {why}",
+                    next_step="nothing was planned; change the layout of the sink, or leave the topic out",
+                    pipeline=context.pipeline_name,
+                    sink=sink.name,
+                    topic=topic,
+                )
+    database, own = context.database, stream_folders(context.pipeline, topics)
+    new = [folders for folders in own if folders not in _stored(context, topics)]
     if new and not dry_run:
         database.lock_folders()  # of two pipelines that come at once the second sees the first
-    for mine, other in meetings(own, _stored(context)):
+    for mine, other in meetings(own, _stored(context, topics)):
         raise PlanRefused(
             what_is_wrong(mine, other),
             next_step=f"nothing was planned; {remedy(other)}",
@@ -26,6 +39,6 @@ def claim_folders(context: Context, *, dry_run: bool) -> None:
         database.remember_folders([vars(folders) for folders in new])
 
 
-def _stored(context: Context) -> list[StreamFolders]:
-    rows = context.database.stream_folders(context.pipeline.source.topics)
+def _stored(context: Context, topics: Sequence[str]) -> list[StreamFolders]:
+    rows = context.database.stream_folders(topics)
     return [StreamFolders(**{**row, "shared_with": tuple(row["shared_with"])}) for row in rows]

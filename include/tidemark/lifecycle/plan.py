@@ -102,7 +102,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
             known = _known(context, tick)
             if known is not None:
                 return known
-            claim_folders(context, dry_run=dry_run)
+            claim_folders(context, sorted({at.topic for at in seen}), dry_run=dry_run)
             chains = _chains(context)
             if {chain.id for chain in chains} != {chain.id for chain in before_asking}:
                 raise _Overtaken
@@ -147,11 +147,11 @@ def up_to(ends: Sequence[tuple[TopicPartition, int]]) -> str:
 
 
 def _chains(context: Context) -> list[Chain]:
-    """The chains of the topics in the pipeline file; a chain of a topic that was removed from it stays as it is."""
+    """The chains of the topics that the pipeline file selects; the chain of another topic stays as it is."""
     return [
         chain
         for chain in context.database.chains(context.pipeline_name)
-        if chain.at.topic in context.pipeline.source.topics
+        if context.pipeline.source.reads(chain.at.topic)
     ]
 
 
@@ -174,8 +174,9 @@ def _known(context: Context, tick: Tick) -> PlannedRun | None:
 def observe(context: Context, tick: Tick, chains: Sequence[Chain], *, first_plan: bool) -> list[PartitionState]:
     """The source's answer about every partition of the pipeline's topics; committed records only."""
     source, settings = context.source, context.pipeline.source
-    places, missing = source.partitions(settings.topics)
-    never_planned = [topic for topic in missing if all(chain.at.topic != topic for chain in chains)]
+    planned = {chain.at.topic for chain in chains}
+    places, missing = source.partitions(source.selected(*sorted(planned)))
+    never_planned = [topic for topic in missing if topic not in planned and topic in settings.topics]
     if never_planned:
         raise source.missing_topic(never_planned[0])
     if settings.gaps is not Gaps.COMPACTED:

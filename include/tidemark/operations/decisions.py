@@ -66,9 +66,9 @@ def _planned(context: Context) -> list[_Planned]:
 def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
     """Give up every offset that retention took before it was read: after chain ends, and in unpublished ranges."""
     database, pipeline_name = context.database, context.pipeline_name
-    of_file = context.pipeline.source.topics
-    left = {chain.at.topic for chain in database.chains(pipeline_name)} - {*of_file}  # something may be planned of them
-    places, _ = context.source.partitions([*of_file, *sorted(left)])
+    # Something may be planned of topics that have left the file too.
+    planned_topics = sorted({chain.at.topic for chain in database.chains(pipeline_name)})
+    places, _ = context.source.partitions(context.source.selected(*planned_topics))
     starts = {place: log.log_start for place, log in context.source.bounds(places).items()}
     with _deciding_if_complete(context, why, dry_run=dry_run):
         chains = database.chains(pipeline_name)
@@ -82,7 +82,8 @@ def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
         planned = [part for part in _planned(context) if part.covered.start < starts.get(part.covered.at, 0)]
         dead = [part for part in planned if not part.manifest.alive]
         lost = [(part.chain_id, _below(part.covered, starts[part.covered.at])) for part in _unpublished(context, dead)]
-        behind = [chain for chain in chains if chain.end < starts.get(chain.at, 0) and chain.at.topic in of_file]
+        reads = context.pipeline.source.reads
+        behind = [chain for chain in chains if chain.end < starts.get(chain.at, 0) and reads(chain.at.topic)]
         lost += [(chain.id, Range(chain.at, chain.end, starts[chain.at])) for chain in behind]
         if not lost and dead:
             raise _half_published(context, dead[0].manifest)
@@ -328,7 +329,7 @@ def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: 
     Raises ``PlanRefused`` when there are none.
     """
     database, pipeline_name = context.database, context.pipeline_name
-    places, _ = context.source.partitions(context.pipeline.source.topics)
+    places, _ = context.source.partitions(context.source.selected())
     bounds = context.source.bounds(places)
     if start is None:
         begin = {place: log.log_start for place, log in bounds.items()}

@@ -29,7 +29,7 @@ class Lag:
 
 def lag(context: Context) -> list[Lag]:
     """How far each partition's chain is behind the source; without a chain all offsets from the log start count."""
-    places, missing = context.source.partitions(context.pipeline.source.topics)
+    places, missing = context.source.partitions(context.source.selected())
     if missing:
         raise context.source.missing_topic(missing[0])
     ends = {chain.at: chain.end for chain in context.database.chains(context.pipeline_name)}

@@ -132,7 +132,7 @@ def _records(pipeline: Pipeline, source: Source, wanted: Wanted) -> list[Record]
 
 
 def _places(pipeline: Pipeline, source: Source, wanted: Wanted) -> list[TopicPartition]:
-    topics = pipeline.source.topics
+    topics = source.selected()
     if wanted.topic is not None and wanted.topic not in topics:
         known = f"{nearest(wanted.topic, topics)} it reads: {', '.join(topics)}".strip()
         raise NotFound(f"the pipeline does not read topic {wanted.topic}; {known}",

@@ -18,12 +18,12 @@ class StreamFolders:
     shared_with: tuple[str, ...]
 
 
-def stream_folders(pipeline: Pipeline) -> list[StreamFolders]:
-    """The folders of every topic in every sink whose readers list folders."""
+def stream_folders(pipeline: Pipeline, topics: Iterable[str]) -> list[StreamFolders]:
+    """The folders of these topics in every sink whose readers list folders."""
     return [
         StreamFolders(pipeline.name, sink.name, topic, folders, sink.sharing())
         for sink in pipeline.sinks
-        for topic in pipeline.source.topics
+        for topic in topics
         if (folders := sink.folders_of(pipeline.name, topic))
     ]
 

@@ -22,7 +22,8 @@ def pinned(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any]) -> Pip
     """
     if not pipeline.decode.uses_registry():
         return pipeline
-    decode = pipeline.decode.pinned(Pins(pipeline.source.topics, stored, lookup))
+    topics = pipeline.source.topics if pipeline.source.topics_regex is None else ()
+    decode = pipeline.decode.pinned(Pins(topics, stored, lookup))
     problem = _misfit(pipeline, decode)
     if problem:
         raise ConfigurationError(

@@ -56,6 +56,11 @@ class SinkSettings(Section):
         del pipeline_name, topic
         return ""
 
+    def why_not_topic(self, pipeline_name: str, topic: str) -> str:
+        """Why there is no place for the rows of a topic, as a sentence; empty when there is."""
+        del pipeline_name, topic
+        return ""
+
     def sharing(self) -> tuple[str, ...]:
         """The pipelines that may write the same topics into these folders."""
         return ()

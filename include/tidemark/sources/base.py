@@ -33,6 +33,24 @@ class Source(ABC):
     def topics(self) -> list[str]:
         """The names of all topics, sorted."""
 
+    def selected(self, *also: str) -> list[str]:
+        """The topics to read: those that the pipeline file names, and those that match its pattern now; and ``also``.
+
+        Raises ``NotFound`` when there is none.
+        """
+        names = [*self.settings.topics, *also]
+        if self.settings.topics_regex is not None:
+            known = self.topics()
+            names += [topic for topic in known if self.settings.reads(topic)]
+            if not names:
+                raise NotFound(
+                    with_nearest(f"no topic matches {self.settings.topics_regex}", self.settings.topics_regex, known),
+                    next_step=f"create a topic, or correct source.{self.settings.kind}.topics_regex",
+                    pipeline=self.pipeline_name,
+                    source=self.address,
+                )
+        return list(dict.fromkeys(names))
+
     @abstractmethod
     def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
         """(every partition of the topics that exist, with the topic's id; the names of the others); both sorted."""

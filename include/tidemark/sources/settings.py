@@ -1,11 +1,12 @@
 """The keys of ``source`` in a pipeline file that every kind of source shares."""
 
+import re
 from abc import abstractmethod
 from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from pydantic import Field, StrictInt, field_validator
+from pydantic import AfterValidator, Field, StrictInt, ValidationInfo, field_validator
 
 from tidemark.config.base import Duration, OneKind, Section, Size, Topic
 from tidemark.config.values import wrong
@@ -13,6 +14,7 @@ from tidemark.planner import OnDataLoss
 from tidemark.sources.kinds import SOURCES
 
 SHORTEST_SPAN = timedelta(minutes=1)  # a plan asks the source once for each span that has records
+INTERNAL = "__"  # how names of the broker's own topics begin, such as __consumer_offsets
 
 
 class Cut(StrEnum):
@@ -54,13 +56,25 @@ class Slice(Section):
         return span
 
 
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as problem:
+        raise wrong(f"is no regular expression: {problem}") from None
+    return text
+
+
 class SourceSettings(Section):
     """The topics that a pipeline reads, and how. ``kind`` is the name of the source in the registry."""
 
     kind: ClassVar[str]
 
-    topics: tuple[Topic, ...] = Field(
-        description="Names of the topics.", examples=[["flights"]], json_schema_extra={"minItems": 1}
+    topics: tuple[Topic, ...] = Field(default=(), description="Names of the topics.", examples=[["flights"]])
+    topics_regex: Annotated[str, AfterValidator(_pattern)] | None = Field(
+        default=None,
+        validate_default=True,
+        description="A regular expression: each topic whose whole name matches is read too, also a later one.",
+        examples=["orders-.*"],
     )
     cut: Cut = Field(default=Cut.SCHEDULE, description="A run reads up to the end of its interval, or up to now.")
     gaps: Gaps = Field(default=Gaps.NONE, description="Which offsets may hold no record.")
@@ -72,12 +86,30 @@ class SourceSettings(Section):
     @field_validator("topics")
     @classmethod
     def _unique_topics(cls, topics: tuple[str, ...]) -> tuple[str, ...]:
-        if not topics:
-            raise wrong("must have at least one entry")
         twice = sorted({topic for topic in topics if topics.count(topic) > 1})
         if twice:
             raise wrong(f"must name each topic once, has twice: {', '.join(twice)}")
         return topics
+
+    @field_validator("topics_regex")
+    @classmethod
+    def _some_topics(cls, pattern: str | None, info: ValidationInfo) -> str | None:
+        if pattern is None and not info.data.get("topics", True):
+            raise wrong("is missing, and so is topics: one of them, or both, say what is read")
+        return pattern
+
+    def reads(self, topic: str) -> bool:
+        """Whether a topic of this name is read. No pattern matches topics of the broker itself."""
+        if topic in self.topics:
+            return True
+        internal = topic.startswith(INTERNAL)
+        return self.topics_regex is not None and not internal and re.fullmatch(self.topics_regex, topic) is not None
+
+    @property
+    def described(self) -> str:
+        """The topics, for people: ``flights, delays, and all that match orders-.*``."""
+        names = list(self.topics)
+        return ", ".join(names if self.topics_regex is None else [*names, f"all that match {self.topics_regex}"])
 
     @abstractmethod
     def connections(self) -> set[str]:

@@ -4,7 +4,6 @@ Inside a nested Arrow column every part is nullable, as in Spark: required parts
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any
@@ -13,7 +12,6 @@ import pyarrow as pa
 
 from tidemark.characters import is_text
 from tidemark.decoders.json.shapes import ABSENT, Absent, Misfit, Shape, json_name
-from tidemark.errors import ConfigurationError
 
 _NAME_LIMIT = 40
 
@@ -156,24 +154,6 @@ class MapOf(Shape):
             if reason is not None:
                 return reason
         return None
-
-
-def check_names(names: list[str], place: Callable[[str], str]) -> None:
-    """Raise ``ConfigurationError`` unless all can be columns of one table; ``place`` gives the place of a name."""
-    seen: dict[str, str] = {}
-    for name in names:
-        if not name or name.startswith("_") or not is_text(name):
-            raise ConfigurationError(
-                f"{place(name)} cannot be the name of a column",
-                next_step="use a name that is not empty and does not begin with _ (those are Tidemark's own columns)",
-            )
-        twin = seen.get(name.casefold())
-        if twin is not None:
-            raise ConfigurationError(
-                f"{place(name)} has the same name as {twin}",
-                next_step="keep one of the two: in Spark and most engines upper and lower case of a name are the same",
-            )
-        seen[name.casefold()] = name
 
 
 def quoted(text: str) -> str:

@@ -11,7 +11,7 @@ from tidemark.decoders.settings import DecodeSettings
 from tidemark.errors import ConfigurationError
 
 
-def _read_schema(value: object, info: ValidationInfo) -> object:
+def read_schema(value: object, info: ValidationInfo) -> object:
     """The content of the file instead of its path: executors do not have the files of this machine."""
     if not isinstance(value, str | dict):
         raise wrong("must be the name of a JSON Schema file, a JSON Schema, or columns such as id BIGINT, name STRING")
@@ -30,11 +30,11 @@ def _read_schema(value: object, info: ValidationInfo) -> object:
 
 
 def _parsable(schema: str | dict[str, Any]) -> str | dict[str, Any]:
-    _fields(schema)
+    fields_of(schema)
     return schema
 
 
-def _fields(schema: str | dict[str, Any]) -> dict[str, tuple[str, bool]]:
+def fields_of(schema: str | dict[str, Any]) -> dict[str, tuple[str, bool]]:
     """Of each field: (Arrow type as text, whether it may be null)."""
     # Imported late: it needs pyarrow, which a pipeline of raw records does without.
     from tidemark.decoders.json import json_schema
@@ -51,7 +51,7 @@ class Settings(DecodeSettings):
     keys_are_json = True
 
     format: Literal["json"]
-    record_schema: Annotated[str | dict[str, Any], BeforeValidator(_read_schema), AfterValidator(_parsable)] = Field(
+    record_schema: Annotated[str | dict[str, Any], BeforeValidator(read_schema), AfterValidator(_parsable)] = Field(
         alias="schema",
         description="A JSON Schema file (its name ends in .json), a JSON Schema, or columns as Spark DDL.",
         examples=["flights.schema.json", "id BIGINT NOT NULL, name STRING"],
@@ -63,8 +63,8 @@ class Settings(DecodeSettings):
         return {**order, "tombstones": list(self.tombstones)} if of_json_keys else order
 
     def field_types(self) -> dict[str, str]:
-        return {name: kind for name, (kind, _) in _fields(self.record_schema).items()}
+        return {name: kind for name, (kind, _) in fields_of(self.record_schema).items()}
 
     def never_null(self) -> set[str]:
-        not_null = {name for name, (_, nullable) in _fields(self.record_schema).items() if not nullable}
+        not_null = {name for name, (_, nullable) in fields_of(self.record_schema).items() if not nullable}
         return not_null & set(self.tombstones) if self.tombstones else not_null

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import PurePath
 from typing import Annotated, Any, Self
@@ -18,6 +18,8 @@ from tidemark.paths import Layout, dead_letter_folder
 from tidemark.sinks.settings import SinkSettings
 from tidemark.storage.base import is_s3
 from tidemark.suggestion import with_nearest
+
+LONGEST_NAME = 255  # bytes of a folder's name; a topic's own name is never too long, even with what encodes it
 
 
 class FileFormat(StrEnum):
@@ -222,6 +224,16 @@ class Settings(SinkSettings):
 
     def folders_of(self, pipeline_name: str, topic: str) -> str:
         return f"{self.root}/{Layout(self.layout).folders(pipeline_name, topic)}"
+
+    def why_not_topic(self, pipeline_name: str, topic: str) -> str:
+        if is_s3(self.root):
+            return ""
+        folder = Layout(self.layout).folder(pipeline_name, topic, datetime.now(UTC))
+        longest = max(map(len, folder.split("/")))
+        if longest <= LONGEST_NAME:
+            return ""
+        named = f"its layout gives topic {topic} a folder whose name has {longest} bytes"
+        return f"{named}, and file systems take at most {LONGEST_NAME}"
 
     def sharing(self) -> tuple[str, ...]:
         return self.shared_with

@@ -52,7 +52,7 @@ class Settings(SourceSettings):
     @classmethod
     def _known_topics(cls, start: StartingOffsets, info: ValidationInfo) -> StartingOffsets:
         topics = info.data.get("topics")
-        if isinstance(start, ExplicitOffsets) and topics is not None:
+        if isinstance(start, ExplicitOffsets) and topics is not None and info.data.get("topics_regex") is None:
             for topic in start.offsets:
                 if topic not in topics:
                     message = with_nearest("is not in source.kafka.topics", topic, topics)

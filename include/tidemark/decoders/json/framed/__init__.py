@@ -1,0 +1,1 @@
+"""JSON with Confluent's framing and a schema registry."""

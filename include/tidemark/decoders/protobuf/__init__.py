@@ -1,0 +1,1 @@
+"""Protocol Buffers, read with a message of a descriptor set."""

@@ -1,0 +1,148 @@
+"""Which message a framed record holds: Confluent's format has its place in the writer's schema before its bytes.
+
+<count> <index>, ..      zigzag varints: the path to the message, from the top of the file; [0] is written as 00
+"""
+
+import re
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+from google.protobuf.message import DecodeError
+
+MOST_INDEXES = 32  # messages within messages, as deep as columns may be nested
+MOST_PATHS = 64  # paths of one batch that are taken together; records with further ones are taken one at a time
+_FIRST = (0,)
+_END = 2**31 - 1  # without an explicit end, Arrow 26 fails: "Negative buffer resize"
+_TOKEN = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[A-Za-z_][\w.]*|[{};]|\S""", re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The values of one message: ``path`` from the top of the file, their positions, and their bytes."""
+
+    path: tuple[int, ...]
+    positions: pa.Array
+    data: pa.Array
+
+
+def placed(values: pa.Array) -> tuple[list[Placed], list[int]]:
+    """(the values by message, the positions of those that name none)."""
+    groups: list[Placed] = []
+    wrong: list[int] = []
+    left = pa.array(range(len(values)), pa.int64())
+    while len(left):
+        head = _head(pc.binary_slice(values.take(left.slice(0, 1)), 0, 10 * (MOST_INDEXES + 1))[0].as_py())
+        if head is None:
+            wrong.append(left[0].as_py())
+            left = left.slice(1)
+            continue
+        path, length = head
+        some = values.take(left) if len(left) < len(values) else values
+        if len(groups) < MOST_PATHS:
+            mine = pc.equal(pc.binary_slice(some, 0, length), some[0].as_py()[:length])
+        else:
+            mine = pa.array([True] + [False] * (len(left) - 1))
+        groups.append(Placed(path, left.filter(mine), pc.binary_slice(some.filter(mine), length, _END)))
+        left = left.filter(pc.invert(mine))
+    return groups, wrong
+
+
+def _head(value: bytes) -> tuple[tuple[int, ...], int] | None:
+    """(the path at the begin of a value, its length in bytes); None when there is none."""
+    if value[:1] == b"\0":
+        return _FIRST, 1
+    numbers = _zigzags(value)
+    count = next(numbers, None)
+    if count is None or not 0 < count[0] <= MOST_INDEXES:
+        return None
+    path, end = [], 0
+    for _ in range(count[0]):
+        number = next(numbers, None)
+        if number is None or number[0] < 0:
+            return None
+        path.append(number[0])
+        end = number[1]
+    return tuple(path), end
+
+
+def _zigzags(value: bytes) -> Iterator[tuple[int, int]]:
+    """(number, where it ends) of the zigzag varints at the begin of a value, up to one that is cut or too long."""
+    number, shift = 0, 0
+    for end, byte in enumerate(value, 1):
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            yield (number >> 1) ^ -(number & 1), end
+            number, shift = 0, 0
+        elif shift >= 35:
+            return
+
+
+def file_of(text: str) -> FileDescriptorProto | None:
+    """The descriptor that a registry holds as base64; None for the text of a .proto file."""
+    try:
+        file = FileDescriptorProto.FromString(b64decode(text, validate=True))
+    except (NotBase64, ValueError, DecodeError):
+        return None
+    return file if file.message_type else None
+
+
+def message_at(text: str, path: tuple[int, ...]) -> str | None:
+    """The full name of the message at a path of a schema, as base64 or as text; None when it has none there."""
+    file = file_of(text)
+    package, tree = _tree_of_text(text) if file is None else (file.package, _tree(file.message_type))
+    names = [package] if package else []
+    for index in path:
+        if index >= len(tree):
+            return None
+        name, tree = tree[index]
+        names.append(name)
+    return ".".join(names)
+
+
+Tree = list[tuple[str, "Tree"]]  # messages with those within
+
+
+def _tree(messages: list[DescriptorProto]) -> Tree:
+    return [(message.name, _tree(message.nested_type)) for message in messages]
+
+
+def _tree_of_text(text: str) -> tuple[str, Tree]:
+    """(package, messages) of a .proto file; other blocks (enum, oneof, service, options) hold none."""
+    package, top = "", Tree()
+    within: list[Tree] = [top]
+    statement: list[str] = []
+    for word in _TOKEN.findall(text):
+        if word.startswith(("//", "/*")):
+            continue
+        if word not in ("{", "}", ";"):
+            statement.append(word)
+            continue
+        if word == "{":
+            inner = Tree()
+            name = _named(statement)
+            if name:
+                within[-1].append((name, inner))
+            elif statement[:1] == ["oneof"]:
+                inner = within[-1]  # a group in it is a message beside it
+            within.append(inner)
+        elif word == "}":
+            within = within[:-1] or [top]
+        elif statement[:1] == ["package"] and len(statement) == 2:
+            package = statement[1]
+        statement = []
+    return package, top
+
+
+def _named(statement: list[str]) -> str:
+    """The name of the message that a block with this begin is; empty when it is none."""
+    if statement[:1] == ["message"] and len(statement) == 2:
+        return statement[1]
+    return statement[statement.index("group") + 1] if "group" in statement[:2] and "=" in statement else ""

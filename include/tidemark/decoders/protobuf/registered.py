@@ -1,0 +1,46 @@
+"""A registered Protobuf schema as a descriptor set."""
+
+from base64 import b64decode
+from importlib import import_module
+
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+from tidemark.decoders.protobuf.framed import file_of
+from tidemark.decoders.registered_schema import RegisteredSchema
+from tidemark.errors import ConfigurationError
+
+
+def descriptor_set_of(schema: RegisteredSchema) -> bytes:
+    """The descriptor set of a file (it has the id -1), or made of a schema that the registry holds as base64.
+
+    Raises ``ConfigurationError`` for a schema that the registry holds as the text of a .proto file.
+    """
+    if schema.id < 0:
+        return b64decode(schema.text)
+    files: dict[str, FileDescriptorProto] = {}
+    for name, text in (*schema.references, ("", schema.text)):
+        file = file_of(text)
+        if file is None:
+            raise ConfigurationError(
+                f"the registry holds schema {schema.id} as the text of a .proto file, which only protoc reads",
+                next_step="make a descriptor set of that file, protoc --include_imports --descriptor_set_out=NAME.desc "
+                "NAME.proto, and name it as decode.descriptor_set, beside registry",
+            )
+        file.name = name or file.name or "schema.proto"
+        files[file.name] = file
+    known = [_known(name) for file in [*files.values()] for name in file.dependency if name not in files]
+    both = [*(file for file in known if file), *files.values()]
+    return bytes(FileDescriptorSet(file=both).SerializeToString(deterministic=True))
+
+
+def _known(name: str) -> FileDescriptorProto | None:
+    """A file that comes with Protobuf itself, which serializers do not register; None for another one."""
+    if not name.startswith("google/protobuf/"):
+        return None
+    try:
+        module = import_module(f"{name.removesuffix('.proto').replace('/', '.')}_pb2")
+    except ImportError:
+        return None
+    copy = FileDescriptorProto()
+    module.DESCRIPTOR.CopyToProto(copy)
+    return copy

@@ -1,0 +1,137 @@
+"""Reads messages with the ``protobuf`` runtime, which decides what a record means. Any type, about 10 us a record."""
+
+from collections.abc import Sequence
+from itertools import accumulate, chain
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as RuntimeMessage
+from google.protobuf.message_factory import GetMessageClass
+
+from tidemark.decoders.protobuf.shapes import ListOf, MapOf, Message, Misfit, Nothing, Shape, Time, Wrapped
+
+
+class Runtime:
+    """Reads values as one message."""
+
+    def __init__(self, descriptor: Descriptor, shape: Message) -> None:
+        self._class: type[RuntimeMessage] = GetMessageClass(descriptor)
+        self._shape = shape
+
+    def why_not(self, value: bytes) -> str:
+        """Why the bytes are no such message; empty when they are."""
+        message = self._parsed(value)
+        return message if isinstance(message, str) else ""
+
+    def read(self, values: Sequence[bytes]) -> tuple[list[pa.Array], list[int], list[tuple[int, str]]]:
+        """(the columns, the positions of the values in them, the positions of all others and why)."""
+        messages: list[RuntimeMessage] = []
+        good: list[int] = []
+        bad: list[tuple[int, str]] = []
+        for position, value in enumerate(values):
+            message = self._parsed(value)
+            if isinstance(message, str):
+                bad.append((position, message))
+            else:
+                messages.append(message)
+                good.append(position)
+        try:
+            return self._columns(messages), good, bad
+        except (Misfit, pa.ArrowInvalid):
+            reasons = [self._misfit(message) for message in messages]
+        bad += [(position, reason) for position, reason in zip(good, reasons, strict=True) if reason]
+        fitting = [message for message, reason in zip(messages, reasons, strict=True) if not reason]
+        good = [position for position, reason in zip(good, reasons, strict=True) if not reason]
+        return self._columns(fitting), good, sorted(bad)
+
+    def _parsed(self, value: bytes) -> RuntimeMessage | str:
+        try:
+            message = self._class.FromString(value)
+        except DecodeError as error:
+            detail = str(error).rpartition(": ")[2]
+            return f"not a {self._class.DESCRIPTOR.full_name}: {detail[:1].lower()}{detail[1:]}"
+        if not message.IsInitialized():
+            return f"required fields are absent: {', '.join(message.FindInitializationErrors())}"
+        return message
+
+    def _columns(self, messages: list[RuntimeMessage]) -> list[pa.Array]:
+        return self._shape.columns(_parts(self._shape, messages))
+
+    def _misfit(self, message: RuntimeMessage) -> str:
+        try:
+            self._columns([message])
+        except Misfit as misfit:
+            return f"field {misfit}"
+        except pa.ArrowInvalid:  # a field of proto2 is not checked when it is read
+            return "a text field is not UTF-8"
+        return ""
+
+
+def _parts(shape: Message, messages: Sequence[Any]) -> dict[str, pa.Array]:
+    """The plain array of each field; a message may be None."""
+    parts = {}
+    for field in shape.fields:
+        name = field.name
+        if field.presence:
+            values = [
+                getattr(message, name) if message is not None and type(message).HasField(message, name) else None
+                for message in messages
+            ]
+        else:
+            values = [None if message is None else getattr(message, name) for message in messages]
+        parts[name] = _plain(field.shape, values)
+    return parts
+
+
+def _plain(shape: Shape, values: list[Any]) -> pa.Array:
+    match shape:
+        case ListOf(element):
+            flat = list(chain.from_iterable(value for value in values if value is not None))
+            return _listed(_plain(element, flat), values, shape.plain)
+        case MapOf(_, item):
+            entries = [None if value is None else _sorted(value) for value in values]
+            keys, items = _columns_of([entry for entry in entries if entry is not None])
+            pairs = pa.StructArray.from_arrays(
+                [pa.array(keys, pa.string()), _plain(item, items)], fields=list(shape.plain.value_type)
+            )
+            return _listed(pairs, entries, shape.plain)
+        case Message():
+            return _struct(list(_parts(shape, values).values()), values, shape.plain)
+        case Wrapped(inner):
+            return _struct(
+                [_plain(inner, [None if value is None else value.value for value in values])], values, shape.plain
+            )
+        case Time():
+            pairs_of = [None if value is None else {"seconds": value.seconds, "nanos": value.nanos} for value in values]
+            return pa.array(pairs_of, shape.plain)
+        case Nothing():
+            return pa.array([None if value is None else {} for value in values], shape.plain)
+        case _:
+            return pa.array(values, shape.plain)
+
+
+def _listed(elements: pa.Array, values: list[Any], kind: pa.DataType) -> pa.Array:
+    offsets = pa.array(accumulate((0 if value is None else len(value) for value in values), initial=0), pa.int32())
+    mask = pa.array([value is None for value in values], pa.bool_())
+    return pa.ListArray.from_arrays(offsets, elements, type=kind, mask=mask)
+
+
+def _struct(parts: list[pa.Array], values: list[Any], kind: pa.DataType) -> pa.Array:
+    mask = pa.array([value is None for value in values], pa.bool_())
+    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
+
+
+def _sorted(entries: Any) -> list[tuple[str, Any]]:
+    """Entries by key as text, since the runtime gives them in an order of its own."""
+    return sorted(((_key(key), entries[key]) for key in entries), key=lambda entry: entry[0])
+
+
+def _key(key: object) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _columns_of(entries: list[list[tuple[str, Any]]]) -> tuple[list[str], list[Any]]:
+    pairs = list(chain.from_iterable(entries))
+    return [key for key, _ in pairs], [item for _, item in pairs]

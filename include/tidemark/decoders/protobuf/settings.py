@@ -1,0 +1,115 @@
+"""``decode: {format: protobuf, ..}``."""
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
+
+from tidemark.config.base import Surroundings, wrong_at
+from tidemark.config.values import wrong
+from tidemark.decoders.framed_settings import FramedSettings, Registered
+from tidemark.decoders.registered_schema import RegisteredSchema
+from tidemark.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from tidemark.decoders.protobuf.shapes import Message
+
+LARGEST_FILE = 4 * 2**20  # bytes; it travels in every order
+
+
+def _read(value: object, info: ValidationInfo) -> str | None:
+    """The content of the file as base64: executors do not have the files of this machine."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise wrong("must be the name of a descriptor set that protoc has written, such as flights.desc")
+    surroundings = Surroundings.of(info)
+    try:
+        content = surroundings.content(value)
+    except OSError as problem:
+        raise wrong(f"names a file that cannot be read: {surroundings.folder / value}: {problem.strerror}") from None
+    if len(content) > LARGEST_FILE:
+        raise wrong(f"names a file of more than {LARGEST_FILE:,} bytes: {surroundings.folder / value}")
+    return b64encode(content).decode()
+
+
+def _registered(value: object) -> Registered | None:
+    if value is None or isinstance(value, Registered):
+        return value
+    if not isinstance(value, Mapping):
+        raise wrong("must be a mapping with subject, with or without version, or id; a file is descriptor_set")
+    return Registered.model_validate(value)
+
+
+class Settings(FramedSettings):
+    """One Protobuf message per record; the reader's ``message`` decides the columns."""
+
+    format: Literal["protobuf"]
+    message: str = Field(
+        description="The message of a record, with its package.", examples=["travel.Flight"], min_length=1
+    )
+    descriptor_set: Annotated[str | None, BeforeValidator(_read)] = Field(
+        default=None,
+        description="A descriptor set file: protoc --include_imports --descriptor_set_out=FILE.",
+        examples=["flights.desc"],
+    )
+    record_schema: Annotated[Registered | None, BeforeValidator(_registered), WithJsonSchema({"type": "object"})] = (
+        Field(
+            default=None,
+            alias="schema",
+            description="Instead of a descriptor_set: a schema of the registry, by subject or id.",
+            examples=[{"subject": "flights-value"}],
+        )
+    )
+
+    @field_validator("descriptor_set")
+    @classmethod
+    def _usable(cls, content: str | None, info: ValidationInfo) -> str | None:
+        """Only what the message needs: a change of other files leaves the fingerprint as it is."""
+        if content is None or "message" not in info.data:
+            return content
+        # Imported late: it needs pyarrow and protobuf, which other pipelines do without.
+        from tidemark.decoders.protobuf.descriptors import message_of, needed
+        from tidemark.decoders.protobuf.shapes import message_shape
+
+        try:
+            kept = needed(b64decode(content), info.data["message"])
+            message_shape(message_of(kept, info.data["message"]))
+        except ConfigurationError as problem:
+            raise wrong(f"cannot be used: {problem.what}; {problem.next_step}") from None
+        return b64encode(kept).decode()
+
+    @model_validator(mode="after")
+    def _has_a_schema(self) -> Self:
+        if self.registry is None and self.descriptor_set is None:
+            raise wrong_at("descriptor_set", "is missing: without registry, a descriptor set file holds the message")
+        if self.record_schema is not None and (self.registry is None or self.descriptor_set is not None):
+            raise wrong_at("schema", "is a schema of the registry: it needs registry, and no descriptor_set beside it")
+        return self
+
+    def local(self) -> RegisteredSchema | None:
+        return None if self.descriptor_set is None else RegisteredSchema(-1, "PROTOBUF", self.descriptor_set)
+
+    def registered(self) -> Registered | None:
+        return self.record_schema
+
+    def order(self) -> dict[str, Any]:
+        return {**super().order(), "message": self.message}
+
+    def field_types(self) -> dict[str, str]:
+        shape = self._shape()
+        return {field.name: str(field.shape.arrow) for field in shape.fields} if shape else {}
+
+    def never_null(self) -> set[str]:
+        shape = self._shape()
+        return {field.name for field in shape.fields if not field.arrow.nullable} if shape else set()
+
+    def _shape(self) -> "Message | None":
+        if self.reader is None:
+            return None
+        from tidemark.decoders.protobuf.descriptors import message_of
+        from tidemark.decoders.protobuf.registered import descriptor_set_of
+        from tidemark.decoders.protobuf.shapes import message_shape
+
+        return message_shape(message_of(descriptor_set_of(self.reader), self.message))

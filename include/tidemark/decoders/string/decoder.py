@@ -1,0 +1,42 @@
+"""``string``: the value as UTF-8 text; a value that is no UTF-8 is an error of its record."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.decoders.base import BadRecord, Decoded, Decoder
+
+
+class StringDecoder:
+    """A null value (a tombstone) stays null, an empty one is an empty text."""
+
+    schema = pa.schema([pa.field("value", pa.string())])
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        values = batch.column("value").cast(pa.binary())
+        bad: tuple[BadRecord, ...] = ()
+        good = pa.array(range(len(values)), pa.int64())
+        try:
+            texts = values.cast(pa.string())
+        except pa.ArrowInvalid:
+            bad = tuple(
+                BadRecord(index, reason) for index, value in enumerate(values.to_pylist()) if (reason := _why(value))
+            )
+            good = good.filter(pc.invert(pc.is_in(good, pa.array([record.index for record in bad], pa.int64()))))
+            texts = values.take(good).cast(pa.string())
+        return Decoded(pa.RecordBatch.from_arrays([texts], schema=self.schema), good, bad)
+
+
+def _why(value: bytes | None) -> str:
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8 at byte {error.start}"
+    return ""
+
+
+def open_decoder(config: Mapping[str, Any]) -> Decoder:
+    del config  # it has no options
+    return StringDecoder()
