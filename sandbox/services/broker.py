@@ -12,7 +12,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sandbox.bootstrap.jars import java
@@ -102,6 +102,14 @@ class Broker(Service):
             defaults["max.in.flight.requests.per.connection"] = 1  # a batch that is sent again overtakes none
         options = {name.replace("_", "."): value for name, value in config.items()}
         return Producer({**QUIET, **defaults, **options})
+
+    def log_end(self, topic: str, partition: int) -> int:
+        """The offset after the last one of a partition, markers of transactions included."""
+        consumer = Consumer({**QUIET, "bootstrap.servers": self.bootstrap_servers, "group.id": "unused"})
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)[1])
+        finally:
+            consumer.close()
 
     def _java(self) -> list[str]:
         if not any(self.jars.glob("kafka_*.jar")):

@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.worlds.file_of_rows import file_of
 from tests.worlds.world import World
-from tidemark.digest import row_digest
 from tidemark.operations.audit import audit
 from tidemark.paths import RecordName
-from tidemark.sinks.files.formats import open_format
 from tidemark.sinks.files.sink import FilesSink
 
 MakeWorld = Callable[..., World]
@@ -43,8 +42,7 @@ def change_rows_in_place(path: Path) -> None:
     for other in range(2, 200):
         claimed = pa.array([other] * table.num_rows, pa.int64())
         changed = table.set_column(at, table.schema.field(at), claimed)
-        with path.open("wb") as file:
-            open_format("parquet", "zstd").write(changed, row_digest(changed), file)
+        path.write_bytes(file_of(changed)[0])
         if path.stat().st_size == size:
             return
     raise AssertionError("no file of this size")

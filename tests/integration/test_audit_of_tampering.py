@@ -11,12 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from psycopg.types.json import Jsonb
 
+from tests.worlds.file_of_rows import file_of
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World
-from tidemark.digest import row_digest
 from tidemark.manifest import Counts
 from tidemark.paths import ObjectName
-from tidemark.sinks.files.formats import open_format
 
 MakeWorld = Callable[..., World]
 MakeTableWorld = Callable[..., TableWorld]
@@ -107,13 +106,13 @@ def rewritten(changed: Callable[[pa.Table], pa.Table]) -> Callable[[World], None
         [sink] = context.sinks
         path = world.lake / first_object(world)
         rows = changed(pq.read_table(path, partitioning=None))
-        with path.open("wb") as file:
-            digest = str(open_format("parquet", "zstd").write(rows, row_digest(rows), file))
+        content, digest = file_of(rows)
+        path.write_bytes(content)
         receipt = context.database.receipt(2, 1)
         assert receipt is not None
         [forged] = [one for one in receipt.objects if one.path == first_object(world)]
         others = [one for one in receipt.objects if one != forged]
-        forged = replace(forged, rows=rows.num_rows, bytes=path.stat().st_size, digest=digest)
+        forged = replace(forged, rows=rows.num_rows, bytes=path.stat().st_size, digest=str(digest))
         receipt = replace(receipt, objects=(forged, *others))
         change(world, "UPDATE tidemark.attempt SET receipt = %s WHERE manifest_id = 2", Jsonb(asdict(receipt)))
         change(world, "UPDATE tidemark.publication SET digest = %s WHERE manifest_id = 2", receipt.digest("files"))

@@ -90,7 +90,7 @@ def test_a_table_goes_on_after_a_database_adopted_two_lives_of_its_topic(
     world = make_table_world(settings={"sinks": [sink]})
     world.produce(60)
     world.ok("run", "demo")
-    with postgres.temporary_database("older", copy_of(world) if copied else None) as older:
+    with postgres.temporary_database("older", copy_of(world) if copied else "template1") as older:
         recreate(world, broker)
         world.produce(60)
         assert world.here("run", "demo").exit_code == 1

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemark.digest import Digest, row_digest
+from tests.worlds.file_of_rows import file_of
+from tidemark.digest import row_digest
 from tidemark.errors import ConfigurationError, Unavailable
 from tidemark.json_text import json_texts
 from tidemark.paths import SUFFIXES, ObjectName
@@ -91,20 +92,12 @@ TABLES: dict[str, Callable[[], pa.Table]] = {
 }
 
 
-def written(name: str, compression: str, rows: pa.Table) -> tuple[bytes, Digest]:
-    out = io.BytesIO()
-    writer = open_format(name, compression).writer(out, rows.schema, rows)
-    digest = writer.write(rows, row_digest(rows))
-    writer.close()
-    return out.getvalue(), digest
-
-
 @each_format
 @pytest.mark.parametrize("kind", TABLES)
 def test_what_was_written_is_read_back(name: str, compression: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_lines, "CHUNK_ROWS", 3)  # several members or frames in one file
     rows = TABLES[kind]()
-    content, digest = written(name, compression, rows)
+    content, digest = file_of(rows, name, compression)
     same = open_format(name, compression)
     assert same.count(io.BytesIO(content)) == rows.num_rows == digest.count
     assert same.digest(io.BytesIO(content)) == digest
@@ -116,15 +109,15 @@ def test_what_was_written_is_read_back(name: str, compression: str, kind: str, m
 @each_format
 def test_rows_in_another_order_have_the_same_digest_and_other_rows_another(name: str, compression: str) -> None:
     rows = table(FULL, EMPTY, {})
-    _, digest = written(name, compression, rows)
-    assert written(name, compression, rows.take([2, 0, 1]))[1] == digest
-    assert written(name, compression, table(FULL, EMPTY, {"long": 0}))[1] != digest
-    assert written(name, compression, table(FULL, EMPTY))[1] != digest
+    _, digest = file_of(rows, name, compression)
+    assert file_of(rows.take([2, 0, 1]), name, compression)[1] == digest
+    assert file_of(table(FULL, EMPTY, {"long": 0}), name, compression)[1] != digest
+    assert file_of(table(FULL, EMPTY), name, compression)[1] != digest
 
 
 @each_format
 def test_a_file_that_was_cut_short_or_damaged_is_unreadable_or_has_another_digest(name: str, compression: str) -> None:
-    content, digest = written(name, compression, table(*[FULL, EMPTY] * 20))
+    content, digest = file_of(table(*[FULL, EMPTY] * 20), name, compression)
     same = open_format(name, compression)
     half = len(content) // 2
     flipped = content[:half] + bytes([content[half] ^ 0x55]) + content[half + 1 :]
@@ -148,7 +141,7 @@ class Unreachable(io.BytesIO):
 
 @each_format
 def test_a_store_that_does_not_answer_is_no_damage(name: str, compression: str) -> None:
-    content, _ = written(name, compression, table(FULL))
+    content, _ = file_of(table(FULL), name, compression)
     same = open_format(name, compression)
     for ask in (same.count, same.digest, same.places):
         with pytest.raises(Unavailable):
@@ -162,7 +155,7 @@ def test_the_name_of_a_file_says_its_format() -> None:
         made = open_format(name, compression)
         key = f"raw/t/{ObjectName(1, 1, 0, 0, 9, 0, made.suffix)}"
         assert type(format_of(key)) is type(made)
-        content, digest = written(name, compression, table(FULL))
+        content, digest = file_of(table(FULL), name, compression)
         assert format_of(key).digest(io.BytesIO(content)) == digest
     with pytest.raises(Unreadable, match="is unknown: it has no name of Tidemark"):
         format_of("raw/t/part-0.parquet")
@@ -172,7 +165,7 @@ def test_the_name_of_a_file_says_its_format() -> None:
 
 
 def test_a_json_line_has_place_key_and_data_and_every_value_as_the_documentation_says() -> None:
-    content, _ = written("jsonl", "none", table(FULL))
+    content, _ = file_of(table(FULL), "jsonl", "none")
     [line] = content.decode().split("\n")[:-1]
     assert line.startswith('{"topic":"t-1.x_","partition":3,"offset":10,"timestamp":"2024-03-01T11:00:00.000005Z",')
     read = json.loads(line)
@@ -188,8 +181,8 @@ def test_a_json_line_has_place_key_and_data_and_every_value_as_the_documentation
 
 
 def test_what_json_has_no_number_for_is_text_and_null_is_null() -> None:
-    content, _ = written(
-        "jsonl", "none", table({"double": nan}, {"double": inf}, {"double": -inf}, {"double": -0.0}, {})
+    content, _ = file_of(
+        table({"double": nan}, {"double": inf}, {"double": -inf}, {"double": -0.0}, {}), "jsonl", "none"
     )
     doubles = [json.loads(line)["data"]["double"] for line in content.splitlines()]
     assert doubles == ["NaN", "Infinity", "-Infinity", 0, None]
@@ -199,7 +192,7 @@ def test_what_json_has_no_number_for_is_text_and_null_is_null() -> None:
 def test_dead_letters_are_read_back_as_they_were_with_the_columns_that_are_asked_for(
     name: str, compression: str
 ) -> None:
-    content, _ = written(name, compression, letters())
+    content, _ = file_of(letters(), name, compression)
     kept = [column for column in DEAD_LETTERS.names if column != "_manifest_id"]
     for columns in (kept, ["_offset", "_reason"]):
         rows = open_format(name, compression).dead_letters(io.BytesIO(content), columns, 1)
@@ -209,7 +202,7 @@ def test_dead_letters_are_read_back_as_they_were_with_the_columns_that_are_asked
 
 
 def test_dead_letters_and_tombstones_say_what_they_are() -> None:
-    content, _ = written("jsonl", "none", letters())
+    content, _ = file_of(letters(), "jsonl", "none")
     first, second = map(json.loads, content.splitlines())
     assert (first["value"], first["reason"]) == ("ew==", 'field "x": null')
     assert (first["error_class"], first["schemas"], second["schemas"]) == ("schema", "writer 7, reader 3", None)
@@ -223,7 +216,7 @@ def test_dead_letters_and_tombstones_say_what_they_are() -> None:
         ],
         schema=pa.schema([*METADATA, DELETED, ("n", pa.int64())]),
     )
-    content, _ = written("jsonl", "none", marked)
+    content, _ = file_of(marked, "jsonl", "none")
     assert [json.loads(line)["deleted"] for line in content.splitlines()] == [False, True]
 
 
@@ -256,7 +249,7 @@ def test_slices_of_nested_columns_are_written_as_they_are_and_not_as_what_they_w
 @pytest.mark.parametrize("compression", ["gzip", "zstd", "none"])
 def test_duckdb_reads_json_lines(tmp_path: Path, compression: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_lines, "CHUNK_ROWS", 7)
-    content, _ = written("jsonl", compression, table(*[{"long": at, "text": f"r{at}"} for at in range(100)]))
+    content, _ = file_of(table(*[{"long": at, "text": f"r{at}"} for at in range(100)]), "jsonl", compression)
     path = tmp_path / f"x.{open_format('jsonl', compression).suffix}"
     path.write_bytes(content)
     totals = 'SELECT count(*), sum(data.long), min("offset"), max(timestamp)::TIMESTAMPTZ = $at FROM read_json($path)'
@@ -269,7 +262,7 @@ def test_duckdb_reads_json_lines(tmp_path: Path, compression: str, monkeypatch: 
 
 
 def test_fastavro_reads_avro_by_the_schema_in_the_file() -> None:
-    content, _ = written("avro", "deflate", table(FULL, {}))
+    content, _ = file_of(table(FULL, {}), "avro", "deflate")
     reader = fastavro.reader(io.BytesIO(content))
     first, second = list(reader)
     assert reader.codec == "deflate"  # type: ignore[attr-defined]

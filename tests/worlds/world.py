@@ -25,6 +25,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from sandbox.services.broker import Broker
+from sandbox.services.processes import wait_until
 from tests.faults import counts
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.forked_command import ForkedCommand, fork_server
@@ -128,17 +129,25 @@ class World:
         assert producer.flush(30) == 0
 
     def transact(self, *values: str, commit: bool, partition: int = 0) -> None:
-        """Send records in a transaction; its end takes one more offset, also when it aborts."""
+        """Send records in a transaction; its end takes one more offset, also when it aborts, and is there."""
+        offsets: list[int] = []
         producer = self.broker.producer(transactional_id=uuid4().hex)
         producer.init_transactions(30)
         producer.begin_transaction()
         for value in values:
-            producer.produce(self.topic, value, partition=partition)
+            producer.produce(
+                self.topic, value, partition=partition, on_delivery=lambda _, sent: offsets.append(sent.offset())
+            )
         assert producer.flush(30) == 0
         if commit:
             producer.commit_transaction(30)
         else:
             producer.abort_transaction(30)
+        if offsets:  # the broker answers before it has written the marker
+            marker = max(offsets) + 1
+            wait_until(
+                lambda: self.broker.log_end(self.topic, partition) > marker, "the end of a transaction", timeout=30
+            )
 
     def environment(self, **more: str) -> dict[str, str]:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("TIDEMARK_")}

@@ -15,7 +15,7 @@ def _url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise wrong("must be an address such as http://registry:8081")
     if parts.username or parts.password:
-        raise wrong("may not hold a password: pipeline files are shown; write connection: ID instead")
+        raise wrong("may not hold a password: pipeline files are shown; name a connection instead")
     return url
 
 

@@ -1,0 +1,16 @@
+"""The bytes of a file of rows, as the writer of a format makes them."""
+
+import io
+
+import pyarrow as pa
+
+from tidemark.digest import Digest, row_digest
+from tidemark.sinks.files.formats import open_format
+
+
+def file_of(rows: pa.Table, name: str = "parquet", compression: str = "zstd") -> tuple[bytes, Digest]:
+    out = io.BytesIO()
+    writer = open_format(name, compression).writer(out, rows.schema, rows)
+    digest = writer.write(rows, row_digest(rows))
+    writer.close()
+    return out.getvalue(), digest
