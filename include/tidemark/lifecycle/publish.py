@@ -74,7 +74,8 @@ class Publisher:
         attempt = receipt.attempt
         wanted = [sink.name for sink in sinks] + list(failed)
         takes_back = [sink.name for sink in sinks if sink.way.takes_back]
-        note = note_of(receipt, self.pipeline.fingerprint(), self.database.receipts(manifest.id))
+        stored = self.database.receipts(manifest.id) if self.pipeline.transform else []
+        note = note_of(receipt, self.pipeline.fingerprint(), stored)
         if not self.database.store_receipt(receipt, asdict(receipt), wanted, takes_back, note):
             refuse_outlived(self.pipeline_name, self.database, manifest.id)
             raise self.overtaken(manifest.id, attempt)
