@@ -5,6 +5,7 @@ Executors use this module too: it imports only psycopg.
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import psycopg
@@ -28,14 +29,15 @@ def shares_sessions(connection: Connection, open_another: Callable[[], Connectio
     process = _process(connection)
     if process == connection.info.backend_pid:
         return False
-    for _ in range(TRIES):
-        with open_another() as other:
-            try:
-                with other.transaction():
-                    if _process(other) == process or _process(connection) != process:
-                        return True
-            except psycopg.errors.ProtocolViolation:  # pool_mode = statement: no transaction at all
-                return True
+    try:
+        with ExitStack() as others:  # their transactions stay open, so that each takes another idle session
+            for _ in range(TRIES):
+                other = others.enter_context(open_another())
+                others.enter_context(other.transaction())
+                if _process(other) == process or _process(connection) != process:
+                    return True
+    except psycopg.errors.ProtocolViolation:  # pool_mode = statement: no transaction at all
+        return True
     return False
 
 
