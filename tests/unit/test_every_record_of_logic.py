@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -77,11 +78,26 @@ def through(values: list[bytes | None], cuts: list[int]) -> tuple[Kept, list[dic
     return kept, report["partitions"]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(VALUES, max_size=40), st.lists(st.integers(0, 40), max_size=4))
+BATCHES = st.lists(VALUES, max_size=40)
+CUTS = st.lists(st.integers(0, 40), max_size=4)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(BATCHES, CUTS)
 def test_each_record_ends_in_one_place_and_the_bounds_of_batches_change_nothing(
     values: list[bytes | None], cuts: list[int]
 ) -> None:
+    ends_in_one_place(values, cuts)
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(BATCHES, CUTS)
+def test_each_of_many_records_does(values: list[bytes | None], cuts: list[int]) -> None:
+    ends_in_one_place(values, cuts)
+
+
+def ends_in_one_place(values: list[bytes | None], cuts: list[int]) -> None:
     kept, counts = through(values, [])
     for count in counts:
         written = sum(row[0] == count["partition"] for row in kept.rows)
