@@ -69,6 +69,20 @@ class Surroundings:
         return info.context if isinstance(info.context, cls) else cls(Path.cwd(), Path.cwd())
 
 
+def json_of_file(name: str, info: ValidationInfo) -> Any:
+    """The content of a JSON file that a setting names."""
+    surroundings = Surroundings.of(info)
+    path = surroundings.folder / name
+    try:
+        return json.loads(surroundings.text(name))
+    except OSError as problem:
+        raise wrong(f"names a file that cannot be read: {path}: {problem.strerror}") from None
+    except RecursionError:
+        raise wrong(f"names a file that is nested too deeply: {path}") from None
+    except ValueError as problem:
+        raise wrong(f"names a file that is not JSON: {path}: {problem}") from None
+
+
 Name = Annotated[
     str,
     AfterValidator(values.name),

@@ -1,7 +1,9 @@
 """The keys that formats with a schema registry share: ``registry``, and ``schema`` as a place in it."""
 
+import json
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field, PrivateAttr, StrictInt, model_validator
 
@@ -48,6 +50,19 @@ class FramedSettings(DecodeSettings):
     @abstractmethod
     def registered(self) -> Registered | None:
         """What the file says about a schema of the registry; None: the newest of the topic's own subject."""
+
+    @abstractmethod
+    def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
+        """Of each column of a reader's schema: (Arrow type as text, whether it may be null)."""
+
+    def field_types(self) -> dict[str, str]:
+        return {name: kind for name, (kind, _) in self._fields().items()}
+
+    def never_null(self) -> set[str]:
+        return {name for name, (_, nullable) in self._fields().items() if not nullable}
+
+    def _fields(self) -> dict[str, tuple[str, bool]]:
+        return {} if self.reader is None else self.fields_of(self.reader)
 
     @model_validator(mode="after")
     def _has_a_schema(self) -> Self:
@@ -110,6 +125,27 @@ class FramedSettings(DecodeSettings):
         except UnknownSchema:
             version = f"version {wanted.version} of " if wanted.version else ""
             raise _missing(f"has no {version}subject {wanted.subject}") from None
+
+
+class TextSchemaSettings(FramedSettings):
+    """A format whose key ``schema`` holds a schema as JSON, or says which one of the registry it is."""
+
+    schema_kind: ClassVar[str]  # as the registry names it
+
+    record_schema: Any = None
+
+    def local(self) -> RegisteredSchema | None:
+        if self.record_schema is None or isinstance(self.record_schema, Registered):
+            return None
+        return RegisteredSchema(-1, self.schema_kind, json.dumps(self.record_schema))
+
+    def registered(self) -> Registered | None:
+        return self.record_schema if isinstance(self.record_schema, Registered) else None
+
+
+def is_registered(value: object) -> bool:
+    """Whether a value of ``schema`` names a schema of the registry."""
+    return isinstance(value, Mapping) and bool(value) and value.keys() <= Registered.model_fields.keys()
 
 
 def _missing(what: str) -> ConfigurationError:

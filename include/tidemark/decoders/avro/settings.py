@@ -6,38 +6,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
-from tidemark.config.base import Surroundings
+from tidemark.config.base import json_of_file
 from tidemark.config.values import wrong
-from tidemark.decoders.framed_settings import FramedSettings, Registered
+from tidemark.decoders.framed_settings import Registered, TextSchemaSettings, is_registered
 from tidemark.decoders.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 
 _FILES = (".avsc", ".json")
-_OF_REGISTRY = frozenset(Registered.model_fields)
 
 
 def _read_schema(value: object, info: ValidationInfo) -> object:
     """The content of the file instead of its name: executors do not have the files of this machine."""
-    if isinstance(value, Mapping) and value and value.keys() <= _OF_REGISTRY:
+    if is_registered(value):
         return Registered.model_validate(value)
     if not isinstance(value, str | Mapping):
         raise wrong("must be the name of an Avro schema file, an Avro schema, or subject or id in the registry")
-    schema = _of_file(value, info) if isinstance(value, str) and value.endswith(_FILES) else value
+    schema = json_of_file(value, info) if isinstance(value, str) and value.endswith(_FILES) else value
     _parsed(json.dumps(schema))
     return schema
-
-
-def _of_file(name: str, info: ValidationInfo) -> Any:
-    surroundings = Surroundings.of(info)
-    path = surroundings.folder / name
-    try:
-        return json.loads(surroundings.text(name))
-    except OSError as problem:
-        raise wrong(f"names a file that cannot be read: {path}: {problem.strerror}") from None
-    except RecursionError:
-        raise wrong(f"names a file that is nested too deeply: {path}") from None
-    except ValueError as problem:
-        raise wrong(f"names a file that is not JSON: {path}: {problem}") from None
 
 
 def _parsed(text: str, references: tuple[tuple[str, str], ...] = ()) -> dict[str, tuple[str, bool]]:
@@ -51,8 +37,10 @@ def _parsed(text: str, references: tuple[tuple[str, str], ...] = ()) -> dict[str
         raise wrong(problem.what.removeprefix("the Avro schema ")) from None
 
 
-class Settings(FramedSettings):
+class Settings(TextSchemaSettings):
     """One Avro record per value; the reader's schema, ``schema``, decides the columns."""
+
+    schema_kind = "AVRO"
 
     format: Literal["avro"]
     record_schema: Annotated[
@@ -67,20 +55,5 @@ class Settings(FramedSettings):
         examples=["orders.avsc", {"subject": "orders-value", "version": 3}, {"id": 7}],
     )
 
-    def local(self) -> RegisteredSchema | None:
-        if self.record_schema is None or isinstance(self.record_schema, Registered):
-            return None
-        return RegisteredSchema(-1, "AVRO", json.dumps(self.record_schema))
-
-    def registered(self) -> Registered | None:
-        return self.record_schema if isinstance(self.record_schema, Registered) else None
-
-    def field_types(self) -> dict[str, str]:
-        return {name: kind for name, (kind, _) in self._fields().items()}
-
-    def never_null(self) -> set[str]:
-        return {name for name, (_, nullable) in self._fields().items() if not nullable}
-
-    def _fields(self) -> dict[str, tuple[str, bool]]:
-        reader = self.reader
-        return {} if reader is None else _parsed(reader.text, reader.references)
+    def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
+        return _parsed(reader.text, reader.references)

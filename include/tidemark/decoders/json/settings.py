@@ -1,11 +1,10 @@
 """``decode: {format: json, ..}``."""
 
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
-from tidemark.config.base import Surroundings
+from tidemark.config.base import json_of_file
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import DecodeSettings
 from tidemark.errors import ConfigurationError
@@ -17,16 +16,7 @@ def read_schema(value: object, info: ValidationInfo) -> object:
         raise wrong("must be the name of a JSON Schema file, a JSON Schema, or columns such as id BIGINT, name STRING")
     if isinstance(value, dict) or not value.endswith(".json"):
         return value
-    surroundings = Surroundings.of(info)
-    path = surroundings.folder / value
-    try:
-        return json.loads(surroundings.text(value))
-    except OSError as problem:
-        raise wrong(f"names a file that cannot be read: {path}: {problem.strerror}") from None
-    except RecursionError:
-        raise wrong(f"names a file that is nested too deeply: {path}") from None
-    except ValueError as problem:
-        raise wrong(f"names a file that is not JSON: {path}: {problem}") from None
+    return json_of_file(value, info)
 
 
 def _parsable(schema: str | dict[str, Any]) -> str | dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
@@ -11,9 +11,6 @@ from tidemark.config.values import wrong
 from tidemark.decoders.framed_settings import FramedSettings, Registered
 from tidemark.decoders.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from tidemark.decoders.protobuf.shapes import Message
 
 LARGEST_FILE = 4 * 2**20  # bytes; it travels in every order
 
@@ -97,19 +94,10 @@ class Settings(FramedSettings):
     def order(self) -> dict[str, Any]:
         return {**super().order(), "message": self.message}
 
-    def field_types(self) -> dict[str, str]:
-        shape = self._shape()
-        return {field.name: str(field.shape.arrow) for field in shape.fields} if shape else {}
-
-    def never_null(self) -> set[str]:
-        shape = self._shape()
-        return {field.name for field in shape.fields if not field.arrow.nullable} if shape else set()
-
-    def _shape(self) -> "Message | None":
-        if self.reader is None:
-            return None
+    def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
         from tidemark.decoders.protobuf.descriptors import message_of
         from tidemark.decoders.protobuf.registered import descriptor_set_of
         from tidemark.decoders.protobuf.shapes import message_shape
 
-        return message_shape(message_of(descriptor_set_of(self.reader), self.message))
+        shape = message_shape(message_of(descriptor_set_of(reader), self.message))
+        return {field.name: (str(field.shape.arrow), field.arrow.nullable) for field in shape.fields}

@@ -1,23 +1,22 @@
 """``decode: {format: json_schema, ..}``."""
 
 import json
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
 from tidemark.config.base import wrong_at
 from tidemark.config.values import wrong
-from tidemark.decoders.framed_settings import FramedSettings, Registered
+from tidemark.decoders.framed_settings import Registered, TextSchemaSettings, is_registered
 from tidemark.decoders.json.settings import fields_of, read_schema
 from tidemark.decoders.registered_schema import RegisteredSchema
 
-_OF_REGISTRY = frozenset(Registered.model_fields)
-
 
 def _schema(value: object, info: ValidationInfo) -> object:
-    if value is None or (isinstance(value, Mapping) and value and value.keys() <= _OF_REGISTRY):
-        return None if value is None else Registered.model_validate(value)
+    if value is None:
+        return None
+    if is_registered(value):
+        return Registered.model_validate(value)
     schema = read_schema(value, info)
     if not isinstance(schema, dict):
         raise wrong("must be the name of a JSON Schema file (.json), a JSON Schema, or subject or id in the registry")
@@ -25,8 +24,10 @@ def _schema(value: object, info: ValidationInfo) -> object:
     return schema
 
 
-class Settings(FramedSettings):
+class Settings(TextSchemaSettings):
     """One framed JSON object per record; the reader's schema, ``schema``, decides the columns."""
+
+    schema_kind = "JSON"
 
     format: Literal["json_schema"]
     record_schema: Annotated[
@@ -45,19 +46,5 @@ class Settings(FramedSettings):
             raise wrong_at("registry", "is missing: JSON without Confluent's framing is format: json")
         return self
 
-    def local(self) -> RegisteredSchema | None:
-        if self.record_schema is None or isinstance(self.record_schema, Registered):
-            return None
-        return RegisteredSchema(-1, "JSON", json.dumps(self.record_schema))
-
-    def registered(self) -> Registered | None:
-        return self.record_schema if isinstance(self.record_schema, Registered) else None
-
-    def field_types(self) -> dict[str, str]:
-        return {name: kind for name, (kind, _) in self._fields().items()}
-
-    def never_null(self) -> set[str]:
-        return {name for name, (_, nullable) in self._fields().items() if not nullable}
-
-    def _fields(self) -> dict[str, tuple[str, bool]]:
-        return {} if self.reader is None else fields_of(json.loads(self.reader.text))
+    def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
+        return fields_of(json.loads(reader.text))
