@@ -14,6 +14,11 @@ class RegisteredSchema:
     text: str
     references: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def name(self) -> str:
+        """For people: its id, if the registry gave it one."""
+        return str(self.id) if self.id >= 0 else "of the file"
+
     def as_dict(self) -> dict[str, Any]:
         return {"id": self.id, "kind": self.kind, "text": self.text, "references": [list(r) for r in self.references]}
 

@@ -1,6 +1,6 @@
 """Opens the decoder of Avro records, framed or with the schema of one file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from tidemark.decoders.avro.resolution import mismatch
 from tidemark.decoders.avro.types import AvroSchema, parsed
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
 from tidemark.decoders.framing import Group, Part, unframe
+from tidemark.decoders.joined import joined
 from tidemark.decoders.registered_schema import RegisteredSchema
 from tidemark.decoders.schemas import Schemas
 from tidemark.errors import ConfigurationError
@@ -24,7 +25,7 @@ class AvroDecoder:
 
     def __init__(self, reader: RegisteredSchema, schemas: Schemas | None = None, part: Part = Part.VALUE) -> None:
         self._reader = parsed(reader.text, reader.references)
-        self._reader_name = str(reader.id) if reader.id >= 0 else "of the file"
+        self._reader_name = reader.name
         self._schemas = schemas
         self._part = part
         self._writers: dict[str, AvroSchema | str] = {}
@@ -64,7 +65,7 @@ class AvroDecoder:
             if reading.bad:
                 named, owners = self._named(group.writer), group.indices.to_pylist()
                 errors += [self._bad(owners[at], reason, self._class(reason), named) for at, reason in reading.bad]
-        return _together(self.schema, parts, errors)
+        return joined(self.schema, parts, errors)
 
     def _read(self, group: Group, writer: AvroSchema) -> Reading:
         if group.writer not in self._fast:
@@ -77,14 +78,12 @@ class AvroDecoder:
         if self._schemas is None:
             return self._reader
         if name not in self._writers:
-            self._writers[name] = self._resolved(name, self._schemas.writer(name))
+            self._writers[name] = self._resolved(name, self._schemas.writer_of(name, "AVRO"))
         return self._writers[name]
 
-    def _resolved(self, name: str, registered: RegisteredSchema | None) -> AvroSchema | str:
-        if registered is None:
-            return f"the registry has no schema {name}"
-        if registered.kind != "AVRO":
-            return f"schema {name} is {registered.kind}, not AVRO"
+    def _resolved(self, name: str, registered: RegisteredSchema | str) -> AvroSchema | str:
+        if isinstance(registered, str):
+            return registered
         try:
             writer = parsed(registered.text, registered.references)
         except ConfigurationError as problem:
@@ -107,21 +106,6 @@ class AvroDecoder:
 
 def _short(reason: str) -> str:
     return reason.encode("utf-8", "replace").decode()[:REASON_LIMIT]
-
-
-def _together(
-    schema: pa.Schema, parts: Sequence[tuple[pa.RecordBatch, pa.Array]], errors: Sequence[BadRecord]
-) -> Decoded:
-    """The rows of all writers in the order of the batch."""
-    if len(parts) == 1:
-        rows, good = parts[0]
-    else:
-        good = pa.concat_arrays([indices for _, indices in parts]) if parts else pa.array([], pa.int64())
-        order = pc.sort_indices(good)
-        table = pa.Table.from_batches([rows for rows, _ in parts], schema).take(order).combine_chunks()
-        [rows] = table.to_batches() or [pa.RecordBatch.from_pylist([], schema)]
-        good = good.take(order)
-    return Decoded(rows, good, tuple(sorted(errors)))
 
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:

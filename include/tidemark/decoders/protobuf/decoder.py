@@ -1,14 +1,14 @@
 """Opens the decoder of Protobuf messages, framed or with the message of one file."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
-from tidemark.decoders.framing import Part, unframe
-from tidemark.decoders.joined import joined
+from tidemark.decoders.base import Decoded, Decoder, ErrorClass
+from tidemark.decoders.framed_decoder import FramedDecoder, Refused
+from tidemark.decoders.framing import Group, Part
 from tidemark.decoders.protobuf.framed import message_at, placed
 from tidemark.decoders.protobuf.reading import Messages
 from tidemark.decoders.protobuf.registered import descriptor_set_of
@@ -27,46 +27,33 @@ class MessageDecoder:
         return self._messages.read(batch.column("value").cast(pa.binary()))
 
 
-class FramedDecoder:
+class FramedMessageDecoder(FramedDecoder):
     """Values that name their writer's schema and their message in it, which must be the message that is read.
 
     All are read with the reader's message: that is how Protobuf resolves an older or a newer one.
     """
 
-    def __init__(self, messages: Messages, message: str, reader: str, schemas: Schemas, part: Part) -> None:
-        self._messages, self._message, self._reader = messages, message, reader
-        self._schemas, self._part = schemas, part
+    def __init__(
+        self, messages: Messages, message: str, reader: RegisteredSchema, schemas: Schemas, part: Part
+    ) -> None:
+        super().__init__(messages.schema, reader, schemas, part)
+        self._messages, self._message = messages, message
         self._reasons: dict[tuple[str, tuple[int, ...]], str] = {}
-        self.schema = messages.schema
 
-    @property
-    def schemas_used(self) -> Mapping[str, Any]:
-        return self._schemas.used
-
-    def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """Raises only when the registry does not answer."""
-        unframed = unframe(batch, self._part)
-        errors = [*unframed.errors]
-        errors += [BadRecord(index, "no value (a tombstone)") for index in unframed.missing.to_pylist()]
-        parts: list[tuple[Decoded, pa.Array]] = []
-        for group in unframed.groups:
-            named = f"writer {group.writer}, reader {self._reader}"
-            messages, without = placed(group.data)
-            errors += [
-                BadRecord(group.indices[at].as_py(), f"it does not say which message it is ({named})", schemas=named)
-                for at in without
-            ]
-            for place in messages:
-                indices = group.indices.take(place.positions)
-                reason = self._why_not(group.writer, place.path)
-                if reason:
-                    reason = f"{reason} ({named})"[:REASON_LIMIT]
-                    errors += [BadRecord(at, reason, ErrorClass.SCHEMA, named) for at in indices.to_pylist()]
-                else:
-                    decoded = self._messages.read(place.data)
-                    bad = tuple(replace(record, schemas=named) for record in decoded.errors)
-                    parts.append((replace(decoded, errors=bad), indices))
-        return joined(self.schema, parts, errors)
+    def _read(self, group: Group, named: str) -> Iterator[tuple[pa.Array, Decoded | Refused]]:
+        messages, without = placed(group.data)
+        yield (
+            group.indices.take(pa.array(without, pa.int64())),
+            Refused("it does not say which message it is", ErrorClass.VALUE),
+        )
+        for place in messages:
+            indices = group.indices.take(place.positions)
+            reason = self._why_not(group.writer, place.path)
+            if reason:
+                yield indices, Refused(reason)
+            else:
+                decoded = self._messages.read(place.data)
+                yield indices, replace(decoded, errors=tuple(replace(bad, schemas=named) for bad in decoded.errors))
 
     def _why_not(self, writer: str, path: tuple[int, ...]) -> str:
         """Why the message at a path of a writer's schema is not the one to read; empty when it is."""
@@ -75,11 +62,9 @@ class FramedDecoder:
         return self._reasons[writer, path]
 
     def _compared(self, writer: str, path: tuple[int, ...]) -> str:
-        registered = self._schemas.writer(writer)
-        if registered is None:
-            return f"the registry has no schema {writer}"
-        if registered.kind != "PROTOBUF":
-            return f"schema {writer} is {registered.kind}, not PROTOBUF"
+        registered = self._schemas.writer_of(writer, "PROTOBUF")
+        if isinstance(registered, str):
+            return registered
         name = message_at(registered.text, path)
         if name is None:
             return f"schema {writer} has no message at {list(path)}"
@@ -93,5 +78,4 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     if not config.get("registry"):
         return MessageDecoder(messages)
     schemas = Schemas(config["registry"], config.get("schemas", {}))
-    named = str(reader.id) if reader.id >= 0 else "of the file"
-    return FramedDecoder(messages, config["message"], named, schemas, Part(config.get("part", Part.VALUE)))
+    return FramedMessageDecoder(messages, config["message"], reader, schemas, Part(config.get("part", Part.VALUE)))

@@ -5,15 +5,15 @@ fields become columns, and a record that does not have them is a dead letter tha
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
-from tidemark.decoders.framing import Part, unframe
-from tidemark.decoders.joined import joined
+from tidemark.decoders.framed_decoder import FramedDecoder, Refused
+from tidemark.decoders.framing import Group, Part
 from tidemark.decoders.json.json_schema import struct_of
 from tidemark.decoders.json.strict import JsonDecoder
 from tidemark.decoders.registered_schema import RegisteredSchema
@@ -21,40 +21,20 @@ from tidemark.decoders.schemas import Schemas
 from tidemark.errors import ConfigurationError
 
 
-class FramedJsonDecoder:
-    """``values`` reads the JSON of every writer."""
+class FramedJsonDecoder(FramedDecoder):
+    """Reads the JSON of every writer in the same way."""
 
-    def __init__(self, values: JsonDecoder, reader: str, schemas: Schemas, part: Part) -> None:
-        self._values, self._reader, self._schemas, self._part = values, reader, schemas, part
-        self.schema = values.schema
+    def __init__(self, reader: RegisteredSchema, schemas: Schemas, part: Part) -> None:
+        self._values = decoder_of(reader)
+        super().__init__(self._values.schema, reader, schemas, part)
 
-    @property
-    def schemas_used(self) -> Mapping[str, Any]:
-        return self._schemas.used
-
-    def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """Raises only when the registry does not answer."""
-        unframed = unframe(batch, self._part)
-        errors = [*unframed.errors]
-        errors += [BadRecord(index, "no value (a tombstone)") for index in unframed.missing.to_pylist()]
-        parts: list[tuple[Decoded, pa.Array]] = []
-        for group in unframed.groups:
-            named = f"writer {group.writer}, reader {self._reader}"
-            reason = self._why_not(group.writer)
-            if reason:
-                reason = f"{reason} ({named})"
-                errors += [BadRecord(at, reason, ErrorClass.SCHEMA, named) for at in group.indices.to_pylist()]
-                continue
-            decoded = self._values.decode(pa.RecordBatch.from_arrays([group.data], names=["value"]))
-            bad = tuple(_of(record, named) for record in decoded.errors)
-            parts.append((replace(decoded, errors=bad), group.indices))
-        return joined(self.schema, parts, errors)
-
-    def _why_not(self, writer: str) -> str:
-        registered = self._schemas.writer(writer)
-        if registered is None:
-            return f"the registry has no schema {writer}"
-        return "" if registered.kind == "JSON" else f"schema {writer} is {registered.kind}, not JSON"
+    def _read(self, group: Group, named: str) -> Iterator[tuple[pa.Array, Decoded | Refused]]:
+        writer = self._schemas.writer_of(group.writer, "JSON")
+        if isinstance(writer, str):
+            yield group.indices, Refused(writer)
+            return
+        decoded = self._values.decode(pa.RecordBatch.from_arrays([group.data], names=["value"]))
+        yield group.indices, replace(decoded, errors=tuple(_of(record, named) for record in decoded.errors))
 
 
 def _of(record: BadRecord, schemas: str) -> BadRecord:
@@ -79,5 +59,4 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     """The decoder for ``decode`` of an order, in which the reader's schema is pinned."""
     reader = RegisteredSchema.from_dict(config["reader"])
     schemas = Schemas(config["registry"], config.get("schemas", {}))
-    named = str(reader.id) if reader.id >= 0 else "of the file"
-    return FramedJsonDecoder(decoder_of(reader), named, schemas, Part(config.get("part", Part.VALUE)))
+    return FramedJsonDecoder(reader, schemas, Part(config.get("part", Part.VALUE)))
