@@ -6,14 +6,13 @@ this may be killed and repeated: it then goes on with the manifests that still h
 
 from dataclasses import dataclass, field
 
-from tidemark.errors import TidemarkError, Unavailable
-from tidemark.lifecycle.attempt import Stage, process
+from tidemark.errors import TidemarkError
+from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.select import refuse_at_work
 from tidemark.lifecycle.work import Progress
 from tidemark.manifest import Decision, Manifest
 from tidemark.operations.dead_letters import Wanted, dead_letters, with_dead_letters
-from tidemark.operations.fill import refuse_unreadable
+from tidemark.operations.replays import replay_each
 
 
 @dataclass(frozen=True)
@@ -55,22 +54,12 @@ def bring_back(
             line = f"{len(chosen):,} manifests with {sum(map(_dead, chosen)):,} dead letters are replayed"
             decision = Decision((line,), tuple(manifest.id for manifest in chosen))
             database.note_decision(context.pipeline_name, "replay-dead-letters", decision)
-    for number, manifest in enumerate(chosen, 1):
-        try:
-            if dry_run:
-                refuse_unreadable(context, manifest)
-                result.returned.append(Returned(manifest.id, _dead(manifest), None))
-                continue
-            refuse_at_work(database.manifests(ids=[manifest.id]))
-            progress.begins(manifest, number, len(chosen))
-            progress.ended(process(context, manifest.id, stage, replay=True))
-            after = _dead(database.manifest(manifest.id))
-            result.returned.append(Returned(manifest.id, _dead(manifest), after))
-        except TidemarkError as error:
-            result.failed[manifest.id] = error
-            if isinstance(error, Unavailable) and "offsets" not in error.context:  # the others would wait for it too
-                result.left = [later.id for later in chosen[number:]]
-                break
+
+    def done(manifest: Manifest) -> None:
+        after = None if dry_run else _dead(database.manifest(manifest.id))
+        result.returned.append(Returned(manifest.id, _dead(manifest), after))
+
+    result.failed, result.left = replay_each(context, chosen, stage, progress, done, dry_run=dry_run)
     return result
 
 

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field, replace
 
-from tidemark.errors import DataLost, TidemarkError, TopicChanged, Unavailable
-from tidemark.lifecycle.attempt import Stage, process
+from tidemark.errors import DataLost, TidemarkError
+from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.select import refuse_at_work
 from tidemark.lifecycle.work import Progress
 from tidemark.manifest import Decision, Manifest
+from tidemark.operations.replays import replay_each
 from tidemark.operations.sinks import sink_of_file
 
 
@@ -41,32 +41,12 @@ def fill(context: Context, sink_name: str, why: str, stage: Stage, progress: Pro
             line = f"sink {sink_name} is filled with {len(lacking):,} manifests that it lacks"
             decision = Decision((line,), tuple(manifest.id for manifest in lacking))
             database.note_decision(context.pipeline_name, "fill", decision)
-    for number, manifest in enumerate(lacking, 1):
-        try:
-            if dry_run:
-                refuse_unreadable(alone, manifest)
-            else:
-                refuse_at_work(database.manifests(ids=[manifest.id]))
-                progress.begins(manifest, number, len(lacking))
-                progress.ended(process(alone, manifest.id, stage, replay=True))
-            result.filled.append(manifest.id)
-        except TidemarkError as error:
-            if isinstance(error, DataLost):
-                error.next_step = "restore the topic; until then the sink lacks it, and what other sinks have stays"
-            result.not_filled[manifest.id] = error
-            if isinstance(error, Unavailable) and "offsets" not in error.context:  # the others would wait for it too
-                result.left = [later.id for later in lacking[number:]]
-                break
+
+    def done(manifest: Manifest) -> None:
+        result.filled.append(manifest.id)
+
+    result.not_filled, result.left = replay_each(alone, lacking, stage, progress, done, dry_run=dry_run)
+    for error in result.not_filled.values():
+        if isinstance(error, DataLost):
+            error.next_step = "restore the topic; until then the sink lacks it, and what other sinks have stays"
     return result
-
-
-def refuse_unreadable(context: Context, manifest: Manifest) -> None:
-    """Raise what can be known before reading: the life that it was planned on has ended, or offsets are gone."""
-    if manifest.retired:
-        raise TopicChanged(
-            "the manifest was planned on a chain that has ended: its records cannot be read again",
-            next_step="what is published of it stays",
-            pipeline=context.pipeline_name,
-            manifest=manifest.id,
-        )
-    context.source.check(manifest.id, manifest.ranges, before_reading=True)

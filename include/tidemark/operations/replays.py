@@ -1,0 +1,53 @@
+"""Replays manifests one after the other; one that fails does not stop the others."""
+
+from collections.abc import Callable, Sequence
+
+from tidemark.errors import TidemarkError, TopicChanged, Unavailable
+from tidemark.lifecycle.attempt import Stage, process
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.select import refuse_at_work
+from tidemark.lifecycle.work import Progress
+from tidemark.manifest import Manifest
+
+
+def replay_each(
+    context: Context,
+    manifests: Sequence[Manifest],
+    stage: Stage,
+    progress: Progress,
+    done: Callable[[Manifest], None],
+    *,
+    dry_run: bool,
+) -> tuple[dict[int, TidemarkError], list[int]]:
+    """Publish each manifest once more to the sinks of the context, then call ``done`` with it as it was before.
+
+    Returns the error of each that cannot be, and the ids of those that were not tried, since the source or a sink did
+    not answer. A dry run says of each whether it can be read.
+    """
+    failed: dict[int, TidemarkError] = {}
+    for number, manifest in enumerate(manifests, 1):
+        try:
+            if dry_run:
+                _refuse_unreadable(context, manifest)
+            else:
+                refuse_at_work(context.database.manifests(ids=[manifest.id]))
+                progress.begins(manifest, number, len(manifests))
+                progress.ended(process(context, manifest.id, stage, replay=True))
+            done(manifest)
+        except TidemarkError as error:
+            failed[manifest.id] = error
+            if isinstance(error, Unavailable) and "offsets" not in error.context:  # the others would wait for it too
+                return failed, [later.id for later in manifests[number:]]
+    return failed, []
+
+
+def _refuse_unreadable(context: Context, manifest: Manifest) -> None:
+    """Raise what can be known before reading: the life that it was planned on has ended, or offsets are gone."""
+    if manifest.retired:
+        raise TopicChanged(
+            "the manifest was planned on a chain that has ended: its records cannot be read again",
+            next_step="what is published of it stays",
+            pipeline=context.pipeline_name,
+            manifest=manifest.id,
+        )
+    context.source.check(manifest.id, manifest.ranges, before_reading=True)
