@@ -1,5 +1,6 @@
 """Schedules with retention, truncation, recreated topics and restored databases."""
 
+from tests.faults.actors import Actor
 from tests.faults.checked_world import CheckedWorld, Schedule
 from tests.faults.oracle import Violated
 from tests.faults.restored_database import restored
@@ -188,6 +189,80 @@ def truncated_while_an_older_slice_is_unread(checked: CheckedWorld) -> None:
     checked.settle()
 
 
+def _newest_slice_is_published_and_an_older_one_stands_at(checked: CheckedWorld, where: str) -> Actor:
+    """Three slices; the last is published, the second holds records of the log as it was. Then the log is cut into the
+    second and grows again past its end, and a plan is refused from the third on: nothing below it is published."""
+    world = checked.world
+    world.produce(14)
+    checked.well(world.plan())
+    second = world.process(2)
+    checked(world.run_to(second, where))
+    checked.well(world.process(3))
+    world.truncate(7)
+    world.produce(9)
+    checked.refused(world.plan(), TopicChanged)
+    return second
+
+
+def published_from_the_old_log_after_a_truncation_was_noticed(checked: CheckedWorld) -> None:
+    """The decision looks again, so what came after the refusal cannot hold up what is still to be read."""
+    second = _newest_slice_is_published_and_an_older_one_stands_at(checked, "publish.before_record")
+    checked.refused(checked.world.accept_truncation(), IllegalTransition)
+    checked.well(second)
+    checked.well(checked.world.accept_truncation())
+    checked.run()
+    checked.settle()
+
+
+def put_from_the_old_log_before_a_truncation_is_accepted(checked: CheckedWorld) -> None:
+    """All of it is put and only the mark is missing: that comes first."""
+    second = _newest_slice_is_published_and_an_older_one_stands_at(checked, "publish.before_mark")
+    checked(checked.world.kill(second))
+    checked.refused(checked.world.accept_truncation(), IllegalTransition)
+    assert checked.well(checked.world.process(2)).result.ending is Ending.RECOVERED  # type: ignore[attr-defined]
+    checked.well(checked.world.accept_truncation())
+    checked.run()
+    checked.settle()
+
+
+def recorded_from_the_old_log_after_a_truncation_was_accepted(checked: CheckedWorld) -> None:
+    """The attempt has lost its session, so nobody waits for it. What it records when it wakes is never published."""
+    second = _newest_slice_is_published_and_an_older_one_stands_at(checked, "publish.before_record")
+    checked(checked.world.cut(second))
+    checked.well(checked.world.accept_truncation())
+    checked.end(second)
+    checked.run()
+    checked.settle()
+    assert checked.world.database.manifest(2).published_attempt == 2  # not what the first had read
+
+
+def truncated_again_below_the_start_of_the_second_life(checked: CheckedWorld) -> None:
+    """What the first life published is compared too; the second has published nothing that could be."""
+    world = checked.world
+    world.produce(10)
+    checked.run()
+    world.truncate(3)
+    checked.refused(world.plan(), TopicChanged)
+    checked.well(world.accept_truncation())
+    world.truncate(3)
+    world.produce(9)
+    _accepted_from(checked, 4)
+
+
+def truncated_again_below_what_the_second_life_published(checked: CheckedWorld) -> None:
+    world = checked.world
+    world.produce(10)
+    checked.run()
+    world.truncate(3)
+    checked.refused(world.plan(), TopicChanged)
+    checked.well(world.accept_truncation())
+    world.produce(5)
+    checked.run()
+    world.truncate(8)
+    world.produce(12)
+    _accepted_from(checked, 4)
+
+
 def restored_from_before_a_truncation_was_accepted(checked: CheckedWorld) -> None:
     """The lake has records of two incarnations of a partition, whose offsets overlap."""
     world = checked.world
@@ -371,6 +446,11 @@ OF_LIVES = (
     cut_and_grown_again_after_retention_took_what_is_published,
     a_log_that_only_goes_on,
     truncated_while_an_older_slice_is_unread,
+    published_from_the_old_log_after_a_truncation_was_noticed,
+    put_from_the_old_log_before_a_truncation_is_accepted,
+    recorded_from_the_old_log_after_a_truncation_was_accepted,
+    truncated_again_below_the_start_of_the_second_life,
+    truncated_again_below_what_the_second_life_published,
     restored_from_before_a_truncation_was_accepted,
     restored_from_an_older_copy,
     restored_and_an_attempt_without_a_record_is_forgotten,

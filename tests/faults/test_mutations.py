@@ -75,7 +75,7 @@ def the_comparison_of_the_last_record(patch: pytest.MonkeyPatch, world: ModelWor
 
 def the_search_of_the_cut(patch: pytest.MonkeyPatch, world: ModelWorld) -> None:
     """The log is refused as truncated, but from its end on."""
-    patch.setattr(divergence.Search, "first_difference", lambda *arguments: arguments[3].log_end)
+    patch.setattr(divergence.Search, "first_difference", lambda *arguments: arguments[2].log_end)
 
 
 LEFT_BEHIND = "is not part of what was published"

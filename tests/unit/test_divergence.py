@@ -15,7 +15,7 @@ from tidemark.lifecycle.divergence import Search, differs
 from tidemark.manifest import PublishedRange
 from tidemark.offsets import TopicPartition
 from tidemark.partitions import LastRecord, Record
-from tidemark.planner import Chain, PartitionState
+from tidemark.planner import PartitionState
 from tidemark.sources.kafka.settings import Settings
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -91,12 +91,11 @@ def first_difference(source: ModelBroker, log: Log, ranges: Sequence[PublishedRa
     answers = source.records_from([(AT, newest.last.offset)])
     if not search.is_other(newest, state(log), answers):
         return None
-    chain = Chain(1, AT, 1, 0, newest.end)
 
     def below(end: int) -> PublishedRange | None:
         return max((part for part in ranges if part.end <= end), key=lambda part: part.end, default=None)
 
-    return search.first_difference(chain, newest, state(log), below)
+    return search.first_difference(newest, state(log), below)
 
 
 @pytest.mark.parametrize("written", [0, 10, 20, 21, 100], ids="{} written since".format)
@@ -170,7 +169,7 @@ def test_a_search_that_is_not_answered_gives_no_verdict() -> None:
     shorter = state(log)
     log.start = 30  # retention was quicker than the search
     with pytest.raises(Unavailable, match="a-0 was truncated, and offset 15 could not be read to find out where"):
-        Search(source, may_vanish=False).first_difference(Chain(1, AT, 1, 0, 50), part, shorter, lambda _: None)
+        Search(source, may_vanish=False).first_difference(part, shorter, lambda _: None)
 
 
 STEPS = st.lists(st.tuples(st.sampled_from(["records", "committed", "aborted"]), st.integers(1, 4)), max_size=12)

@@ -168,6 +168,14 @@ class ManifestDatabase:
         found = self.last_published([(row["chain_id"], row["end_offset"]) for row in rows])
         return {_place(row): found[row["chain_id"]] for row in rows if row["chain_id"] in found}
 
+    def earlier_lives(self, chain_ids: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
+        """By chain id: (chain id, end of its life) of each earlier life of the same log, the newest first."""
+        lives: dict[int, list[tuple[int, int]]] = {}
+        if chain_ids:
+            for row in self._rows("earlier_lives", chains=list(chain_ids)):
+                lives.setdefault(row["later_id"], []).append((row["id"], row["life_end"]))
+        return lives
+
     def ended_chains(self, pipeline_name: str) -> dict[TopicPartition, int]:
         """The end of the newest retired chain of each partition."""
         return {_place(row): row["end_offset"] for row in self._rows("ended_chains", pipeline_name=pipeline_name)}

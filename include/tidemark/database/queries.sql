@@ -171,6 +171,14 @@ JOIN chain c ON c.id = n.chain_id
 JOIN counted ON counted.manifest_id = n.manifest_id AND counted.count ->> 'topic' = c.topic
     AND (counted.count ->> 'partition')::int = c.partition;
 
+-- name: earlier_lives
+-- The retired chains of the same logs, the newest first.
+SELECT later.id AS later_id, earlier.id, life_end(earlier.id) AS life_end
+FROM chain later
+JOIN chain earlier ON earlier.pipeline = later.pipeline AND earlier.topic_id = later.topic_id
+    AND earlier.partition = later.partition AND earlier.incarnation < later.incarnation
+WHERE later.id = ANY (%(chains)s) ORDER BY later.id, earlier.incarnation DESC;
+
 -- name: ranges_of
 -- The chain and the end of each range of a manifest.
 SELECT c.id AS chain_id, c.topic, c.topic_id, c.partition, r.end_offset

@@ -1,12 +1,13 @@
 """Whether the log still holds the records that are published, and if not, from which offset on they may differ.
 
 A log that was cut and has grown again looks well by its ends alone. So the last published record of each chain is read
-again: before a plan is stored, and before an attempt publishes.
+again: before a plan is stored, before a person's decision on a cut log, and before an attempt publishes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tidemark.database.client import ManifestDatabase
 from tidemark.digest import record_digest
 from tidemark.errors import TopicChanged, Unavailable
 from tidemark.lifecycle.context import Context
@@ -52,11 +53,9 @@ def compared(context: Context, chains: Sequence[Chain], states: Sequence[Partiti
     answer meanwhile.
     """
     by_place = {chain.at: chain for chain in chains}
-    if any(chain.blocked for chain in chains):
-        return Comparison(list(states))  # the plan is refused in any case
     own = {state.at: by_place[state.at] for state in states if state.at in by_place}
-    newest = context.database.last_published([(chain.id, chain.end) for chain in own.values()])
-    known = {at: newest[chain.id] for at, chain in own.items() if chain.id in newest}
+    published = Published(context.database, list(own.values()))
+    known = published.newest()
     logs = {state.at: state for state in states}
     inside = [(at, part.last.offset) for at, part in known.items() if _holds(logs[at], part.last.offset)]
     answers = context.source.records_from(inside) if inside else {}
@@ -64,7 +63,7 @@ def compared(context: Context, chains: Sequence[Chain], states: Sequence[Partiti
     first: dict[TopicPartition, int] = {}
     for at, part in known.items():
         if search.is_other(part, logs[at], answers):
-            first[at] = search.first_difference(own[at], part, logs[at], _below(context, own[at].id))
+            first[at] = search.first_difference(part, logs[at], published.below(own[at]))
     notes = [
         f"{at.name}: the last published record (offset {offset}) was not read in time; the next plan compares it"
         for at, offset in inside
@@ -74,8 +73,28 @@ def compared(context: Context, chains: Sequence[Chain], states: Sequence[Partiti
     return Comparison(found, tuple(notes))
 
 
-def _below(context: Context, chain_id: int) -> Callable[[int], PublishedRange | None]:
-    return lambda end: context.database.last_published([(chain_id, end)]).get(chain_id)
+def first_difference_now(context: Context, chain: Chain) -> int | None:
+    """The first offset from which the log of a refused chain may differ from what is published by now; None when it
+    does not differ, or the topic is another one.
+
+    Raises ``Unavailable`` when the source does not answer.
+    """
+    places, _ = context.source.partitions([chain.at.topic])
+    if chain.at not in places:
+        return None
+    log = context.source.bounds([chain.at])[chain.at]
+    state = PartitionState(chain.at, log.log_start, log.last_stable, log.log_end, start_offset=log.log_start)
+    comparison = compared(context, [chain], [state])
+    if comparison.notes:
+        raise Unavailable(
+            f"the last published record of {chain.at.name} could not be read, so where the log differs is not known",
+            next_step="nothing was decided; decide again",
+            pipeline=context.pipeline_name,
+            topic=chain.at.topic,
+            partition=chain.at.partition,
+        )
+    [state] = comparison.states
+    return state.diverged
 
 
 def _may_vanish(context: Context) -> bool:
@@ -84,6 +103,34 @@ def _may_vanish(context: Context) -> bool:
 
 def _holds(log: PartitionState, offset: int) -> bool:
     return log.log_start <= offset < log.log_end
+
+
+class Published:
+    """What is published of partitions, over all lives of their logs: of an earlier life, what lies below the next."""
+
+    def __init__(self, database: ManifestDatabase, chains: Sequence[Chain]) -> None:
+        self._database = database
+        self._chains = chains
+        self._earlier = database.earlier_lives([chain.id for chain in chains if chain.incarnation > 1])
+
+    def newest(self) -> dict[TopicPartition, PublishedRange]:
+        """The newest published range with a record of each partition that has one."""
+        newest = self._database.last_published([(chain.id, chain.end) for chain in self._chains])
+        known = {chain.at: newest.get(chain.id) or self.below(chain)(chain.end) for chain in self._chains}
+        return {at: part for at, part in known.items() if part is not None}
+
+    def below(self, chain: Chain) -> Callable[[int], PublishedRange | None]:
+        """Gives the newest published range with a record that ends at or below an offset."""
+        lives = [(chain.id, chain.end), *self._earlier.get(chain.id, [])]
+
+        def newest_below(end: int) -> PublishedRange | None:
+            for chain_id, life_end in lives:
+                part = self._database.last_published([(chain_id, min(end, life_end))]).get(chain_id)
+                if part is not None:
+                    return part
+            return None
+
+        return newest_below
 
 
 class Search:
@@ -102,13 +149,13 @@ class Search:
         return asked in answers and differs(part.last, answers[asked], may_vanish=self._may_vanish)
 
     def first_difference(
-        self, chain: Chain, part: PublishedRange, log: PartitionState, below: Callable[[int], PublishedRange | None]
+        self, part: PublishedRange, log: PartitionState, below: Callable[[int], PublishedRange | None]
     ) -> int:
         """The first offset that may hold another record than was published; the log differs at the end of ``part``.
 
         ``below`` gives the newest published range that ends at or below an offset.
         """
-        low, high = chain.anchor, part.end  # the first range where the log differs ends in [low, high]
+        low, high = 0, part.end  # the first range where the log differs ends in [low, high]
         while low < high:
             middle = (low + high) // 2
             earlier = below(middle)

@@ -89,7 +89,9 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     first_plan = not database.is_planned(pipeline.name)
     before_asking = _chains(context)
     asked_at = datetime.now(UTC)
-    logs = divergence.compared(context, before_asking, observe(context, tick, before_asking, first_plan=first_plan))
+    logs = divergence.Comparison(observe(context, tick, before_asking, first_plan=first_plan))
+    if not any(chain.blocked for chain in before_asking):  # else the plan is refused in any case
+        logs = divergence.compared(context, before_asking, logs.states)
     states = logs.states
     seen = {state.at for state in states}
     marks = spans.marks(context, states, before_asking, first_plan=first_plan)

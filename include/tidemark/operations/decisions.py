@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from tidemark.errors import IllegalTransition, NotFound, PlanRefused
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.divergence import first_difference_now
 from tidemark.lifecycle.plan import limits
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.reconcile import judgement
@@ -184,9 +185,11 @@ def accept_truncation(
 ) -> Decision:
     """Accept that a log was truncated: its chain ends, the next incarnation starts at ``start``.
 
-    By default that is where the log ended when the truncation was noticed. With a higher ``start`` the offsets between
-    are lost. With a lower ``start`` the offsets between are read again, also those already published, because old and
-    new records cannot be told apart. What is planned below ``start`` and not yet published stays planned.
+    By default that is where the log ended when the truncation was noticed, or the first offset that holds another
+    record than is published by now, whichever is lower. With a higher ``start`` the offsets between are lost. With a
+    lower ``start`` the offsets between are read again, also those already published, because old and new records
+    cannot be told apart. What is planned below ``start`` and not yet published stays planned, and is read from the log
+    as it is now: so no attempt may be at work on it, and what attempts have left behind is never published.
     """
     if start is not None:
         _refuse_past_the_end(context, topic, partition, start)
@@ -199,13 +202,37 @@ def accept_truncation(
                 next_step=f"look at the chains with: tidemark lag {context.pipeline_name}",
             )
         [chain] = chains
-        end = chain.blocked_end or 0
+        _forget_what_was_read(context, chain, dry_run=dry_run)
+        end = _life_end(context, chain)
         begin = end if start is None else start
         again = _read_again(context, chain.at, begin, end)
         skipped = max(0, begin - end)
         decision = _retire(context, chains, dry_run=dry_run, anchor=min(begin, end), skipped=skipped)
         decision = replace(decision, lines=(*decision.lines, *again))
         return _noted(context, "accept-truncation", decision)
+
+
+def _forget_what_was_read(context: Context, chain: Chain, *, dry_run: bool) -> None:
+    """Take back the output of attempts at what is planned of the partition: it may be of the log as it was.
+
+    Raises ``IllegalTransition`` when an attempt is at work on it, or all its output is put and only its mark missing.
+    """
+    planned = [part for part in _planned(context) if part.covered.at == chain.at]
+    _refuse_at_work(planned)
+    _unpublished(context, planned)
+    if dry_run:
+        return
+    for manifest_id in sorted({part.manifest.id for part in planned}):
+        for stored in context.database.receipts(manifest_id):
+            for sink in stored.receipt.sinks:
+                context.database.take_back(manifest_id, stored.receipt.attempt, sink)
+
+
+def _life_end(context: Context, chain: Chain) -> int:
+    """Where the life of a refused chain ended: where that was noticed, or lower by what is published since."""
+    noticed = chain.blocked_end or 0
+    differs = first_difference_now(context, chain)
+    return noticed if differs is None else min(noticed, differs)
 
 
 def _read_again(context: Context, at: TopicPartition, begin: int, end: int) -> Iterator[str]:
@@ -315,7 +342,7 @@ def _refuse_at_work(planned: list[_Planned]) -> None:
     for part in planned:
         if part.manifest.alive:
             raise IllegalTransition(
-                f"attempt {part.manifest.attempt} is at work on offsets that would be given up",
+                f"attempt {part.manifest.attempt} is at work on offsets that this decision is about",
                 next_step="wait for it, or stop that process",
                 pipeline=part.manifest.pipeline_name,
                 manifest=part.manifest.id,
