@@ -3,25 +3,39 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from uuid import uuid4
 
 import pytest
 
 from sandbox.services.postgres import Postgres
+from sandbox.services.s3 import S3
+from tests.faults.lakes import BucketLake
 from tests.faults.model_world import ScheduleSettings
 from tests.model.traces import MANIFEST, Path, RecordedWorld
 from tests.model.world import Kind
+from tests.worlds.s3_world import CONNECTION
+from tidemark.connections import variable_of
 from tidemark.manifest import ManifestState
 
 POINTS = ["publish.receipt", "publish.mid", "publish.before_record", "publish.before_mark", "publish.marked"]
 
 
+@pytest.fixture(params=[Kind.FOLDER, pytest.param(Kind.BUCKET, marks=pytest.mark.exhaustive)], ids=str)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return request.param
+
+
 @pytest.fixture
-def world(postgres: Postgres, template: str) -> Iterator[RecordedWorld]:
+def world(
+    postgres: Postgres, template: str, kind: Kind, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RecordedWorld]:
     """Followed in the model when the test ends."""
-    with closing(RecordedWorld(postgres, template, ScheduleSettings(), Counter())) as world:
+    monkeypatch.setenv(variable_of(CONNECTION), s3.connection())
+    lake = BucketLake(s3, f"trace-{uuid4().hex}") if kind is Kind.BUCKET else None
+    with closing(RecordedWorld(postgres, template, ScheduleSettings(), Counter(), lake)) as world:
         world.planned()
         yield world
-        path = Path(Kind.FOLDER)
+        path = Path(kind)
         path.follow(world.events)
         manifest = world.database.manifest(MANIFEST)
         assert path.world.newest == manifest.attempt
@@ -30,7 +44,7 @@ def world(postgres: Postgres, template: str) -> Iterator[RecordedWorld]:
         assert not path.places, "a process of the model has not ended"
 
 
-def test_published_once_then_replayed_with_equal_and_with_other_rows(world: RecordedWorld) -> None:
+def test_published_once_then_replayed_with_equal_and_with_other_rows(world: RecordedWorld, kind: Kind) -> None:
     world.ended(world.process(MANIFEST))
     world.ended(world.process(MANIFEST, replay=True))
     world.change_code()
@@ -38,7 +52,7 @@ def test_published_once_then_replayed_with_equal_and_with_other_rows(world: Reco
     world.ended(world.sweep())
     assert [event.about for event in world.events if event.what == "mark_and_end"] == [(1,), (1,), (3,)]
     with pytest.raises(AssertionError, match="the model is at"):  # as if the code had not asked
-        Path(Kind.FOLDER).follow(event for event in world.events if event.what != "may_put")
+        Path(kind).follow(event for event in world.events if event.what != "may_put")
 
 
 @pytest.mark.parametrize("point", [*POINTS, "publish.cleaned"])
@@ -67,3 +81,43 @@ def test_a_replay_that_dies_is_swept(world: RecordedWorld, point: str) -> None:
     world.ended(world.sweep())
     published = world.database.manifest(MANIFEST).published_attempt
     assert published == (1 if point in POINTS[:3] else 2)
+
+
+@pytest.mark.parametrize("other_rows", [False, True], ids=["equal rows", "other rows"])
+@pytest.mark.parametrize("point", [*POINTS, "publish.cleaned"])
+def test_stopped_while_another_attempt_goes_through_and_woken(
+    world: RecordedWorld, point: str, other_rows: bool
+) -> None:
+    first = world.process(MANIFEST)
+    world.run_to(first, point)
+    if other_rows:
+        world.change_code()
+    world.ended(world.process(MANIFEST, replay=True))
+    world.ended(first)
+    world.ended(world.sweep())
+    assert world.database.manifest(MANIFEST).state is ManifestState.DONE
+
+
+@pytest.mark.parametrize("point", POINTS[:-1])
+def test_a_replay_stopped_while_another_stands_one_point_before_it(world: RecordedWorld, point: str) -> None:
+    world.ended(world.process(MANIFEST))
+    world.change_code()
+    first = world.process(MANIFEST, replay=True)
+    world.run_to(first, point)
+    second = world.process(MANIFEST, replay=True)
+    world.run_to(second, POINTS[max(0, POINTS.index(point) - 1)])
+    world.ended(first)
+    world.ended(second)
+    world.ended(world.sweep())
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_one_that_has_lost_its_session_is_swept_and_woken(world: RecordedWorld, point: str) -> None:
+    world.ended(world.process(MANIFEST))
+    world.change_code()
+    replay = world.process(MANIFEST, replay=True)
+    world.run_to(replay, point)
+    world.cut_off(replay)
+    world.ended(world.sweep())
+    world.ended(replay)
+    world.ended(world.sweep())

@@ -1,4 +1,7 @@
-"""Records what real attempts and sweeps ask of a real database and store, and follows it in the model."""
+"""Records what real attempts and sweeps ask of a real database and store, and follows it in the model.
+
+Attempts may stand still while others go on; each event is of the process that it belongs to.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -10,6 +13,7 @@ from tests.model import world as model
 from tests.model.programs import Machine
 from tests.model.world import ENDED_WELL, Answer, Kind, Rules, Step, Steps, World, started, without_session
 from tidemark.database.client import Row
+from tidemark.errors import Unavailable
 from tidemark.lifecycle.context import Context
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.order import Order
@@ -18,78 +22,93 @@ from tidemark.receipt import Receipt, StoredReceipt
 
 MANIFEST, SINK = 1, "files"
 UNKNOWN = object()  # an answer that the recorder cannot put in words of the model
-READ_AGAIN = ("manifest", "receipts")  # read by the code for its messages and counts too
+READ_AGAIN = ("manifest", "receipts", "newest")  # read by the code for its messages and counts too
 
 
 class Event(NamedTuple):
-    """``actor`` is the attempt, 0 for a sweep; ``what`` is the name of a step, or begins, raises, dies, ends."""
+    """``actor`` is the attempt, 0 for a sweep; ``what`` is the name of a step, or begins, raises, dies, ends, cut (it
+    has lost its session), gone (a statement found that out)."""
 
     actor: int
     what: str
     about: tuple[Any, ...] = ()
-    answer: object = Answer.OK
+    answer: Any = Answer.OK
 
 
 class RecordedWorld(ModelWorld):
-    """One manifest with two objects, whose attempts and sweeps are recorded, one after the other."""
+    """One manifest with two objects, whose attempts and sweeps are recorded."""
 
     def planned(self) -> None:
         self.events: list[Event] = []
         self.codes: dict[int, int] = {}
-        self.actor: int | None = None  # None before the attempt has its number
+        self.recorders: dict[Actor, Recorder] = {}
         self.produce(2, minutes=35)  # two hours, so two objects
         self.finish(self.plan())
 
     def ended(self, actor: Actor) -> None:
         """Let it run to its end."""
         self.finish(actor)
-        self.note("ends")
+        self.recorders[actor].note("ends")
 
     def died(self, actor: Actor, point: str) -> None:
         self.run_to(actor, point)
         self.kill(actor)
-        self.note("dies")
+        self.recorders[actor].note("dies")
+
+    def cut_off(self, actor: Actor) -> None:
+        """Let the server end its session; it goes on without."""
+        self.cut(actor)
+        self.recorders[actor].note("cut")
 
     def failed(self, actor: Actor, point: str) -> None:
         """Let it raise at a failpoint, and run to its end."""
         self.run_to(actor, point)
         actor.life.armed = (Fault.FAIL, 1)
-        self.note("raises")
+        self.recorders[actor].note("raises")
         self.ended(actor)
-
-    def note(self, what: str, *about: Any, answer: object = Answer.OK) -> None:
-        if self.actor is not None:
-            self.events.append(Event(self.actor, what, about, answer))
 
     def stage(self, order: Order) -> Receipt:
         receipt = super().stage(order)
-        if self.events[-1] == Event(order.attempt, "delete_staging", (order.attempt,)):
-            self.events.pop()  # a part of the step
-        self.note("stage")
+        own = [place for place, event in enumerate(self.events) if event.actor == order.attempt]
+        if self.events[own[-1]] == Event(order.attempt, "delete_staging", (order.attempt,)):
+            self.events.pop(own[-1])  # a part of the step
+        self.events.append(Event(order.attempt, "stage"))
         return receipt
 
     def _act(self, name: str, verb: Callable[[Context], object], *, plans: bool = False) -> Actor:
+        recorder = Recorder(self, replay=name.startswith("replay"))
+
         def recorded(context: Context) -> object:
+            if name == "sweep":
+                recorder.actor = 0
+                recorder.note("begins")
             if not plans:
-                self.actor = None
-                if name == "sweep":
-                    self.actor = 0
-                    self.note("begins")
-                Recorder(self, context, replay=name.startswith("replay"))
+                recorder.listen(context)
             return verb(context)
 
-        return super()._act(name, recorded, plans=plans)
+        actor = super()._act(name, recorded, plans=plans)
+        self.recorders[actor] = recorder
+        return actor
 
 
 class Recorder:
     """Makes an event of each call of one process that the model has a step for."""
 
-    def __init__(self, world: RecordedWorld, context: Context, *, replay: bool) -> None:
+    def __init__(self, world: RecordedWorld, *, replay: bool) -> None:
         self.world = world
-        self.note = world.note
         self.replay = replay
+        self.actor: int | None = None  # None before the attempt has its number
         self.moves: Counter[int] = Counter()
         self.looks = 2  # at objects, since a verdict was asked for; the model does not look at what is published
+
+    def note(self, what: str, *about: Any, answer: object = Answer.OK) -> None:
+        if self.actor is not None:
+            self.world.events.append(Event(self.actor, what, about, answer))
+
+    def gone(self) -> None:
+        self.note("gone")
+
+    def listen(self, context: Context) -> None:
         database, [sink] = context.database, context.sinks
         store = sink.store  # type: ignore[attr-defined]
         for owner, names in (
@@ -100,7 +119,7 @@ class Recorder:
             (store, "move"),
         ):
             for name in names.split():
-                after(owner, name, getattr(self, name.lstrip("_")))
+                after(owner, name, getattr(self, name.lstrip("_")), self.gone if owner is database else nothing)
         self._delete: Callable[[Iterable[str]], None] = store.delete
         store.delete = self.delete
 
@@ -108,7 +127,7 @@ class Recorder:
 
     def start(self, attempt: int | None, *_: Any) -> None:
         assert attempt is not None
-        self.world.actor, self.world.codes[attempt] = attempt, self.world.schema
+        self.actor, self.world.codes[attempt] = attempt, self.world.schema
         self.note("begins", self.world.schema, self.replay)
 
     def manifest(self, manifest: Manifest, _: int) -> None:
@@ -129,8 +148,8 @@ class Recorder:
         self.note("manifest", answer=UNKNOWN)
 
     def newest_attempt(self, newest: int, _: int) -> None:
-        if self.world.actor:
-            self.note("newest", self.world.actor, answer=newest == self.world.actor)
+        if self.actor:
+            self.note("newest", self.actor, answer=newest == self.actor)
 
     def may_put(self, allowed: bool, *_: Any) -> None:
         self.note("may_put", answer=allowed)
@@ -146,7 +165,7 @@ class Recorder:
 
     def finish(self, *_: Any) -> None:
         last = self.world.events[-1]
-        if last.actor == self.world.actor and last.what == "mark":  # in the same transaction
+        if last.actor == self.actor and last.what == "mark":  # in the same transaction
             self.world.events[-1] = last._replace(what="mark_and_end", about=last.about[:1])
         else:
             self.note("finish")
@@ -155,8 +174,10 @@ class Recorder:
         self.note("fail")
 
     def attempts(self, rows: list[Row], _: int) -> None:
-        state = next(row["state"] for row in rows if row["attempt"] == self.world.actor)
-        self.note("own_state", answer=state in ENDED_WELL)
+        well = {row["attempt"]: row["state"] in ENDED_WELL for row in rows}
+        assert self.actor is not None
+        superseded = any(ended for attempt, ended in well.items() if attempt > self.actor)
+        self.note("attempts", answer=(well[self.actor], superseded))
 
     def release(self, *_: Any) -> None:
         self.note("release")
@@ -210,16 +231,34 @@ class Recorder:
             self.note("delete_parts", name.attempt)
 
 
-def after(owner: Any, name: str, note: Callable[..., None]) -> None:
-    """Call ``note`` with the result and the positional arguments of each call of a method that does not raise."""
+def nothing() -> None: ...
+
+
+def after(owner: Any, name: str, note: Callable[..., None], gone: Callable[[], None]) -> None:
+    """Call ``note`` with the result and the positional arguments of each call of a method; ``gone`` where there was no
+    session any more."""
     method = getattr(owner, name)
 
     def call(*arguments: Any, **named: Any) -> Any:
-        result = method(*arguments, **named)
+        try:
+            result = method(*arguments, **named)
+        except Unavailable:
+            gone()
+            raise
         note(result, *arguments)
         return result
 
     setattr(owner, name, call)
+
+
+def in_words_of_the_model(event: Event, step: Step) -> Event:
+    """A mark that is refused does not get to the end of the attempt, which is in the same transaction; and the code
+    reads the states of all attempts at once."""
+    if event.what == "mark" and step.name == "mark_and_end" and event.answer is Answer.REFUSED:
+        return event._replace(what=step.name, about=event.about[:1])
+    if event.what == "attempts":
+        return event._replace(what="own_state", answer=event.answer[0])
+    return event
 
 
 class Path:
@@ -231,7 +270,8 @@ class Path:
         self.steps = Steps(rules)
         self.world = World()
         self.places: dict[int, int] = {}
-        self.cleared = 0  # of a step that removes the staging of several attempts: those that are done
+        self.superseded: dict[int, bool] = {}  # by attempt: whether a newer one had ended well when it was fenced
+        self.cleared: Counter[int] = Counter()  # by process, of a step about several attempts: those done
 
     def follow(self, events: Iterable[Event]) -> None:
         for number, event in enumerate(events, 1):
@@ -253,6 +293,12 @@ class Path:
                 self.places[n] = machine.begin(machine.programs.retry)
             case "raises":
                 self.places[n] = machine.answered(self.places[n], Answer.ERROR)
+            case "cut":
+                self.world = without_session(self.world, n)
+            case "gone":
+                if (step := machine.steps[self.places[n]]) is not None:
+                    assert step.name in model.DATABASE
+                    self.places[n] = machine.answered(self.places[n], Answer.GONE)
             case "dies":
                 self.places.pop(n)
                 self.world = without_session(self.world, n) if n else self.world
@@ -262,8 +308,13 @@ class Path:
                 self._step(event)
 
     def _step(self, event: Event) -> None:
-        step = self.machine.steps[self.places[event.actor]]
-        assert step is not None, "it has ended"
+        if (step := self._at(event.actor)).name == "superseded":  # the code knows it since it was fenced
+            self._answer(step, self.superseded[event.actor])
+            step = self._at(event.actor)
+        if event.what == "attempts" and step.name != "own_state":
+            self.superseded[event.actor] = event.answer[1]
+            return
+        event = in_words_of_the_model(event, step)
         if event.what != step.name and event.what in READ_AGAIN:
             return
         assert event.what == step.name
@@ -271,14 +322,22 @@ class Path:
             return
         if step.name != "delete_staging":
             assert event.about == (step.of, step.part)[: len(event.about)]
+        self._answer(step, event.answer)
+
+    def _at(self, actor: int) -> Step:
+        step = self.machine.steps[self.places[actor]]
+        assert step is not None, "it has ended"
+        return step
+
+    def _answer(self, step: Step, given: object) -> None:
         outcomes = list(self.steps.outcomes(self.world, step))
-        known = [outcome for outcome in outcomes if event.answer in (outcome[0], UNKNOWN)]
+        known = [outcome for outcome in outcomes if given in (outcome[0], UNKNOWN)]
         assert known, f"it answers {[outcome[0] for outcome in outcomes]}"
         answer, self.world, _ = next(outcome for outcome in known if outcome[2] is model.Fault.NONE)
-        self.places[event.actor] = self.machine.answered(self.places[event.actor], answer)
+        self.places[step.actor] = self.machine.answered(self.places[step.actor], answer)
 
     def _cleared(self, step: Step, attempt: int) -> bool:
         """Whether with this attempt the step is done."""
-        assert attempt == (self.cleared or step.of)
-        self.cleared = 0 if attempt == step.part else attempt + 1
-        return not self.cleared
+        assert attempt == (self.cleared[step.actor] or step.of)
+        self.cleared[step.actor] = 0 if attempt == step.part else attempt + 1
+        return not self.cleared[step.actor]
