@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -122,9 +123,13 @@ class ModelWorld:
             "source": {"kafka": kafka},
             "decode": {"format": "json", "schema": SCHEMAS[self.schema]},
             "on_error": "dead_letter",
-            "sinks": [{"files": {**self.lake.sink(), "layout": "raw/{stream}/%Y/%m/%d/%H"}}],
+            "sinks": [self.sink()],
         }
         return Pipeline.model_validate(raw, context=Surroundings(self.folder, self.folder))
+
+    def sink(self) -> dict[str, Any]:
+        """The only entry of ``sinks``."""
+        return {"files": {**self.lake.sink(), "layout": "raw/{stream}/%Y/%m/%d/%H"}}
 
     def onlooker(self) -> Context:
         """A context for verbs that run to their end at once, as when a person calls them."""
@@ -236,7 +241,8 @@ class ModelWorld:
             actor.database = MortalDatabase(self.dsn, name, actor.life)
             own = self._context(actor.database)
             for sink in own.sinks:
-                sink.store = MortalStore(sink.store, actor.life)
+                if hasattr(sink, "store"):
+                    sink.store = MortalStore(sink.store, actor.life)
             return verb(own)
 
         actor = Actor(name, live, plans=plans)

@@ -16,11 +16,15 @@ from tests.model.world import Kind
 from tests.worlds.s3_world import CONNECTION
 from tidemark.connections import variable_of
 from tidemark.manifest import ManifestState
+from tidemark.sinks.postgres import sink
 
 POINTS = ["publish.receipt", "publish.mid", "publish.before_record", "publish.before_mark", "publish.marked"]
 
 
-@pytest.fixture(params=[Kind.FOLDER, pytest.param(Kind.BUCKET, marks=pytest.mark.exhaustive)], ids=str)
+LONG = (pytest.param(kind, marks=pytest.mark.exhaustive) for kind in (Kind.BUCKET, Kind.TABLE))
+
+
+@pytest.fixture(params=[Kind.FOLDER, *LONG], ids=str)
 def kind(request: pytest.FixtureRequest) -> Kind:
     return request.param
 
@@ -32,7 +36,15 @@ def world(
     """Followed in the model when the test ends."""
     monkeypatch.setenv(variable_of(CONNECTION), s3.connection())
     lake = BucketLake(s3, f"trace-{uuid4().hex}") if kind is Kind.BUCKET else None
-    with closing(RecordedWorld(postgres, template, ScheduleSettings(), Counter(), lake)) as world:
+    with (
+        postgres.temporary_database("warehouse") as warehouse,
+        closing(RecordedWorld(postgres, template, ScheduleSettings(), Counter(), lake)) as world,
+    ):
+        monkeypatch.setenv(variable_of("warehouse"), warehouse)
+        if kind is Kind.TABLE:
+            monkeypatch.setattr(sink, "IDLE_TIMEOUT_S", 1)
+            table = {"connection": "warehouse", "table": "latest", "key": ["n"], "auto_create": True}
+            world.table = {"postgres": table}
         world.planned()
         yield world
         path = Path(kind)

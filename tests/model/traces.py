@@ -4,23 +4,24 @@ Attempts may stand still while others go on; each event is of the process that i
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tests.faults.actors import Actor, Fault
 from tests.faults.model_world import ModelWorld
 from tests.model import world as model
 from tests.model.programs import Machine
-from tests.model.world import ENDED_WELL, Answer, Kind, Rules, Step, Steps, World, started, without_session
+from tests.model.world import ENDED_WELL, Answer, Kind, Rules, Step, Steps, World, rolled_back, started, without_session
 from tidemark.database.client import Row
-from tidemark.errors import Unavailable
+from tidemark.errors import TidemarkError
 from tidemark.lifecycle.context import Context
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.order import Order
 from tidemark.paths import ObjectName, RecordName
 from tidemark.receipt import Receipt, StoredReceipt
+from tidemark.sinks.postgres.sink import PostgresSink
 
-MANIFEST, SINK = 1, "files"
+MANIFEST = 1
 UNKNOWN = object()  # an answer that the recorder cannot put in words of the model
 READ_AGAIN = ("manifest", "receipts", "newest")  # read by the code for its messages and counts too
 
@@ -36,7 +37,12 @@ class Event(NamedTuple):
 
 
 class RecordedWorld(ModelWorld):
-    """One manifest with two objects, whose attempts and sweeps are recorded."""
+    """One manifest with two objects, or with two rows of a table, whose attempts and sweeps are recorded."""
+
+    table: dict[str, Any] | None = None  # the entry of ``sinks``, in the place of that of files
+
+    def sink(self) -> dict[str, Any]:
+        return self.table or super().sink()
 
     def planned(self) -> None:
         self.events: list[Event] = []
@@ -70,7 +76,7 @@ class RecordedWorld(ModelWorld):
     def stage(self, order: Order) -> Receipt:
         receipt = super().stage(order)
         own = [place for place, event in enumerate(self.events) if event.actor == order.attempt]
-        if self.events[own[-1]] == Event(order.attempt, "delete_staging", (order.attempt,)):
+        if self.events[own[-1]] == Event(order.attempt, "delete_staging", (order.attempt, False)):
             self.events.pop(own[-1])  # a part of the step
         self.events.append(Event(order.attempt, "stage"))
         return receipt
@@ -98,6 +104,7 @@ class Recorder:
         self.world = world
         self.replay = replay
         self.actor: int | None = None  # None before the attempt has its number
+        self.taken = False  # whether it had the marker of a table
         self.moves: Counter[int] = Counter()
         self.looks = 2  # at objects, since a verdict was asked for; the model does not look at what is published
 
@@ -110,18 +117,28 @@ class Recorder:
 
     def listen(self, context: Context) -> None:
         database, [sink] = context.database, context.sinks
-        store = sink.store  # type: ignore[attr-defined]
+        self.staged_attempts = sink.staged_attempts
         for owner, names in (
             (database, "start manifest manifests receipts out_of_step newest_attempt may_put store_receipt take_back"),
             (database, "publish finish fail attempts release"),
-            (sink, "recorded_attempt records shown _digest_of_record has_record has_objects write_record"),
+            (sink, "recorded_attempt records shown _digest_of_record has_record has_objects"),
             (sink, "staged_manifests clear_staging"),
-            (store, "move"),
+            *self._of_kind(sink),
         ):
             for name in names.split():
-                after(owner, name, getattr(self, name.lstrip("_")), self.gone if owner is database else nothing)
-        self._delete: Callable[[Iterable[str]], None] = store.delete
-        store.delete = self.delete
+                after(owner, name, getattr(self, name.lstrip("_")), self.gone if owner is database else None)
+
+    def _of_kind(self, sink: Any) -> Iterator[tuple[Any, str]]:
+        """What only files, or only tables, are asked."""
+        if isinstance(sink, PostgresSink):
+            after(sink, "_take_marker", self.take_marker, self.lacks_marker)
+            after(sink, "_put", self.committed, self.rolled_back)
+            yield sink, "wait_for_lower alike _was_committed"
+        else:
+            self._delete: Callable[[Iterable[str]], None] = sink.store.delete
+            sink.store.delete = self.delete
+            yield sink, "write_record"
+            yield sink.store, "move"
 
     # the database
 
@@ -141,7 +158,7 @@ class Recorder:
 
     def receipts(self, receipts: list[StoredReceipt], _: int) -> None:
         codes = self.world.codes
-        rows = [(row.receipt.attempt, codes[row.receipt.attempt], SINK in row.taken_back) for row in receipts]
+        rows = [(row.receipt.attempt, codes[row.receipt.attempt], bool(row.taken_back)) for row in receipts]
         self.note("receipts", answer=tuple(rows))
 
     def out_of_step(self, *_: Any) -> None:
@@ -182,6 +199,36 @@ class Recorder:
     def release(self, *_: Any) -> None:
         self.note("release")
 
+    # a table
+
+    def wait_for_lower(self, *_: Any) -> None:
+        self.note("wait_for_lower")
+
+    def alike(self, alike: bool, before: Receipt, _: Receipt) -> None:
+        last = [event for event in self.world.events if event.actor == self.actor][-1]
+        if last == Event(last.actor, "has_record", (before.attempt,), answer=True):
+            self.note("has_parts", before.attempt, answer=alike)
+
+    def was_committed(self, there: bool, _: Receipt) -> None:
+        """After a merge that broke off: then nothing was committed in these runs."""
+        assert not there
+        self.world.events.pop()
+
+    def take_marker(self, *_: Any) -> None:
+        self.note("take_marker")
+
+        self.taken = True
+
+    def lacks_marker(self) -> None:
+        self.note("take_marker", answer=Answer.REFUSED)
+
+    def committed(self, *_: Any) -> None:
+        self.note("commit")
+
+    def rolled_back(self) -> None:
+        if self.taken:
+            self.note("rollback")
+
     # the store
 
     def recorded_attempt(self, attempt: int | None, _: int) -> None:
@@ -213,7 +260,7 @@ class Recorder:
         self.note("staged_manifests", answer=MANIFEST in ids)
 
     def clear_staging(self, _: None, __: int, attempt: int) -> None:
-        self.note("delete_staging", attempt)
+        self.note("delete_staging", attempt, attempt in self.staged_attempts(MANIFEST))
 
     def move(self, _: None, __: str, key: str, ___: int) -> None:
         name = ObjectName.parse(key)
@@ -231,19 +278,16 @@ class Recorder:
             self.note("delete_parts", name.attempt)
 
 
-def nothing() -> None: ...
-
-
-def after(owner: Any, name: str, note: Callable[..., None], gone: Callable[[], None]) -> None:
-    """Call ``note`` with the result and the positional arguments of each call of a method; ``gone`` where there was no
-    session any more."""
+def after(owner: Any, name: str, note: Callable[..., None], failed: Callable[[], None] | None) -> None:
+    """Call ``note`` with the result and the positional arguments of each call of a method; ``failed`` after errors."""
     method = getattr(owner, name)
 
     def call(*arguments: Any, **named: Any) -> Any:
         try:
             result = method(*arguments, **named)
-        except Unavailable:
-            gone()
+        except TidemarkError:
+            if failed is not None:
+                failed()
             raise
         note(result, *arguments)
         return result
@@ -265,12 +309,14 @@ class Path:
     """Follows recorded events in the model; ``AssertionError`` where the model would do something else."""
 
     def __init__(self, kind: Kind) -> None:
+        self.kind = kind
         rules = Rules(kind)
         self.machine = Machine(rules)
         self.steps = Steps(rules)
         self.world = World()
         self.places: dict[int, int] = {}
         self.superseded: dict[int, bool] = {}  # by attempt: whether a newer one had ended well when it was fenced
+        self.stays: set[int] = set()  # of such a step: attempts whose staging was in use
         self.cleared: Counter[int] = Counter()  # by process, of a step about several attempts: those done
 
     def follow(self, events: Iterable[Event]) -> None:
@@ -302,25 +348,37 @@ class Path:
             case "dies":
                 self.places.pop(n)
                 self.world = without_session(self.world, n) if n else self.world
+                if n == self.world.holder:
+                    self.world = rolled_back(self.world, self.kind)
             case "ends":
                 assert self.places.pop(n) == machine.END, "it has not ended"
             case _:
                 self._step(event)
 
     def _step(self, event: Event) -> None:
-        if (step := self._at(event.actor)).name == "superseded":  # the code knows it since it was fenced
-            self._answer(step, self.superseded[event.actor])
-            step = self._at(event.actor)
-        if event.what == "attempts" and step.name != "own_state":
+        step = self._at(event.actor)
+        known = event.actor in self.superseded
+        if event.what == "attempts" and step.name != "own_state" and not (known and step.name == "superseded"):
             self.superseded[event.actor] = event.answer[1]
             return
+        if step.name == "superseded":  # the code has read it
+            self._answer(step, self.superseded[event.actor])
+            step = self._at(event.actor)
         event = in_words_of_the_model(event, step)
+        if event.what == "rollback" != step.name:  # a statement of the merge failed, before the fence or the commit
+            self.places[event.actor] = self.machine.answered(self.places[event.actor], Answer.ERROR)
+            step = self._at(event.actor)
+        if step.name == "wait_for_lower":  # PostgreSQL ends the transaction of a process that stands still
+            self.world = rolled_back(self.world, self.kind)
         if event.what != step.name and event.what in READ_AGAIN:
             return
         assert event.what == step.name
-        if step.name == "delete_staging" and not self._cleared(step, event.about[0]):
-            return
-        if step.name != "delete_staging":
+        if step.name == "delete_staging":
+            attempt, stays = event.about
+            self.stays |= {attempt} if stays else set()
+            if not self._cleared(step, attempt):
+                return
+        else:
             assert event.about == (step.of, step.part)[: len(event.about)]
         self._answer(step, event.answer)
 
@@ -331,10 +389,17 @@ class Path:
 
     def _answer(self, step: Step, given: object) -> None:
         outcomes = list(self.steps.outcomes(self.world, step))
-        known = [outcome for outcome in outcomes if given in (outcome[0], UNKNOWN)]
+        known = [outcome for outcome in outcomes if given in (outcome[0], UNKNOWN) and self._stays(step, outcome[1])]
         assert known, f"it answers {[outcome[0] for outcome in outcomes]}"
         answer, self.world, _ = next(outcome for outcome in known if outcome[2] is model.Fault.NONE)
+        self.stays = set()
         self.places[step.actor] = self.machine.answered(self.places[step.actor], answer)
+
+    def _stays(self, step: Step, world: World) -> bool:
+        """Whether the staging stays that was seen to stay; true of a step that removes none."""
+        if step.name != "delete_staging":
+            return True
+        return self.stays == {k for k in range(step.of, step.part + 1) if world.of(k).staged}
 
     def _cleared(self, step: Step, attempt: int) -> bool:
         """Whether with this attempt the step is done."""

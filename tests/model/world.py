@@ -302,10 +302,13 @@ class Steps:
         yield from self._delete(world, world.with_attempt(step.of, parts=0), Late("no parts", step.of))
 
     def delete_staging(self, world: World, step: Step) -> Iterator[Outcome]:
-        """Of the attempts from ``of`` to ``part``."""
+        """Of the attempts from ``of`` to ``part``; that of an open merge may be in use, and stays then."""
         attempts = enumerate(world.attempts, 1)
         after = tuple(made._replace(staged=False) if step.of <= k <= step.part else made for k, made in attempts)
-        yield Answer.OK, world._replace(attempts=after), Fault.NONE
+        without = world._replace(attempts=after)
+        yield Answer.OK, without, Fault.NONE
+        if step.of <= world.holder <= step.part and world.of(world.holder).staged:
+            yield Answer.OK, without.with_attempt(world.holder, staged=True), Fault.NONE
         if after != world.attempts:
             yield Answer.ERROR, world, Fault.ERROR
 
