@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests import draws
 from tests.faults import counts
 from tests.fixtures.modules import needs_airflow
 
@@ -22,8 +23,9 @@ PROMISES = "".join((DOCS / name).read_text() for name in ("guarantees.md", "inva
 NAMED = frozenset(re.findall(r"`(tests/[\w/]+\.py::test_\w+)`", PROMISES))
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """A shell's background job ignores SIGINT and hands that on to every process a test starts and interrupts."""
+    draws.in_full = "drawn" in config.getoption("markexpr")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -32,6 +34,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """``make test-faults`` runs these folders, what the two documents name, and what is exhaustive anywhere."""
     if item.path.parent.name in ("faults", "characterization") or item.nodeid.partition("[")[0] in NAMED:
         item.add_marker(pytest.mark.fault)
+    if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        item.add_marker(pytest.mark.drawn)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
