@@ -3,6 +3,7 @@
 Fixtures of services are in ``tests/fixtures``; the folders whose tests need them load them, ``tests/unit`` does not.
 """
 
+import gc
 import re
 import signal
 from collections.abc import Callable
@@ -43,6 +44,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.parent.name not in ("e2e", "spark"))
 
 
+def pytest_collection_finish() -> None:
+    """What is there now stays until the end: the collector of garbage does not have to look through it again."""
+    gc.freeze()
+
+
 class ByModule(LoadScopeScheduling):
     """A module's tests run in one worker, and all that need Airflow in the same one."""
 
@@ -56,6 +62,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModule | N
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker of pytest-xdist hands its counts to the process that prints them."""
+    gc.unfreeze()
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["reached"] = dict(counts.REACHED)
