@@ -67,7 +67,7 @@ test: setup
 
 # pytest ends after 45 minutes at the latest.
 test-faults: setup
-	@$(PYTEST) -m "fault or exhaustive" --session-timeout 2700
+	@$(PYTEST) -m "fault or exhaustive or drawn" --session-timeout 2700
 
 bench: setup
 	@$(BIN)/python -m bench $(ARGS)

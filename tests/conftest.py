@@ -3,6 +3,7 @@
 Fixtures of services are in ``tests/fixtures``; the folders whose tests need them load them, ``tests/unit`` does not.
 """
 
+import gc
 import re
 import signal
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests import draws
 from tests.faults import counts
 from tests.fixtures.modules import needs_airflow
 
@@ -22,8 +24,9 @@ PROMISES = "".join((DOCS / name).read_text() for name in ("guarantees.md", "inva
 NAMED = frozenset(re.findall(r"`(tests/[\w/]+\.py::test_\w+)`", PROMISES))
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """A shell's background job ignores SIGINT and hands that on to every process a test starts and interrupts."""
+    draws.in_full = "drawn" in config.getoption("markexpr")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -32,11 +35,18 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """``make test-faults`` runs these folders, what the two documents name, and what is exhaustive anywhere."""
     if item.path.parent.name in ("faults", "characterization") or item.nodeid.partition("[")[0] in NAMED:
         item.add_marker(pytest.mark.fault)
+    if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        item.add_marker(pytest.mark.drawn)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The folders with the longest tests first, so that in the end no worker waits for another."""
     items.sort(key=lambda item: item.path.parent.name not in ("e2e", "spark"))
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays until the end: the collector of garbage does not have to look through it again."""
+    gc.freeze()
 
 
 class ByModule(LoadScopeScheduling):
@@ -52,6 +62,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModule | N
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker of pytest-xdist hands its counts to the process that prints them."""
+    gc.unfreeze()
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["reached"] = dict(counts.REACHED)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from tidemark.connections import Lookup, Secret, from_environment, revealed, variable_of
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.connection import KafkaConnection
@@ -165,7 +166,7 @@ ANY = st.one_of(PRINTABLE, PRINTABLE.map("{{{}".format), PRINTABLE.map("kafka://
 ).map(lambda value: json.dumps({"host": value, "extra": value}))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=draws(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ANY)
 def test_any_text_in_the_variable_is_a_connection_or_an_error_for_people(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str

@@ -8,6 +8,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from tests.unit.pipeline_text import GOOD
 from tidemark.errors import ConfigurationError
 from tidemark.pipeline.loader import load
@@ -94,7 +95,7 @@ KEYS = [
     "catchup",
     "start_date",
 ]
-FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=draws(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @FUZZ

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tidemark.decoders.base import Decoded
 from tidemark.decoders.protobuf.decoder import open_decoder
@@ -361,14 +362,14 @@ def same_in_both(value: bytes) -> None:
         assert fast == runtime
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(RECORDS)
 @example(b"\x08\x80\x80\x80\x80\x10")
 def test_both_readers_mean_the_same(value: bytes) -> None:
     same_in_both(value)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(RECORDS, st.data())
 def test_both_readers_mean_the_same_by_damaged_records(value: bytes, data: st.DataObject) -> None:
     damaged = bytearray(value or b"\x08\x01")
@@ -387,7 +388,7 @@ def test_both_readers_mean_the_same_many_times(value: bytes, data: st.DataObject
     same_in_both(bytes(damaged))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(st.lists(st.one_of(RECORDS, st.binary(max_size=12)), max_size=12), st.integers(0, 12))
 def test_what_becomes_of_a_record_does_not_depend_on_the_records_beside_it(values: list[bytes], cut: int) -> None:
     def outcomes(part: list[bytes]) -> Iterator[str]:

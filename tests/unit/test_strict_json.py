@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from tidemark.decoders.base import REASON_LIMIT
 from tidemark.decoders.json.json_schema import struct_of
 from tidemark.decoders.json.shapes import ABSENT, Misfit
@@ -200,7 +201,7 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize("schema", [DDL, SCHEMA], ids=["ddl", "json-schema"])
 def test_columns_and_reasons_agree(schema: Any, data: st.DataObject) -> None:

@@ -7,6 +7,7 @@ ended.
 """
 
 import contextlib
+import gc
 import json
 import os
 import selectors
@@ -195,4 +196,5 @@ if __name__ == "__main__":
 
     assert all((decide, inspect, prepare, records, run)), "imported now, so that no forked process has to"
     in_process.stage_in = without_spark
+    gc.freeze()  # else the collector of each forked process writes to, and so copies, every page of the server
     _serve(socket.socket(fileno=int(sys.argv[1])))
