@@ -8,6 +8,7 @@ from __future__ import annotations  # else Python 3.8 evaluates the annotations 
 
 import errno
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sandbox.bootstrap.checkout import CHECKOUT, STATE
+from sandbox.bootstrap.checkout import CHECKOUT, READY, STATE
 
 GIB = 1 << 30
 # Measured: 2.2 GiB for .venv, the same again for caches on this disk, 0.6 GiB for services, jars and the demo's lake.
@@ -95,6 +96,10 @@ def holder(name: str) -> str | None:
 def check_alone() -> list[str]:
     """No other process runs the services of this checkout."""
     pid = holder("run.lock")
+    if pid is not None and READY.exists():
+        page = json.loads(READY.read_text())
+        problem = f"`make up` of this checkout is up (process {pid}): {{url}}  user {{user}}  password {{password}}"
+        return [f"{problem.format(**page)}\n  work with it (docs/own-topic.md), or stop it: make down"]
     if pid is not None:
         problem = f"another `make run` or `make up` of this checkout is at work (process {pid})"
         return [f"{problem}\n  wait for it, or stop it: make down"]

@@ -4,3 +4,5 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 STATE = CHECKOUT / ".tidemark"
+# Airflow's address and login, as JSON, while `make up` is up and its demonstration is over.
+READY = STATE / "up.json"

@@ -8,7 +8,7 @@ import sys
 import time
 
 from sandbox.bootstrap.check_machine import holder
-from sandbox.bootstrap.checkout import CHECKOUT, STATE
+from sandbox.bootstrap.checkout import CHECKOUT, READY, STATE
 from sandbox.demo.report import Report
 from sandbox.demo.run import ENVIRONMENT, show
 from sandbox.errors import SandboxFailed
@@ -17,7 +17,6 @@ from sandbox.services.processes import wait_until
 from sandbox.services.stack import Stack
 
 LOG = STATE / "logs" / "up.log"
-READY = STATE / "up.json"
 
 
 def up() -> None:
@@ -33,13 +32,13 @@ def up() -> None:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    with LOG.open() as output:
-        while True:
-            ended = server.poll() is not None or READY.exists()
-            print(output.read(), end="", flush=True)
-            if ended:
-                break
-            time.sleep(0.2)
+    try:
+        _follow(server)
+    except (
+        BaseException
+    ):  # Ctrl-C, or a signal: it does not reach the background process, which has a session of its own
+        _stop(server)
+        raise
     if not READY.exists():
         raise SandboxFailed(f"`make up` ended with {server.returncode}", next_step=f"read its output above, or {LOG}")
     page = json.loads(READY.read_text())
@@ -47,6 +46,25 @@ def up() -> None:
     print("Schedules:  on; the DAG flights has a run every hour")
     print("In a shell: . .tidemark/env    then: tidemark manifests, airflow connections list, psql")
     print("Your topic: docs/own-topic.md\nTo stop:    make down")
+
+
+def _follow(server: subprocess.Popen[bytes]) -> None:
+    """Print what the background process prints, until it is ready or has ended."""
+    with LOG.open() as output:
+        while True:
+            ended = server.poll() is not None or READY.exists()
+            print(output.read(), end="", flush=True)
+            if ended:
+                return
+            time.sleep(0.2)
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    """Stop the background process and wait for its services; a second Ctrl-C changes nothing."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    print("\nstopping the services ..", file=sys.stderr, flush=True)
+    server.terminate()
+    server.wait()
 
 
 def serve() -> None:

@@ -21,6 +21,11 @@ from tidemark.database.migrate import migrate
 DATABASE = "tidemark"
 METADATA = "airflow"
 SHELL_FILE = "env"
+# In a shell each command of Airflow would print ten lines of log, and a warning of a package that draws DAGs.
+QUIET_AIRFLOW = {
+    "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
+    "PYTHONWARNINGS": "ignore:Could not import graphviz",
+}
 
 
 class Stack:
@@ -96,15 +101,7 @@ class Stack:
         """Write the variables for a shell, `. .tidemark/env`: there tidemark, airflow and psql use these services."""
         path = self.state / SHELL_FILE
         path.touch(mode=0o600)
-        settings = {
-            **self.environment,
-            **airflow.settings,
-            **self.postgres.client_variables,
-            "KAFKA_BOOTSTRAP_SERVERS": self.broker.bootstrap_servers,
-        }
-        lines = [f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()]
-        programs = f"{Path(sys.executable).parent}{os.pathsep}{self.postgres.programs}{os.pathsep}"
-        path.write_text(f'{"".join(lines)}export PATH={shlex.quote(programs)}"$PATH"\n')
+        path.write_text(shell_text(self.environment, airflow, self.postgres, self.broker))
 
     def _start_broker(self) -> None:
         with self.clock.step("Kafka"):
@@ -125,6 +122,20 @@ class Stack:
             airflow.start()
             airflow.wait_healthy()
         return airflow
+
+
+def shell_text(variables: Mapping[str, str], airflow: Airflow, postgres: Postgres, broker: Broker) -> str:
+    """What a shell reads to use these services; ``variables``: those of Tidemark."""
+    settings = {
+        **variables,
+        **airflow.settings,
+        **QUIET_AIRFLOW,
+        **postgres.client_variables,
+        "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+    }
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()]
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{postgres.programs}{os.pathsep}"
+    return f'{"".join(lines)}export PATH={shlex.quote(programs)}"$PATH"\n'
 
 
 class LockFile:

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from sandbox.bootstrap.check_machine import holder
+from sandbox.bootstrap.check_machine import check_alone, holder
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
 from sandbox.bootstrap.jars import ensure, locked
 from sandbox.demo import flights
@@ -291,3 +291,20 @@ def test_the_check_of_the_machine_sees_a_lock_that_is_held_and_forgets_one_that_
     assert holder("run.lock") == str(os.getpid())
     lock.release()
     assert holder("run.lock") is None
+
+
+def test_whoever_starts_make_up_twice_is_told_where_the_first_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.bootstrap.check_machine.STATE", tmp_path)
+    monkeypatch.setattr("sandbox.bootstrap.check_machine.READY", tmp_path / "up.json")
+    assert check_alone() == []
+    lock = LockFile(tmp_path / "run.lock")
+    lock.acquire()
+    assert "at work" in check_alone()[0]
+    (tmp_path / "up.json").write_text('{"url": "http://127.0.0.1:1", "user": "admin", "password": "p"}')
+    [told] = check_alone()
+    assert "is up (process" in told
+    assert "http://127.0.0.1:1  user admin  password p" in told
+    lock.release()
+    assert check_alone() == [], "what a killed one has left does not count"

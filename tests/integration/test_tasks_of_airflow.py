@@ -1,6 +1,7 @@
 """Schedules 8 and 15 in the functions that the tasks ``plan`` and ``close`` call; Airflow itself is not started."""
 
 import contextlib
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -25,6 +26,11 @@ from tidemark.receipt import Receipt
 
 HOUR = timedelta(hours=1)
 Task = Callable[..., contextlib.AbstractContextManager[object]]
+
+
+@pytest.fixture(autouse=True)
+def _logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "tidemark.airflow")
 
 
 @pytest.fixture
@@ -114,7 +120,7 @@ def test_a_run_of_an_interval_waits_for_its_slices_and_a_run_by_hand_for_all_bef
 
 
 def test_more_manifests_than_airflow_maps_are_retried_in_turns_and_planned_or_replayed_whole_or_not_at_all(
-    world: ModelWorld, task: Task, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    world: ModelWorld, task: Task, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "2")
     pipeline: Any = world.pipeline()
@@ -127,7 +133,7 @@ def test_more_manifests_than_airflow_maps_are_retried_in_turns_and_planned_or_re
     with task(retry_unfinished=True):
         first = dag.plan_run(pipeline)
         assert first == [1, 2]
-        assert "3 manifests are unfinished; this run does the 2 oldest" in capsys.readouterr().out
+        assert "3 manifests are unfinished; this run does the 2 oldest" in caplog.text
         publish(world, first)
         with pytest.raises(AirflowFailException, match="1 more are unfinished") as left:
             dag.close_run(pipeline, first)
@@ -173,14 +179,14 @@ def failed_run(world: ModelWorld, task: Task, run_id: str = "a failed run", stag
 
 
 def test_the_next_run_takes_along_what_a_failed_run_left_and_its_event_names_it(
-    world: ModelWorld, task: Task, capsys: pytest.CaptureFixture[str]
+    world: ModelWorld, task: Task, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline: Any = world.pipeline()
     assert failed_run(world, task) == [1, 2]
     world.produce(10)
     with task(run_id="next run"):
         assert dag.plan_run(pipeline) == [3, 1, 2]
-        told = capsys.readouterr().out
+        told = caplog.text
         publish(world, [3, 1])
         with pytest.raises(AirflowFailException, match="1 of 3 manifests are not published: manifest 2"):
             dag.close_run(pipeline, [3, 1, 2])
@@ -192,19 +198,19 @@ def test_the_next_run_takes_along_what_a_failed_run_left_and_its_event_names_it(
     assert (event["manifests"], event["read"]) == ([1, 2, 3], 30)
     with task(run_id="a quiet run"):
         assert dag.plan_run(pipeline) == []
-    assert "run a quiet run: nothing new up to offset 30 of a-0; covered by manifests 3" in capsys.readouterr().out
+    assert "run a quiet run: nothing new up to offset 30 of a-0; covered by manifests 3" in caplog.text
 
 
 def test_a_run_leaves_to_another_dag_run_that_has_not_ended_what_that_one_is_to_process(
-    world: ModelWorld, task: Task, capsys: pytest.CaptureFixture[str]
+    world: ModelWorld, task: Task, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline: Any = world.pipeline()
     failed_run(world, task, "busy run")
     world.produce(10)
-    capsys.readouterr()
+    caplog.clear()
     with task(run_id="next run", at_work=["busy run"]):
         assert dag.plan_run(pipeline) == [3]
-        assert "unfinished" not in capsys.readouterr().out
+        assert "unfinished" not in caplog.text
     with task(run_id="the run after that", at_work=["next run"]):
         assert dag.plan_run(pipeline) == [1, 2], "the next run has 3"
         with pytest.raises(AirflowException, match="wait: another DAG run has them") as waiting:
@@ -213,29 +219,29 @@ def test_a_run_leaves_to_another_dag_run_that_has_not_ended_what_that_one_is_to_
 
 
 def test_a_run_takes_along_few_of_many_and_first_those_that_were_tried_the_least(
-    world: ModelWorld, task: Task, capsys: pytest.CaptureFixture[str]
+    world: ModelWorld, task: Task, caplog: pytest.LogCaptureFixture
 ) -> None:
     failed_run(world, task)
     world.produce(10 * TAKEN_ALONG)
     plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
-    capsys.readouterr()
+    caplog.clear()
     with task(run_id="next run"):
         assert dag.plan_run(world.pipeline()) == list(range(3, 3 + TAKEN_ALONG))
-    told = capsys.readouterr().out
+    told = caplog.text
     assert f"unfinished: {TAKEN_ALONG + 2 - 10} more; next: tidemark status demo" in told
     assert "next: tidemark retry demo" in told
 
 
 @pytest.mark.parametrize("policy", [Unfinished.REPORT, Unfinished.FAIL])
 def test_a_run_that_takes_nothing_along_names_what_is_unfinished_and_fails_when_the_file_says_so(
-    world: ModelWorld, task: Task, capsys: pytest.CaptureFixture[str], policy: Unfinished
+    world: ModelWorld, task: Task, caplog: pytest.LogCaptureFixture, policy: Unfinished
 ) -> None:
     pipeline: Any = with_unfinished(world, policy)
     failed_run(world, task)
     world.produce(10)
     with task(run_id="next run"):
         assert dag.plan_run(pipeline) == [3]
-        told = capsys.readouterr().out
+        told = caplog.text
         publish(world, [3])
         failed = pytest.raises(AirflowFailException, match="unfinished: fail") if policy is Unfinished.FAIL else None
         with failed or contextlib.nullcontext() as refused:
@@ -246,7 +252,7 @@ def test_a_run_that_takes_nothing_along_names_what_is_unfinished_and_fails_when_
 
 
 def test_a_blocked_manifest_is_named_by_every_run_and_taken_along_by_none(
-    world: ModelWorld, task: Task, capsys: pytest.CaptureFixture[str]
+    world: ModelWorld, task: Task, caplog: pytest.LogCaptureFixture
 ) -> None:
     def blocked_stage(order: Order) -> Receipt:
         raise Blocked("the numbers do not agree", manifest=order.manifest_id)
@@ -254,7 +260,7 @@ def test_a_blocked_manifest_is_named_by_every_run_and_taken_along_by_none(
     failed_run(world, task, stage=blocked_stage)
     with task(run_id="next run"):
         assert dag.plan_run(world.pipeline()) == []
-    told = capsys.readouterr().out
+    told = caplog.text
     assert "(blocked): the numbers do not agree" in told
     assert "next: tidemark retry demo --manifest 1 and tidemark retry demo --manifest 2" in told
 
@@ -274,7 +280,7 @@ def test_a_failed_close_names_cause_attempt_and_the_forms_way_and_is_not_tried_a
 
 
 def test_complete_hours_are_told_by_one_run_and_by_the_next_when_that_failed(
-    world: ModelWorld, task: Task, capsys: pytest.CaptureFixture[str]
+    world: ModelWorld, task: Task, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline: Any = world.pipeline()
     day = EPOCH.replace(hour=0)
@@ -289,7 +295,7 @@ def test_complete_hours_are_told_by_one_run_and_by_the_next_when_that_failed(
 
     world.produce(30, minutes=6)  # three hours
     assert close("one", 2) == ["00:00:00", "01:00:00"]
-    assert "event hours complete: 2024-03-01T00:00Z to 2024-03-01T02:00Z" in capsys.readouterr().out
+    assert "event hours complete: 2024-03-01T00:00Z to 2024-03-01T02:00Z" in caplog.text
     assert close("two", 3, at_work=["one"]) == ["02:00:00"], "one is to tell its own"
     assert close("two", 3, at_work=["one"]) == ["02:00:00"], "another try of the same run"
     assert close("three", 4, succeeded=["two"]) == ["00:00:00", "01:00:00", "03:00:00"], "one has failed"

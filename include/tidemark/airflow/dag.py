@@ -4,6 +4,7 @@
 asks the database whether every manifest of the run is published. Retries, clears and backfills run the same tasks.
 """
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from tidemark.lifecycle.select import own_manifest, refuse_at_work, unfinished
 from tidemark.manifest import ManifestState, RunKind
 from tidemark.pipeline.settings import Pipeline
 
+log = logging.getLogger(__name__)  # what is printed may stand below "Post Execute", which Airflow's page folds
 OTHERS_POLL = 3.0  # seconds; a manifest takes from 15 s to minutes
 LONGEST_WAIT = 1800.0  # seconds that a replay waits for a live attempt, before a person must look at it
 PARAMS = {
@@ -178,8 +180,8 @@ def plan_run(pipeline: Pipeline) -> list[int]:
         able = to_take_along(context, older)[: longest_list() - len(own)]
         taken = context.database.hand_out(able, task_context["dag_run"].run_id)
         for line in (*run.notes, *named(context, older, taken)):
-            print(line)
-        print(planned_text(run))
+            log.warning(line)
+        log.info(planned_text(run))
         return [*own, *taken]
 
 
@@ -252,7 +254,7 @@ def close_hours_of_run(pipeline: Pipeline) -> list[str]:
         closed = close_hours(context)
         if closed:
             ranges = ", ".join(f"{start} to {end}" for start, end in ranges_of_hours(closed))
-            print(f"event hours complete: {ranges}")
+            log.info("event hours complete: %s", ranges)
         return hours_to_tell(context, own, ended_well)
 
 
@@ -297,7 +299,7 @@ def wait_for_others(
     while busy := [manifest for manifest in context.database.manifests(states=states, ids=ids) if manifest.alive]:
         message = f"waiting for manifests {[manifest.id for manifest in busy]}: another task processes them"
         if message != printed:
-            print(message)
+            log.info(message)
             printed = message
         if deadline and time.monotonic() > deadline:
             return

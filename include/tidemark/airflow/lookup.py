@@ -1,5 +1,6 @@
 """Connections as Airflow knows them, and the context of a pipeline inside a task."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -13,6 +14,8 @@ from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.pipeline.settings import Pipeline
+
+log = logging.getLogger(__name__)
 
 
 def _connection(conn_id: str) -> Connection | None:
@@ -68,7 +71,7 @@ def in_environment(pipeline: Pipeline) -> AbstractContextManager[None]:
 def opened(pipeline: Pipeline, task: Any, *, warns: bool = True) -> Iterator[Context]:
     """The context of a pipeline inside a task; ``task`` is Airflow's context. The history names the task instance.
 
-    ``warns``: whether to print what the source warns of; a task that opens it twice does so once.
+    ``warns``: whether to log what the source warns of; a task that opens it twice does so once.
     """
     instance = task["ti"]
     mapped = f"[{instance.map_index}]" if instance.map_index is not None and instance.map_index >= 0 else ""
@@ -77,5 +80,5 @@ def opened(pipeline: Pipeline, task: Any, *, warns: bool = True) -> Iterator[Con
     with about(pipeline=pipeline.name), ManifestDatabase(database_url, actor) as database:
         context = open_context(pipeline, database, airflow_lookup)
         for warning in context.source.warnings() if warns else ():
-            print(f"warning: {warning}")
+            log.warning(warning)
         yield context

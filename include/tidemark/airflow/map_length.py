@@ -1,5 +1,6 @@
 """How many manifests one DAG run can do: Airflow makes at most ``[core] max_map_length`` tasks of one list."""
 
+import logging
 from collections.abc import Sequence
 
 from airflow.configuration import conf
@@ -7,6 +8,8 @@ from airflow.configuration import conf
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import unfinished
+
+log = logging.getLogger(__name__)
 
 
 def longest_list() -> int:
@@ -30,7 +33,7 @@ def oldest(ids: Sequence[int]) -> list[int]:
     """As many of the unfinished manifests as one run can do; ``refuse_rest`` must follow when they are done."""
     most = longest_list()
     if len(ids) > most:
-        print(f"{len(ids)} manifests are unfinished; this run does the {most} oldest")
+        log.warning("%d manifests are unfinished; this run does the %d oldest", len(ids), most)
     return list(ids[:most])
 
 

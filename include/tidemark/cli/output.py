@@ -222,7 +222,7 @@ def closed(run: ClosedRunView, as_json: bool) -> None:
     if as_json:
         _print_json(asdict(run))
         return
-    finished(run.manifests, False, nothing=f"run {run.run_key} is complete, nothing had to be done")
+    finished(run.manifests, False, nothing=f"run {run.run_key} is complete, it planned nothing itself")
 
 
 def shown(view: ManifestHistoryView, as_json: bool) -> None:
@@ -247,9 +247,10 @@ def shown(view: ManifestHistoryView, as_json: bool) -> None:
         changes = ", ".join(
             f"{name}={value}"
             for name, value in sorted(event.what.items())
-            if name in _TOLD and str(value) not in errors
+            if name in _TOLD and value is not None and str(value) not in errors
         )
-        entries.add_row(_time(event.at), event.actor, f"{event.subject}: {changes}")
+        if changes:
+            entries.add_row(_time(event.at), event.actor, f"{event.subject}: {changes}")
     console.print(entries)
 
 
