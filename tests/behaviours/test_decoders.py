@@ -256,6 +256,18 @@ def test_a_slice_of_a_batch_decodes_like_a_batch(made: Decoder, examples: Exampl
     assert check(made, part) == check(made, copied)
 
 
+def test_beside_a_decoder_of_another_topic_it_gives_the_same(made: Decoder, examples: Examples) -> None:
+    values = [*examples.good, *examples.bad] * 3
+    by_topic = [
+        {"topics": ["t"], "topics_regex": None, "decode": examples.config},
+        {"topics": [], "topics_regex": "u.*", "decode": examples.config},
+    ]
+    batch = records(values)
+    topics = pa.array(["t", "uu", "u"][at % 3] for at in range(len(values)))
+    mixed = batch.set_column(batch.schema.get_field_index("topic"), "topic", topics)
+    assert check(open_decoder({"by_topic": by_topic}), mixed) == check(made, batch)
+
+
 def test_decoding_twice_gives_the_same(made: Decoder, examples: Examples) -> None:
     batch = records([*examples.good, *examples.bad] * 7)
     assert check(made, batch) == check(open_decoder(examples.config), batch)
