@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from tidemark.errors import ConfigurationError
 from tidemark.order import OnInvalid, TimeUnit
+from tidemark.positions import positions
 from tidemark.time_pattern import MONTHS, TimePattern
 
 INSTANT = pa.timestamp("us", "UTC")
@@ -275,7 +276,7 @@ def last_header(headers: pa.Array, name: str) -> pa.Array:
     if len(record) > 1:
         is_last = pc.not_equal(record, pa.concat_arrays([record[1:], pa.array([-1], record.type)]))
         record, value = record.filter(is_last), value.filter(is_last)
-    places = pc.index_in(pa.array(range(len(headers)), record.type), record)
+    places = pc.index_in(positions(len(headers)).cast(record.type), record)
     return _cast_or_null(value.take(places), pa.string())
 
 

@@ -202,7 +202,8 @@ def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receip
 
 def _schemas_of(order: Order, tasks: list[Mapping[str, Any]]) -> dict[str, Any]:
     """All schemas that were pinned or fetched, of values and of keys."""
-    pinned = [part.get("schemas", {}) for part in (order.decode, order.decode.get("key", {}))]
+    decodes = [entry["decode"] for entry in order.decode.get("by_topic", [])] or [order.decode]
+    pinned = [part.get("schemas", {}) for decode in decodes for part in (decode, decode.get("key", {}))]
     schemas: dict[str, Any] = {}
     for used in (*pinned, *(task["schemas"] for task in tasks)):
         schemas |= used

@@ -28,6 +28,38 @@ class Examples:
     schema: pa.Schema
     good: tuple[bytes | None, ...]
     bad: tuple[bytes | None, ...]
+    evolved: "Evolved | str"
+
+
+@dataclass(frozen=True)
+class Evolved:
+    """Records of older and newer producers: the config of the reader, what becomes of each, and what a refused
+    record's reason says. A text in its place says why the format knows no evolution."""
+
+    config: dict[str, Any]
+    rows: tuple[tuple[bytes, dict[str, Any]], ...]
+    refused: tuple[tuple[bytes, str], ...]
+
+
+def framed(number: int, data: bytes) -> bytes:
+    return b"\0" + number.to_bytes(4, "big") + data
+
+
+def of_registry(kind: str, writers: dict[int, str], **config: Any) -> dict[str, Any]:
+    """A config with pinned schemas of writers; the address is never asked."""
+    schemas = {
+        f"http://none: writer {number}": {"id": number, "kind": kind, "text": text, "references": []}
+        for number, text in writers.items()
+    }
+    return {"registry": {"url": "http://none"}, "schemas": schemas, **config}
+
+
+def avro_record(*fields: dict[str, Any]) -> str:
+    return json.dumps({"type": "record", "name": "Order", "fields": list(fields)})
+
+
+def registered_message(name: str, *fields: str) -> str:
+    return b64encode(proto("t", {name: list(fields)}).SerializeToString()).decode()
 
 
 ORDER = {
@@ -61,6 +93,35 @@ EXAMPLES = {
             ]
         ),
         good=(b"\2\0\0\0", b"\4\2\4\xc3\xa9\2\4\4\2\2a\0\0", b"\1\0\2\1\3\4\0\0\0"),
+        evolved=Evolved(
+            config=of_registry(
+                "AVRO",
+                {
+                    7: avro_record({"name": "number", "type": "int"}),
+                    8: avro_record({"name": "more", "type": "string"}, {"name": "id", "type": "long"}),
+                    9: avro_record({"name": "id", "type": "string"}),
+                    10: avro_record({"name": "other", "type": "long"}),
+                },
+                format="avro",
+                reader={
+                    "id": 20,
+                    "kind": "AVRO",
+                    "text": avro_record(
+                        {"name": "id", "type": "long", "aliases": ["number"]},
+                        {"name": "note", "type": ["null", "string"], "default": None},
+                    ),
+                    "references": [],
+                },
+            ),
+            rows=(
+                (framed(7, b"\2"), {"id": 1, "note": None}),  # an older name, a narrower number, a default
+                (framed(8, b"\4hi\4"), {"id": 2, "note": None}),  # a field that the reader does not know
+            ),
+            refused=(
+                (framed(9, b"\2a"), "id is string, and long for the reader (writer 9, reader 20)"),
+                (framed(10, b"\2"), "(writer 10, reader 20)"),  # no field for id, which has no default
+            ),
+        ),
         bad=(None, b"", b"\2", b"\2\0\0\0\0", b"\2\2\2\xff\0\0", b"\2\4\0\0", b"\2\0\2" + b"\xff" * 8 + b"\0\0"),
     ),
     "json_schema": Examples(
@@ -88,6 +149,22 @@ EXAMPLES = {
             b'\0\0\0\0\x09{"id": 1}',
             b'\0\0\0\0\x07{"id": "1"}',
             b"\0\0\0\0\x07\xff",
+        ),
+        evolved=Evolved(
+            config=of_registry(
+                "JSON",
+                {7: "{}", 8: "{}"},
+                format="json_schema",
+                reader={"id": 20, "kind": "JSON", "text": json.dumps(THING), "references": []},
+            ),
+            rows=(
+                (framed(7, b'{"id": 1}'), {"id": 1, "name": None}),
+                (framed(8, b'{"id": 2, "name": "n", "more": [1]}'), {"id": 2, "name": "n"}),
+            ),
+            refused=(
+                (framed(8, b'{"id": "2"}'), "field id: expected integer, found string (writer 8, reader 20)"),
+                (framed(7, b'{"name": "n"}'), "(writer 7, reader 20)"),
+            ),
         ),
     ),
     "protobuf": Examples(
@@ -126,17 +203,40 @@ EXAMPLES = {
             b"\x08\x01\x00",
             b"{}",
         ),
+        evolved=Evolved(
+            config=of_registry(
+                "PROTOBUF",
+                {
+                    7: registered_message("M", "int64 id = 1"),
+                    8: registered_message("M", *PROTOBUF, "int32 more = 5"),
+                    9: registered_message("Other", "int64 id = 1"),
+                    10: registered_message("M", "string id = 1"),
+                },
+                format="protobuf",
+                message="t.M",
+                reader={"id": 20, "kind": "PROTOBUF", "text": registered_message("M", *PROTOBUF), "references": []},
+            ),
+            rows=(
+                (framed(7, b"\0\x08\x01"), {"id": 1, "name": None, "at": None, "tags": []}),
+                (framed(8, b"\0\x08\x02\x28\x09"), {"id": 2, "name": None, "at": None, "tags": []}),
+                # Protobuf's own rule: a field of another wire type is one that is not known.
+                (framed(10, b"\0\x0a\x01a"), {"id": 0, "name": None, "at": None, "tags": []}),
+            ),
+            refused=((framed(9, b"\0\x08\x01"), "it is a t.Other, and t.M is read (writer 9, reader 20)"),),
+        ),
     ),
     "raw": Examples(
         config={"format": "raw"},
         schema=pa.schema([("value", pa.binary()), ("headers", HEADERS)]),
         good=(b"{}", b"", b"\xff\x00", None),
         bad=(),
+        evolved="bytes have no schema",
     ),
     "string": Examples(
         config={"format": "string"},
         schema=pa.schema([("value", pa.string())]),
         good=(b"text", b"", "\u00e9 \U0001f600".encode(), b"NUL \0", None),
+        evolved="text has no schema",
         bad=(b"\xff", b"text, then \xc3", b"\xed\xa0\x80", b"\xc0\x80", b"\xf4\x90\x80\x80"),
     ),
     "json": Examples(
@@ -153,6 +253,17 @@ EXAMPLES = {
             b'{"id": 1}',
             b' {"id": 2, "name": "\\u00e9", "more": [{}]}\n',
             b'{"id": 3, "at": "2013-01-01T05:00:00-05:00", "tags": ["a", null]}',
+        ),
+        evolved=Evolved(
+            config={"format": "json", "schema": "id BIGINT NOT NULL, name STRING"},
+            rows=(
+                (b'{"id": 1}', {"id": 1, "name": None}),
+                (b'{"more": {"a": []}, "id": 2, "name": null}', {"id": 2, "name": None}),
+            ),
+            refused=(
+                (b'{"id": 1.5}', "field id: expected integer, found number"),
+                (b'{"name": "n"}', "field id: absent"),
+            ),
         ),
         bad=(None, b"", b"{}", b'{"id": "1"}', b'{"id": 1}{"id": 2}', b'{"id": 1, "name": "\\ud800"}', b"\xff"),
     ),
@@ -233,6 +344,18 @@ def test_bad_records_become_errors(made: Decoder, examples: Examples) -> None:
     assert check(made, records(list(examples.bad))).rows.num_rows == 0
 
 
+@pytest.mark.parametrize("kind", [kind for kind, made in EXAMPLES.items() if isinstance(made.evolved, Evolved)])
+def test_records_of_older_and_newer_producers_are_rows_of_the_reader_or_dead_letters(kind: str) -> None:
+    evolved = EXAMPLES[kind].evolved
+    assert isinstance(evolved, Evolved)
+    values = [value for value, _ in (*evolved.refused, *evolved.rows)]
+    decoded = check(open_decoder(evolved.config), records(list(values)))
+    assert decoded.rows.to_pylist() == [row for _, row in evolved.rows]
+    assert decoded.good.to_pylist() == list(range(len(evolved.refused), len(values)))
+    for bad, (_, reason) in zip(decoded.errors, evolved.refused, strict=True):
+        assert reason in bad.reason
+
+
 def test_a_batch_without_records_is_no_rows(made: Decoder) -> None:
     assert check(made, records([])).rows.num_rows == 0
 
@@ -255,6 +378,18 @@ def test_a_slice_of_a_batch_decodes_like_a_batch(made: Decoder, examples: Exampl
     part = batch.slice(1, len(examples.good) + len(examples.bad))
     copied = pa.RecordBatch.from_pylist(part.to_pylist(), schema=part.schema)
     assert check(made, part) == check(made, copied)
+
+
+def test_beside_a_decoder_of_another_topic_it_gives_the_same(made: Decoder, examples: Examples) -> None:
+    values = [*examples.good, *examples.bad] * 3
+    by_topic = [
+        {"topics": ["t"], "topics_regex": None, "decode": examples.config},
+        {"topics": [], "topics_regex": "u.*", "decode": examples.config},
+    ]
+    batch = records(values)
+    topics = pa.array(["t", "uu", "u"][at % 3] for at in range(len(values)))
+    mixed = batch.set_column(batch.schema.get_field_index("topic"), "topic", topics)
+    assert check(open_decoder({"by_topic": by_topic}), mixed) == check(made, batch)
 
 
 def test_decoding_twice_gives_the_same(made: Decoder, examples: Examples) -> None:

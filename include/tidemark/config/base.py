@@ -89,6 +89,7 @@ Name = Annotated[
     WithJsonSchema({"type": "string", "pattern": values.NAME_PATTERN}),
 ]
 Topic = Annotated[str, AfterValidator(values.topic)]
+Pattern = Annotated[str, AfterValidator(values.pattern)]
 Duration = Annotated[
     timedelta,
     BeforeValidator(values.duration),

@@ -66,6 +66,14 @@ def topic(value: str) -> str:
     return value
 
 
+def pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as problem:
+        raise wrong(f"is no regular expression: {problem}") from None
+    return text
+
+
 def connection_id(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,200}", value):
         raise wrong("must be the id of an Airflow connection: letters, digits, _, - and dots")

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord, ErrorClass
+from tidemark.positions import positions
 
 _ID_BYTES, _GUID_BYTES = 5, 17  # with the magic byte
 _END = 2**31 - 1  # without an explicit end, Arrow 26 fails: "Negative buffer resize"
@@ -74,7 +75,7 @@ def unframe(batch: pa.RecordBatch, part: Part) -> Unframed:
             else:
                 groups.append(Group(writer, members, payloads.take(members)))
     whole = named is None and not len(missing)
-    indices = pa.array(range(len(payloads)), pa.int64()) if whole else pc.indices_nonzero(plain).cast(pa.int64())
+    indices = positions(len(payloads)) if whole else pc.indices_nonzero(plain).cast(pa.int64())
     framed = payloads if whole else payloads.take(indices)
     for head, members in _by_value(_heads(framed), indices):
         writer = _writer(head)
@@ -94,7 +95,7 @@ def _named_in_headers(headers: pa.Array, name: str) -> pa.Array | None:
     if not len(at):
         return None
     owners = pc.list_parent_indices(headers).take(at)
-    firsts = pc.index_in(pa.array(range(len(headers)), owners.type), value_set=owners)
+    firsts = pc.index_in(positions(len(headers)).cast(owners.type), value_set=owners)
     return flat.field("value").cast(pa.binary()).take(at).take(firsts)
 
 

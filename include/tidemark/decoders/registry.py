@@ -3,7 +3,7 @@
 Executors open decoders here, so this imports the standard library and pyarrow, nothing else.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
@@ -25,6 +25,8 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
 
     Raises ``ConfigurationError`` when its format is not registered, or its options are wrong.
     """
+    if "by_topic" in config:
+        return _of_topics(config["by_topic"])
     key, headers = config.get("key"), config.get("headers", False)
     if key is None and not headers:
         return _of_values(config)
@@ -33,6 +35,22 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     keys = None if key is None else _of_values(key)
     tombstones = () if key is None else config.get("tombstones", ())
     return RecordDecoder(_of_values(config), keys, headers=headers, tombstones=tombstones)
+
+
+def _of_topics(entries: Sequence[Mapping[str, Any]]) -> Decoder:
+    from tidemark.decoders.by_topic import DecoderByTopic
+    from tidemark.decoders.topics import Topics
+
+    opened = [(Topics.of_order(entry), open_decoder(entry["decode"])) for entry in entries]
+    return DecoderByTopic(opened, tombstones=bool(tombstone_fields({"by_topic": entries})))
+
+
+def tombstone_fields(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fields that the row of every tombstone has; empty when the decoder of an order knows no tombstones."""
+    if "by_topic" not in config:
+        return tuple(config.get("tombstones") or ())
+    named = [fields for entry in config["by_topic"] if (fields := tombstone_fields(entry["decode"]))]
+    return tuple(field for field in named[0] if all(field in fields for fields in named)) if named else ()
 
 
 def _of_values(config: Mapping[str, Any]) -> Decoder:

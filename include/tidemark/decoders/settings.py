@@ -110,6 +110,11 @@ class DecodeSettings(Section):
     def never_null(self) -> set[str]:
         """The top-level fields that have a value in every row, also in a row made from a tombstone."""
 
+    def why_not_topic(self, topic: str) -> str:
+        """Why its records cannot be decoded, as a sentence about the topic; empty here: one format is for all."""
+        del topic
+        return ""
+
     def is_known(self) -> bool:
         """Whether the fields are known; those of a schema registry are not before an attempt has pinned them."""
         return True

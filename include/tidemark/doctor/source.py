@@ -8,6 +8,7 @@ from tidemark.doctor.checks import TIMEOUT_S, Check
 from tidemark.findings import Finding, failed, ok, warning
 from tidemark.offsets import TopicPartition
 from tidemark.partitions import Bounds
+from tidemark.pipeline.decoded_topics import next_step
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sources.base import Source
 from tidemark.sources.registry import open_source
@@ -25,6 +26,9 @@ def source_findings(name: str, pipeline: Pipeline, lookup: Lookup) -> Iterator[F
     topics = source.selected()
     places, missing = source.partitions(topics)
     yield ok(name, f"{source.address} answers")
+    for topic in topics:
+        if why := pipeline.decode.why_not_topic(topic):
+            yield failed(name, f"topic {topic} {why}", next_step(pipeline))
     for topic in missing:
         error = source.missing_topic(topic)
         yield failed(name, error.what, error.next_step)

@@ -28,6 +28,7 @@ from tidemark.lifecycle.publish import Ending, Outcome, Publisher, published_cou
 from tidemark.lifecycle.select import own_manifest
 from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
 from tidemark.order import Order, SinkOrder, SourceOrder
+from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.pinned import pinned
 from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.base import Sink
@@ -52,6 +53,7 @@ def process(
     if manifest.retired:
         _refuse_done_before(manifest)
         replay = False
+    refuse_undecoded(context.pipeline, sorted({part.at.topic for part in manifest.ranges}), manifest=manifest_id)
     context = replace(context, pipeline=pinned(context.pipeline, context.lookup, _schemas(context, manifest_id)))
     return _Attempt(context, manifest, stage, replay=replay, may_shrink=may_shrink).run()
 

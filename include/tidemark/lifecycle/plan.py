@@ -18,6 +18,7 @@ from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.manifest import RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds, OpenTransaction
+from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.settings import Pipeline
 from tidemark.planner import Chain, Limits, PartitionState, Plan
 from tidemark.sources.settings import Cut, Gaps
@@ -94,6 +95,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
         logs = divergence.compared(context, before_asking, logs.states)
     states = logs.states
     seen = {state.at for state in states}
+    refuse_undecoded(pipeline, sorted({at.topic for at in seen}))
     marks = spans.marks(context, states, before_asking, first_plan=first_plan)
     begin = covering.begins(context, tick.kind, tick.since, [chain for chain in before_asking if chain.at in seen])
     transactions = _open_transactions(context, states, asked_at)

@@ -20,6 +20,7 @@ from tidemark.json_text import json_lines
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import OnError, OnInvalid, Order, SourceOrder
 from tidemark.partitions import Bounds, Record
+from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.event_time import EventTimeSettings
 from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.settings import Pipeline
@@ -137,7 +138,9 @@ def _places(pipeline: Pipeline, source: Source, wanted: Wanted) -> list[TopicPar
         known = f"{nearest(wanted.topic, topics)} it reads: {', '.join(topics)}".strip()
         raise NotFound(f"the pipeline does not read topic {wanted.topic}; {known}",
                        next_step="name one of these topics", pipeline=pipeline.name)  # fmt: skip
-    places, missing = source.partitions([wanted.topic] if wanted.topic else topics)
+    topics = [wanted.topic] if wanted.topic else topics
+    refuse_undecoded(pipeline, topics)
+    places, missing = source.partitions(topics)
     if missing:
         raise source.missing_topic(missing[0])
     chosen = [place for place in places if wanted.partition in (None, place.partition)]

@@ -20,7 +20,7 @@ from tidemark.config.yaml import Document, Place
 from tidemark.decoders.registry import DECODERS
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.pipeline.kept import kept_file
-from tidemark.pipeline.settings import Pipeline
+from tidemark.pipeline.settings import OF_TOPICS, Pipeline
 from tidemark.suggestion import nearest, with_nearest
 
 _LARGEST_FILE: Final = 2**20
@@ -227,8 +227,14 @@ def _place(error: ErrorDetails) -> Place:
     if error["type"].startswith("union_tag"):
         return (*loc, "format")
     if loc[:1] == ("decode",):
-        loc = (loc[0], *loc[2:])
+        kept = 2 if _in_list(loc) else 1
+        loc = (*loc[:kept], *loc[kept + 1 :])
     return loc[:-1] if loc[-1:] == ("[key]",) else loc
+
+
+def _in_list(loc: Place) -> bool:
+    """Whether a problem of ``decode`` is one of an entry, ``decode[0]``."""
+    return loc[:1] == ("decode",) and isinstance(loc[1:2] and loc[1], int)
 
 
 def _message(error: ErrorDetails, place: Place, document: Document) -> str:
@@ -293,6 +299,8 @@ def _description(loc: Place) -> str:
 def _section(loc: Place) -> type[Section]:
     """The model at the place of a pydantic error, such as ``Slice`` for source, kafka, slice."""
     models: list[type[Section]] = [Pipeline]
+    if _in_list(loc):
+        models, loc = [*OF_TOPICS], loc[1:]
     for part in loc:
         if isinstance(part, int):
             continue

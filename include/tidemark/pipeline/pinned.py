@@ -7,7 +7,7 @@ from pydantic_core import ValidationError
 
 from tidemark.connections import Lookup
 from tidemark.decoders.pins import Pins
-from tidemark.decoders.settings import DecodeSettings
+from tidemark.decoders.topic_settings import RecordSettings
 from tidemark.errors import ConfigurationError
 from tidemark.pipeline.event_time import check_field
 from tidemark.pipeline.rows import check_transforms, rows_of
@@ -35,7 +35,7 @@ def pinned(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any]) -> Pip
     return pipeline.model_copy(update={"decode": decode})
 
 
-def _misfit(pipeline: Pipeline, decode: DecodeSettings) -> str:
+def _misfit(pipeline: Pipeline, decode: RecordSettings) -> str:
     """What of the pipeline file does not fit the columns, as ``tidemark validate`` would say it; else empty."""
     if message := decode.why_wrong():
         return f"decode {message}"

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidemark.config.base import wrong_at
-from tidemark.decoders.settings import DecodeSettings, RowSettings
+from tidemark.decoders.settings import RowSettings
+from tidemark.decoders.topic_settings import RecordSettings
 from tidemark.errors import ConfigurationError
 from tidemark.order import TransformOrder
 from tidemark.transforms.settings import TransformSettings
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class TransformedRows:
     """What is known of rows after ``transforms``; a column that may be null counts as one that is."""
 
-    def __init__(self, decode: DecodeSettings, transforms: Sequence[TransformOrder]) -> None:
+    def __init__(self, decode: RecordSettings, transforms: Sequence[TransformOrder]) -> None:
         self.format = decode.format
         self._decode = decode
         self._transforms = transforms
@@ -42,14 +43,14 @@ class TransformedRows:
 
 
 def rows_of(
-    decode: DecodeSettings, transform: Sequence[TransformSettings], code: Mapping[str, str]
+    decode: RecordSettings, transform: Sequence[TransformSettings], code: Mapping[str, str]
 ) -> RowSettings | None:
     """The rows that sinks get; None while a schema registry has their columns."""
     rows = decode.rows()
     return TransformedRows(decode, [entry.order(code) for entry in transform]) if transform and rows else rows
 
 
-def check_transforms(transform: Sequence[TransformSettings], decode: DecodeSettings, code: Mapping[str, str]) -> None:
+def check_transforms(transform: Sequence[TransformSettings], decode: RecordSettings, code: Mapping[str, str]) -> None:
     """Raise for the first transform that cannot work on the columns that it gets, as far as those are known."""
     from tidemark.transforms.chain import WrongTransform, columns_after
 

@@ -2,7 +2,7 @@
 
     Pipeline
     +-- source: SourceEntry        one key: the kind of source, its settings in ``sources/<kind>/settings.py``
-    +-- decode: Decode             ``format`` is the kind, each in ``decoders/<kind>/settings.py``
+    +-- decode: Decode             ``format`` is the kind, each in ``decoders/<kind>/settings.py``; or a list of such
     +-- transform: TransformEntry, ..  one key each, settings in ``transforms/<kind>/settings.py``
     +-- event_time: EventTimeSettings
     +-- sinks: SinkEntry, ..       one key each: the kind of sink, its settings in ``sinks/<kind>/settings.py``
@@ -25,8 +25,12 @@ from pydantic import (
     Field,
     StrictBool,
     StrictInt,
+    TypeAdapter,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
+    WrapValidator,
+    create_model,
     field_validator,
     model_validator,
 )
@@ -36,19 +40,38 @@ from tidemark.config.base import DeadLetters, Duration, Name, Schedule, Section,
 from tidemark.config.values import wrong
 from tidemark.decoders.registry import DECODERS
 from tidemark.decoders.settings import DecodeSettings, RowSettings
+from tidemark.decoders.topic_settings import DecodeByTopic, RecordSettings, TopicSettings
 from tidemark.order import OnError, TransformOrder
 from tidemark.pipeline.code import CodeFolder
 from tidemark.pipeline.event_time import EventTimeSettings, check_field
 from tidemark.pipeline.rows import check_transforms, rows_of
 from tidemark.sinks.settings import SinkEntry
-from tidemark.sources.settings import SourceEntry
+from tidemark.sources.settings import SourceEntry, SourceSettings
+from tidemark.suggestion import with_nearest
 from tidemark.transforms.settings import TransformEntry
 
+FORMATS: tuple[type[DecodeSettings], ...] = tuple(
+    import_module(f"{package}.settings").Settings for package in DECODERS.values()
+)
+OF_TOPICS: tuple[type[DecodeSettings], ...] = tuple(
+    create_model(f"{kind}_of_topics", __base__=(settings, TopicSettings), __doc__=settings.__doc__)
+    for kind, settings in zip(DECODERS, FORMATS, strict=True)
+)
 if TYPE_CHECKING:
-    Decode = DecodeSettings
+    Decode = RecordSettings
 else:
-    _FORMATS = tuple(import_module(f"{package}.settings").Settings for package in DECODERS.values())
-    Decode = Annotated[Union[_FORMATS], Field(discriminator="format")]  # noqa: UP007 - made of the registry
+    _Entries = list[Annotated[Union[OF_TOPICS], Field(discriminator="format")]]  # noqa: UP007 - made of the registry
+    _ENTRIES = TypeAdapter(_Entries)
+
+    def _decode(value: object, single: ValidatorFunctionWrapHandler, info: ValidationInfo) -> RecordSettings:
+        if not isinstance(value, list):
+            return single(value)
+        if not value:
+            raise wrong("must have at least one entry")
+        return DecodeByTopic(tuple(_ENTRIES.validate_python(value, context=info.context)))
+
+    _Single = Annotated[Union[FORMATS], Field(discriminator="format")]  # noqa: UP007 - made of the registry
+    Decode = Annotated[_Single, WrapValidator(_decode, json_schema_input_type=_Single | _Entries)]
 
 
 def _conf_key(key: str) -> str:
@@ -158,6 +181,24 @@ class Pipeline(Section):
         if not isinstance(event_time, Mapping):
             return data
         return {**data, "event_time": {"on_invalid": data["on_error"], **event_time}}
+
+    @field_validator("decode")
+    @classmethod
+    def _a_decoder_for_each_topic(cls, decode: RecordSettings, info: ValidationInfo) -> RecordSettings:
+        if not isinstance(decode, DecodeByTopic) or "source" not in info.data:
+            return decode
+        source: SourceSettings = info.data["source"]
+        for topic in source.topics:
+            if why := decode.why_not_topic(topic):
+                raise wrong(f"must have one entry for each topic: topic {topic} {why}")
+        for index, entry in enumerate(decode.entries):
+            for topic in entry.topics:
+                if not source.reads(topic):
+                    raise wrong_at((index, entry.format, "topics"), with_nearest(
+                        f"names {topic}, which source.{source.kind} does not read", topic, source.topics))  # fmt: skip
+        if why := decode.why_wrong():
+            raise wrong(why)
+        return decode
 
     @field_validator("event_time")
     @classmethod

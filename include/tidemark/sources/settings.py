@@ -6,9 +6,9 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, Field, StrictInt, ValidationInfo, field_validator
+from pydantic import Field, StrictInt, ValidationInfo, field_validator
 
-from tidemark.config.base import Duration, OneKind, Section, Size, Topic
+from tidemark.config.base import Duration, OneKind, Pattern, Section, Size, Topic
 from tidemark.config.values import wrong
 from tidemark.planner import OnDataLoss
 from tidemark.sources.kinds import SOURCES
@@ -56,21 +56,13 @@ class Slice(Section):
         return span
 
 
-def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as problem:
-        raise wrong(f"is no regular expression: {problem}") from None
-    return text
-
-
 class SourceSettings(Section):
     """The topics that a pipeline reads, and how. ``kind`` is the name of the source in the registry."""
 
     kind: ClassVar[str]
 
     topics: tuple[Topic, ...] = Field(default=(), description="Names of the topics.", examples=[["flights"]])
-    topics_regex: Annotated[str, AfterValidator(_pattern)] | None = Field(
+    topics_regex: Pattern | None = Field(
         default=None,
         validate_default=True,
         description="A regular expression: each topic whose whole name matches is read too, also a later one.",

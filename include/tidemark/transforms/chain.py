@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord
-from tidemark.decoders.registry import open_decoder
+from tidemark.decoders.registry import open_decoder, tombstone_fields
 from tidemark.errors import ConfigurationError
 from tidemark.order import TransformOrder
 from tidemark.transforms.base import Transform, Transformed
@@ -73,7 +73,7 @@ def columns_after(decode: Mapping[str, Any], transforms: Sequence[TransformOrder
 def _columns(decode: str, transforms: str) -> Columns:
     config = json.loads(decode)
     given = open_decoder(config).schema
-    names = config.get("tombstones") or ()
+    names = tombstone_fields(config)
     marked = pa.schema([field.with_metadata(_OF_TOMBSTONES) if field.name in names else field for field in given])
     made = Chain([TransformOrder(**order) for order in json.loads(transforms)], marked).schema
     of_tombstones = tuple(field.name for field in made if field.metadata == _OF_TOMBSTONES)

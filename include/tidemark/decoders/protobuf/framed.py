@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.message import DecodeError
 
+from tidemark.positions import positions
+
 MOST_INDEXES = 32  # messages within messages, as deep as columns may be nested
 MOST_PATHS = 64  # paths of one batch that are taken together; records with further ones are taken one at a time
 _FIRST = (0,)
@@ -36,7 +38,7 @@ def placed(values: pa.Array) -> tuple[list[Placed], list[int]]:
     """(the values by message, the positions of those that name none)."""
     groups: list[Placed] = []
     wrong: list[int] = []
-    left = pa.array(range(len(values)), pa.int64())
+    left = positions(len(values))
     while len(left):
         head = _head(pc.binary_slice(values.take(left.slice(0, 1)), 0, 10 * (MOST_INDEXES + 1))[0].as_py())
         if head is None:

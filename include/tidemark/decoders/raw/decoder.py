@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import HEADERS, Decoded, Decoder
+from tidemark.positions import positions
 
 
 class RawDecoder:
@@ -16,7 +17,7 @@ class RawDecoder:
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         columns = [batch.column("value").cast(pa.binary()), batch.column("headers").cast(HEADERS)]
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        return Decoded(rows, pa.array(range(batch.num_rows), pa.int64()), ())
+        return Decoded(rows, positions(batch.num_rows), ())
 
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord, Decoded, Decoder
+from tidemark.positions import positions
 
 
 class StringDecoder:
@@ -17,7 +18,7 @@ class StringDecoder:
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         values = batch.column("value").cast(pa.binary())
         bad: tuple[BadRecord, ...] = ()
-        good = pa.array(range(len(values)), pa.int64())
+        good = positions(len(values))
         try:
             texts = values.cast(pa.string())
         except pa.ArrowInvalid:

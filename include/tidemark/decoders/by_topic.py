@@ -1,0 +1,72 @@
+"""Topics whose records are decoded in different ways: one decoder for each entry of ``decode``."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.decoders.base import BadRecord, Decoded, Decoder, schemas_of
+from tidemark.decoders.joined import joined
+from tidemark.decoders.topics import Topics, why_not_one
+from tidemark.decoders.united import united
+from tidemark.errors import ConfigurationError
+
+_MARK = pa.field("_deleted", pa.bool_(), nullable=False)
+
+
+class DecoderByTopic:
+    """``entries`` are (topics, their decoder). A column that a decoder does not have is null in its rows.
+
+    With ``tombstones`` rows are marked, also those of decoders that know none.
+    """
+
+    def __init__(self, entries: Sequence[tuple[Topics, Decoder]], *, tombstones: bool) -> None:
+        self._topics = [topics for topics, _ in entries]
+        self._decoders = [decoder for _, decoder in entries]
+        self._tombstones = tombstones
+        self._by_topic: dict[str, int] = {}
+        self.schema = united([decoder.schema for decoder in self._decoders])
+
+    @property
+    def schemas_used(self) -> Mapping[str, Any]:
+        return {key: schema for decoder in self._decoders for key, schema in schemas_of(decoder).items()}
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """Raises ``ConfigurationError`` for a topic that not exactly one entry is for."""
+        topics: dict[int, list[str]] = {}
+        for topic in pc.unique(batch.column("topic")).to_pylist():
+            topics.setdefault(self._entry_of(topic), []).append(topic)
+        parts: list[tuple[pa.RecordBatch, pa.Array]] = []
+        errors: list[BadRecord] = []
+        for entry, names in topics.items():
+            mine = pc.is_in(batch.column("topic"), value_set=pa.array(names, batch.column("topic").type))
+            indices = pc.indices_nonzero(mine).cast(pa.int64())
+            decoded = self._decoders[entry].decode(batch if len(topics) == 1 else batch.take(indices))
+            parts.append((self._widened(decoded), indices.take(decoded.good)))
+            errors += [bad.at(indices[bad.index].as_py()) for bad in decoded.errors]
+        marked = self.schema.append(_MARK) if self._tombstones else self.schema
+        whole = joined(marked, parts, errors)
+        if not self._tombstones:
+            return whole
+        rows = whole.rows.select(self.schema.names)
+        return Decoded(rows, whole.good, whole.errors, whole.rows.column(_MARK.name))
+
+    def _entry_of(self, topic: str) -> int:
+        if topic not in self._by_topic:
+            if why := why_not_one(topic, self._topics):
+                raise ConfigurationError(f"topic {topic} {why}", next_step="correct decode of the pipeline file")
+            self._by_topic[topic] = next(at for at, topics in enumerate(self._topics) if topics.has(topic))
+        return self._by_topic[topic]
+
+    def _widened(self, decoded: Decoded) -> pa.RecordBatch:
+        """The rows with all columns, and with the mark of tombstones where some entry knows them."""
+        rows, names = decoded.rows, {*decoded.rows.schema.names}
+        columns = [
+            rows.column(field.name).cast(field.type) if field.name in names else pa.nulls(rows.num_rows, field.type)
+            for field in self.schema
+        ]
+        if not self._tombstones:
+            return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        mark = pa.repeat(False, rows.num_rows) if decoded.deleted is None else decoded.deleted
+        return pa.RecordBatch.from_arrays([*columns, mark], schema=self.schema.append(_MARK))

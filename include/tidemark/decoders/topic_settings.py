@@ -1,0 +1,125 @@
+"""``decode`` as a list: a decoder per topic, ``[{topics: [..], format: ..}, ..]``."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import Field, model_validator
+
+from tidemark.config.base import Pattern, Topic
+from tidemark.config.values import wrong
+from tidemark.decoders.pins import Pins
+from tidemark.decoders.settings import DecodeSettings, RowSettings
+from tidemark.decoders.topics import Topics, why_not_one
+from tidemark.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class TopicSettings(DecodeSettings):
+    """What an entry of the list has beside the keys of its format; one of both, or both."""
+
+    topics: tuple[Topic, ...] = Field(
+        default=(), description="In a list of entries: the topics that are decoded so.", examples=[["flights"]]
+    )
+    topics_regex: Pattern | None = Field(
+        default=None,
+        description="In a list of entries: each topic whose whole name matches is decoded so.",
+        examples=["orders-.*"],
+    )
+
+    @model_validator(mode="after")
+    def _some_topics(self) -> Self:
+        if not self.topics and self.topics_regex is None:
+            raise wrong("names no topics: each entry of a list needs topics, topics_regex, or both")
+        return self
+
+    def of_topics(self) -> Topics:
+        return Topics(self.topics, self.topics_regex)
+
+
+@dataclass(frozen=True)
+class DecodeByTopic:
+    """One format for each entry. It is also its own ``rows``: they have the columns of all entries."""
+
+    entries: tuple[TopicSettings, ...]
+
+    @property
+    def format(self) -> str:
+        return " and ".join(dict.fromkeys(entry.format for entry in self.entries))
+
+    def why_not_topic(self, topic: str) -> str:
+        return why_not_one(topic, [entry.of_topics() for entry in self.entries])
+
+    def connections(self) -> set[str]:
+        return set[str]().union(*(entry.connections() for entry in self.entries))
+
+    def uses_registry(self) -> bool:
+        return any(entry.uses_registry() for entry in self.entries)
+
+    def pinned(self, pins: Pins) -> "DecodeByTopic":
+        """Without ``schema``, the subject of an entry is that of its only topic."""
+        return DecodeByTopic(
+            tuple(
+                entry.pinned(replace(pins, topics=entry.topics if entry.topics_regex is None else ()))
+                for entry in self.entries
+            )
+        )
+
+    def decides_output(self) -> dict[str, Any]:
+        return {"by_topic": [entry.decides_output() for entry in self.entries]}
+
+    def pinned_output(self) -> dict[str, Any]:
+        """By the number of the entry."""
+        outputs = {str(index): entry.pinned_output() for index, entry in enumerate(self.entries)}
+        return {index: output for index, output in outputs.items() if output}
+
+    def record_order(self) -> dict[str, Any]:
+        return {"by_topic": [{**entry.of_topics().order(), "decode": entry.record_order()} for entry in self.entries]}
+
+    def columns(self) -> dict[str, str] | None:
+        columns: dict[str, str] = {}
+        for entry in self.entries:
+            known = entry.columns()
+            if known is None:
+                return None
+            columns |= {name: kind for name, kind in known.items() if name not in columns}
+        return columns
+
+    def field_types(self) -> dict[str, str]:
+        return self.columns() or {}
+
+    def never_null(self) -> set[str]:
+        return set.intersection(*(entry.never_null_columns() for entry in self.entries))
+
+    def tombstone_fields(self) -> tuple[str, ...]:
+        """The columns that every tombstone has."""
+        named = [entry.tombstone_fields() for entry in self.entries if entry.tombstone_fields()]
+        return tuple(field for field in named[0] if all(field in fields for fields in named)) if named else ()
+
+    def rows(self) -> RowSettings | None:
+        return None if self.columns() is None else self
+
+    def arrow_schema(self) -> "pa.Schema":
+        from tidemark.decoders.united import united  # needs pyarrow, which most checks do without
+
+        return united([rows.arrow_schema() for entry in self.entries if (rows := entry.rows()) is not None])
+
+    def why_wrong(self) -> str:
+        """Why the columns of the entries do not fit together, if all are known; else empty."""
+        for index, entry in enumerate(self.entries):
+            if message := entry.why_wrong():
+                return f"entry {index} {message}"
+        if not self.tombstone_fields() and sum(bool(entry.tombstones) for entry in self.entries) > 1:
+            return "has tombstones without a common field: give all entries with tombstones the same fields"
+        if self.columns() is None:
+            return ""
+        try:
+            self.arrow_schema()
+        except ConfigurationError as problem:
+            return f"cannot give one table: {problem.what}; {problem.next_step}"
+        return ""
+
+
+RecordSettings = DecodeSettings | DecodeByTopic
+"""``decode`` of a pipeline file: one format, or one for each entry of a list."""

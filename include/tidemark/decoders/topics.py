@@ -1,0 +1,32 @@
+"""Which topics an entry of ``decode`` is for."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Topics by their names, and all whose whole name matches ``pattern``."""
+
+    names: tuple[str, ...]
+    pattern: str | None
+
+    def has(self, topic: str) -> bool:
+        return topic in self.names or (self.pattern is not None and re.fullmatch(self.pattern, topic) is not None)
+
+    def order(self) -> dict[str, Any]:
+        return {"topics": list(self.names), "topics_regex": self.pattern}
+
+    @classmethod
+    def of_order(cls, raw: Mapping[str, Any]) -> "Topics":
+        return cls(tuple(raw["topics"]), raw["topics_regex"])
+
+
+def why_not_one(topic: str, entries: Sequence[Topics]) -> str:
+    """Why not exactly one entry is for a topic, as a sentence about it; else empty."""
+    matching = [f"decode[{index}]" for index, topics in enumerate(entries) if topics.has(topic)]
+    if not matching:
+        return "matches no entry of decode"
+    return "" if len(matching) == 1 else f"matches {len(matching)} entries of decode: {', '.join(matching)}"
