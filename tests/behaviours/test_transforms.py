@@ -13,7 +13,8 @@ import pytest
 from tidemark.decoders.base import ErrorClass
 from tidemark.errors import ConfigurationError
 from tidemark.order import TransformOrder
-from tidemark.processing.processor import DELETED, METADATA
+from tidemark.processing.processor import METADATA
+from tidemark.processing.rows import DELETED
 from tidemark.transforms.base import Transform, Transformed
 from tidemark.transforms.registry import TRANSFORMS, open_transform
 
@@ -55,7 +56,9 @@ EXAMPLES = {
         {"function": "rows:first_names", "code": CODE, "columns": None},
         {"function": "rows:first_names", "code": CODE, "columns": {"id": "NUMBERISH"}},
     ),
-    "dedupe": Examples({"keys": ["name"]}, {"keys": ["nome"]}),
+    "dedupe": Examples(
+        {"keys": ["name"], "keep": "first", "within_us": None}, {"keys": ["nome"], "keep": "first", "within_us": None}
+    ),
 }
 
 

@@ -3,11 +3,13 @@
 import json
 import signal
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from confluent_kafka import TopicPartition as KafkaPlace
 
 from tests.worlds.table_world import TableWorld, table_sink
 from tests.worlds.world import World
@@ -263,3 +265,49 @@ def test_the_last_right_code_and_sql_are_kept_with_the_file_for_airflow(make_wor
     assert right.problem is None
     assert kept.problem is not None
     assert kept.pipeline.fingerprint() == right.pipeline.fingerprint()
+
+
+def send_at(world: World, *minutes_and_numbers: tuple[int, int]) -> None:
+    """Records with these numbers, written so many minutes after noon."""
+    for minute, number in minutes_and_numbers:
+        stamped = datetime(2024, 3, 1, 12, tzinfo=UTC) + timedelta(minutes=minute)
+        world.send(json.dumps({"n": number, "at": "2024-03-01T12:00:00Z"}), at=stamped)
+
+
+WITHIN = {
+    "kafka": {"slice": {"max_records": 3}},
+    "decode": {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"},
+    "transform": [{"filter": "n <> 9"}, {"dedupe": {"keys": ["n"], "within": "10m"}}],
+}
+
+
+def test_dedupe_within_drops_what_an_earlier_manifest_has_in_any_order_and_in_a_replay(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings=WITHIN)
+    send_at(world, (0, 1), (1, 2), (1, 9), (5, 1), (6, 9), (7, 3), (14, 1), (18, 3), (25, 1))
+    world.send("cannot be decoded", at=datetime(2024, 3, 1, 12, 26, tzinfo=UTC))
+    send_at(world, (27, 1), (40, 9))
+    world.ok("plan", "demo")
+    assert [manifest["id"] for manifest in world.manifests()] == [1, 2, 3, 4]
+    for manifest in (4, 2, 3, 1):
+        world.ok("retry", "demo", "--manifest", str(manifest))
+    # 1 at 5 and 14 follow on it within 10 minutes, at 25 it does not, and at 27 it does; 3 came 11 minutes before.
+    assert rows(world, "_offset, n") == [(0, 1), (1, 2), (5, 3), (7, 3), (8, 1)]
+    assert counts(world) == (12, 5, 1, 3, 3)
+    assert [manifest["counts"]["deduplicated"] for manifest in world.manifests()] == [0, 1, 1, 1]
+    assert world.ok("audit", "demo", "--deep") == ""
+    for manifest in ("3", "2"):
+        assert world.here("replay", "demo", "--manifest", manifest).stderr.count("unchanged") == 1
+
+
+def test_dedupe_within_fails_where_retention_took_what_it_looks_back_to(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings=WITHIN)
+    send_at(world, (0, 1), (1, 2), (2, 4), (3, 1), (4, 5), (5, 2), (30, 1), (31, 1), (32, 2))
+    world.ok("run", "demo", "--run-key", "one")
+    before = rows(world, "_offset")
+    world.administer("delete_records", [KafkaPlace(world.topic, 0, 2)])
+    refused = " ".join(world.here("replay", "demo", "--manifest", "2").stderr.split())
+    assert "offsets [0, 2) are gone" in refused
+    assert "write a shorter within" in refused
+    assert rows(world, "_offset") == before
+    # The third looks back to 12:20, and the log still has a record that is older.
+    assert world.here("replay", "demo", "--manifest", "3").stderr.count("unchanged") == 1

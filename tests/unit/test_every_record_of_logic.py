@@ -28,7 +28,7 @@ TRANSFORMS = (
     TransformOrder("filter", {"condition": "name <> 'out' OR name IS NULL"}),
     TransformOrder("sql", {"file": "", "text": "SELECT *, CAST(name AS BIGINT) AS number FROM batch WHERE n <> 4"}),
     TransformOrder("python", {"function": "logic:odd", "code": CODE, "columns": None}),
-    TransformOrder("dedupe", {"keys": ["n"]}, whole_partitions=True),
+    TransformOrder("dedupe", {"keys": ["n"], "keep": "first", "within_us": None}, whole_partitions=True),
     TransformOrder("select", {"columns": ["n", "coalesce(number, 0) + 9223372036854775000 AS high"]}),
 )
 VALUES = st.one_of(

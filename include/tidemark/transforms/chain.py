@@ -12,7 +12,7 @@ from tidemark.decoders.base import REASON_LIMIT, BadRecord
 from tidemark.decoders.registry import open_decoder
 from tidemark.errors import ConfigurationError
 from tidemark.order import TransformOrder
-from tidemark.transforms.base import Transform, Transformed
+from tidemark.transforms.base import Memory, Remembering, Transform, Transformed
 from tidemark.transforms.registry import open_transform
 
 _OF_TOMBSTONES: Final = {b"tombstone": b"true"}  # marks a field on its way through the transforms
@@ -29,9 +29,30 @@ class Chain:
             try:
                 transform = open_transform(order)
                 self.schema = transform.schema(self.schema)
+                self._check_alone(transform, orders)
             except ConfigurationError as wrong:
                 raise WrongTransform(position, order.kind, wrong) from wrong
-            self.steps.append(Step(f"transform[{position}].{order.kind}", transform))
+            self.steps.append(Step(f"transform[{position}].{order.kind}", transform, order.fans_out))
+
+    @property
+    def memory(self) -> Memory | None:
+        """Which rows must be shown to ``remember`` before the first is put through the steps."""
+        return next((step.memory for step in self.steps if step.memory), None)
+
+    @property
+    def remembering(self) -> Sequence["Step"]:
+        """The steps up to the one that remembers, which is the last of them."""
+        [last] = [at for at, step in enumerate(self.steps) if step.memory]
+        return self.steps[: last + 1]
+
+    @staticmethod
+    def _check_alone(transform: Transform, orders: Sequence[TransformOrder]) -> None:
+        """Another dedupe would take rows away that the one with a memory has to know, or has to forget."""
+        remembers = isinstance(transform, Remembering) and transform.memory is not None
+        if remembers and sum(order.whole_partitions for order in orders) > 1:
+            raise ConfigurationError(
+                "with keep: last or within it must be the only dedupe", next_step="leave one of them out"
+            )
 
 
 @dataclass(frozen=True)
@@ -40,9 +61,18 @@ class Step:
 
     key: str
     transform: Transform
+    fans_out: bool
+
+    @property
+    def memory(self) -> Memory | None:
+        return self.transform.memory if isinstance(self.transform, Remembering) else None
 
     def apply(self, rows: pa.RecordBatch) -> Transformed:
         return self.transform.apply(rows)
+
+    def remember(self, rows: pa.RecordBatch) -> None:
+        assert isinstance(self.transform, Remembering), "it has a memory"
+        self.transform.remember(rows)
 
     def reason(self, error: BadRecord) -> str:
         return f"{self.key}: {error.reason}"[:REASON_LIMIT]
