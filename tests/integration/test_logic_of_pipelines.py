@@ -311,3 +311,72 @@ def test_dedupe_within_fails_where_retention_took_what_it_looks_back_to(make_wor
     assert rows(world, "_offset") == before
     # The third looks back to 12:20, and the log still has a record that is older.
     assert world.here("replay", "demo", "--manifest", "3").stderr.count("unchanged") == 1
+
+
+ORDER = {
+    "format": "json",
+    "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, lines ARRAY<STRUCT<sku: STRING, q: INT>>",
+}
+LINES = [
+    {"explode": {"column": "lines"}},
+    {"filter": "lines.q > 0"},
+    {"select": ["n", '"at"', "lines.sku AS sku", "CASE WHEN lines.q > 99 THEN error('many') ELSE lines.q END AS q"]},
+]
+
+
+def order_of(n: int, *lines: tuple[str, int]) -> str:
+    of = [{"sku": sku, "q": q} for sku, q in lines]
+    return json.dumps({"n": n, "at": "2024-03-01T12:00:00Z", "lines": of})
+
+
+@pytest.mark.parametrize("format_of_files", ["parquet", "jsonl", "avro"])
+def test_explode_gives_a_row_for_each_element_and_both_equations_hold(
+    make_world: MakeWorld, format_of_files: str
+) -> None:
+    lake = {"files": {"root": "lake", "format": format_of_files}}
+    world = make_world(partitions=1, settings={**ONE_SLICE, "decode": ORDER, "transform": LINES, "sinks": [lake]})
+    world.send(order_of(1, ("a", 1), ("b", 0), ("c", 3)), order_of(2), order_of(3, ("a", 0)))
+    world.send(order_of(4, ("a", 1), ("b", 100), ("c", 3)), "no order", order_of(5, ("e", 5)))
+    world.ok("run", "demo")
+    [manifest] = world.manifests()
+    assert manifest["counts"]["exploded"] == 1
+    assert counts(world) == (6, 3, 2, 2, 0)
+    assert world.ok("audit", "demo", "--deep") == ""
+    if format_of_files == "parquet":
+        assert rows(world, "_offset, _row, n, sku, q") == [(0, 0, 1, "a", 1), (0, 2, 1, "c", 3), (5, 0, 5, "e", 5)]
+    assert world.here("replay", "demo", "--manifest", "1").stderr.count("unchanged") == 1
+    peeked = [json.loads(line) for line in world.ok("peek", "demo", "--json").splitlines()]
+    assert [row["row"] for row in peeked if "event_time" in row] == [0, 2, 0]
+
+
+def test_a_table_of_exploded_rows_has_the_number_of_the_row_in_its_key(
+    make_table_world: Callable[..., TableWorld],
+) -> None:
+    logic = {**ONE_SLICE, "decode": ORDER, "transform": LINES}
+    table = table_sink(key=["n", "_row"])
+    world = make_table_world(partitions=1, settings={**logic, "sinks": [table_sink(key=["n"])]})
+    assert "must have _row in its key" in " ".join(world.here("validate").stderr.split())
+    world.settings = {**logic, "sinks": [table]}
+    world.write_pipeline()
+    world.send(order_of(1, ("a", 1), ("b", 0), ("c", 3)), order_of(2, ("d", 4)), order_of(1, ("z", 9)))
+    world.ok("run", "demo")
+    names = world.query("SELECT n, _row, sku, _offset FROM public.latest ORDER BY n, _row")
+    assert [tuple(row.values()) for row in names] == [(1, 0, "z", 2), (1, 2, "c", 0), (2, 0, "d", 1)]
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_text_with_nul_that_logic_makes_is_a_dead_letter_and_the_other_rows_are_in_the_table(
+    make_table_world: Callable[..., TableWorld],
+) -> None:
+    made = ["* REPLACE (CASE n WHEN 1 THEN name || chr(0) ELSE replace(name, chr(0), '') END AS name)"]
+    world = make_table_world(partitions=1, settings={**ONE_SLICE, "transform": [{"select": made}]})
+    values = [{"k": k, "n": n, "name": name, "at": "2024-03-01T12:00:00Z"} for k, n, name in NUL]
+    world.send(*map(json.dumps, values))
+    world.ok("run", "demo")
+    [letter] = world.query("SELECT _offset, _reason FROM tidemark_target.dead_letter")
+    assert letter["_offset"] == 0
+    assert "field name: holds the character NUL" in letter["_reason"]
+    assert {row["k"]: row["name"] for row in world.query("SELECT k, name FROM public.latest")} == {2: "cd", 3: "e"}
+
+
+NUL = ((1, 1, "a"), (2, 2, "c\0d"), (3, 3, "e"))

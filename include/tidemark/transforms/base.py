@@ -17,7 +17,7 @@ class Transformed:
     ``rows`` holds the data columns of the rows that stay; ``kept`` says which rows of the batch they come from.
     ``filtered`` and ``deduplicated`` are the rows that were taken away, ``errors`` those that the logic could not work
     on. All are indices in the batch (``int64``, ascending), and each row of the batch is in exactly one of the four: a
-    row that is in none blocks the manifest.
+    row that is in none blocks the manifest. A transform that fans out has a row of the batch in ``kept`` several times.
     """
 
     rows: pa.RecordBatch

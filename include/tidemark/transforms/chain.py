@@ -30,6 +30,10 @@ class Chain:
                 transform = open_transform(order)
                 self.schema = transform.schema(self.schema)
                 self._check_alone(transform, orders)
+                if order.fans_out and any(step.fans_out for step in self.steps):
+                    raise ConfigurationError(
+                        "there can be only one explode", next_step="join the arrays before it: select: [flatten(..)]"
+                    )
             except ConfigurationError as wrong:
                 raise WrongTransform(position, order.kind, wrong) from wrong
             self.steps.append(Step(f"transform[{position}].{order.kind}", transform, order.fans_out))
@@ -88,10 +92,14 @@ class WrongTransform(ConfigurationError):
 
 @dataclass(frozen=True)
 class Columns:
-    """The data columns that sinks get; ``of_tombstones`` are those that the row of a tombstone has."""
+    """The data columns that sinks get; ``of_tombstones`` are those that the row of a tombstone has.
+
+    ``fans_out``: a record may have several rows.
+    """
 
     schema: pa.Schema
     of_tombstones: tuple[str, ...]
+    fans_out: bool
 
 
 def columns_after(decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Columns:
@@ -105,6 +113,13 @@ def _columns(decode: str, transforms: str) -> Columns:
     given = open_decoder(config).schema
     names = config.get("tombstones") or ()
     marked = pa.schema([field.with_metadata(_OF_TOMBSTONES) if field.name in names else field for field in given])
-    made = Chain([TransformOrder(**order) for order in json.loads(transforms)], marked).schema
+    orders = [TransformOrder(**order) for order in json.loads(transforms)]
+    made = Chain(orders, marked).schema
+    fans_out = [position for position, order in enumerate(orders) if order.fans_out]
+    if names and fans_out:
+        wrong = ConfigurationError(
+            "a tombstone does not tell how many rows its key had", next_step="leave decode.tombstones out"
+        )
+        raise WrongTransform(fans_out[0], orders[fans_out[0]].kind, wrong)
     of_tombstones = tuple(field.name for field in made if field.metadata == _OF_TOMBSTONES)
-    return Columns(pa.schema([field.remove_metadata() for field in made]), of_tombstones)
+    return Columns(pa.schema([field.remove_metadata() for field in made]), of_tombstones, bool(fans_out))
