@@ -20,7 +20,7 @@ SELECT m.id, 1, 'published', 'bench', 'bench', now(),
        CASE WHEN m.id > (SELECT max(id) - 20 FROM manifest) THEN jsonb_build_object('partitions', (
            SELECT jsonb_agg(jsonb_build_object('topic', c.topic, 'partition', c.partition, 'read', 1000, 'bytes', 170000,
                                                'distinct', 1000, 'decoded', 1000, 'dead_lettered', 0,
-                                               'filtered', 0, 'deduplicated', 0, 'gaps', '[]'::jsonb, 'gap_count', 0,
+                                               'filtered', 0, 'deduplicated', 0, 'exploded', 0, 'gaps', '[]'::jsonb, 'gap_count', 0,
                                                'first', m.slice * current_setting('bench.records')::bigint,
                                                'last', (m.slice + 1) * current_setting('bench.records')::bigint - 1,
                                                'last_timestamp_ms', 0, 'last_epoch', 0,

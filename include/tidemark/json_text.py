@@ -138,7 +138,8 @@ def json_lines(rows: pa.RecordBatch) -> pa.Array:
     if "_reason" in columns:
         texts |= {name: json_texts(columns.pop(f"_{name}")) for name in _OF_DEAD_LETTERS}
     else:
-        deleted = columns.pop("_deleted", None)
-        texts |= {} if deleted is None else {"deleted": json_texts(deleted)}
+        for name in ("row", "deleted"):
+            beside = columns.pop(f"_{name}", None)
+            texts |= {} if beside is None else {name: json_texts(beside)}
         texts["data"] = json_object({name: json_texts(column) for name, column in columns.items()}, rows.num_rows)
     return json_object(texts, rows.num_rows)

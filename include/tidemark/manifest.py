@@ -67,6 +67,7 @@ class Decision:
 class Counts:
     """Records, each term measured: ``invisible`` is the only remainder (``span - read``).
 
+    ``written`` counts rows. A record may have several: ``exploded`` are those beyond the first of each.
     Of the rows ``written`` to a table, ``superseded`` ones had a later row of the same key in the manifest, and
     ``stale`` ones had a newer row in the table; the others are in the table.
     """
@@ -77,8 +78,14 @@ class Counts:
     dead_lettered: int = 0
     filtered: int = 0
     deduplicated: int = 0
+    exploded: int = 0
     superseded: int = 0
     stale: int = 0
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether each record read became rows, or was kept as a dead letter, filtered or deduplicated."""
+        return self.read + self.exploded == self.written + self.dead_lettered + self.filtered + self.deduplicated
 
     def __add__(self, other: Self) -> "Counts":
         return Counts(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))

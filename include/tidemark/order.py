@@ -1,7 +1,7 @@
 """The order: all that Spark must know to do one attempt. Frozen, plain, and readable as JSON."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -50,11 +50,13 @@ class TransformOrder:
     """One transform of an order: its kind and what that kind needs.
 
     ``whole_partitions``: one task must read all of a range, because what becomes of a row depends on earlier ones.
+    ``fans_out``: it may make several rows of one.
     """
 
     kind: str
     options: dict[str, Any]
     whole_partitions: bool = False
+    fans_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,13 @@ class Order:
     record_bytes: float | None = None  # of key and value, as measured on earlier manifests; None before the first
     max_dead_letters: int | str | None = None  # of the manifest: a number, or a share such as 0.1%; None: any number
     nul_allowed: bool = True  # whether text may hold the character NUL: every sink must be able to store it
+    before: tuple[Range, ...] = ()  # offsets right before some of the ranges: transforms see them, nothing else is made
+
+    @property
+    def read(self) -> tuple[Range, ...]:
+        """All offsets to read: each of the ranges, with those before it."""
+        starts = {earlier.at: earlier.start for earlier in self.before}
+        return tuple(replace(covered, start=starts.get(covered.at, covered.start)) for covered in self.ranges)
 
     @property
     def staging(self) -> str:
@@ -99,6 +108,7 @@ class Order:
             **{
                 **raw,
                 "ranges": tuple(range_from(part) for part in raw["ranges"]),
+                "before": tuple(range_from(part) for part in raw["before"]),
                 "source": SourceOrder(**raw["source"]),
                 "sinks": tuple(SinkOrder(**sink) for sink in raw["sinks"]),
                 "transforms": tuple(TransformOrder(**transform) for transform in raw["transforms"]),

@@ -46,6 +46,7 @@ class PartitionCount:
     dead_lettered: int
     filtered: int
     deduplicated: int
+    exploded: int
     gap_count: int
     gaps: tuple[tuple[int, int], ...]
     last_epoch: int | None = None
@@ -115,6 +116,7 @@ class Receipt:
             dead_lettered=sum(count.dead_lettered for count in self.partitions),
             filtered=sum(count.filtered for count in self.partitions),
             deduplicated=sum(count.deduplicated for count in self.partitions),
+            exploded=sum(count.exploded for count in self.partitions),
         )
 
     def with_epochs(self, epochs: Mapping[tuple[str, int], int | None]) -> "Receipt":
@@ -212,9 +214,7 @@ def _schemas_of(order: Order, tasks: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _refuse_split(order: Order, tasks: Sequence[Mapping[str, Any]]) -> None:
     """Raise ``Blocked`` when several tasks read parts of one range: each knows only the rows of its own part."""
-    readers = Counter(
-        (count["topic"], count["partition"]) for task in tasks for count in task["partitions"] if count["read"]
-    )
+    readers = Counter((count["topic"], count["partition"]) for task in tasks for count in task["partitions"])
     for (topic, partition), number in readers.items():
         if number > 1:
             raise Blocked(
@@ -259,6 +259,7 @@ def _count_of(covered: Range, tasks: list[Mapping[str, Any]]) -> PartitionCount:
         dead_lettered=sum(count["dead_lettered"] for count in counts),
         filtered=sum(count["filtered"] for count in counts),
         deduplicated=sum(count["deduplicated"] for count in counts),
+        exploded=sum(count["exploded"] for count in counts),
         gap_count=len(gaps) + sum(count["gap_count"] - len(count["gaps"]) for count in counts),
         gaps=tuple(gaps),
     )

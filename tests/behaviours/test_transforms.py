@@ -13,11 +13,13 @@ import pytest
 from tidemark.decoders.base import ErrorClass
 from tidemark.errors import ConfigurationError
 from tidemark.order import TransformOrder
-from tidemark.processing.processor import DELETED, METADATA
+from tidemark.processing.processor import METADATA
+from tidemark.processing.rows import DELETED
 from tidemark.transforms.base import Transform, Transformed
 from tidemark.transforms.registry import TRANSFORMS, open_transform
 
-DATA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+TAGS = pa.list_(pa.field("element", pa.string()))
+DATA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string()), pa.field("tags", TAGS)])
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
 
@@ -55,7 +57,10 @@ EXAMPLES = {
         {"function": "rows:first_names", "code": CODE, "columns": None},
         {"function": "rows:first_names", "code": CODE, "columns": {"id": "NUMBERISH"}},
     ),
-    "dedupe": Examples({"keys": ["name"]}, {"keys": ["nome"]}),
+    "explode": Examples({"column": "tags", "keep_empty": False}, {"column": "name", "keep_empty": False}),
+    "dedupe": Examples(
+        {"keys": ["name"], "keep": "first", "within_us": None}, {"keys": ["nome"], "keep": "first", "within_us": None}
+    ),
 }
 
 
@@ -82,6 +87,7 @@ def rows(count: int, *, first: int = 0) -> pa.RecordBatch:
                 "_topic": "t", "_partition": 0, "_offset": at, "_timestamp": NOON + timedelta(seconds=at),
                 "_key": b"k", "_manifest_id": 7, "_deleted": at % 7 == 6,
                 "id": at, "name": None if at % 7 == 6 else f"n{at % 10}",
+                "tags": [None, [], ["a"], ["b", None], ["a"]][0 if at % 7 == 6 else at % 5],
             }
             for at in offsets
         ],
@@ -95,10 +101,16 @@ def opened(kind: str) -> Transform:
     return transform
 
 
+def once(kept: list[int]) -> list[int]:
+    """A row that several rows were made of counts once."""
+    return sorted({*kept})
+
+
 def check(transform: Transform, batch: pa.RecordBatch) -> Transformed:
     """Apply, and hold the result to what is true of every result."""
     made = transform.apply(batch)
-    places = [made.kept.to_pylist(), made.filtered.to_pylist(), made.deduplicated.to_pylist()]
+    assert made.kept.to_pylist() == sorted(made.kept.to_pylist())
+    places = [once(made.kept.to_pylist()), made.filtered.to_pylist(), made.deduplicated.to_pylist()]
     places.append([error.index for error in made.errors])
     assert all(error.error is ErrorClass.TRANSFORM and error.reason for error in made.errors)
     assert all(indices.type == pa.int64() for indices in (made.kept, made.filtered, made.deduplicated))
@@ -153,3 +165,18 @@ def test_the_pass_with_its_place_for_transforms_needs_only_the_standard_library_
     drivers = ["airflow", "boto3", "click", "confluent_kafka", "psycopg", "pydantic", "pyspark", "rich", "yaml"]
     done = subprocess.run([sys.executable, "-c", look, *drivers, "pyarrow"], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["pyarrow"]
+
+
+@pytest.mark.parametrize("keep_empty", [False, True])
+def test_explode_makes_a_row_of_each_element_and_says_what_becomes_of_empty_arrays(keep_empty: bool) -> None:
+    transform = open_transform(TransformOrder("explode", {"column": "tags", "keep_empty": keep_empty}))
+    assert transform.schema(DATA).field("tags").type == pa.string()
+    given = rows(12).slice(1)  # as a slice, whose lists do not begin at their first element
+    made = check(transform, given)
+    expected = []
+    for at, row in enumerate(given.to_pylist()):
+        elements = row["tags"] or ([None] if keep_empty else [])
+        expected += [(at, row["id"], row["name"], element) for element in elements]
+    values = [made.rows.column(name).to_pylist() for name in ("id", "name", "tags")]
+    assert list(zip(made.kept.to_pylist(), *values, strict=True)) == expected
+    assert len(made.filtered) == (0 if keep_empty else 5)

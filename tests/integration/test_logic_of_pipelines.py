@@ -3,11 +3,13 @@
 import json
 import signal
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from confluent_kafka import TopicPartition as KafkaPlace
 
 from tests.worlds.table_world import TableWorld, table_sink
 from tests.worlds.world import World
@@ -263,3 +265,118 @@ def test_the_last_right_code_and_sql_are_kept_with_the_file_for_airflow(make_wor
     assert right.problem is None
     assert kept.problem is not None
     assert kept.pipeline.fingerprint() == right.pipeline.fingerprint()
+
+
+def send_at(world: World, *minutes_and_numbers: tuple[int, int]) -> None:
+    """Records with these numbers, written so many minutes after noon."""
+    for minute, number in minutes_and_numbers:
+        stamped = datetime(2024, 3, 1, 12, tzinfo=UTC) + timedelta(minutes=minute)
+        world.send(json.dumps({"n": number, "at": "2024-03-01T12:00:00Z"}), at=stamped)
+
+
+WITHIN = {
+    "kafka": {"slice": {"max_records": 3}},
+    "decode": {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"},
+    "transform": [{"filter": "n <> 9"}, {"dedupe": {"keys": ["n"], "within": "10m"}}],
+}
+
+
+def test_dedupe_within_drops_what_an_earlier_manifest_has_in_any_order_and_in_a_replay(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings=WITHIN)
+    send_at(world, (0, 1), (1, 2), (1, 9), (5, 1), (6, 9), (7, 3), (14, 1), (18, 3), (25, 1))
+    world.send("cannot be decoded", at=datetime(2024, 3, 1, 12, 26, tzinfo=UTC))
+    send_at(world, (27, 1), (40, 9))
+    world.ok("plan", "demo")
+    assert [manifest["id"] for manifest in world.manifests()] == [1, 2, 3, 4]
+    for manifest in (4, 2, 3, 1):
+        world.ok("retry", "demo", "--manifest", str(manifest))
+    # 1 at 5 and 14 follow on it within 10 minutes, at 25 it does not, and at 27 it does; 3 came 11 minutes before.
+    assert rows(world, "_offset, n") == [(0, 1), (1, 2), (5, 3), (7, 3), (8, 1)]
+    assert counts(world) == (12, 5, 1, 3, 3)
+    assert [manifest["counts"]["deduplicated"] for manifest in world.manifests()] == [0, 1, 1, 1]
+    assert world.ok("audit", "demo", "--deep") == ""
+    for manifest in ("3", "2"):
+        assert world.here("replay", "demo", "--manifest", manifest).stderr.count("unchanged") == 1
+
+
+def test_dedupe_within_fails_where_retention_took_what_it_looks_back_to(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings=WITHIN)
+    send_at(world, (0, 1), (1, 2), (2, 4), (3, 1), (4, 5), (5, 2), (30, 1), (31, 1), (32, 2))
+    world.ok("run", "demo", "--run-key", "one")
+    before = rows(world, "_offset")
+    world.administer("delete_records", [KafkaPlace(world.topic, 0, 2)])
+    refused = " ".join(world.here("replay", "demo", "--manifest", "2").stderr.split())
+    assert "offsets [0, 2) are gone" in refused
+    assert "write a shorter within" in refused
+    assert rows(world, "_offset") == before
+    # The third looks back to 12:20, and the log still has a record that is older.
+    assert world.here("replay", "demo", "--manifest", "3").stderr.count("unchanged") == 1
+
+
+ORDER = {
+    "format": "json",
+    "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, lines ARRAY<STRUCT<sku: STRING, q: INT>>",
+}
+LINES = [
+    {"explode": {"column": "lines"}},
+    {"filter": "lines.q > 0"},
+    {"select": ["n", '"at"', "lines.sku AS sku", "CASE WHEN lines.q > 99 THEN error('many') ELSE lines.q END AS q"]},
+]
+
+
+def order_of(n: int, *lines: tuple[str, int]) -> str:
+    of = [{"sku": sku, "q": q} for sku, q in lines]
+    return json.dumps({"n": n, "at": "2024-03-01T12:00:00Z", "lines": of})
+
+
+@pytest.mark.parametrize("format_of_files", ["parquet", "jsonl", "avro"])
+def test_explode_gives_a_row_for_each_element_and_both_equations_hold(
+    make_world: MakeWorld, format_of_files: str
+) -> None:
+    lake = {"files": {"root": "lake", "format": format_of_files}}
+    world = make_world(partitions=1, settings={**ONE_SLICE, "decode": ORDER, "transform": LINES, "sinks": [lake]})
+    world.send(order_of(1, ("a", 1), ("b", 0), ("c", 3)), order_of(2), order_of(3, ("a", 0)))
+    world.send(order_of(4, ("a", 1), ("b", 100), ("c", 3)), "no order", order_of(5, ("e", 5)))
+    world.ok("run", "demo")
+    [manifest] = world.manifests()
+    assert manifest["counts"]["exploded"] == 1
+    assert counts(world) == (6, 3, 2, 2, 0)
+    assert world.ok("audit", "demo", "--deep") == ""
+    if format_of_files == "parquet":
+        assert rows(world, "_offset, _row, n, sku, q") == [(0, 0, 1, "a", 1), (0, 2, 1, "c", 3), (5, 0, 5, "e", 5)]
+    assert world.here("replay", "demo", "--manifest", "1").stderr.count("unchanged") == 1
+    peeked = [json.loads(line) for line in world.ok("peek", "demo", "--json").splitlines()]
+    assert [row["row"] for row in peeked if "event_time" in row] == [0, 2, 0]
+
+
+def test_a_table_of_exploded_rows_has_the_number_of_the_row_in_its_key(
+    make_table_world: Callable[..., TableWorld],
+) -> None:
+    logic = {**ONE_SLICE, "decode": ORDER, "transform": LINES}
+    table = table_sink(key=["n", "_row"])
+    world = make_table_world(partitions=1, settings={**logic, "sinks": [table_sink(key=["n"])]})
+    assert "must have _row in its key" in " ".join(world.here("validate").stderr.split())
+    world.settings = {**logic, "sinks": [table]}
+    world.write_pipeline()
+    world.send(order_of(1, ("a", 1), ("b", 0), ("c", 3)), order_of(2, ("d", 4)), order_of(1, ("z", 9)))
+    world.ok("run", "demo")
+    names = world.query("SELECT n, _row, sku, _offset FROM public.latest ORDER BY n, _row")
+    assert [tuple(row.values()) for row in names] == [(1, 0, "z", 2), (1, 2, "c", 0), (2, 0, "d", 1)]
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_text_with_nul_that_logic_makes_is_a_dead_letter_and_the_other_rows_are_in_the_table(
+    make_table_world: Callable[..., TableWorld],
+) -> None:
+    made = ["* REPLACE (CASE n WHEN 1 THEN name || chr(0) ELSE replace(name, chr(0), '') END AS name)"]
+    world = make_table_world(partitions=1, settings={**ONE_SLICE, "transform": [{"select": made}]})
+    values = [{"k": k, "n": n, "name": name, "at": "2024-03-01T12:00:00Z"} for k, n, name in NUL]
+    world.send(*map(json.dumps, values))
+    world.ok("run", "demo")
+    [letter] = world.query("SELECT _offset, _reason FROM tidemark_target.dead_letter")
+    assert letter["_offset"] == 0
+    assert "field name: holds the character NUL" in letter["_reason"]
+    assert {row["k"]: row["name"] for row in world.query("SELECT k, name FROM public.latest")} == {2: "cd", 3: "e"}
+
+
+NUL = ((1, 1, "a"), (2, 2, "c\0d"), (3, 3, "e"))

@@ -139,7 +139,7 @@ def test_the_report_counts_what_was_read_and_made(tmp_path: Path) -> None:
             "topic": "t", "partition": 0, "read": 10, "bytes": 460, "first": 0, "last": 9,
             "last_timestamp_ms": 1_357_057_800_000, "last_digest": record_digest(b"k9", ten()[9][4]),
             "distinct": 10, "decoded": 10,
-            "dead_lettered": 0, "filtered": 0, "deduplicated": 0, "gaps": [], "gap_count": 0,
+            "dead_lettered": 0, "filtered": 0, "deduplicated": 0, "exploded": 0, "gaps": [], "gap_count": 0,
         }
     ]  # fmt: skip
     assert report["hours"] == {

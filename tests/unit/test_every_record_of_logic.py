@@ -14,6 +14,7 @@ from tidemark.order import Order, SourceOrder, TransformOrder
 from tidemark.processing.processor import INPUT, BatchProcessor
 from tidemark.sinks.writer import StagedPart
 
+SCHEMA = "n BIGINT, name STRING, tags ARRAY<BIGINT>"
 CODE = {
     "logic.py": """
 import pyarrow.compute as pc
@@ -28,16 +29,19 @@ TRANSFORMS = (
     TransformOrder("filter", {"condition": "name <> 'out' OR name IS NULL"}),
     TransformOrder("sql", {"file": "", "text": "SELECT *, CAST(name AS BIGINT) AS number FROM batch WHERE n <> 4"}),
     TransformOrder("python", {"function": "logic:odd", "code": CODE, "columns": None}),
-    TransformOrder("dedupe", {"keys": ["n"]}, whole_partitions=True),
-    TransformOrder("select", {"columns": ["n", "coalesce(number, 0) + 9223372036854775000 AS high"]}),
+    TransformOrder("dedupe", {"keys": ["n"], "keep": "first", "within_us": None}, whole_partitions=True),
+    TransformOrder("explode", {"column": "tags", "keep_empty": False}, fans_out=True),
+    TransformOrder("filter", {"condition": "tags <> 3 AND CASE WHEN tags = 5 THEN error('five') ELSE true END"}),
+    TransformOrder("select", {"columns": ["n", "tags", "coalesce(number, 0) + 9223372036854775000 AS high"]}),
 )
 VALUES = st.one_of(
     st.none(),
     st.binary(max_size=20),
     st.builds(
-        lambda n, name: json.dumps({"n": n, "name": name}).encode(),
+        lambda n, name, tags: json.dumps({"n": n, "name": name, "tags": tags}).encode(),
         st.one_of(st.none(), st.integers(0, 15), st.integers(-(2**70), 2**70)),
         st.one_of(st.none(), st.sampled_from(["out", "1", "900", "", "x", "\x00"]), st.text(max_size=3)),
+        st.one_of(st.none(), st.lists(st.sampled_from([None, 1, 3, 3, 5, 2**62]), max_size=4)),
     ),
 )
 
@@ -51,7 +55,8 @@ class Kept:
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         del event_time
-        self.rows += [(row["_partition"], row["_offset"], row["n"], row["high"]) for row in rows.to_pylist()]
+        names = ("_partition", "_offset", "_row", "n", "tags", "high")
+        self.rows += [tuple(row[name] for name in names) for row in rows.to_pylist()]
 
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
         self.letters += [(row["_partition"], row["_offset"], row["_reason"]) for row in rows.to_pylist()]
@@ -68,7 +73,7 @@ def through(values: list[bytes | None], cuts: list[int]) -> tuple[Kept, list[dic
         for at, value in enumerate(values)
     ]
     order = Order(
-        "demo", 1, 1, (), SourceOrder("kafka", {}), {"format": "json", "schema": "n BIGINT, name STRING"},
+        "demo", 1, 1, (), SourceOrder("kafka", {}), {"format": "json", "schema": SCHEMA},
         {"on_invalid": "dead_letter"}, "dead_letter", (), TRANSFORMS,
     )  # fmt: skip
     ends = sorted({cut % (len(rows) + 1) for cut in cuts} | {0, len(rows)})
@@ -102,10 +107,13 @@ def ends_in_one_place(values: list[bytes | None], cuts: list[int]) -> None:
     for count in counts:
         written = sum(row[0] == count["partition"] for row in kept.rows)
         gone = count["dead_lettered"] + count["filtered"] + count["deduplicated"]
-        assert count["read"] == written + gone
+        assert count["read"] + count["exploded"] == written + gone
+        records = {row[1] for row in kept.rows if row[0] == count["partition"]}
+        assert count["exploded"] == written - len(records)
     assert sum(count["dead_lettered"] for count in counts) == len(kept.letters)
-    places = [row[:2] for row in (*kept.rows, *kept.letters)]
+    places = [*{row[:2] for row in kept.rows}, *(letter[:2] for letter in kept.letters)]
     assert len(set(places)) == len(places), "in one place, once"
+    assert len({row[:3] for row in kept.rows}) == len(kept.rows), "each row has a number of its own in its record"
     again, counts_again = through(values, cuts)
     assert sorted(again.rows, key=repr) == sorted(kept.rows, key=repr)
     assert sorted(again.letters) == sorted(kept.letters)

@@ -23,9 +23,7 @@ def arrow_stage(order: Order) -> Receipt:
     failpoint("read.before")
     processor = BatchProcessor(order)
     with watching("stage.mid", lambda: any(has_staged(order, sink) for sink in order.sinks)):
-        reports = [
-            processor.process(f"{task:05d}-0", [_read(order, range_)]) for task, range_ in enumerate(order.ranges)
-        ]
+        reports = [processor.process(f"{task:05d}-0", [_read(order, range_)]) for task, range_ in enumerate(order.read)]
     return receipt_of_tasks(order, reports)
 
 

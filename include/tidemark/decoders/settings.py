@@ -59,6 +59,10 @@ class RowSettings(Protocol):
         """The data columns, as a sink's writer gets them."""
         ...
 
+    def fans_out(self) -> bool:
+        """Whether a record may have several rows, which the column ``_row`` numbers."""
+        ...
+
 
 class DecodeSettings(Section):
     """How a record becomes a row. The field ``format`` of each kind holds its name in the registry."""
@@ -239,3 +243,6 @@ class _RecordRows:
         from tidemark.decoders.registry import open_decoder  # needs pyarrow, which most checks do without
 
         return open_decoder(self.decode.record_order()).schema
+
+    def fans_out(self) -> bool:
+        return False

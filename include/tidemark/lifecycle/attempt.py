@@ -23,6 +23,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.counting import check_dead_letters, check_equations
 from tidemark.lifecycle.divergence import confirmed
 from tidemark.lifecycle.known_sinks import know_sinks
+from tidemark.lifecycle.look_back import looked_back
 from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, not_known, refuse_outlived
 from tidemark.lifecycle.publish import Ending, Outcome, Publisher, published_counts
 from tidemark.lifecycle.select import own_manifest
@@ -109,6 +110,7 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
         transforms=pipeline.transforms(),
         record_bytes=context.database.record_bytes(context.pipeline_name),
         nul_allowed=all(settings.stores_nul for settings in pipeline.sinks),
+        before=looked_back(context, manifest),
     )
 
 

@@ -1,5 +1,5 @@
-"""The two equations: ``end - start = lost + read + invisible`` and ``read = written + dead-lettered + filtered +
-deduplicated``. Every term is measured; when a sum is wrong, the manifest is blocked."""
+"""The two equations: ``end - start = lost + read + invisible`` and ``read + exploded = written + dead-lettered +
+filtered + deduplicated``. Every term is measured; when a sum is wrong, the manifest is blocked."""
 
 from collections.abc import Sequence
 
@@ -92,11 +92,11 @@ def _check_second_read(source: Source, covered: Range, count: PartitionCount, wh
 def _check_sink(pipeline: Pipeline, manifest: Manifest, receipt: Receipt, sink: str) -> None:
     counts = receipt.counts(sink, manifest.ranges)
     kept = sum(part.rows for part in receipt.objects_of(sink) if part.kind is ObjectKind.DEAD_LETTER)
-    total = counts.written + counts.dead_lettered + counts.filtered + counts.deduplicated
-    if counts.read != total or kept != counts.dead_lettered:
+    if not counts.adds_up or kept != counts.dead_lettered:
         raise Blocked(
-            f"read {counts.read:,} records, but {counts.written:,} written + {counts.dead_lettered:,} dead-lettered "
-            f"({kept:,} kept) + {counts.filtered:,} filtered + {counts.deduplicated:,} deduplicated = {total:,}",
+            f"read {counts.read:,} records + {counts.exploded:,} exploded, but {counts.written:,} written + "
+            f"{counts.dead_lettered:,} dead-lettered ({kept:,} kept) + {counts.filtered:,} filtered + "
+            f"{counts.deduplicated:,} deduplicated",
             next_step="nothing is published; this is a defect of a decoder, a transform or the sink",
             pipeline=pipeline.name,
             manifest=manifest.id,

@@ -36,6 +36,9 @@ class TransformedRows:
     def arrow_schema(self) -> "pa.Schema":
         return self._columns().schema
 
+    def fans_out(self) -> bool:
+        return self._columns().fans_out
+
     def _columns(self) -> "Columns":
         from tidemark.transforms.chain import columns_after  # needs pyarrow, and DuckDB for SQL
 

@@ -5,21 +5,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.base import BadRecord, Decoded
+from tidemark.decoders.base import BadRecord
 
 
-def with_nul(decoded: Decoded) -> Decoded:
-    """The same batch; rows whose text holds NUL, also inside lists and objects, are errors now."""
+def rows_with_nul(rows: pa.RecordBatch) -> list[BadRecord]:
+    """The rows whose text holds NUL, also inside lists and objects, ascending; each with the first such column."""
     reasons: dict[int, str] = {}
-    for field, column in zip(decoded.rows.schema, decoded.rows.columns, strict=True):
+    for field, column in zip(rows.schema, rows.columns, strict=True):
         for row in _rows_with_nul(column):
             reasons.setdefault(row, f"field {field.name}: holds the character NUL, which PostgreSQL cannot store")
-    if not reasons:
-        return decoded
-    kept = pa.array([row for row in range(decoded.rows.num_rows) if row not in reasons], pa.int64())
-    errors = [*decoded.errors, *(BadRecord(decoded.good[row].as_py(), reason) for row, reason in reasons.items())]
-    deleted = None if decoded.deleted is None else decoded.deleted.take(kept)
-    return Decoded(decoded.rows.take(kept), decoded.good.take(kept), tuple(sorted(errors)), deleted)
+    return [BadRecord(row, reason) for row, reason in sorted(reasons.items())]
 
 
 def _rows_with_nul(column: pa.Array) -> list[int]:

@@ -7,6 +7,7 @@ A task ends with one report, a mapping that JSON can hold:
      "partitions": [{"topic", "partition", "read", "bytes", "first", "last", "distinct",    measured before the decoder
                      "last_timestamp_ms", "last_digest",                                     of the record at "last"
                      "decoded", "dead_lettered", "filtered", "deduplicated",                 measured after each step
+                     "exploded",                                       rows of a record beyond its first, as written
                      "gaps": [[a, b], ..], "gap_count": n}],
      "parts": [<a StagedPart>, ..],
      "reasons": [<a ReasonCount>, ..],                                                   of the dead letters
@@ -17,12 +18,13 @@ A task ends with one report, a mapping that JSON can hold:
 every earlier one of the partition in this task: a record that comes twice or out of order makes it smaller than
 ``read``, and the driver must block. ``gaps`` are half-open, between the offsets read here, and at most ``GAP_LIMIT``
 of them; ``gap_count`` counts all. ``decoded`` counts what the decoder could read; a record that it read but that has no
-valid event time is also ``dead_lettered``. ``filtered`` and ``deduplicated`` count the rows that transforms say they
-took away. Hours are of the event time, in UTC; ``late`` ones came into Kafka after the allowed lateness.
+valid event time is also ``dead_lettered``. ``filtered`` and ``deduplicated`` count the records of which transforms say
+that they took the last row away. Hours are of the event time, in UTC; ``late`` ones came into Kafka after the allowed
+lateness. A partition of which only records before its range were read has an entry, too: all counts are 0.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from itertools import repeat
 from typing import Any
@@ -31,15 +33,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.dead_letters import DeadLetterLimit, ReasonCount, reasons_together, template, too_many_dead_letters
-from tidemark.decoders.base import HEADERS, BadRecord, Decoded, ErrorClass, schemas_of
+from tidemark.decoders.base import HEADERS, BadRecord, ErrorClass, schemas_of
 from tidemark.decoders.registry import open_decoder
 from tidemark.digest import record_digest
 from tidemark.errors import UndecodableRecord
 from tidemark.event_time import INSTANT, EventTime, Placed
 from tidemark.order import OnError, OnInvalid, Order
-from tidemark.processing.nul import with_nul
+from tidemark.processing.nul import rows_with_nul
+from tidemark.processing.rows import Rows
+from tidemark.processing.spool import Spool
 from tidemark.sinks.writer import SinkWriter
 from tidemark.sinks.writers import open_writer
+from tidemark.transforms.base import Memory
 from tidemark.transforms.chain import Chain
 
 GAP_LIMIT = 10_000
@@ -65,7 +70,6 @@ METADATA = pa.schema(
         pa.field("_manifest_id", pa.int64(), nullable=False),
     ]
 )
-DELETED = pa.field("_deleted", pa.bool_(), nullable=False)  # after the metadata, where the decoder knows tombstones
 DEAD_LETTERS = pa.schema(
     [
         *METADATA,
@@ -95,6 +99,7 @@ class _Count:
     dead_lettered: int = 0
     filtered: int = 0
     deduplicated: int = 0
+    exploded: int = 0
     gaps: list[tuple[int, int]] = field(default_factory=list)
     gap_count: int = 0
 
@@ -147,7 +152,7 @@ class BatchProcessor:
         """
         one_pass = _Pass(self._order, task, writers)
         try:
-            for batch in batches:
+            for batch in one_pass.own(batches):
                 if batch.num_rows:
                     one_pass.take(batch)
             return one_pass.report()
@@ -168,6 +173,8 @@ class _Pass:
         self._event_time = EventTime.of(order.event_time)
         self._event_time.check(self._transforms.schema)
         self._nul_allowed = order.nul_allowed
+        self._starts = {(covered.at.topic, covered.at.partition): covered.start for covered in order.ranges}
+        self._looks_back = bool(order.before)
         self._counts: dict[tuple[str, int], _Count] = {}
         self._hours: dict[str, list[int]] = {}
         self._reasons: tuple[ReasonCount, ...] = ()
@@ -190,53 +197,77 @@ class _Pass:
         for sink in self._sinks:
             sink.abort()
 
+    def own(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The records of the ranges, after the transforms have seen what they must remember."""
+        own = map(self._without_earlier, batches) if self._looks_back else batches
+        if self._transforms.memory is not Memory.OF_ALL:
+            yield from own
+            return
+        with Spool() as spool:
+            for batch in own:
+                self._remember(batch)
+                spool.put(batch)
+            yield from spool.batches()
+
+    def _without_earlier(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        parts = []
+        for place, rows in _partitions(batch):
+            self._counts.setdefault(place, _Count(*place))
+            is_earlier = pc.less(rows.column("offset"), self._starts[place])
+            self._remember(rows.filter(is_earlier))
+            parts.append(rows.filter(pc.invert(is_earlier)))
+        return pa.concat_batches(parts) if parts else batch
+
+    def _remember(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        *before, remembering = self._transforms.remembering
+        rows = Rows.of(self._decoder.decode(batch), self._metadata(batch))
+        for step in before:
+            rows = rows.through(step).rows
+        remembering.remember(rows.batch())
+
     def take(self, batch: pa.RecordBatch) -> None:
-        for (topic, partition), rows in _partitions(batch):
-            self._counts.setdefault((topic, partition), _Count(topic, partition)).saw(rows)
+        for place, records in _partitions(batch):
+            self._counts.setdefault(place, _Count(*place)).saw(records)
         decoded = self._decoder.decode(batch)
+        on_error = self._on_error is OnError.FAIL
+        self._refuse(batch, decoded.errors, fail=on_error)
+        readable = Rows.of(decoded, self._metadata(batch))
+        rows, errors = self._transformed(batch, readable)
         if not self._nul_allowed:
-            decoded = with_nul(decoded)
-        self._refuse(batch, decoded.errors, fail=self._on_error is OnError.FAIL)
-        readable = self._metadata(batch).take(decoded.good)
-        metadata, decoded = self._transformed(batch, readable, decoded)
-        placed = self._place(decoded, metadata.column("_timestamp"), batch)
-        misplaced = tuple(
-            BadRecord(decoded.good[at].as_py(), reason, ErrorClass.EVENT_TIME) for at, reason in placed.invalid
-        )
+            with_nul = rows.errors(rows_with_nul(rows.data))
+            self._refuse(batch, with_nul, fail=on_error)
+            rows, errors = rows.without(with_nul), (*errors, *with_nul)
+        placed = self._place(rows, batch)
+        misplaced = rows.errors(BadRecord(at, reason, ErrorClass.EVENT_TIME) for at, reason in placed.invalid)
         self._refuse(batch, misplaced, fail=self._event_time.on_invalid is OnInvalid.FAIL)
-        self._write(metadata, decoded, placed)
-        self._bury(batch, sorted((*decoded.errors, *misplaced)))
-        self._count("decoded", readable)
+        when = placed.when.filter(rows.stays(misplaced)) if misplaced else placed.when
+        self._write(rows.without(misplaced), when)
+        self._bury(batch, sorted((*decoded.errors, *errors, *misplaced)))
+        self._count("decoded", readable.metadata)
 
-    def _transformed(
-        self, batch: pa.RecordBatch, metadata: pa.RecordBatch, decoded: Decoded
-    ) -> tuple[pa.RecordBatch, Decoded]:
-        """What the transforms leave of the decoded rows, with its metadata; what each takes away is counted.
-
-        Rows that a transform cannot work on are errors from then on.
-        """
+    def _transformed(self, batch: pa.RecordBatch, rows: Rows) -> tuple[Rows, tuple[BadRecord, ...]]:
+        """What the transforms leave of the rows, and the records that they could not work on; what each takes away is
+        counted."""
+        errors: tuple[BadRecord, ...] = ()
         for step in self._transforms.steps:
-            made = step.apply(_rows(metadata, decoded))
-            self._count("filtered", metadata.take(made.filtered))
-            self._count("deduplicated", metadata.take(made.deduplicated))
-            bad = [
-                replace(error.at(decoded.good[error.index].as_py()), reason=step.reason(error)) for error in made.errors
-            ]
-            self._refuse(batch, tuple(bad), fail=self._on_error is OnError.FAIL)
-            deleted = None if decoded.deleted is None else decoded.deleted.take(made.kept)
-            metadata = metadata.take(made.kept)
-            decoded = Decoded(made.rows, decoded.good.take(made.kept), (*decoded.errors, *bad), deleted)
-        return metadata, decoded
+            stepped = rows.through(step)
+            self._count("filtered", stepped.filtered)
+            self._count("deduplicated", stepped.deduplicated)
+            self._refuse(batch, stepped.errors, fail=self._on_error is OnError.FAIL)
+            rows, errors = stepped.rows, (*errors, *stepped.errors)
+        return rows, errors
 
-    def _place(self, decoded: Decoded, timestamps: pa.Array, batch: pa.RecordBatch) -> Placed:
+    def _place(self, rows: Rows, batch: pa.RecordBatch) -> Placed:
         """The event time of each row; for a tombstone, which has no fields, its header or the record's timestamp."""
-        in_header = self._event_time.header is not None
-        headers = batch.column("headers").take(decoded.good).cast(HEADERS) if in_header else None
-        placed = self._event_time.place(decoded.rows, timestamps, headers)
-        if decoded.deleted is None or in_header:
+        timestamps, in_header = rows.metadata.column("_timestamp"), self._event_time.header is not None
+        headers = batch.column("headers").take(rows.records).cast(HEADERS) if in_header else None
+        placed = self._event_time.place(rows.data, timestamps, headers)
+        if rows.deleted is None or in_header:
             return placed
-        when = pc.if_else(decoded.deleted, timestamps, placed.when)
-        invalid = tuple((row, reason) for row, reason in placed.invalid if not decoded.deleted[row].as_py())
+        when = pc.if_else(rows.deleted, timestamps, placed.when)
+        invalid = tuple((row, reason) for row, reason in placed.invalid if not rows.deleted[row].as_py())
         return Placed(when, invalid)
 
     def _metadata(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -245,17 +276,14 @@ class _Pass:
         cast = [column.cast(field.type, safe=False) for column, field in zip(columns, METADATA, strict=True)]
         return pa.RecordBatch.from_arrays(cast, schema=METADATA)
 
-    def _write(self, metadata: pa.RecordBatch, decoded: Decoded, placed: Placed) -> None:
-        rows = _rows(metadata, decoded)
-        when = placed.when
-        if placed.invalid:
-            valid = pc.is_valid(when)
-            rows, when = rows.filter(valid), when.filter(valid)
-        if not rows.num_rows:
+    def _write(self, rows: Rows, when: pa.Array) -> None:
+        written = rows.batch()
+        if not written.num_rows:
             return
         for sink in self._sinks:
-            sink.write(rows, when)
-        self._count_hours(rows, when)
+            sink.write(written, when)
+        self._count_hours(written, when)
+        self._count("exploded", rows.further())
 
     def _bury(self, batch: pa.RecordBatch, errors: list[BadRecord]) -> None:
         if not errors:
@@ -320,14 +348,6 @@ class _Pass:
             partition=batch.column("partition")[index].as_py(),
             offset=batch.column("offset")[index].as_py(),
         )
-
-
-def _rows(metadata: pa.RecordBatch, decoded: Decoded) -> pa.RecordBatch:
-    """Rows as sinks get them: metadata, the mark of tombstones where the decoder knows them, data columns."""
-    marks = [] if decoded.deleted is None else [(DELETED, decoded.deleted)]
-    columns = [*metadata.columns, *(column for _, column in marks), *decoded.rows.columns]
-    schema = pa.schema([*METADATA, *(mark for mark, _ in marks), *decoded.rows.schema])
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _partitions(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:

@@ -14,7 +14,7 @@ class SparkReader(Protocol):
     """Reads the ranges of one order; its secrets were looked up when it was opened."""
 
     def read(self, session: SparkSession) -> DataFrame:
-        """The committed records of the order's ranges, with the columns of ``processing/processor.py``.
+        """The committed records of ``order.read``, with the columns of ``processing/processor.py``.
 
         Headers of a record without any are empty, never null. A missing offset fails the job.
         """

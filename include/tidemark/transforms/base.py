@@ -1,7 +1,8 @@
 """What every transform promises; ``tests/behaviours/test_transforms.py`` holds each registered one to it."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from enum import Enum
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +17,7 @@ class Transformed:
     ``rows`` holds the data columns of the rows that stay; ``kept`` says which rows of the batch they come from.
     ``filtered`` and ``deduplicated`` are the rows that were taken away, ``errors`` those that the logic could not work
     on. All are indices in the batch (``int64``, ascending), and each row of the batch is in exactly one of the four: a
-    row that is in none blocks the manifest.
+    row that is in none blocks the manifest. A transform that fans out has a row of the batch in ``kept`` several times.
     """
 
     rows: pa.RecordBatch
@@ -40,6 +41,25 @@ class Transform(Protocol):
         """Work through rows as a sink would get them now: metadata, ``_deleted`` where the decoder knows tombstones,
         data columns. The result must not depend on where one batch ends and the next begins.
         """
+        ...
+
+
+class Memory(Enum):
+    """Which rows a transform must have seen before it is asked about the first."""
+
+    OF_EARLIER = "those of the offsets before the range"
+    OF_ALL = "all of the range"
+
+
+@runtime_checkable
+class Remembering(Transform, Protocol):
+    """A transform that may have to see rows before it is asked about any; ``memory`` None: it need not."""
+
+    @property
+    def memory(self) -> Memory | None: ...
+
+    def remember(self, rows: pa.RecordBatch) -> None:
+        """See rows as ``apply`` would get them; they come in the order of their offsets."""
         ...
 
 

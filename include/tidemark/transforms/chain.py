@@ -12,7 +12,7 @@ from tidemark.decoders.base import REASON_LIMIT, BadRecord
 from tidemark.decoders.registry import open_decoder, tombstone_fields
 from tidemark.errors import ConfigurationError
 from tidemark.order import TransformOrder
-from tidemark.transforms.base import Transform, Transformed
+from tidemark.transforms.base import Memory, Remembering, Transform, Transformed
 from tidemark.transforms.registry import open_transform
 
 _OF_TOMBSTONES: Final = {b"tombstone": b"true"}  # marks a field on its way through the transforms
@@ -29,9 +29,34 @@ class Chain:
             try:
                 transform = open_transform(order)
                 self.schema = transform.schema(self.schema)
+                self._check_alone(transform, orders)
+                if order.fans_out and any(step.fans_out for step in self.steps):
+                    raise ConfigurationError(
+                        "there can be only one explode", next_step="join the arrays before it: select: [flatten(..)]"
+                    )
             except ConfigurationError as wrong:
                 raise WrongTransform(position, order.kind, wrong) from wrong
-            self.steps.append(Step(f"transform[{position}].{order.kind}", transform))
+            self.steps.append(Step(f"transform[{position}].{order.kind}", transform, order.fans_out))
+
+    @property
+    def memory(self) -> Memory | None:
+        """Which rows must be shown to ``remember`` before the first is put through the steps."""
+        return next((step.memory for step in self.steps if step.memory), None)
+
+    @property
+    def remembering(self) -> Sequence["Step"]:
+        """The steps up to the one that remembers, which is the last of them."""
+        [last] = [at for at, step in enumerate(self.steps) if step.memory]
+        return self.steps[: last + 1]
+
+    @staticmethod
+    def _check_alone(transform: Transform, orders: Sequence[TransformOrder]) -> None:
+        """Another dedupe would take rows away that the one with a memory has to know, or has to forget."""
+        remembers = isinstance(transform, Remembering) and transform.memory is not None
+        if remembers and sum(order.whole_partitions for order in orders) > 1:
+            raise ConfigurationError(
+                "with keep: last or within it must be the only dedupe", next_step="leave one of them out"
+            )
 
 
 @dataclass(frozen=True)
@@ -40,9 +65,18 @@ class Step:
 
     key: str
     transform: Transform
+    fans_out: bool
+
+    @property
+    def memory(self) -> Memory | None:
+        return self.transform.memory if isinstance(self.transform, Remembering) else None
 
     def apply(self, rows: pa.RecordBatch) -> Transformed:
         return self.transform.apply(rows)
+
+    def remember(self, rows: pa.RecordBatch) -> None:
+        assert isinstance(self.transform, Remembering), "it has a memory"
+        self.transform.remember(rows)
 
     def reason(self, error: BadRecord) -> str:
         return f"{self.key}: {error.reason}"[:REASON_LIMIT]
@@ -58,10 +92,14 @@ class WrongTransform(ConfigurationError):
 
 @dataclass(frozen=True)
 class Columns:
-    """The data columns that sinks get; ``of_tombstones`` are those that the row of a tombstone has."""
+    """The data columns that sinks get; ``of_tombstones`` are those that the row of a tombstone has.
+
+    ``fans_out``: a record may have several rows.
+    """
 
     schema: pa.Schema
     of_tombstones: tuple[str, ...]
+    fans_out: bool
 
 
 def columns_after(decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Columns:
@@ -75,6 +113,13 @@ def _columns(decode: str, transforms: str) -> Columns:
     given = open_decoder(config).schema
     names = tombstone_fields(config)
     marked = pa.schema([field.with_metadata(_OF_TOMBSTONES) if field.name in names else field for field in given])
-    made = Chain([TransformOrder(**order) for order in json.loads(transforms)], marked).schema
+    orders = [TransformOrder(**order) for order in json.loads(transforms)]
+    made = Chain(orders, marked).schema
+    fans_out = [position for position, order in enumerate(orders) if order.fans_out]
+    if names and fans_out:
+        wrong = ConfigurationError(
+            "a tombstone does not tell how many rows its key had", next_step="leave decode.tombstones out"
+        )
+        raise WrongTransform(fans_out[0], orders[fans_out[0]].kind, wrong)
     of_tombstones = tuple(field.name for field in made if field.metadata == _OF_TOMBSTONES)
-    return Columns(pa.schema([field.remove_metadata() for field in made]), of_tombstones)
+    return Columns(pa.schema([field.remove_metadata() for field in made]), of_tombstones, bool(fans_out))

@@ -16,6 +16,7 @@ TRANSFORMS: Final[dict[str, str]] = {
     "sql": "tidemark.transforms.sql",
     "python": "tidemark.transforms.python",
     "dedupe": "tidemark.transforms.dedupe",
+    "explode": "tidemark.transforms.explode",
 }
 
 

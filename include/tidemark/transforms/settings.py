@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated, Any, ClassVar
 
 from pydantic import GetJsonSchemaHandler, ValidationInfo, model_validator
@@ -16,11 +17,18 @@ from tidemark.transforms.registry import TRANSFORMS
 class TransformSettings(Section):
     """The settings of one transform. ``kind`` is its name in the registry.
 
-    ``whole_partitions``: one task must read all records that the manifest has of a partition.
+    ``whole_partitions``: one task must read all records that the manifest has of a partition. ``fans_out``: it may make
+    several rows of one.
     """
 
     kind: ClassVar[str]
     whole_partitions: ClassVar[bool] = False
+    fans_out: ClassVar[bool] = False
+
+    @property
+    def look_back(self) -> timedelta | None:
+        """How long before the first record of a range it must have seen the records of the partition."""
+        return None
 
     @abstractmethod
     def options(self, code: Mapping[str, str]) -> dict[str, Any]:
@@ -28,7 +36,7 @@ class TransformSettings(Section):
         pipeline's own modules, by their paths in its folder."""
 
     def order(self, code: Mapping[str, str]) -> TransformOrder:
-        return TransformOrder(self.kind, self.options(code), self.whole_partitions)
+        return TransformOrder(self.kind, self.options(code), self.whole_partitions, self.fans_out)
 
 
 class PlainSettings(TransformSettings):

@@ -22,7 +22,7 @@ class ToyReader:
         self._order = order
 
     def read(self, session: SparkSession) -> DataFrame:
-        return reduce(DataFrame.union, [self._range(session, covered) for covered in self._order.ranges])
+        return reduce(DataFrame.union, [self._range(session, covered) for covered in self._order.read])
 
     def _range(self, session: SparkSession, covered: Range) -> DataFrame:
         log = PartitionLog(Path(self._order.source.options["folder"], covered.at.topic), covered.at.partition)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from tidemark.errors import SinkRefused
+from tidemark.sinks.postgres.settings import NUMBER
 
 STAGED = {
     "_topic": "text", "_partition": "integer", "_offset": "bigint", "_timestamp": "timestamp with time zone",
@@ -57,7 +58,12 @@ def type_of(kind: pa.DataType) -> str:
 def columns_for(data: pa.Schema, key: Sequence[str]) -> list[Column]:
     """The columns that a table needs for rows of ``data``, in the order for its creation."""
     columns = [Column(field.name, type_of(field.type), not_null=field.name in key) for field in data]
-    return columns + [Column(name, kind, not_null=name in key) for name, kind in BESIDE.items()]
+    return columns + [Column(name, kind, not_null=name in key) for name, kind in {**BESIDE, **numbers(key)}.items()]
+
+
+def numbers(key: Sequence[str]) -> dict[str, str]:
+    """The column that numbers the rows of a record, with its type, where it is a part of the key."""
+    return {NUMBER: "integer"} if NUMBER in key else {}
 
 
 def ddl_create(

@@ -16,6 +16,7 @@ from tidemark.suggestion import with_nearest
 # Of a record in its source: never null, and unique together. A topic that is made again begins at offset 0 once more,
 # with the next incarnation.
 PLACE_COLUMNS = ("_topic", "_partition", "_offset", "_incarnation")
+NUMBER = "_row"  # of a row among those of its record; a table has it in its key or not at all
 KAFKA_TIMESTAMP = "_timestamp"
 DEAD_LETTERS = "tidemark_target.dead_letter"
 LONGEST_COLUMN = 63  # bytes of a name; PostgreSQL cuts longer names without an error
@@ -76,12 +77,19 @@ class Settings(SinkSettings):
 
     def why_not(self, rows: RowSettings) -> str:
         types = rows.field_types()
-        never_null = {*PLACE_COLUMNS, *rows.never_null()}
+        never_null = {*PLACE_COLUMNS, NUMBER, *rows.never_null()}
+        if rows.fans_out() and NUMBER not in self.key:
+            return (
+                f"must have {NUMBER} in its key, since explode gives a record several rows, which would replace one "
+                f"another; write key: [{', '.join([*self.key, NUMBER])}]"
+            )
+        if NUMBER in self.key and not rows.fans_out():
+            return f"may not have {NUMBER} in its key: only explode gives a record several rows"
         return _why_not_names(types) or self._why_not_key(types, never_null) or self._why_not_order(rows, never_null)
 
     def _why_not_key(self, types: Mapping[str, str], never_null: set[str]) -> str:
         for column in self.key:
-            if column not in {*types, *PLACE_COLUMNS}:
+            if column not in {*types, *PLACE_COLUMNS, NUMBER}:
                 return with_nearest(f"has no column {column} for its key", column, types, listed=True)
             if column not in never_null:
                 return f"may not have {column} in its key: {_NULLABLE}"

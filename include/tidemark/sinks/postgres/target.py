@@ -20,6 +20,7 @@ from tidemark.sinks.postgres.columns import (
     ddl_add,
     ddl_create,
     names,
+    numbers,
     refuse_misfits,
     type_of,
 )
@@ -231,7 +232,8 @@ class PostgresTarget:
 
     def create_staging(self, manifest_id: int, attempt: int, data: pa.Schema) -> None:
         """Empty staging tables for rows of ``data``."""
-        staged = [Column("_task", "text"), *(Column(name, kind) for name, kind in STAGED.items())]
+        staged_columns = {**STAGED, **numbers(self.config.key)}
+        staged = [Column("_task", "text"), *(Column(name, kind) for name, kind in staged_columns.items())]
         columns = [*staged, *(Column(field.name, type_of(field.type)) for field in data)]
         listed = sql.SQL(", ").join(
             sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type)) for column in columns

@@ -34,7 +34,7 @@ class KafkaReader:
         After every row Spark asks for the size of its Arrow batch. Such a vector then goes over all nulls at its end
         again: 40 us a row, and more in larger batches.
         """
-        ranges = self._order.ranges
+        ranges = self._order.read
         return (
             session.read.format("kafka")
             .options(**{f"kafka.{name}": value for name, value in revealed(self._options).items()})

@@ -1,12 +1,13 @@
-"""Keeps the first row of each key in a partition; the rows of a task come in the order of their offsets.
+"""Keeps one row of each key in a partition; the rows of a task come in the order of their offsets.
 
-A key is remembered as its 128-bit hash, in DuckDB: about 20 bytes for each, in bounded memory. Rows of which a part of
+A key is remembered as its 128-bit hash, in DuckDB: about 25 bytes for each, in bounded memory. Rows of which a part of
 the key is null have no key and all stay, and so do the rows of tombstones.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
@@ -15,22 +16,44 @@ import pyarrow.compute as pc
 from tidemark.digest import row_hashes
 from tidemark.errors import ConfigurationError, WorkFailed
 from tidemark.suggestion import with_nearest
-from tidemark.transforms.base import NO_ROWS, Transformed, data_columns, indices, others
+from tidemark.transforms.base import NO_ROWS, Memory, Transformed, data_columns, indices, others
 from tidemark.transforms.statement import MEMORY, connect
 
-_FIRST = """
+_FIRST: Final = """
     SELECT min(ordinal) AS ordinal FROM keys WHERE NOT EXISTS (
         SELECT 1 FROM seen WHERE seen.a = keys.a AND seen.b = keys.b)
     GROUP BY a, b"""
+# A stamp is the time of a row: a key counts again when it has not come for so long.
+_WITHIN: Final = """
+    SELECT ordinal FROM (
+        SELECT ordinal, stamp, greatest(before, max(stamp) OVER (
+            PARTITION BY a, b ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS last
+        FROM keys LEFT JOIN (
+            SELECT a, b, max(stamp) AS before FROM seen SEMI JOIN keys USING (a, b) GROUP BY a, b) USING (a, b))
+    WHERE last IS NULL OR last < stamp - {within}"""
+# A stamp is the offset of a row; all rows of the partition were remembered before.
+_LAST: Final = """
+    SELECT max(ordinal) AS ordinal FROM keys JOIN (
+        SELECT a, b, max(stamp) AS last FROM seen SEMI JOIN keys USING (a, b) GROUP BY a, b) USING (a, b)
+    WHERE stamp = last GROUP BY a, b"""
+_REMEMBER: Final = "INSERT INTO seen SELECT a, b, max(stamp) FROM keys GROUP BY a, b"
 
 
 class Dedupe:
-    """``keys`` are columns; the partition belongs to the key."""
+    """``keys`` are columns; the partition belongs to the key. ``within_us``: see ``Settings.within``."""
 
-    def __init__(self, keys: Sequence[str]) -> None:
+    def __init__(self, keys: Sequence[str], *, last: bool, within_us: int | None) -> None:
         self._keys = list(keys)
+        self._last = last
+        self._within = within_us
         self._connection = connect()
-        self._connection.execute("CREATE TABLE seen (a UBIGINT, b UBIGINT)")
+        self._connection.execute("CREATE TABLE seen (a UBIGINT, b UBIGINT, stamp BIGINT)")
+
+    @property
+    def memory(self) -> Memory | None:
+        if self._last:
+            return Memory.OF_ALL
+        return Memory.OF_EARLIER if self._within is not None else None
 
     def schema(self, given: pa.Schema) -> pa.Schema:
         for key in self._keys:
@@ -41,37 +64,52 @@ class Dedupe:
                 )
         return given
 
+    def remember(self, rows: pa.RecordBatch) -> None:
+        with self._keys_of(rows, self._keyed(rows)):
+            self._connection.execute(_REMEMBER)
+
     def apply(self, rows: pa.RecordBatch) -> Transformed:
-        here = indices(rows.num_rows)
-        keyless = reduce(pc.or_, [pc.is_null(rows.column(key)) for key in self._keys])
-        if "_deleted" in rows.schema.names:
-            keyless = pc.or_(keyless, rows.column("_deleted"))
-        with_key = here.filter(pc.invert(keyless))
-        first = self._first(rows.take(with_key).select(["_topic", "_partition", *self._keys]), with_key)
-        gone = others(rows.num_rows, pa.concat_arrays([first, here.filter(keyless)]))
+        with_key = self._keyed(rows)
+        with self._keys_of(rows, with_key):
+            chosen = self._connection.sql(self._question()).to_arrow_table().column(0)
+            if not self._last:
+                self._connection.execute(_REMEMBER)
+        keyless = others(rows.num_rows, with_key)
+        gone = others(rows.num_rows, pa.concat_arrays([keyless, *chosen.chunks]))
         kept = others(rows.num_rows, gone)
         return Transformed(data_columns(rows).take(kept), kept, NO_ROWS, gone)
 
-    def _first(self, keys: pa.RecordBatch, ordinals: pa.Array) -> pa.Array:
-        """Of rows with these ordinals, those whose key comes for the first time in this task."""
-        a, b = row_hashes(keys)
-        hashes = pa.table({"a": a, "b": b, "ordinal": ordinals})
-        self._connection.register("keys", hashes)
+    def _question(self) -> str:
+        if self._last:
+            return _LAST
+        return _FIRST if self._within is None else _WITHIN.format(within=self._within)
+
+    def _keyed(self, rows: pa.RecordBatch) -> pa.Array:
+        """The indices of the rows that have a key."""
+        needed = [*self._keys, *(["_timestamp"] if self._within is not None else [])]
+        keyless = reduce(pc.or_, [pc.is_null(rows.column(name)) for name in needed])
+        if "_deleted" in rows.schema.names:
+            keyless = pc.or_(keyless, rows.column("_deleted"))
+        return indices(rows.num_rows).filter(pc.invert(keyless))
+
+    @contextmanager
+    def _keys_of(self, rows: pa.RecordBatch, ordinals: pa.Array) -> Iterator[None]:
+        """Inside, the table ``keys`` has the rows at these ordinals."""
+        keyed = rows.take(ordinals)
+        a, b = row_hashes(keyed.select(["_topic", "_partition", *self._keys]))
+        stamp = keyed.column("_offset" if self._last else "_timestamp").cast(pa.int64())
+        self._connection.register("keys", pa.table({"a": a, "b": b, "stamp": stamp, "ordinal": ordinals}))
         try:
-            found = self._connection.sql(_FIRST).to_arrow_table().column("ordinal")
-            self._connection.register("new", hashes.filter(pc.is_in(ordinals, value_set=found)))
-            self._connection.execute("INSERT INTO seen SELECT a, b FROM new")
-            self._connection.unregister("new")
+            yield
         except duckdb.OutOfMemoryException:
             raise WorkFailed(
                 f"the keys of a partition do not fit into {MEMORY}",
                 next_step="plan smaller manifests (slice.max_records of the source) from here on; this one can only be "
-                "processed without dedupe",
+                "processed without dedupe, or with a shorter within",
             ) from None
         finally:
             self._connection.unregister("keys")
-        return pa.concat_arrays([NO_ROWS, *found.chunks])
 
 
 def open_transform(options: Mapping[str, Any]) -> Dedupe:
-    return Dedupe(options["keys"])
+    return Dedupe(options["keys"], last=options["keep"] == "last", within_us=options["within_us"])

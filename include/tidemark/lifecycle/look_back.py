@@ -1,0 +1,84 @@
+"""The offsets before a range that ``dedupe`` with ``within`` has to see: a function of the log, so every attempt at a
+manifest gets the same, whatever else was processed before it.
+
+They begin at the first record that is at most ``within`` older than the first record of the range, but never before
+the chain did, nor before offsets that were given up: nothing of those was published.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from tidemark.database.client import Row
+from tidemark.errors import DataLost, Unavailable
+from tidemark.lifecycle.context import Context
+from tidemark.manifest import Manifest
+from tidemark.offsets import Range
+from tidemark.partitions import duration
+
+
+def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
+    """The offsets to read before the ranges of a manifest; none where the pipeline does not look back.
+
+    Raises ``DataLost`` when the source does not hold them all any more.
+    """
+    spans = [entry.look_back for entry in context.pipeline.transform if entry.look_back is not None]
+    if not spans:
+        return ()
+    lost = [row for row in context.database.lost_parts(context.pipeline_name, None) if row["living"]]
+    first = context.source.records_from([(covered.at, covered.start) for covered in manifest.ranges])
+    before = []
+    for covered in manifest.ranges:
+        if (covered.at, covered.start) not in first:
+            raise _error(Unavailable, context, manifest, covered, "the first record of a range cannot be read",
+                         f"try again: tidemark retry {context.pipeline_name} --manifest {manifest.id}")  # fmt: skip
+        record = first[covered.at, covered.start]
+        floor = _floor(covered, lost)
+        if record is None or record.offset >= covered.end or record.timestamp_ms < 0 or floor == covered.start:
+            continue
+        since = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC) - max(spans)
+        start = max(floor, _begin(context, manifest, covered, floor, since))
+        if start < covered.start:
+            before.append(replace(covered, start=start, end=covered.start))
+    return tuple(before)
+
+
+def _floor(covered: Range, lost: Iterable[Row]) -> int:
+    """Where it may begin at the earliest."""
+    place = (covered.at.topic_id, covered.at.partition)
+    ends: list[int] = [row["end_offset"] for row in lost if (row["topic_id"], row["partition"]) == place]
+    return max([covered.anchor, *(end for end in ends if end <= covered.start)])
+
+
+def _begin(context: Context, manifest: Manifest, covered: Range, floor: int, since: datetime) -> int:
+    """The offset of the first record from that time on."""
+    source = context.source
+    answer = source.offsets_at([covered.at], since)[covered.at]
+    if answer is None:  # its last record is older: then nothing before it can be younger
+        return covered.start
+    offset, first = answer
+    log_start = source.bounds([covered.at])[covered.at].log_start
+    if log_start <= floor or offset > log_start:  # an older record is still there, so all from then on are
+        return offset
+    raise _error(
+        DataLost, context, manifest, covered,
+        f"dedupe looks back to {since:%Y-%m-%d %H:%M:%S} UTC, and retention took records of that time: offsets "
+        f"[{floor}, {log_start}) are gone, and {log_start} was written {duration(first - since)} later",
+        "nothing changes: what is published stays. Let the source keep records for longer than within; for this "
+        "manifest write a shorter within, then: "
+        f"tidemark retry {context.pipeline_name} --manifest {manifest.id}",
+    )  # fmt: skip
+
+
+def _error(
+    kind: type[DataLost | Unavailable], context: Context, manifest: Manifest, covered: Range, what: str, next_step: str
+) -> DataLost | Unavailable:
+    return kind(
+        what,
+        next_step=next_step,
+        pipeline=context.pipeline_name,
+        manifest=manifest.id,
+        topic=covered.at.topic,
+        partition=covered.at.partition,
+        offsets=f"[{covered.start},{covered.end})",
+    )

@@ -1,0 +1,1 @@
+"""Makes a row of each element of an array."""

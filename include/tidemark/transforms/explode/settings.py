@@ -1,0 +1,25 @@
+"""``transform: [{explode: ..}]``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, StrictBool
+
+from tidemark.transforms.settings import TransformSettings
+
+
+class Settings(TransformSettings):
+    """A record gets one row for each element of an array."""
+
+    kind = "explode"
+    fans_out = True
+
+    column: str = Field(description="The column with the array; it has the element from here on.", examples=["lines"])
+    keep_empty: StrictBool = Field(
+        default=False,
+        description="Whether a row stays whose array is empty or null, with null as its element; else it is filtered.",
+    )
+
+    def options(self, code: Mapping[str, str]) -> dict[str, Any]:
+        del code
+        return {"column": self.column, "keep_empty": self.keep_empty}
