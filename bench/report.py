@@ -88,7 +88,19 @@ def _jobs(jobs: dict[str, list[dict[str, Any]]], messages: int) -> str:
             f"| {job:.1f} s | {messages / job:,.0f} | {publish} "
             f"| {_median(timings, 'cpu'):.1f} s | {_median(timings, 'memory') / MIB:,.0f} MiB | {wrote} |"
         )
-    return "\n".join([*rows, "", *_ratios(jobs)])
+    return "\n".join([*rows, "", *_files(jobs), "", *_ratios(jobs)])
+
+
+def _files(jobs: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """How large the files of the last run are."""
+    rows = ["| | rows of a file: smallest | median | largest | KiB: smallest | median | largest |", "|---" * 7 + "|"]
+    for kind, timings in jobs.items():
+        last = timings[-1]
+        if last["files"]:
+            kib = [size / 1024 for size in last["bytes_of_files"]]
+            cells = [*(f"{count:,}" for count in last["rows_of_files"]), *(f"{size:,.0f}" for size in kib)]
+            rows.append(f"| {NAMES[kind]} | {' | '.join(cells)} |")
+    return rows
 
 
 def _ratios(jobs: dict[str, list[dict[str, Any]]]) -> list[str]:

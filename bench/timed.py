@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import statistics
 import subprocess
 import sys
 import threading
@@ -27,6 +28,7 @@ class Timing:
 
     ``cpu`` is processor time, which other load on the machine changes less than ``whole``. ``memory`` is the highest
     sum of resident memory of the process and all below it, in bytes; pages that processes share are counted in each.
+    ``rows_of_files`` and ``bytes_of_files`` are of the smallest file, the median and the largest; empty without files.
     """
 
     whole: float
@@ -37,6 +39,8 @@ class Timing:
     memory: int
     files: int
     bytes: int
+    rows_of_files: list[int]
+    bytes_of_files: list[int]
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,13 +66,21 @@ def timed(kind: str, task: dict[str, Any], folder: Path, environment: dict[str, 
     if process.returncode != 0:
         raise SandboxFailed(f"{kind} ended with {process.returncode}\n{log.read_text()[-3000:]}", next_step=str(log))
     marks = {name: at - began for name, at in json.loads(Path(task["marks"]).read_text()).items()}
-    sizes = [path.stat().st_size for path in _files(Path(task["output"]))]
+    paths = _files(Path(task["output"]))
+    sizes = [path.stat().st_size for path in paths]
+    rows = [pq.read_metadata(path).num_rows for path in paths]
     if expected is not None:
         _check_rows(kind, Path(task["output"]), expected)
     publish = marks["done"] - marks["staged"] if kind == "tidemark" else 0.0
     return Timing(
-        whole, marks["session"], marks["staged"] - marks["session"], publish, cpu, peak, len(sizes), sum(sizes)
-    )
+        whole, marks["session"], marks["staged"] - marks["session"], publish, cpu, peak, len(sizes), sum(sizes),
+        _spread(rows), _spread(sizes),
+    )  # fmt: skip
+
+
+def _spread(values: list[int]) -> list[int]:
+    """The smallest, the median and the largest; nothing of nothing."""
+    return [min(values), int(statistics.median(values)), max(values)] if values else []
 
 
 def _watched(process: subprocess.Popen[bytes]) -> tuple[int, float]:

@@ -6,9 +6,6 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 HOUR = timedelta(hours=1)
-# Hours are kept without gaps, and told to other DAGs, as long before the cut as this: one time of 1970 must not make
-# half a million hours. It holds a month with its lateness.
-WINDOW = timedelta(days=35)
 HOURS_OF_A_DAY = 24
 MOST_TOLD = 240  # at once, as Airflow stores each of them when the task ends; the others follow with the next run
 
@@ -70,6 +67,6 @@ def states(rows: Iterable[Mapping[str, Any]]) -> list[HourState]:
     return [HourState(row["hour"], row["revision"], row["complete"], row["told"]) for row in rows]
 
 
-def window(cut: datetime) -> datetime:
+def window(cut: datetime, length: timedelta) -> datetime:
     """The first hour that is kept without gaps and told: days are whole."""
-    return (cut - WINDOW).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return (cut - length).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)

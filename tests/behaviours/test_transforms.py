@@ -54,8 +54,8 @@ EXAMPLES = {
         {"file": "some.sql", "text": "SELECT DISTINCT name FROM batch"},
     ),
     "python": Examples(
-        {"function": "rows:first_names", "code": CODE, "columns": None},
-        {"function": "rows:first_names", "code": CODE, "columns": {"id": "NUMBERISH"}},
+        {"function": "rows:first_names", "code": CODE, "columns": None, "limit_s": 60},
+        {"function": "rows:first_names", "code": CODE, "columns": {"id": "NUMBERISH"}, "limit_s": 60},
     ),
     "explode": Examples({"column": "tags", "keep_empty": False}, {"column": "name", "keep_empty": False}),
     "dedupe": Examples(

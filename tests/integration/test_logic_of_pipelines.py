@@ -346,7 +346,7 @@ def test_explode_gives_a_row_for_each_element_and_both_equations_hold(
         assert rows(world, "_offset, _row, n, sku, q") == [(0, 0, 1, "a", 1), (0, 2, 1, "c", 3), (5, 0, 5, "e", 5)]
     assert world.here("replay", "demo", "--manifest", "1").stderr.count("unchanged") == 1
     peeked = [json.loads(line) for line in world.ok("peek", "demo", "--json").splitlines()]
-    assert [row["row"] for row in peeked if "event_time" in row] == [0, 2, 0]
+    assert [row["row"] for row in peeked if "before" in row] == [0, 2, 0]
 
 
 def test_a_table_of_exploded_rows_has_the_number_of_the_row_in_its_key(

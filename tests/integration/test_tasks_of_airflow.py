@@ -108,7 +108,7 @@ def test_a_run_of_an_interval_waits_for_its_slices_and_a_run_by_hand_for_all_bef
         with task(RunKind.BACKFILL, begin, end):
             assert dag.plan_run(pipeline) == []
             try:
-                closed.append(dag.close_run(pipeline, []))
+                closed.append(dag.close_run(pipeline, []).event)
             except AirflowException as refused:
                 closed.append(str(refused).partition(" of run")[0])
     expected = [None, "1 of 1 manifests are not published: manifest 2", None]
@@ -140,7 +140,7 @@ def test_more_manifests_than_airflow_maps_are_retried_in_turns_and_planned_or_re
         assert "trigger the retry again until nothing is left, or: tidemark retry demo" in str(left.value)
         last = dag.plan_run(pipeline)
         publish(world, last)
-        event: Any = dag.close_run(pipeline, last)
+        event: Any = dag.close_run(pipeline, last).event
         assert (event["manifests"], event["read"]) == ([3], 10)
 
 
@@ -157,9 +157,9 @@ def test_the_event_of_a_run_a_retry_and_a_replay_has_the_same_keys_and_there_is_
         with task(**params):
             planned = dag.plan_run(pipeline)
             publish(world, planned)
-            events.append(dag.close_run(pipeline, planned))
+            events.append(dag.close_run(pipeline, planned).event)
     with task(retry_unfinished=True):
-        assert dag.close_run(pipeline, dag.plan_run(pipeline)) is None
+        assert dag.close_run(pipeline, dag.plan_run(pipeline)).event is None
     run, replay, retry = events
     assert list(run) == list(replay) == list(retry)
     assert (run["manifests"], run["read"], run["reached"]) == ([1, 2, 3], 25, True)
@@ -191,7 +191,7 @@ def test_the_next_run_takes_along_what_a_failed_run_left_and_its_event_names_it(
         with pytest.raises(AirflowFailException, match="1 of 3 manifests are not published: manifest 2"):
             dag.close_run(pipeline, [3, 1, 2])
         publish(world, [2])
-        event = dag.close_run(pipeline, [3, 1, 2])
+        event: Any = dag.close_run(pipeline, [3, 1, 2]).event
     assert "unfinished: manifest 1 of run a failed run, a-0 [0, 10) (failed): the disk is full" in told
     assert "manifest=1]; this run takes it along" in told
     assert "next:" not in told
@@ -245,7 +245,8 @@ def test_a_run_that_takes_nothing_along_names_what_is_unfinished_and_fails_when_
         publish(world, [3])
         failed = pytest.raises(AirflowFailException, match="unfinished: fail") if policy is Unfinished.FAIL else None
         with failed or contextlib.nullcontext() as refused:
-            assert dag.close_run(pipeline, [3])["manifests"] == [3]
+            event: Any = dag.close_run(pipeline, [3]).event
+            assert event["manifests"] == [3]
     assert "unfinished: manifest 2 of run a failed run" in told
     assert "next: tidemark retry demo" in told
     assert refused is None or "2 manifests of earlier runs are unfinished" in str(refused.value)
@@ -290,8 +291,7 @@ def test_complete_hours_are_told_by_one_run_and_by_the_next_when_that_failed(
         with task(run_id=run_id, plan_until=(day + hours * HOUR).isoformat(), **task_settings):
             planned = dag.plan_run(pipeline)
             publish(world, planned)
-            dag.close_run(pipeline, planned)
-            return [key.removeprefix("2024-03-01T") for key in dag.close_hours_of_run(pipeline)]
+            return [key.removeprefix("2024-03-01T") for key in dag.close_run(pipeline, planned).hours]
 
     world.produce(30, minutes=6)  # three hours
     assert close("one", 2) == ["00:00:00", "01:00:00"]

@@ -38,7 +38,9 @@ def test_every_record_fits_the_schema_and_lies_in_the_hours_that_the_tables_name
 
 
 def test_the_tables_name_every_contender_and_stand_between_the_marks(tmp_path: Path) -> None:
-    timing = Timing(10.0, 5.0, 4.0, 0.4, 12.5, 1 << 30, 120, 1 << 27).as_dict()
+    timing = Timing(
+        10.0, 5.0, 4.0, 0.4, 12.5, 1 << 30, 120, 1 << 27, [1, 2_500, 9_000], [1024, 2048, 1 << 20]
+    ).as_dict()
     plans = [
         {"partitions": partitions, "ranges": ranges, "manifests": 1, "seconds": 0.1, "whole_table_reads_of_ranges": 0,
          "nodes": {"chains": ["Index Scan (range_one_end)"]}}

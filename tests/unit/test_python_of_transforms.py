@@ -1,5 +1,7 @@
 """The user's own function on batches: its modules, what it may give back, and what its errors say."""
 
+import re
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ def run(body: str, columns: dict[str, str] | None = None, **more: str) -> Transf
 
 
 def through(code: dict[str, str], columns: dict[str, str] | None = None) -> Transformed:
-    transform = PythonTransform("logic:rows", code, columns)
+    transform = PythonTransform("logic:rows", code, columns, 60)
     transform.schema(GIVEN)
     return transform.apply(batch())
 
@@ -100,7 +102,7 @@ def test_two_codes_with_modules_of_one_name_do_not_meet_and_leave_nothing_behind
         {"logic.py": logic, "shop/tax.py": f"RATE = {rate}\n", "shop/late.py": "from shop import tax\n"}
         for rate in (2, 4)
     )
-    first, second = PythonTransform("logic:rows", one, None), PythonTransform("logic:rows", other, None)
+    first, second = PythonTransform("logic:rows", one, None, 60), PythonTransform("logic:rows", other, None, 60)
     for transform in (first, second):
         transform.schema(GIVEN)
     assert [made.rows.num_rows for made in (each.apply(batch()) for each in (first, second, first))] == [2, 4, 2]
@@ -168,6 +170,21 @@ def test_columns_of_the_function_are_what_the_event_time_is_checked_against(tmp_
 
 
 def test_a_wrong_type_is_refused_without_reading_a_file() -> None:
-    transform = PythonTransform("logic:rows", {}, {"id": "INT), (SELECT content FROM read_text('/etc/passwd')"})
+    transform = PythonTransform("logic:rows", {}, {"id": "INT), (SELECT content FROM read_text('/etc/passwd')"}, 60)
     with pytest.raises(ConfigurationError, match="is no type of SQL"):
         transform.schema(GIVEN)
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+def test_a_function_that_never_ends_is_ended_and_told_with_its_line_and_offsets(*, swallows: bool) -> None:
+    loop = "    try:\n            len(batch)\n        except Exception:\n            pass" if swallows else "    pass"
+    code = {"logic.py": f"def rows(batch):\n    while True:\n    {loop}\n"}
+    transform = PythonTransform("logic:rows", code, None, 0.2)
+    transform.schema(GIVEN)
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(WorkFailed, match=r"logic:rows has not ended after 0.2 s with a batch of 6 rows") as failed:
+        transform.apply(batch())
+    assert re.search(r"it was at code/logic\.py:[2-6]$", failed.value.what)
+    assert failed.value.context["offsets"] == "[100,106)"
+    assert signal.getsignal(signal.SIGALRM) == before
+    assert "logic" not in sys.modules

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from datetime import time as time_of_day
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow.sdk import DAG, Asset, Param, get_current_context, task
 from croniter import croniter  # type: ignore[import-untyped]
@@ -95,14 +95,13 @@ def build_dag(pipeline: Pipeline, problem: TidemarkError | None = None) -> DAG:
 
         @task(trigger_rule="none_failed", outlets=[asset, hours_asset])
         def close(planned: list[int], *, outlet_events: Any = None) -> None:
-            event = close_run(pipeline, planned)
-            if event is not None:
-                outlet_events[asset].extra = event
-            keys = close_hours_of_run(pipeline)
-            if keys:
-                outlet_events[hours_asset].add_partitions(keys)
+            closed = close_run(pipeline, planned)
+            if closed.event is not None:
+                outlet_events[asset].extra = closed.event
+            if closed.hours:
+                outlet_events[hours_asset].add_partitions(closed.hours)
             # Airflow emits an event for every outlet that the task still has when it ends.
-            has_news = {asset.name: event is not None, hours_asset.name: bool(keys)}
+            has_news = {asset.name: closed.event is not None, hours_asset.name: bool(closed.hours)}
             closing: Any = get_current_context()["ti"].task
             closing.outlets = [outlet for outlet in closing.outlets if has_news[outlet.name]]
 
@@ -221,27 +220,41 @@ def form_named(context: Context, held: Held) -> Iterator[None]:
         raise
 
 
-def close_run(pipeline: Pipeline, planned: list[int]) -> dict[str, Any] | None:
-    """Fail unless every manifest of the run is published; returns the extra of the asset event, None without news."""
+class Closed(NamedTuple):
+    """What a run tells when it ends: the extra of the asset event (None: no news), and keys of event hours."""
+
+    event: dict[str, Any] | None
+    hours: list[str]
+
+
+def close_run(pipeline: Pipeline, planned: list[int]) -> Closed:
+    """Fail unless every manifest of the run is published, then close the event hours that are complete."""
     task_context: Any = get_current_context()
-    params, held = task_context["params"], held_elsewhere(task_context)
-    with airflow_verdict(), opened(pipeline, task_context) as context, form_named(context, held):
-        if params.get("replay") or params.get("retry_unfinished"):
-            require_done(context, planned)
-            if params.get("retry_unfinished"):
-                refuse_rest(context, planned)
-            return event_of(context, tick_of(task_context), planned)
-        tick = tick_of(task_context)
-        run = context.database.find_run(pipeline.name, tick.run_key)
-        ids = [*run["manifests"], *run["covered_by"]] if run else []
-        wait_for_others(context, ids, [ManifestState.RUNNING])
-        require_run_done(context, tick.run_key, processed=planned, held=held)
-        return event_of(context, tick, planned)
+    held = held_elsewhere(task_context)
+    with airflow_verdict(), opened(pipeline, task_context) as context:
+        with form_named(context, held):
+            require_published(context, task_context, planned, held)
+        event = event_of(context, tick_of(task_context), planned)
+        return Closed(event, close_hours_of_run(context, task_context))
 
 
-def close_hours_of_run(pipeline: Pipeline) -> list[str]:
+def require_published(context: Context, task_context: Any, planned: list[int], held: Held) -> None:
+    """Raise unless every manifest that the run stands for is published; waits for those at work in other runs."""
+    params = task_context["params"]
+    if params.get("replay") or params.get("retry_unfinished"):
+        require_done(context, planned)
+        if params.get("retry_unfinished"):
+            refuse_rest(context, planned)
+        return
+    tick = tick_of(task_context)
+    run = context.database.find_run(context.pipeline_name, tick.run_key)
+    ids = [*run["manifests"], *run["covered_by"]] if run else []
+    wait_for_others(context, ids, [ManifestState.RUNNING])
+    require_run_done(context, tick.run_key, processed=planned, held=held)
+
+
+def close_hours_of_run(context: Context, task_context: Any) -> list[str]:
     """Close the event hours that are complete; returns the keys of those that are to be told now."""
-    task_context: Any = get_current_context()
     instance, own = task_context["ti"], task_context["dag_run"].run_id
 
     def ended_well(run_id: str) -> bool | None:
@@ -250,12 +263,11 @@ def close_hours_of_run(pipeline: Pipeline) -> list[str]:
 
         return None if is_in("queued", "running") else is_in("success")
 
-    with airflow_verdict(), opened(pipeline, task_context, warns=False) as context:
-        closed = close_hours(context)
-        if closed:
-            ranges = ", ".join(f"{start} to {end}" for start, end in ranges_of_hours(closed))
-            log.info("event hours complete: %s", ranges)
-        return hours_to_tell(context, own, ended_well)
+    closed = close_hours(context)
+    if closed:
+        ranges = ", ".join(f"{start} to {end}" for start, end in ranges_of_hours(closed))
+        log.info("event hours complete: %s", ranges)
+    return hours_to_tell(context, own, ended_well)
 
 
 def event_of(context: Context, tick: Tick, published: list[int]) -> dict[str, Any] | None:

@@ -25,13 +25,17 @@ def close_hours(context: Context) -> list[datetime]:
         closed: list[datetime] = []
         cut = database.published_up_to(pipeline_name)
         if cut is not None:
-            database.fill_hours(pipeline_name, event_hours.window(cut), cut)
+            database.fill_hours(pipeline_name, _window(context, cut), cut)
             last = event_hours.last_due(cut, context.pipeline.event_time.allowed_lateness)
             closed = database.close_hours(pipeline_name, last, held_hours(context))
         failpoint("hours.before_commit")
     failpoint("hours.after_commit")
     _show(context)
     return closed
+
+
+def _window(context: Context, cut: datetime) -> datetime:
+    return event_hours.window(cut, context.pipeline.hours_window)
 
 
 def held_hours(context: Context) -> list[datetime]:
@@ -67,7 +71,7 @@ def hours_to_tell(context: Context, dag_run: str, ended_well: Callable[[str], bo
             if told is not None:
                 database.settle_told(pipeline_name, run, told=told)
         cut = database.published_up_to(pipeline_name)
-        known = event_hours.states(database.hours_since(pipeline_name, event_hours.window(cut))) if cut else []
+        known = event_hours.states(database.hours_since(pipeline_name, _window(context, cut))) if cut else []
         starts = event_hours.to_tell(known)
         database.tell_hours(pipeline_name, dag_run, starts)
     return [event_hours.key(start) for start in starts]

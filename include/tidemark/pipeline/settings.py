@@ -164,6 +164,12 @@ class Pipeline(Section):
     event_time: EventTimeSettings = Field(
         default_factory=EventTimeSettings, description="When a record happened, which decides its folder."
     )
+    hours_window: Duration = Field(
+        # One time of 1970 must not make half a million hours; this holds a month with its lateness.
+        default=timedelta(days=35),
+        description="How long before a cut event hours without records are kept, and complete hours are told to DAGs.",
+        json_schema_extra={"default": "35d"},
+    )
     on_error: OnError = Field(default=OnError.FAIL, description="What to do with a record that cannot be decoded.")
     max_dead_letters: DeadLetters | None = Field(
         default=None,
@@ -206,6 +212,14 @@ class Pipeline(Section):
         if rows := _known_rows(info):
             check_field(event_time, rows)
         return event_time
+
+    @field_validator("hours_window")
+    @classmethod
+    def _long_enough(cls, hours_window: timedelta, info: ValidationInfo) -> timedelta:
+        lateness = info.data["event_time"].allowed_lateness if "event_time" in info.data else timedelta()
+        if hours_window < lateness + timedelta(days=1):
+            raise wrong("must be at least a day longer than event_time.allowed_lateness, or no hour of it is complete")
+        return hours_window
 
     @field_validator("transform")
     @classmethod
@@ -262,7 +276,7 @@ class Pipeline(Section):
             "sinks": sorted([sink.kind, sink.name, sink.decides_output()] for sink in self.sinks),
         }
         if self.transform:
-            settings["transform"] = [[order.kind, order.options] for order in self.transforms()]
+            settings["transform"] = [[entry.kind, entry.decides_output(self.code)] for entry in self.transform]
         pinned = self.decode.pinned_output()
         return f"{_sha256(settings)}+{_sha256(pinned)}" if pinned else _sha256(settings)
 

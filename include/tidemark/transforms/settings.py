@@ -35,6 +35,10 @@ class TransformSettings(Section):
         """What the executors need, without any reference to a file of this machine. ``code``: the texts of the
         pipeline's own modules, by their paths in its folder."""
 
+    def decides_output(self, code: Mapping[str, str]) -> dict[str, Any]:
+        """The options that decide which rows it makes."""
+        return self.options(code)
+
     def order(self, code: Mapping[str, str]) -> TransformOrder:
         return TransformOrder(self.kind, self.options(code), self.whole_partitions, self.fans_out)
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Final
 
 PREFIX: Final = "code/"  # of the names of files in tracebacks
@@ -49,6 +49,12 @@ class Code(MetaPathFinder, InspectLoader):
             if self._is_ours(frame.filename)
         ]
         return lines[-1] if lines else ""
+
+    def line_in(self, frame: FrameType | None) -> str:
+        """The innermost line of the code in a stack, as ``line_of`` has it."""
+        while frame is not None and not self._is_ours(frame.f_code.co_filename):
+            frame = frame.f_back
+        return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -2,12 +2,14 @@
 
 import ast
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, GetJsonSchemaHandler, model_validator
+from pydantic import AfterValidator, Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from tidemark.config.base import Duration
 from tidemark.config.values import wrong
 from tidemark.errors import ConfigurationError
 from tidemark.transforms.settings import TransformSettings
@@ -34,6 +36,19 @@ class Settings(TransformSettings):
         examples=[{"id": "BIGINT NOT NULL", "total": "DECIMAL(18, 2)"}],
     )
 
+    timeout: Duration = Field(
+        default=timedelta(minutes=5),
+        description="How long it may work on a batch; then the manifest fails.",
+        json_schema_extra={"default": "5m"},
+    )
+
+    @field_validator("timeout")
+    @classmethod
+    def _some_time(cls, timeout: timedelta) -> timedelta:
+        if not timeout:
+            raise wrong("must be longer than 0s")
+        return timeout
+
     @model_validator(mode="before")
     @classmethod
     def _function_alone(cls, value: object) -> object:
@@ -54,7 +69,11 @@ class Settings(TransformSettings):
         trees = {each: _parsed(each, text) for each, text in code.items()}
         if name not in _names(trees[file]):
             raise ConfigurationError(f"{file} defines no {name}")
-        return {"function": self.function, "columns": self.columns, "code": dict(code)}
+        limit_s = self.timeout.total_seconds()
+        return {"function": self.function, "columns": self.columns, "code": dict(code), "limit_s": limit_s}
+
+    def decides_output(self, code: Mapping[str, str]) -> dict[str, Any]:
+        return {name: value for name, value in self.options(code).items() if name != "limit_s"}
 
 
 def _parsed(file: str, text: str) -> ast.Module:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from tidemark.errors import WorkFailed
 from tidemark.transforms.base import NO_ROWS, Transformed, indices, others
 from tidemark.transforms.python.code import Code
+from tidemark.transforms.python.limit import TooLong, time_limit
 from tidemark.transforms.refusals import Halving, Refusal, without_values
 
 ORDINAL = "_ordinal"
@@ -25,13 +26,17 @@ Function = Callable[[pa.RecordBatch], pa.RecordBatch]
 class PythonTransform:
     """``module:function`` of ``code``; ``columns`` are the SQL types of what it gives, None when they do not change.
 
+    ``limit_s``: seconds that it may work on a batch.
     The module is imported with the first batch: no code of a user runs when a pipeline file is read.
     """
 
-    def __init__(self, function: str, code: Mapping[str, str], columns: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, function: str, code: Mapping[str, str], columns: Mapping[str, str] | None, limit_s: float
+    ) -> None:
         self._name = function
         self._code = Code(code)
         self._columns = columns
+        self._limit_s = limit_s
         self._schema = pa.schema([])
         self._function: Function | None = None
 
@@ -48,7 +53,11 @@ class PythonTransform:
         if not rows.num_rows:
             return Transformed(pa.RecordBatch.from_pylist([], self._schema), NO_ROWS, NO_ROWS, NO_ROWS)
         halving = Halving(self._called)
-        halving.run(rows)
+        try:
+            with time_limit(self._limit_s):
+                halving.run(rows)
+        except TooLong as late:
+            raise self._too_long(rows, late) from None
         kept = pa.concat_arrays([NO_ROWS, *(pc.add(made.column(0), start) for start, made in halving.results)])
         parts = [made.select(self._schema.names) for _, made in halving.results]
         columns = [
@@ -123,11 +132,22 @@ class PythonTransform:
             raise self._wrong(f"gave null back in column {field.name}, which has none")
         return column
 
-    def _wrong(self, what: str) -> WorkFailed:
+    def _too_long(self, rows: pa.RecordBatch, late: TooLong) -> WorkFailed:
+        offsets = pc.min_max(rows.column("_offset")).as_py()
+        place = self._code.line_in(late.frame) or self._name
+        return self._wrong(
+            f"has not ended after {self._limit_s:g} s with a batch of {rows.num_rows:,} rows; it was at {place}",
+            topic=rows.column("_topic")[0].as_py(),
+            partition=rows.column("_partition")[0].as_py(),
+            offsets=f"[{offsets['min']},{offsets['max'] + 1})",
+        )
+
+    def _wrong(self, what: str, **context: object) -> WorkFailed:
         return WorkFailed(
             f"{self._name} {what}",
             next_step="nothing is published; correct the code, try it with: tidemark peek {pipeline}; then: "
             "tidemark retry {pipeline} --manifest {manifest}",
+            **context,
         )
 
 
@@ -142,4 +162,4 @@ def _ascends(kept: pa.Array, count: int) -> bool:
 
 
 def open_transform(options: Mapping[str, Any]) -> PythonTransform:
-    return PythonTransform(options["function"], options["code"], options["columns"])
+    return PythonTransform(options["function"], options["code"], options["columns"], options["limit_s"])
