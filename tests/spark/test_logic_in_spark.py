@@ -14,6 +14,7 @@ from tests.spark.test_job import assert_same_receipt, elsewhere, orders
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.world import World
 from tidemark.errors import Blocked, UndecodableRecord
+from tidemark.order import TransformOrder
 from tidemark.spark import job
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning")
@@ -60,6 +61,23 @@ def test_code_sql_and_dedupe_make_in_spark_what_they_make_without_it(
     assert sum(count.filtered for count in receipt.partitions) > 20
     assert sum(count.deduplicated for count in receipt.partitions) > 20
     assert "selection_of_demo" not in sys.modules
+
+
+def test_records_before_the_ranges_are_read_and_only_seen(session: SparkSession, world: World, tmp_path: Path) -> None:
+    [order] = orders(world)
+    within = TransformOrder(
+        "dedupe", {"keys": ["last"], "keep": "first", "within_us": 3_600_000_000}, whole_partitions=True
+    )
+    order = replace(
+        order,
+        transforms=(*order.transforms[:-1], within),
+        before=tuple(replace(covered, start=5, end=20) for covered in order.ranges),
+        ranges=tuple(replace(covered, start=20) for covered in order.ranges),
+    )
+    receipt = job.stage(session, order)
+    assert_same_receipt(receipt, arrow_stage(elsewhere(order, tmp_path / "other")))
+    assert [count.first for count in receipt.partitions] == [20, 20, 20]
+    assert sum(count.deduplicated for count in receipt.partitions) > 20
 
 
 def test_an_exception_on_an_executor_names_file_line_and_offset(session: SparkSession, world: World) -> None:
