@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from bench import planning, report
+from bench import decoding, planning, report
 from bench.records import ALLOWED_LATENESS_S, PARTITIONS, SCHEMA, messages
 from bench.timed import Timing, timed
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
@@ -29,7 +29,8 @@ from tidemark.database.migrate import migrate
 from tidemark.errors import TidemarkError
 
 MESSAGES, QUICK_MESSAGES, SMALL_MESSAGES = 4_000_000, 200_000, 1_000
-PARTS = ("jobs", "small", "plan")
+DECODED_SHARE = 20  # decoders get one record of as many
+PARTS = ("decoders", "jobs", "small", "plan")
 RESULTS = STATE / "bench.json"
 
 
@@ -100,6 +101,10 @@ class Bench:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Every part that was asked for, as values for JSON. Prints each run to standard error when it ends."""
     figures: dict[str, Any] = {"machine": report.machine(), "messages": arguments.messages, "runs": arguments.runs}
+    if "decoders" in arguments.only:
+        figures["decoders"] = decoding.measure(arguments.messages // DECODED_SHARE, arguments.runs)
+    if arguments.only == ["decoders"]:
+        return figures  # it needs no service
     with _bench() as bench:
         if "jobs" in arguments.only:
             bench.fill("events", arguments.messages)

@@ -23,6 +23,7 @@ NAMES = {
     "noop": "Spark reading into `noop`",
 }
 LONGEST_PLAN_S = 3.0
+MOST_US = 2.0  # of a decoder, for a record
 
 
 def machine() -> dict[str, Any]:
@@ -58,6 +59,8 @@ def tables(figures: dict[str, Any]) -> str:
         f"Medians of {figures['runs']}."
     )
     parts = [measured]
+    if "decoders" in figures:
+        parts.append(_decoders(figures["decoders"]))
     if "jobs" in figures:
         parts.append(_jobs(figures["jobs"], figures["messages"]))
     if "small" in figures:
@@ -65,6 +68,26 @@ def tables(figures: dict[str, Any]) -> str:
     if "plan" in figures:
         parts.append(_plans(figures["plan"]))
     return "\n\n".join(parts)
+
+
+def _decoders(decoders: dict[str, dict[str, float]]) -> str:
+    raw = decoders["raw"]
+    rows = [
+        "**Decoders**, the same records in every format, processor time of one core in one process:",
+        "",
+        "| `format` | bytes a record | decoder alone | the pass without a sink | messages/s per core | beside `raw` |",
+        "|---|---|---|---|---|---|",
+    ]
+    rows += [
+        f"| `{kind}` | {of['bytes']:.0f} | {of['decoder']:.2f} us a record | {of['pass']:.2f} us a record "
+        f"| {1e6 / of['pass']:,.0f} | {of['pass'] / raw['pass']:.1f} times |"
+        for kind, of in decoders.items()
+    ]
+    slow = [f"{kind} {decoders[kind]['decoder']:.2f}" for kind in ("avro", "protobuf")]
+    goal = (
+        f"- Avro and Protobuf with a registry's frame: {' and '.join(slow)} us a record (target at most {MOST_US:.0f})"
+    )
+    return "\n".join([*rows, "", goal])
 
 
 def _median(timings: list[dict[str, Any]], name: str) -> float:

@@ -14,9 +14,11 @@ import sysconfig
 import time
 import venv
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
@@ -25,12 +27,19 @@ from sandbox.services.postgres import Postgres
 from sandbox.services.processes import free_port
 from sandbox.services.spark_cluster import SparkCluster
 from tests.worlds.airflow_world import AirflowWorld
-from tests.worlds.table_world import TableWorld
-from tests.worlds.world import wait_stopped
+from tests.worlds.table_world import TABLE_SCHEMA, TableWorld
+from tests.worlds.world import EPOCH, KEYS, wait_stopped
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1200)]
 CONF = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
 START = 480  # seconds for a driver and two executors: 20 on two idle cores, 200 were seen on busy ones
+
+AVRO = {
+    "type": "record", "name": "Row", "fields": [
+        {"name": "n", "type": "long"}, {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "name", "type": "string"}, {"name": "k", "type": "long"},
+    ],
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -114,22 +123,39 @@ def test_a_worker_that_dies_in_the_middle_costs_nothing_and_the_package_came_by_
     assert_not_told(world, cluster)
 
 
-def test_logic_reaches_executors_that_have_none_of_its_files(
+def test_logic_and_decoders_of_two_formats_work_on_executors_that_have_none_of_their_files(
     make_world: Callable[..., TableWorld], cluster: SparkCluster
 ) -> None:
     world = make_world()
     (world.pipelines / "code").mkdir()
     (world.pipelines / "code" / "less.py").write_text("def half(batch):\n    return batch.filter(batch['even'])\n")
     logic = [{"select": ["*", "n % 2 = 0 AS even"]}, {"python": "less:half"}]
-    world.settings = {**world.settings, "code": "code", "transform": logic}
-    world.write_pipeline()
+    of_avro = f"{world.topic}-avro"
+    decode = [
+        {"topics": [world.topic], "format": "json", "schema": TABLE_SCHEMA},
+        {"topics": [of_avro], "format": "avro", "schema": AVRO},
+    ]
+    world.settings = {**world.settings, "code": "code", "transform": logic, "decode": decode}
+    world.write_pipeline(topics=[world.topic, of_avro])
+    send_avro(world, of_avro, range(600, 650))
     process = start(world, cluster.master, "run", "demo")
     _, said = end(process)
     assert process.returncode == 0, said
     [manifest] = world.json("manifests", "demo")
-    kept = [n for n in range(0, 600, 2) if n not in world.bad]
+    kept = [n for n in range(0, 650, 2) if n not in world.bad]
     assert (manifest["counts"]["written"], manifest["counts"]["dead_lettered"]) == (len(kept), len(world.bad))
     assert world.ok("audit", "demo", "--deep") == ""
+    world.broker.delete_topic(of_avro)
+
+
+def send_avro(world: TableWorld, topic: str, numbers: range) -> None:
+    world.broker.create_topic(topic, 2, {"retention.ms": "-1"})
+    producer = world.broker.producer()
+    for n in numbers:
+        written = BytesIO()
+        fastavro.schemaless_writer(written, AVRO, {"n": n, "at": EPOCH, "name": f"r{n}", "k": n % KEYS})
+        producer.produce(topic, written.getvalue())
+    assert producer.flush(30) == 0
 
 
 def assert_not_told(world: TableWorld, cluster: SparkCluster) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bench import contender, report
+from bench import contender, decoding, report
 from bench.planning import SHAPES, MemorySource, _pipeline
 from bench.records import ALLOWED_LATENESS_S, COLUMNS, HOURS, LATE_EVERY, PARTITIONS, SCHEMA, START_S, messages
 from bench.timed import Timing
-from tidemark.decoders.registry import open_decoder
+from tidemark.decoders.registry import DECODERS, open_decoder
 
 COUNT = 30_000
 
@@ -47,7 +47,11 @@ def test_the_tables_name_every_contender_and_stand_between_the_marks(tmp_path: P
         for partitions, ranges in SHAPES
     ]  # fmt: skip
     jobs = {kind: [timing] for kind in contender.CONTENDERS}
-    found = {"machine": report.machine(), "messages": 10, "runs": 1, "jobs": jobs, "small": jobs, "plan": plans}
+    decoders = {kind: {"decoder": 1.0, "pass": 2.0, "bytes": 170.0} for kind in DECODERS}
+    found = {
+        "machine": report.machine(), "messages": 10, "runs": 1, "decoders": decoders, "jobs": jobs, "small": jobs,
+        "plan": plans,
+    }  # fmt: skip
     text = report.tables(found)
     assert all(f"| {name} |" in text for name in report.NAMES.values())
     assert "the stage job 1.00 times as fast" in text
@@ -55,6 +59,21 @@ def test_the_tables_name_every_contender_and_stand_between_the_marks(tmp_path: P
     (tmp_path / "README.md").write_text(f"above\n{report.BEGIN}\nolder\n{report.END}\nbelow\n")
     report.write_into(tmp_path / "README.md", text)
     assert (tmp_path / "README.md").read_text() == f"above\n{report.BEGIN}\n{text}\n{report.END}\nbelow\n"
+
+
+def test_every_registered_decoder_is_measured_with_the_same_records_in_its_format() -> None:
+    values = [message.value for message in messages(20)]
+    records = [decoding._read(value) for value in values]
+    made, configs = decoding.encoders(values, records), decoding.configurations()
+    assert set(made) == set(configs) == set(DECODERS)
+    rows = {}
+    for kind, encode in made.items():
+        [batch] = decoding._batches([encode(at) for at in range(len(values))])
+        rows[kind] = open_decoder(configs[kind]).decode(batch).rows
+    assert rows["json"].to_pylist() == rows["json_schema"].to_pylist() == rows["avro"].to_pylist()
+    for column in ("id", "at", "user", "amount", "quantity", "mobile"):
+        assert rows["protobuf"].column(column).to_pylist() == rows["avro"].column(column).to_pylist()
+    assert set(decoding.measure(20, 1)) == set(DECODERS)
 
 
 def test_the_source_in_memory_answers_for_every_partition() -> None:
