@@ -20,6 +20,7 @@ from sandbox.services.processes import wait_until
 from tests.faults.model_broker import Fate, Log, ModelBroker, Transaction
 from tests.toys.toy_source.log import ABORTED, COMMITTED, OPEN, PartitionLog, create_topic
 from tests.toys.toy_source.settings import Settings as ToySettings
+from tests.worlds.used_topics import delete_later
 from tidemark.errors import Unavailable
 from tidemark.sources.base import Source
 from tidemark.sources.kafka.settings import Settings as KafkaSettings
@@ -134,8 +135,7 @@ class KafkaExample(Example):
         return open_source("demo", settings, {"kafka_secured": connection}.get)
 
     def remove(self) -> None:
-        for topic in self.made:
-            self.broker.delete_topic(topic)
+        delete_later(self.broker, *self.made)
 
 
 class ModelExample(Example):

@@ -82,14 +82,15 @@ class Broker(Service):
             raise SandboxFailed(f"topic {name} was not created: {error}", next_step="choose another name") from error
         wait_until(lambda: _has_leaders(admin, name), f"topic {name} to have leaders", timeout=30)
 
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic; no error when there is none."""
+    def delete_topic(self, *names: str) -> None:
+        """Delete topics; no error when there is none of that name."""
         admin = self.admin()
-        try:
-            admin.delete_topics([name])[name].result(timeout=30)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise
+        for deleted in admin.delete_topics(list(names)).values():
+            try:
+                deleted.result(timeout=30)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
 
     def producer(self, **config: str | float | bool) -> Producer:
         """A producer for small numbers of records: they are stored in order, and once unless the broker dies meanwhile.

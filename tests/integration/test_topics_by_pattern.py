@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sandbox.services.broker import Broker
+from tests.worlds.used_topics import delete_later
 from tests.worlds.world import World
 
 MakeWorld = Callable[..., World]
@@ -18,9 +19,7 @@ def prefix(broker: Broker) -> Iterator[str]:
     """The topics of one test have it in their names, and are removed at the end."""
     made = f"p{uuid4().hex[:12]}"
     yield made
-    for topic in broker.admin().list_topics(timeout=30).topics:
-        if made in topic:
-            broker.delete_topic(topic)
+    delete_later(broker, *(topic for topic in broker.admin().list_topics(timeout=30).topics if made in topic))
 
 
 def add(world: World, topic: str, *values: bytes) -> None:

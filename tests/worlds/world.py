@@ -29,6 +29,7 @@ from sandbox.services.processes import wait_until
 from tests.faults import counts
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.forked_command import ForkedCommand, fork_server
+from tests.worlds.used_topics import delete_later
 from tidemark.cli import main
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
@@ -192,7 +193,7 @@ class World:
         return process
 
     def stop(self) -> None:
-        """Kill the processes of this test that still run, and delete its topic."""
+        """Kill the processes of this test that still run, and have its topic deleted."""
         for process in self.started:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -200,7 +201,7 @@ class World:
         for database in self.opened:
             database.close()
         counts.REACHED[counts.HIT] += len(list(self.folder.glob("**/_failpoints/*")))  # a file for each that acted
-        self.broker.delete_topic(self.topic)
+        delete_later(self.broker, self.topic)
 
     def here(self, *words: str) -> Result:
         """The command line in this process, with ``arrow_stage``: faster, but a failpoint must not kill it."""
