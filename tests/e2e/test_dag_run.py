@@ -147,7 +147,7 @@ def test_a_broker_that_is_silent_for_minutes_is_one_failed_run_with_its_cause_an
     airflow_world: AirflowWorld, broker: Broker
 ) -> None:
     demo = airflow_world
-    demo.world.settings |= {"unfinished": "retry", "retries": 1}
+    demo.world.settings |= {"unfinished": "retry", "retries": 0}
     demo.world.write_pipeline()
     demo.world.produce(20)
     demo.deploy()

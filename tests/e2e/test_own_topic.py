@@ -22,7 +22,7 @@ TIDEMARK = ("TIDEMARK_DB", "TIDEMARK_HOME", "TIDEMARK_PIPELINES", "TIDEMARK_SPAR
 KAFKA = "AIRFLOW_CONN_KAFKA_DEFAULT"
 # The services of these tests stand for those of `make up`, and a run is due each minute, not every five.
 REPLACED = {"make up": "true", "make down": "true", "*/5 * * * *": "* * * * *"}
-pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1800)]
 
 
 class Newcomer:
@@ -37,7 +37,7 @@ class Newcomer:
     def type(self, commands: str) -> str:
         """All that is printed; each command must succeed."""
         script = f"set -e\n. .tidemark/env\n{_replaced(commands)}"
-        done = subprocess.run(["bash", "-c", script], cwd=self.folder, text=True, capture_output=True, timeout=300)
+        done = subprocess.run(["bash", "-c", script], cwd=self.folder, text=True, capture_output=True, timeout=600)
         assert done.returncode == 0, f"{commands}\n{done.stdout}\n{done.stderr}"
         return done.stdout + done.stderr
 
