@@ -56,6 +56,7 @@ def taken(port: int) -> socket.socket:
     server = socket.socket()
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     server.bind(("127.0.0.1", port))
+    server.listen()
     return server
 
 

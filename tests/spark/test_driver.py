@@ -38,15 +38,17 @@ def test_a_driver_on_a_local_master_listens_on_loopback_only_and_leaves_nothing_
     assert (files, list(tmp_path.iterdir())) == ([], [])
 
 
-def test_a_job_tells_how_many_of_its_tasks_are_done(session: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_tells_how_many_of_its_tasks_are_done(session: SparkSession) -> None:
+    lines: list[str] = []
+
     def slowly(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # in here it is pickled whole
         time.sleep(2)
         yield from batches
 
-    with progress.told(session, every=0.2):
+    with progress.told(session, lines.append, every=0.2):
         session.range(4, numPartitions=4).mapInArrow(slowly, "id BIGINT").collect()
-    lines = capsys.readouterr().out.splitlines()
     assert any("of 4 tasks of Spark done, " in line for line in lines), lines
     assert all(line.startswith("after ") for line in lines)
+    lines.clear()
     time.sleep(0.5)
-    assert capsys.readouterr().out == "", "it ends with the job"
+    assert lines == [], "it ends with the job"

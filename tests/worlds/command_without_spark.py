@@ -9,7 +9,7 @@ from tidemark.lifecycle.attempt import Stage
 from tidemark.spark import in_process
 
 
-def without_spark(environment: Environment, master: str, conf: Mapping[str, str]) -> Stage:
+def without_spark(environment: Environment, master: str, conf: Mapping[str, str], tell: object = None) -> Stage:
     return arrow_stage
 
 

@@ -148,7 +148,7 @@ def dead_letters(
             letters = read_dead_letters(context, wanted, limit=limit if show else 0)
             output_records.dead_letters(dead_letters_view(letters), as_json)
             return
-        stage = in_process.stage_in(environment, master, context.pipeline.spark.conf)
+        stage = in_process.stage_in(environment, master, context.pipeline.spark.conf, tell=output.note)
         result = bring_back(context, wanted, str(why), stage, output.Notes(), dry_run=dry_run)
         output_records.brought_back(brought_back_view(result), as_json)
     command.exit(1 if result.failed or result.left else 0)

@@ -128,7 +128,7 @@ def replay(
         chosen = replayable(context, manifest_id=manifest_id, run_key=run_key)
         if why:
             note_shrunken(context, chosen, why)
-        stage = in_process.stage_in(environment, master, context.pipeline.spark.conf)
+        stage = in_process.stage_in(environment, master, context.pipeline.spark.conf, tell=output.note)
         left_out = work_through(
             context, chosen, stage, output.Notes(), replay=True, take_over=take_over, may_shrink=accept_shrunken
         )
@@ -153,14 +153,14 @@ def fill(
     """
     environment: Environment = command.obj
     with opened(environment, pipeline_name) as context:
-        stage = in_process.stage_in(environment, master, context.pipeline.spark.conf)
+        stage = in_process.stage_in(environment, master, context.pipeline.spark.conf, tell=output.note)
         filled = fill_sink(context, sink, why, stage, output.Notes(), dry_run=dry_run)
         output.filled(fill_view(filled), as_json)
     command.exit(1 if filled.not_filled or filled.left else 0)
 
 
 def _work(environment: Environment, context: Context, manifests: list[Manifest], master: str) -> list[Manifest]:
-    stage = in_process.stage_in(environment, master, context.pipeline.spark.conf)
+    stage = in_process.stage_in(environment, master, context.pipeline.spark.conf, tell=output.note)
     return work_through(context, manifests, stage, output.Notes())
 
 

@@ -1,8 +1,8 @@
-"""Tells in the log how far a job of Spark is, while it runs."""
+"""Tells how far a job of Spark is, while it runs."""
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -12,10 +12,10 @@ EVERY_S = 30.0
 
 
 @contextmanager
-def told(session: SparkSession, every: float = EVERY_S) -> Iterator[None]:
-    """Print a line on standard output every so many seconds, until the block ends."""
+def told(session: SparkSession, tell: Callable[[str], object], every: float = EVERY_S) -> Iterator[None]:
+    """Call ``tell`` with a line every so many seconds, in a thread, until the block ends."""
     ended = threading.Event()
-    teller = threading.Thread(target=_tell, args=(session, every, ended), daemon=True)
+    teller = threading.Thread(target=_tell, args=(session, tell, every, ended), daemon=True)
     teller.start()
     try:
         yield
@@ -24,14 +24,14 @@ def told(session: SparkSession, every: float = EVERY_S) -> Iterator[None]:
         teller.join()
 
 
-def _tell(session: SparkSession, every: float, ended: threading.Event) -> None:
+def _tell(session: SparkSession, tell: Callable[[str], object], every: float, ended: threading.Event) -> None:
     began = time.monotonic()
     while not ended.wait(every):
         try:
             tasks = _tasks(session)
         except (Py4JError, OSError):  # the JVM is gone, and the job's own error says so
             return
-        print(f"after {time.monotonic() - began:.0f} s: {tasks}", flush=True)
+        tell(f"after {time.monotonic() - began:.0f} s: {tasks}")
 
 
 def _tasks(session: SparkSession) -> str:

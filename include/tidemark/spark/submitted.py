@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -75,7 +76,7 @@ def main(arguments: list[str]) -> int:
     folder = LocalStore(str(file.parent))
     session = SparkSession.builder.getOrCreate()
     try:
-        with told(session):
+        with told(session, partial(print, flush=True)):
             receipt = stage(session, order)
     except TidemarkError as error:
         folder.put(FAILURE, json.dumps(failure_of(error)).encode())
