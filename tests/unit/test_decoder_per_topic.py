@@ -111,7 +111,7 @@ def test_a_file_with_a_list_gives_the_columns_of_all_entries(write: Write) -> No
     assert pipeline.decode.columns() == {"id": "int64", "at": "timestamp[us, tz=UTC]", "why": "string"}
     rows = pipeline.decode.rows()
     assert rows is not None
-    assert rows.never_null() == {"id"}
+    assert (rows.never_null(), rows.fans_out()) == ({"id"}, False)
     assert rows.arrow_schema() == open_decoder(pipeline.decode.record_order()).schema
     refuse_undecoded(pipeline, ["flights", "delays", "late-1"])
     with pytest.raises(ConfigurationError, match=r"topic early-1 matches no entry of decode") as refused:

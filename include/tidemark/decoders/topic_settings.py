@@ -97,6 +97,9 @@ class DecodeByTopic:
         named = [entry.tombstone_fields() for entry in self.entries if entry.tombstone_fields()]
         return tuple(field for field in named[0] if all(field in fields for fields in named)) if named else ()
 
+    def fans_out(self) -> bool:
+        return False
+
     def rows(self) -> RowSettings | None:
         return None if self.columns() is None else self
 
