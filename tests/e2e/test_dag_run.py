@@ -98,49 +98,6 @@ def test_a_typo_in_the_pipeline_file_while_it_runs_stops_nothing_and_shows_where
     demo.world.assert_complete()
 
 
-@pytest.mark.exhaustive
-def test_a_pipeline_file_emptied_copied_renamed_and_deleted_while_it_runs_stops_nothing(
-    airflow_world: AirflowWorld,
-) -> None:
-    demo, airflow = airflow_world, airflow_world.airflow
-    demo.world.produce(20)
-    demo.deploy()
-    run_id = demo.trigger()
-    held = demo.hold_spark(1)
-    file, others = demo.pipelines / "demo.yaml", [demo.pipelines / "copy.yaml", demo.pipelines / "renamed.yaml"]
-    text = file.read_text()
-
-    def shown(words: str) -> None:
-        """Wait until Airflow shows an import error with these words, or none; the DAG must be there."""
-        airflow.parse()
-        wait_until(lambda: words in "".join(airflow.import_errors().values()), words, timeout=120)
-        assert airflow.dag(DAG)["is_stale"] is False
-
-    try:
-        file.write_text("")
-        shown("demo.yaml")
-        file.write_text(text)
-        others[0].write_text(text)
-        shown("copy.yaml")
-        others[0].unlink()
-        file.rename(others[1])
-        airflow.parse()
-        wait_until(lambda: not airflow.import_errors(), "the error to be gone", timeout=120)
-        others[1].unlink()
-        shown("_pipelines/demo.json")
-        wake(held)
-        demo.succeed(run_id)
-        assert demo.attempts(1) == [(1, "published")], "the running work ends as it began"
-        assert "_pipelines/demo.json" in demo.fail(demo.trigger())
-    finally:
-        for other in others:
-            other.unlink(missing_ok=True)
-    demo.world.produce(20)
-    demo.update()
-    demo.succeed(demo.trigger())
-    demo.world.assert_complete()
-
-
 def test_the_run_after_a_failed_one_names_what_that_left_and_takes_it_along(airflow_world: AirflowWorld) -> None:
     demo, world = airflow_world, airflow_world.world
     world.settings |= {"on_error": "fail", "unfinished": "retry"}
