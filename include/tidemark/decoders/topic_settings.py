@@ -103,9 +103,6 @@ class DecodeByTopic:
     def rows(self) -> RowSettings | None:
         return None if self.columns() is None else self
 
-    def fans_out(self) -> bool:
-        return False
-
     def arrow_schema(self) -> "pa.Schema":
         from tidemark.decoders.united import united  # needs pyarrow, which most checks do without
 
