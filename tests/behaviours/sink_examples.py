@@ -8,6 +8,7 @@ from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import boto3
 import psycopg
@@ -17,6 +18,7 @@ from psycopg.rows import dict_row
 
 from tests.toys.toy_sink.settings import Settings as ToySettings
 from tests.worlds.s3_world import BUCKET, Prefix
+from tests.worlds.topic_world import committed, create_topic, delete_records, headers
 from tidemark.config.base import Surroundings
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
@@ -32,6 +34,7 @@ from tidemark.sinks.files.settings import Settings as FilesSettings
 from tidemark.sinks.postgres.settings import Settings as PostgresSettings
 from tidemark.sinks.registry import open_sink
 from tidemark.sinks.settings import SinkSettings
+from tidemark.sinks.topic.settings import Settings as TopicSettings
 
 AT = TopicPartition("orders", "topic-id", 0)
 RANGES = (Range(AT, 10, 40),)
@@ -189,6 +192,38 @@ class PostgresExample(Example):
             return connection.execute(statement).fetchall()  # type: ignore[arg-type]
 
 
+class TopicExample(Example):
+    """A topic, in the cluster that ``warehouse`` is the connection to."""
+
+    def settings(self) -> SinkSettings:
+        self.topic = f"out{uuid4().hex[:12]}"
+        self.servers: str = json.loads(self.warehouse)["extra"]["bootstrap.servers"]
+        create_topic(self.servers, self.topic, 2)
+        return TopicSettings.model_validate(
+            {"connection": CONNECTION, "topic": self.topic}, context=Surroundings(self.folder, self.folder)
+        )
+
+    def seen(self) -> dict[int, tuple[int, str | None]]:
+        messages = committed(self.servers, self.topic)
+        seen = {
+            int(headers(message)["tidemark.offset"]): (
+                int(headers(message)["tidemark.manifest"]), json.loads(message.value() or b"{}")["also"],
+            )
+            for message in messages
+        }  # fmt: skip
+        assert len(seen) == len(messages), "nothing twice"
+        return seen
+
+    def dead(self) -> set[int]:
+        return {
+            int(headers(message)["tidemark.offset"])
+            for message in committed(self.servers, f"{self.topic}-dead-letters")
+        }
+
+    def lose_a_row(self) -> None:
+        delete_records(self.servers, self.topic)
+
+
 class ToyExample(Example):
     """JSON files: a reader takes those of the highest record of each manifest."""
 
@@ -217,8 +252,8 @@ class ToyExample(Example):
         return [toys / "rows" / f"demo.{manifest}.{attempt}.json" for manifest, attempt in newest.items()]
 
 
-def agree() -> None:
-    """The fence of an attempt that nobody has overtaken."""
+def agree(visible: int | None = None) -> None:
+    """The fence of an attempt that nobody has overtaken, and a mark that is not looked at."""
 
 
 class Overtaken:

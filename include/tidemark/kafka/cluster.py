@@ -16,14 +16,16 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
+    Producer,
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from tidemark.connections import Secret, masked, revealed
 from tidemark.errors import (
     ConfigurationError,
+    SinkRefused,
     TidemarkError,
     Unavailable,
 )
@@ -100,8 +102,7 @@ class KafkaCluster:
         waiting = set(futures)
         while waiting := wait(waiting, timeout=0.05).not_done:
             self._admin.poll(0)
-            if self._refusal is not None and time.monotonic() - self._refusal[1] > REFUSED_S:
-                raise self._translate(self._refusal[0])
+            self.raise_if_refused()
 
     def _results(self, futures: Mapping[Any, Future[T]], *also: int) -> dict[Any, T | KafkaError]:
         """The result of every future, or its error if a topic is unknown or its code is in ``also``; raises others."""
@@ -135,6 +136,20 @@ class KafkaCluster:
             next_step="check that the broker runs and that bootstrap_servers (or the Airflow connection) names it",
             bootstrap_servers=self.bootstrap_servers,
         )
+
+    def translated(self, error: KafkaError) -> TidemarkError:
+        """An error of a client of this cluster, for people."""
+        return self._translate(error)
+
+    def raise_if_refused(self) -> None:
+        """Raise ``AccessDenied`` when a broker has refused a client of this cluster some time ago."""
+        if self._refusal is not None and time.monotonic() - self._refusal[1] > REFUSED_S:
+            raise self._translate(self._refusal[0])
+
+    def producer(self, settings: Mapping[str, Any]) -> Producer:
+        """A producer with these settings; they replace those of the connection."""
+        address = {"bootstrap.servers": self.bootstrap_servers, "error_cb": self._remember}
+        return Producer({**self._config, **address, **settings}, logger=_SILENT)
 
     def topics(self) -> list[str]:
         try:
@@ -182,6 +197,66 @@ class KafkaCluster:
             resource.name
             for resource, config in configs.items()
             if not isinstance(config, KafkaError) and "compact" in config["cleanup.policy"].value
+        )
+
+    def cleanup_policy(self, topic: str) -> str | None:
+        """The clean-up policy of a topic; None without the right to see it, and for a topic that does not exist."""
+        config = self._config_of(ResourceType.TOPIC, topic, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        return None if config is None else str(config["cleanup.policy"].value)
+
+    def longest_transaction_s(self) -> float | None:
+        """How long the brokers let a transaction take; None without the right to see their configuration."""
+        try:
+            brokers = sorted(self._admin.list_topics(timeout=TIMEOUT_S).brokers)
+        except KafkaException as failed:
+            raise self._translate(failed.args[0]) from failed
+        config = self._config_of(ResourceType.BROKER, str(brokers[0]), KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+        return None if config is None else int(config["transaction.max.timeout.ms"].value) / 1000
+
+    def _config_of(self, kind: ResourceType, name: str, without_right: int) -> Mapping[str, Any] | None:
+        asked = self._admin.describe_configs([ConfigResource(kind, name)], request_timeout=TIMEOUT_S)
+        [config] = self._results(asked, without_right).values()
+        return None if isinstance(config, KafkaError) else config
+
+    def create_topic(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
+        """Create a topic with the cluster's own number of replicas; nothing happens when it exists.
+
+        Returns when its partitions answer. Raises ``SinkRefused`` when the cluster does not create it.
+        """
+        new = NewTopic(topic, num_partitions=partitions, config=dict(config))
+        [future] = self._admin.create_topics([new], request_timeout=TIMEOUT_S).values()
+        self._answered([future])
+        try:
+            future.result()
+        except KafkaException as failed:
+            error = failed.args[0]
+            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise self._not_created(error, topic, partitions, config) from failed
+        deadline = time.monotonic() + TIMEOUT_S
+        while not self._answers_for(topic):
+            if time.monotonic() > deadline:
+                raise Unavailable(f"topic {topic} was created and does not answer yet", next_step="repeat the command")
+            time.sleep(0.05)
+
+    def _answers_for(self, topic: str) -> bool:
+        """Whether a topic that was just created can be asked for its offsets."""
+        try:
+            self.topics()  # else this client goes on without the leaders of the topic for over 10 s
+            places, _ = self.partitions([topic])
+            return bool(places and self.bounds(places))
+        except Unavailable:
+            return False
+
+    def _not_created(self, error: KafkaError, topic: str, partitions: int, config: Mapping[str, str]) -> TidemarkError:
+        if error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
+            return self._translate(error)
+        options = " ".join(f"--config {name}={value}" for name, value in config.items())
+        return SinkRefused(
+            f"topic {topic} does not exist, and cannot be created: {self._text(error)}",
+            next_step="create it: kafka-topics.sh --bootstrap-server "
+            f"{self.bootstrap_servers} --create --topic {topic} --partitions {partitions} {options}; "
+            "then repeat the command",
+            bootstrap_servers=self.bootstrap_servers,
         )
 
     def _offsets(

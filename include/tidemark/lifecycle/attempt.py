@@ -32,7 +32,7 @@ from tidemark.order import Order, SinkOrder, SourceOrder
 from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.pinned import pinned
 from tidemark.receipt import Receipt, receipt_of_tasks
-from tidemark.sinks.base import Sink
+from tidemark.sinks.base import Sink, Way
 from tidemark.verdict import Verdict
 
 Stage = Callable[[Order], Receipt]
@@ -254,21 +254,24 @@ class _Attempt:
         """The sinks to write to: all in a replay, or when other code made what is published. Else those that lack the
         output, except where an earlier attempt put its own and died before the publication."""
         context = self.context
-        if self.replay:
-            return context.sinks
-        for sink in context.sinks_to_finish(self.manifest):
-            if sink.name in self.failed:
+        to_settle = context.sinks if self.replay else context.sinks_to_finish(self.manifest)
+        for sink in to_settle:
+            if sink.name in self.failed or (self.replay and sink.way is not Way.APPENDS):
                 continue
             if self.publisher.settle(self.manifest, sink, self.number) is Verdict.UNKNOWN:
                 raise not_known(sink, self.manifest.id, sink.recorded_attempt(self.manifest.id))
         self.manifest = context.database.manifest(self.manifest.id)
+        if self.replay:
+            return context.sinks
         missing = context.sinks_to_finish(self.manifest)
         if not missing:
             return []
         published = {publication.attempt for publication in self.manifest.publications if not publication.behind}
         stored = [row for row in context.database.receipts(self.manifest.id) if row.receipt.attempt in published]
         fingerprint = context.pipeline.fingerprint()
-        return context.sinks if any(row.fingerprint != fingerprint for row in stored) else missing
+        if all(row.fingerprint == fingerprint for row in stored):
+            return missing
+        return [sink for sink in context.sinks if sink.way is not Way.APPENDS or sink in missing]
 
     def _ended(self, error: BaseException) -> Outcome:
         """End an attempt that failed; with any error it counts as fenced when a newer attempt has taken over."""

@@ -18,15 +18,15 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from tidemark.errors import Fenced, TidemarkError, Unavailable
+from tidemark.errors import Blocked, Fenced, TidemarkError, Unavailable
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.determinism import note_of
-from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_outlived, went_back
+from tidemark.lifecycle.preflight import OF_ONE_SINK, not_known, refuse_outlived, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
 from tidemark.receipt import Receipt
-from tidemark.sinks.base import Sink
+from tidemark.sinks.base import Sink, Way
 from tidemark.verdict import Verdict
 
 
@@ -76,6 +76,7 @@ class Publisher:
         takes_back = [sink.name for sink in sinks if sink.way.takes_back]
         stored = self.database.receipts(manifest.id) if self.pipeline.transform else []
         note = note_of(receipt, self.pipeline.fingerprint(), stored)
+        self._refuse_appending_twice(manifest, receipt, sinks)
         if not self.database.store_receipt(receipt, asdict(receipt), wanted, takes_back, note):
             refuse_outlived(self.pipeline_name, self.database, manifest.id)
             raise self.overtaken(manifest.id, attempt)
@@ -98,6 +99,21 @@ class Publisher:
         counts = published_counts(self.database.manifest(manifest.id))
         return Outcome(manifest.id, attempt, Ending.PUBLISHED if moved else Ending.UNCHANGED, counts, note)
 
+    def _refuse_appending_twice(self, manifest: Manifest, receipt: Receipt, sinks: Sequence[Sink]) -> None:
+        """Raise ``Blocked`` when other rows than a sink has appended would be appended to it; nothing was put yet."""
+        for sink in sinks:
+            published = manifest.published(sink.name)
+            if sink.way is Way.APPENDS and published and published.digest != receipt.digest(sink.name):
+                raise Blocked(
+                    f"the replay made other rows than {sink.target} has, and what was appended there cannot be taken "
+                    "back",
+                    next_step="nothing was published, in no sink; make the pipeline as it was; or give the sink "
+                    f"another target and name, replay, and then: tidemark fill {self.pipeline_name} NAME --why TEXT",
+                    pipeline=self.pipeline_name,
+                    manifest=manifest.id,
+                    sink=sink.name,
+                )
+
     def _discard_unpublished(self, manifest: Manifest, attempt: int, sinks: Sequence[Sink]) -> None:
         for stored in self.database.receipts(manifest.id):
             for sink in sinks if stored.receipt.attempt < attempt else ():
@@ -113,19 +129,31 @@ class Publisher:
             self._mark(manifest, sink, same, attempt, state=state if last else None)
         else:
             state = AttemptState.PUBLISHED
+
+            def mark(visible: int | None = None) -> None:
+                shown = receipt if visible in (None, attempt) else self._receipt_of(sink, manifest.id, visible)
+                self._mark(manifest, sink, shown, attempt, state=state if last else None)
+
             try:
                 sink.put(
                     receipt,
                     manifest.ranges,
                     self._database_id,
                     lambda: self._fence(manifest.id, attempt, sink),
-                    lambda: self._mark(manifest, sink, receipt, attempt, state=state if last else None),
+                    mark,
                 )
             except BaseException:
                 self._give_up(sink, receipt)
                 raise
         failpoint("publish.marked")
         return same is None
+
+    def _receipt_of(self, sink: Sink, manifest_id: int, attempt: int | None) -> Receipt:
+        """The receipt of an attempt whose output a sink shows; raises when this database has none for the sink."""
+        receipt = self.database.receipt(manifest_id, attempt or 0)
+        if receipt is None or sink.name not in receipt.sinks:
+            raise not_known(sink, manifest_id, attempt)
+        return receipt
 
     def _give_up(self, sink: Sink, receipt: Receipt) -> None:
         """Remove what an attempt put that ends before its mark; with its record it stays, unless it was taken back.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.digest import Digest
@@ -26,7 +26,12 @@ from tidemark.sinks.located import Located
 from tidemark.verdict import Shown
 
 Fence = Callable[[], None]
-Mark = Callable[[], None]
+
+
+class Mark(Protocol):
+    """Sets the mark: readers of the database see the output of the caller's attempt, or of the ``visible`` one."""
+
+    def __call__(self, visible: int | None = None) -> None: ...
 
 
 class Way(StrEnum):
@@ -140,7 +145,8 @@ class Sink(ABC):
     def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
         """Make the output of an attempt visible, write its record, then call ``mark``; may be repeated.
 
-        ``fence`` raises when a newer attempt has started, or somebody has taken back what was put.
+        ``fence`` raises when a newer attempt has started, or somebody has taken back what was put. A sink that appends
+        gives ``mark`` the attempt whose equal output was there already.
         """
 
     @abstractmethod

@@ -8,4 +8,5 @@ from typing import Final
 SINKS: Final[dict[str, str]] = {
     "files": "tidemark.sinks.files",
     "postgres": "tidemark.sinks.postgres",
+    "topic": "tidemark.sinks.topic",
 }

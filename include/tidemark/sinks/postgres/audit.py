@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.manifest import Manifest, ManifestState, Publication
+from tidemark.manifest import Manifest, Publication
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
+from tidemark.sinks.left import left_in_staging
 from tidemark.sinks.postgres.target import PostgresTarget
 
 _BY_HAND = "no replay takes rows away, so first delete those that were put there by hand"
@@ -21,8 +22,7 @@ def differences_of_table(
     database: ManifestDatabase, sink: Sink, table: PostgresTarget, manifests: Sequence[Manifest], *, deep: bool
 ) -> Iterator[Difference]:
     """What the table and Tidemark's own tables hold and should not; ``deep`` reads every row."""
-    own = {manifest.id: manifest for manifest in manifests}
-    yield from _left_in_staging(database, sink, own)
+    yield from left_in_staging(database, sink, manifests)
     markers = sink.evidence()
     present = {"a marker": set(markers)}
     published = [(manifest, row) for manifest in manifests if (row := manifest.published(sink.name))]
@@ -36,18 +36,6 @@ def differences_of_table(
         present |= {"rows": set(rows), "dead letters": set(dead)}
         yield from _contents(sink, table, published, rows, dead)
     yield from _unknown(database, sink, present)
-
-
-def _left_in_staging(database: ManifestDatabase, sink: Sink, own: Mapping[int, Manifest]) -> Iterator[Difference]:
-    staged = [manifest_id for manifest_id in sink.staged_manifests() if manifest_id in own]
-    current = database.manifests(ids=staged) if staged else []
-    dead = [manifest.id for manifest in current if manifest.state is ManifestState.DONE and not manifest.alive]
-    # Ask again: an attempt that was running may have ended since, and removed its staging.
-    still_staged = set(sink.staged_manifests()) if dead else set()
-    for manifest_id in dead:
-        if manifest_id in still_staged:
-            what = "staging was left by an attempt that died"
-            yield Difference(manifest_id, what, f"tidemark retry {sink.pipeline_name}")
 
 
 def _unknown(database: ManifestDatabase, sink: Sink, present: Mapping[str, set[int]]) -> Iterator[Difference]:

@@ -1,0 +1,230 @@
+"""One transaction of a Kafka producer: readers of committed messages see all of its messages, or none."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable, WorkFailed
+from tidemark.kafka.cluster import KafkaCluster
+from tidemark.kafka.refusals import AUTHORIZATION
+
+WAIT_S = 30.0  # for the coordinator to begin or end a transaction
+ASK_S = 3.0  # of that in one call: between calls it is checked whether a broker has refused us
+BATCH_BYTES = 1_000_000  # of a request, as librdkafka's own default
+WAITING_BYTES = 128 * 1024  # kB of messages in memory that the broker has not acknowledged
+LARGEST = 1_000_000_000  # bytes of a message: the broker decides, it knows the limit of the topic
+_TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
+_DENIED = (*AUTHORIZATION, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+_WITHOUT_TRANSACTIONS = (
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    KafkaError._UNSUPPORTED_FEATURE,
+)
+
+Headers = Sequence[tuple[str, bytes]]
+
+
+class Interrupted(Exception):
+    """Another producer of the same transactional id has begun, or it is not known how the transaction ended."""
+
+
+@dataclass
+class Delivered:
+    """The messages of a transaction in one partition: their number, and their lowest and highest offset (inclusive)."""
+
+    count: int
+    first: int
+    last: int
+
+
+class Transaction:
+    """A producer for one transaction, as a context: what was not committed is aborted at its end.
+
+    ``timeout_s``: the broker aborts it by itself after this time. Raises ``Interrupted`` when it must be begun again
+    with another producer.
+    """
+
+    def __init__(
+        self, cluster: KafkaCluster, transactional_id: str, timeout_s: float, options: Mapping[str, Any]
+    ) -> None:
+        self._cluster = cluster
+        self._timeout_s = timeout_s
+        self._ends = 0.0
+        self._open = False
+        self._sent = 0
+        self._failure: tuple[KafkaError, str, Mapping[str, bytes]] | None = None
+        self.delivered: dict[tuple[str, int], Delivered] = {}
+        milliseconds = int(timeout_s * 1000)
+        self._producer: Producer = cluster.producer(
+            {
+                "linger.ms": 20, "batch.size": BATCH_BYTES, "message.max.bytes": LARGEST,
+                "queue.buffering.max.messages": 200_000, "queue.buffering.max.kbytes": WAITING_BYTES,
+                **options, "transactional.id": transactional_id, "transaction.timeout.ms": milliseconds,
+                "delivery.timeout.ms": milliseconds, "on_delivery": self._on_delivery,
+            }
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._open:
+            self._open = False
+            try:
+                self._producer.abort_transaction(ASK_S)
+            except KafkaException:
+                self._producer.purge()  # the next producer of this id, or the timeout, aborts it
+
+    def fence(self) -> None:
+        """End what earlier producers of this id left open, and let none of them commit any more."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                self._producer.init_transactions(ASK_S)
+                return
+            except KafkaException as failed:
+                error: KafkaError = failed.args[0]
+                self._producer.poll(0)
+                self._cluster.raise_if_refused()
+                if not error.retriable():
+                    raise self._translated(error) from failed
+                if time.monotonic() > deadline:
+                    raise Unavailable(
+                        f"Kafka begins no transaction within {WAIT_S:.0f} s ({error.str()})",
+                        next_step="check that the brokers run, and that they can make their topic for transactions: "
+                        "transaction.state.log.replication.factor and .min.isr may not be larger than the number of "
+                        "brokers. Then: tidemark retry {pipeline}",
+                        bootstrap_servers=self._cluster.bootstrap_servers,
+                    ) from failed
+
+    def begin(self) -> None:
+        """The time that the transaction may take begins; ``fence`` comes first."""
+        self._call(self._producer.begin_transaction)
+        self._ends = time.monotonic() + self._timeout_s
+        self._open = True
+
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers, partition: int | None = None
+    ) -> None:
+        """Queue a message; messages of one partition are stored in the order of the calls."""
+        place = {} if partition is None else {"partition": partition}
+        while True:
+            try:
+                self._producer.produce(topic, value, key, headers=headers, **place)  # type: ignore[arg-type]
+                self._sent += 1
+                return
+            except BufferError:
+                self._producer.poll(0.05)
+                self.check()
+            except KafkaException as failed:
+                self.check()
+                self._failure = self._failure or (failed.args[0], topic, dict(headers))
+                raise self._translated(failed.args[0]) from failed
+
+    def check(self) -> None:
+        """Handle the answers that have come; raises what is wrong with a message, or when the time is over."""
+        self._producer.poll(0)
+        if self._failure is not None:
+            raise self._translated(self._failure[0])
+        if time.monotonic() > self._ends:
+            raise SinkRefused(
+                f"the transaction did not end within its {self._timeout_s:,.0f} s",
+                next_step="nothing of it is visible; make slices smaller, or raise transaction_timeout of the sink and "
+                "transaction.max.timeout.ms of the brokers; then: tidemark retry {pipeline}",
+            )
+
+    def flush(self) -> None:
+        """Wait until every message is stored; raises when one is not."""
+        while self._producer.flush(ASK_S):
+            self.check()
+        self.check()
+        stored = sum(delivered.count for delivered in self.delivered.values())
+        if stored != self._sent:
+            raise WorkFailed(
+                f"Kafka has stored {stored:,} of {self._sent:,} messages",
+                next_step="nothing of it is visible; tidemark retry {pipeline}, and report it if it happens again",
+            )
+
+    def commit(self) -> None:
+        """Make all messages visible; ``Interrupted`` when nobody has said whether they are."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                self._producer.commit_transaction(ASK_S)
+                self._open = False
+                return
+            except KafkaException as failed:
+                error: KafkaError = failed.args[0]
+                if error.retriable() and time.monotonic() < deadline:
+                    continue  # it is the same commit: its answer is still awaited
+                if error.txn_requires_abort():
+                    raise self._translated(error) from failed
+                raise Interrupted(error.str()) from failed
+
+    def _call(self, function: Any) -> None:
+        try:
+            function()
+        except KafkaException as failed:
+            raise self._translated(failed.args[0]) from failed
+
+    def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            if self._failure is None:
+                self._failure = error, message.topic(), dict(message.headers() or ())
+            return
+        place, offset = (message.topic(), message.partition()), message.offset()
+        delivered = self.delivered.get(place)
+        if delivered is None:
+            self.delivered[place] = Delivered(1, offset, offset)
+        else:
+            delivered.count += 1
+            delivered.last = offset
+
+    def _translated(self, error: KafkaError) -> Exception:
+        code = error.code()
+        _, topic, headers = self._failure or (error, None, {})
+        context: dict[str, object] = {"target_topic": topic}
+        context |= {name.rpartition(".")[2]: text.decode() for name, text in headers.items() if len(text) < 300}
+        if error.fatal() or code in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED):
+            return Interrupted(error.str())
+        if code in _TOO_LARGE:
+            return SinkRefused(
+                f"a message is larger than the topic takes: {error.str()}",
+                next_step="nothing of the manifest is visible; raise max.message.bytes of the topic (and "
+                "replica.fetch.max.bytes of the brokers), or leave columns out; then: tidemark retry {pipeline}",
+                **context,
+            )
+        if code in _DENIED:
+            return AccessDenied(
+                f"Kafka refuses this client: {error.str()}",
+                next_step="grant the user of the Kafka connection DESCRIBE, READ and WRITE on the sink's topics, and "
+                "DESCRIBE and WRITE on the transactional ids that begin with tidemark- (kafka-acls --add); "
+                "then: tidemark retry {pipeline}",
+                **context,
+            )
+        if code in _WITHOUT_TRANSACTIONS:
+            return SinkRefused(
+                f"these brokers have no transactions: {error.str()}",
+                next_step="nothing was sent; use brokers of Kafka 2.8 or newer",
+                bootstrap_servers=self._cluster.bootstrap_servers,
+            )
+        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return SinkRefused(
+                f"the brokers allow no transaction of {self._timeout_s:,.0f} s: {error.str()}",
+                next_step="set transaction_timeout of the sink to at most transaction.max.timeout.ms of the brokers",
+                bootstrap_servers=self._cluster.bootstrap_servers,
+            )
+        if code in (KafkaError.INVALID_RECORD, KafkaError.POLICY_VIOLATION, KafkaError.UNKNOWN_TOPIC_OR_PART):
+            return SinkRefused(
+                f"the topic does not take a message: {error.str()}",
+                next_step="nothing of the manifest is visible; correct the topic, then: tidemark retry {pipeline}",
+                **context,
+            )
+        unavailable: TidemarkError = self._cluster.translated(error)
+        return unavailable

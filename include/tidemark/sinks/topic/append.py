@@ -1,0 +1,67 @@
+"""Sends the staged messages of an attempt inside a transaction, with headers that say where each is from."""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from tidemark.errors import SinkRefused
+from tidemark.kafka.transaction import Transaction
+from tidemark.receipt import ObjectKind, PublishedObject
+from tidemark.sinks.base import Fence
+from tidemark.sinks.topic.headers import MANIFEST, OFFSET, PARTITION, REASON, TOPIC
+from tidemark.sinks.topic.staged import staged_messages
+from tidemark.storage.base import ObjectStore
+
+CHECKED = 2_000  # messages between two looks at what Kafka has answered
+
+
+def append(
+    transaction: Transaction,
+    store: ObjectStore,
+    staging: str,
+    parts: Sequence[PublishedObject],
+    topics: Mapping[ObjectKind, str],
+    manifest_id: int,
+    fence: Fence,
+    *,
+    keyed: bool,
+    same_partition: bool,
+) -> None:
+    """Send all parts, each source partition in the order of its offsets.
+
+    With ``keyed`` a message without a key is refused. With ``same_partition`` a message goes to the partition that has
+    the number of its source's partition.
+    """
+    for part in sorted(parts, key=lambda part: (part.kind, part.topic, part.partition, part.first_offset)):
+        shared = [(TOPIC, part.topic.encode()), (PARTITION, b"%d" % part.partition), (MANIFEST, b"%d" % manifest_id)]
+        to = part.partition if same_partition and part.kind is ObjectKind.DATA else None
+        for batch in staged_messages(store, f"{staging}/{part.staged}"):
+            if keyed and part.kind is ObjectKind.DATA and batch.column("key").null_count:
+                raise _without_key(topics[part.kind], part, batch)
+            _send(transaction, topics[part.kind], batch, shared, to)
+        fence()
+
+
+def _send(
+    transaction: Transaction, topic: str, batch: pa.RecordBatch, shared: list[tuple[str, bytes]], to: int | None
+) -> None:
+    columns = (batch.column(name).to_pylist() for name in ("_offset", "key", "value", "about"))
+    for number, (offset, key, value, about) in enumerate(zip(*columns, strict=True)):
+        headers = [*shared, (OFFSET, b"%d" % offset)]
+        if about is not None:
+            headers.append((REASON, about))
+        transaction.send(topic, key, value, headers, to)
+        if number % CHECKED == 0:
+            transaction.check()
+
+
+def _without_key(topic: str, part: PublishedObject, batch: pa.RecordBatch) -> SinkRefused:
+    offset = batch.column("_offset").filter(batch.column("key").is_null())[0].as_py()
+    return SinkRefused(
+        f"topic {topic} has cleanup.policy=compact, and a message has no key",
+        next_step="nothing of the manifest is visible; set key: of the sink to columns that are never null, or send to "
+        "a topic that is not compacted; then: tidemark retry {pipeline}",
+        topic=part.topic,
+        partition=part.partition,
+        offset=offset,
+    )

@@ -1,0 +1,113 @@
+"""The audit of a topic: its markers agree with publications, and, ``deep``, its messages with the markers.
+
+What retention or compaction took is not missed: the topic is its owner's. So a manifest is compared message by message
+only where all that its marker names is still kept.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.digest import Digest, row_digest
+from tidemark.manifest import Manifest
+from tidemark.partitions import Record
+from tidemark.sinks.difference import Difference
+from tidemark.sinks.left import left_in_staging
+from tidemark.sinks.topic.headers import From, reason_of, source_of
+from tidemark.sinks.topic.markers import Marker
+from tidemark.sinks.topic.messages import messages_between
+from tidemark.sinks.topic.staged import MESSAGES
+
+if TYPE_CHECKING:
+    from tidemark.sinks.topic.sink import TopicSink
+
+CHUNK = 5_000  # messages in memory
+
+_BY_HAND = "nobody can take messages out of a topic: find who sends them, and tell the readers of the topic"
+
+
+def differences_of_topic(
+    database: ManifestDatabase, sink: "TopicSink", manifests: Sequence[Manifest], *, deep: bool
+) -> Iterator[Difference]:
+    """What the topic and its markers show and should not, or lack; ``deep`` reads every message."""
+    yield from left_in_staging(database, sink, manifests)
+    markers = dict(sink.markers.all())
+    for unknown in sorted(database.unknown_manifests(sorted(markers))):
+        what = f"{sink.target} has a marker of manifest {unknown}, which this database does not know"
+        yield Difference(None, what, f"tidemark adopt {sink.pipeline_name} --why TEXT")
+    published = [manifest for manifest in manifests if manifest.published(sink.name)]
+    if published and not sink.exists():
+        what = f"{sink.target} does not exist, and has {len(published):,} manifests published"
+        yield Difference(None, what, "restore it, or give the sink another topic and name, and fill that")
+    elif deep:
+        yield from _contents(database, sink, published, markers)
+
+
+def _contents(
+    database: ManifestDatabase, sink: "TopicSink", published: Sequence[Manifest], markers: Mapping[int, Marker]
+) -> Iterator[Difference]:
+    """Compares all messages with all markers."""
+    settings = sink.settings
+    digests: dict[int, Digest] = defaultdict(Digest.zero)
+    others: Counter[str] = Counter()
+    first: dict[str, Record] = {}
+    kept: dict[tuple[str, int], int] = {}  # the first offset that a partition still has
+    policy = sink.cluster.cleanup_policy(settings.topic)
+    for topic in (settings.topic, settings.dead_letter_topic):
+        for place, bounds in sink.cluster.bounds(sink.cluster.partitions([topic])[0]).items():
+            kept[topic, place.partition] = bounds.log_start
+            chunk: list[tuple[Record, From]] = []
+            for message in messages_between(sink.cluster, topic, place.partition, 0, bounds.last_stable):
+                source = source_of(message)
+                if source is None:
+                    others[topic] += 1
+                    first.setdefault(topic, message)
+                    continue
+                chunk.append((message, source))
+                if len(chunk) == CHUNK:
+                    _add(digests, chunk)
+                    chunk = []
+            _add(digests, chunk)
+    for topic, number in others.items():
+        place_of_first = f"{topic}-{first[topic].partition} offset {first[topic].offset}"
+        yield Difference(
+            None, f"{topic} has {number:,} messages that are not Tidemark's, first {place_of_first}", _BY_HAND
+        )
+    known = {manifest.id for manifest in published}
+    unknown = database.unknown_manifests(sorted(digests.keys() - known))
+    for manifest_id in sorted(unknown - markers.keys()):
+        what = (
+            f"{sink.target} has {digests[manifest_id].count:,} messages of manifest {manifest_id}, and no marker of it"
+        )
+        yield Difference(None, what, _BY_HAND)
+    for manifest in published:
+        marker = markers.get(manifest.id)
+        if marker is not None:  # without one, the caller has said so
+            whole = "compact" not in (policy or "") and all(
+                first_offset >= kept.get((topic, partition), 0)
+                for topic, partition, _, first_offset, _ in marker["delivered"]
+            )
+            yield from _manifest(manifest.id, Digest.parse(marker["digest"]), digests[manifest.id], whole=whole)
+
+
+def _manifest(manifest_id: int, expected: Digest, seen: Digest, *, whole: bool) -> Iterator[Difference]:
+    if seen.count > expected.count or (whole and seen.count < expected.count):
+        what = f"the topic has {seen.count:,} messages of it where {expected.count:,} were sent"
+        yield Difference(manifest_id, what, _BY_HAND)
+    elif whole and seen != expected:
+        yield Difference(manifest_id, f"the topic has other messages of it than were sent (digest {seen})", _BY_HAND)
+
+
+def _add(digests: dict[int, Digest], chunk: list[tuple[Record, From]]) -> None:
+    rows: dict[int, list[tuple[object, ...]]] = defaultdict(list)
+    for message, source in chunk:
+        rows[source.manifest].append(
+            (source.topic, source.partition, source.offset, message.key, message.value, reason_of(message))
+        )
+    for manifest_id, of_manifest in rows.items():
+        columns = zip(*of_manifest, strict=True)
+        arrays = [pa.array(list(values), field.type) for values, field in zip(columns, MESSAGES, strict=True)]
+        digests[manifest_id] += row_digest(pa.RecordBatch.from_arrays(arrays, schema=MESSAGES))

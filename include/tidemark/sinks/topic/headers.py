@@ -1,0 +1,62 @@
+"""The headers of every message that Tidemark sends, and what a message says of its source."""
+
+import json
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tidemark.partitions import Record
+from tidemark.receipt import MALFORMED
+from tidemark.sinks.dead_letters import DeadLetter
+
+TOPIC, PARTITION, OFFSET = "tidemark.topic", "tidemark.partition", "tidemark.offset"  # of the source
+MANIFEST = "tidemark.manifest"
+REASON = "tidemark.reason"  # of dead letters: JSON
+
+
+@dataclass(frozen=True)
+class From:
+    """Where a message is from."""
+
+    manifest: int
+    topic: str
+    partition: int
+    offset: int
+
+
+def source_of(message: Record) -> From | None:
+    """None for a message without Tidemark's headers, which somebody else has sent."""
+    headers = dict(message.headers or ())
+    try:
+        topic = _bytes(headers[TOPIC]).decode()
+        return From(
+            int(_bytes(headers[MANIFEST])), topic, int(_bytes(headers[PARTITION])), int(_bytes(headers[OFFSET]))
+        )
+    except MALFORMED:
+        return None
+
+
+def reason_of(message: Record) -> bytes | None:
+    return dict(message.headers or ()).get(REASON)
+
+
+def dead_letter_of(message: Record, place: From, *, values: bool) -> DeadLetter:
+    """A dead letter as it was when it was sent; without ``values`` key, value and headers are left out."""
+    about: Mapping[str, Any] = json.loads(reason_of(message) or b"{}")
+    when, pairs = about.get("timestamp"), about.get("headers")
+    headers = None if pairs is None else tuple((key, None if text is None else b64decode(text)) for key, text in pairs)
+    return DeadLetter(
+        topic=place.topic, partition=place.partition, offset=place.offset,
+        timestamp=None if when is None else datetime.fromisoformat(when),
+        error_class=about.get("error_class", ""), reason=about.get("reason", ""), schemas=about.get("schemas"),
+        key=message.key if values else None, value=message.value if values else None,
+        headers=headers if values else None,
+    )  # fmt: skip
+
+
+def _bytes(value: bytes | None) -> bytes:
+    if value is None:
+        raise ValueError("a header without a value")
+    return value

@@ -1,0 +1,154 @@
+"""The compacted topic of markers: for each manifest what was appended last, and who owns the sink's topic.
+
+A marker is part of the transaction that appends its messages, so it is there exactly when they are. The key of a
+message is JSON: ``["owner", topic]`` or ``["marker", topic, manifest]``; the newest message of a key counts.
+"""
+
+import json
+import time
+import zlib
+from typing import Any
+
+from tidemark.errors import SinkRefused, Unavailable
+from tidemark.kafka.cluster import KafkaCluster
+from tidemark.kafka.transaction import Interrupted, Transaction
+from tidemark.offsets import Range, TopicPartition
+from tidemark.sinks.base import Owner
+
+PARTITIONS = 8  # of a new topic: a transaction that nobody ends yet hides one of them, and not the others
+CONFIG = {"cleanup.policy": "compact"}
+WAIT_S = 20.0  # for transactions of others that hide a partition
+CLAIMS = 5  # tries, when several processes claim at once
+OWNER_TIMEOUT_S = 10.0
+
+Marker = dict[str, Any]
+
+
+class Markers:
+    """The markers of one topic as committed so far; each question reads what has come since the last.
+
+    No answer is older than the question, but a transaction that is open hides what was committed after it began:
+    ``await_all`` waits for its end.
+    """
+
+    def __init__(self, cluster: KafkaCluster, name: str, topic: str) -> None:
+        self.name = name
+        self._cluster = cluster
+        self._topic = topic
+        self._id = ""
+        self._next: dict[TopicPartition, int] = {}
+        self._markers: dict[int, Marker] = {}
+        self._owner: dict[str, Any] | None = None
+
+    def ensure(self) -> None:
+        """Create the topic when there is none; raises when it would forget markers."""
+        if not self._partitions():
+            self._cluster.create_topic(self.name, PARTITIONS, CONFIG)
+        policy = self._cluster.cleanup_policy(self.name)
+        if policy is not None and "delete" in policy:
+            raise SinkRefused(
+                f"the topic of markers {self.name} has cleanup.policy={policy}: it would forget what was sent",
+                next_step=f"nothing was sent; set cleanup.policy=compact for topic {self.name} (kafka-configs.sh)",
+            )
+
+    def id(self) -> str | None:
+        """The id of the topic; None when there is none."""
+        return next((place.topic_id for place in self._partitions()), None)
+
+    def end(self) -> int:
+        """The sum of the ends of all partitions: it only grows."""
+        return sum(bounds.log_end for bounds in self._cluster.bounds(self._partitions()).values())
+
+    def all(self) -> dict[int, Marker]:
+        """The markers by manifest."""
+        self._read()
+        return self._markers
+
+    def of(self, manifest_id: int) -> Marker | None:
+        return self.all().get(manifest_id)
+
+    def owner(self) -> tuple[Owner, str] | None:
+        """The owner of the topic, and the pipeline that writes to it."""
+        self._read()
+        if self._owner is None:
+            return None
+        return Owner(self._owner["database"], tuple(self._owner["before"])), self._owner["pipeline"]
+
+    def key(self, manifest_id: int) -> bytes:
+        return json.dumps(["marker", self._topic, manifest_id]).encode()
+
+    def partition(self, key: bytes) -> int:
+        return zlib.crc32(key) % len(self._partitions())
+
+    def await_all(self, manifest_id: int) -> None:
+        """Return when nothing hides a marker of this manifest any more; ``Unavailable`` after ``WAIT_S``."""
+        self._await(self.partition(self.key(manifest_id)))
+
+    def take(self, owner: Owner, pipeline_name: str, *, only_if_free: bool) -> None:
+        """Set the owner; of several processes that claim a free topic at once, one succeeds."""
+        key = json.dumps(["owner", self._topic]).encode()
+        for _ in range(CLAIMS):
+            partition = self.partition(key)
+            try:
+                with Transaction(self._cluster, f"tidemark-owner-{self._topic}", OWNER_TIMEOUT_S, {}) as transaction:
+                    transaction.fence()
+                    self._await(partition)
+                    self._read()
+                    if only_if_free and self._owner is not None:
+                        return
+                    number = self._owner["number"] + 1 if self._owner else 1
+                    content = {"database": owner.database, "before": owner.before, "pipeline": pipeline_name}
+                    transaction.begin()
+                    transaction.send(self.name, key, json.dumps({**content, "number": number}).encode(), [], partition)
+                    transaction.flush()
+                    transaction.commit()
+                    self._await(partition)
+                    return
+            except Interrupted:
+                continue
+        raise Unavailable(f"the owner of topic {self._topic} could not be stored", next_step="repeat the command")
+
+    def _partitions(self) -> list[TopicPartition]:
+        partitions, _ = self._cluster.partitions([self.name])
+        if partitions and partitions[0].topic_id != self._id:  # the topic was made anew
+            self._id = partitions[0].topic_id
+            self._next, self._markers, self._owner = {}, {}, None
+        return partitions
+
+    def _read(self) -> None:
+        partitions = self._partitions()
+        if not partitions:
+            self._next, self._markers, self._owner = {}, {}, None
+            return
+        for place, bounds in self._cluster.bounds(partitions).items():
+            start = max(self._next.get(place, 0), bounds.log_start)
+            if start < bounds.last_stable:
+                for record in self._cluster.records(Range(place, start, bounds.last_stable)):
+                    self._take_in(record.key, record.value)
+                self._next[place] = bounds.last_stable
+
+    def _take_in(self, key: bytes | None, value: bytes | None) -> None:
+        """More partitions than before give keys other partitions: so the highest number of a key counts."""
+        kind, topic, *rest = json.loads(key or b"[0, 0]")
+        if topic != self._topic or value is None:
+            return
+        content = json.loads(value)
+        if kind == "owner" and (self._owner is None or self._owner["number"] < content["number"]):
+            self._owner = content
+        elif kind == "marker" and self._markers.get(rest[0], {"attempt": 0})["attempt"] < content["attempt"]:
+            self._markers[rest[0]] = content
+
+    def _await(self, partition: int) -> None:
+        [place] = [place for place in self._partitions() if place.partition == partition]
+        end = self._cluster.bounds([place])[place].log_end
+        deadline = time.monotonic() + WAIT_S
+        while self._cluster.bounds([place])[place].last_stable < end:
+            if time.monotonic() > deadline:
+                raise Unavailable(
+                    f"an open transaction hides markers in {place.name}, and did not end within {WAIT_S:.0f} s",
+                    next_step="nothing was sent; a process died or hangs: it ends after the sink's "
+                    "transaction_timeout, or when its manifest is processed again: tidemark retry {pipeline}",
+                    topic=self.name,
+                    partition=partition,
+                )
+            time.sleep(0.05)

@@ -1,0 +1,211 @@
+"""``sinks: [{topic: ..}]``."""
+
+import os
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+
+from tidemark.config import values
+from tidemark.config.base import Duration, Name, Surroundings, Topic, wrong_at
+from tidemark.config.values import wrong
+from tidemark.decoders.settings import RowSettings
+from tidemark.errors import ConfigurationError
+from tidemark.sinks.settings import SinkSettings
+from tidemark.storage.base import is_s3
+from tidemark.suggestion import with_nearest
+
+SHORTEST, LONGEST = timedelta(seconds=10), timedelta(hours=1)  # of a transaction
+
+
+class MessageFormat(StrEnum):
+    JSON = "json"
+    RAW = "raw"
+
+
+class Partitioner(StrEnum):
+    """How a message's partition is chosen; a message without a key goes to any partition."""
+
+    MURMUR2 = "murmur2"
+    CRC32 = "crc32"
+    SOURCE = "source"
+
+
+class Compression(StrEnum):
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+    SNAPPY = "snappy"
+    GZIP = "gzip"
+    NONE = "none"
+
+
+class Settings(SinkSettings):
+    """A Kafka topic to which each manifest is appended in one transaction, with headers that say where it is from.
+
+    Exactly one of ``connection`` and ``bootstrap_servers`` is set; the cluster need not be that of the source.
+    """
+
+    kind = "topic"
+
+    name: Name = Field(default="topic", description="Name of this sink, unique in the pipeline.")
+    topic: Topic = Field(description="The topic to write to; it must exist.", examples=["orders_clean"])
+    connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
+        default=None, description="Id of an Airflow connection of type kafka.", examples=["kafka_default"]
+    )
+    bootstrap_servers: Annotated[str, AfterValidator(values.servers)] | None = Field(
+        default=None, validate_default=True, description="Instead of a connection: host:port, several with commas."
+    )
+    key: tuple[str, ...] = Field(
+        default=(),
+        description="Columns that make the key of a message: the text of one, a JSON object of several; else the "
+        "record's own key.",
+        examples=[["order_id"]],
+    )
+    format: MessageFormat = Field(
+        default=MessageFormat.JSON, description="The value of a message: a JSON object of the columns, or one column."
+    )
+    value: str | None = Field(
+        default=None, validate_default=True, description="The column that is the value, for format: raw."
+    )
+    partitioner: Partitioner = Field(
+        default=Partitioner.MURMUR2,
+        description="How a key chooses its partition: murmur2 as Java's clients, crc32 as librdkafka; source: the "
+        "number of the partition in the source.",
+    )
+    compression: Compression = Field(default=Compression.LZ4, description="Compression of the messages.")
+    markers: Topic | None = Field(
+        default=None, description="Compacted topic for one marker per manifest; TOPIC-markers by default."
+    )
+    dead_letters: Topic | None = Field(
+        default=None, description="Topic for records that cannot be used; TOPIC-dead-letters by default."
+    )
+    transaction_timeout: Duration = Field(
+        default=timedelta(minutes=5),
+        description="How long one manifest's transaction may take. After a crash, readers of committed messages may "
+        "have to wait so long.",
+        json_schema_extra={"default": "5m"},
+    )
+    staging: Annotated[str, AfterValidator(values.root)] = Field(
+        default="staging",
+        validate_default=True,
+        description="Folder that executors and the publishing process share, or s3://bucket/prefix; a relative folder "
+        "lies below TIDEMARK_HOME.",
+        examples=["staging", "s3://bucket/staging"],
+    )
+    staging_connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
+        default=None, description="Id of an Airflow connection of type aws, for staging in s3://."
+    )
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _only_address(cls, servers: str | None, info: ValidationInfo) -> str | None:
+        if "connection" not in info.data:
+            return servers
+        if servers is None and info.data["connection"] is None:
+            raise wrong("is missing, and so is connection: one of them says where Kafka is")
+        if servers is not None and info.data["connection"] is not None:
+            raise wrong("is set beside connection: only one of them may say where Kafka is")
+        return servers
+
+    @field_validator("key")
+    @classmethod
+    def _unique_key(cls, key: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(key)) < len(key):
+            raise wrong("must name each column once")
+        return key
+
+    @field_validator("value")
+    @classmethod
+    def _value_of_raw(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if "format" in info.data and (info.data["format"] is MessageFormat.RAW) != (value is not None):
+            raise wrong("is for format: raw, which needs it: the column that is the value")
+        return value
+
+    @field_validator("transaction_timeout")
+    @classmethod
+    def _bounded(cls, timeout: timedelta) -> timedelta:
+        if not SHORTEST <= timeout <= LONGEST:
+            raise wrong("must be from 10s to 1h")
+        return timeout
+
+    @field_validator("staging")
+    @classmethod
+    def _absolute(cls, staging: str, info: ValidationInfo) -> str:
+        return staging if is_s3(staging) else os.path.normpath(Surroundings.of(info).home / staging)
+
+    @model_validator(mode="after")
+    def _separate_topics(self) -> Self:
+        names = {"topic": self.topic, "markers": self.markers_topic, "dead_letters": self.dead_letter_topic}
+        if len(set(names.values())) < len(names):
+            raise wrong_at("topic", "must differ from the topics of markers and dead_letters, and those two too")
+        if self.staging_connection is not None and not is_s3(self.staging):
+            raise wrong_at("staging_connection", "is for staging such as s3://bucket/prefix; this one is a folder")
+        return self
+
+    @property
+    def markers_topic(self) -> str:
+        return self.markers or f"{self.topic}-markers"
+
+    @property
+    def dead_letter_topic(self) -> str:
+        return self.dead_letters or f"{self.topic}-dead-letters"
+
+    @property
+    def cluster(self) -> str:
+        """How messages name the cluster; no secret."""
+        return f"connection {self.connection}" if self.connection else str(self.bootstrap_servers)
+
+    @property
+    def target(self) -> str:
+        return f"{self.cluster}, topic {self.topic}"
+
+    def meets(self, other: SinkSettings) -> bool:
+        if not isinstance(other, Settings) or self.cluster != other.cluster:
+            return False
+        return bool(self._topics() & other._topics())
+
+    def _topics(self) -> set[str]:
+        return {self.topic, self.markers_topic, self.dead_letter_topic}
+
+    def decides_output(self) -> str:
+        return self.model_dump_json(exclude_defaults=True, include={"key", "format", "value", "partitioner"})
+
+    def staging_root(self, pipeline_name: str) -> str:
+        """Where this sink stages. Only the owner of the topic stages there, so it knows every manifest it finds."""
+        return f"{self.staging}/{pipeline_name}/{self.topic}"
+
+    def store_settings(self) -> Mapping[str, Any]:
+        return {"connection": self.staging_connection} if self.staging_connection else {}
+
+    def order(self) -> dict[str, Any]:
+        return {"key": list(self.key), "value": self.value, "store": dict(self.store_settings())}
+
+    def why_not(self, rows: RowSettings) -> str:
+        # Imported late: it needs pyarrow, which checking the other settings does without.
+        from tidemark.json_text import refuse_unwritable
+
+        columns = rows.arrow_schema()
+        for key, names in (("key", self.key), ("value", (self.value,) if self.value else ())):
+            for name in names:
+                if name not in columns.names:
+                    return with_nearest(f"has no column {name} for its {key}", name, columns.names, listed=True)
+        if self.value is not None:
+            kind = str(columns.field(self.value).type)
+            return "" if kind in ("string", "binary") else f"may not have {self.value} as its value: it is {kind}"
+        try:
+            refuse_unwritable(columns)
+        except ConfigurationError as problem:
+            return f"may not have format {self.format}: {problem.what}"
+        return ""
+
+    def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
+        del pipeline_name, topic
+        return f"{self.cluster}, topic {self.dead_letter_topic if when is None else self.topic}"
+
+    def connections(self) -> set[str]:
+        return {name for name in (self.connection, self.staging_connection) if name}
+
+    def folders(self) -> set[str]:
+        return set() if is_s3(self.staging) else {self.staging}

@@ -1,0 +1,321 @@
+"""Appends to a Kafka topic: one transaction per manifest holds its messages and its marker.
+
+What was appended cannot be taken back. So the marker is looked up before anything is sent, after every earlier
+transaction of the manifest has ended: with the same digest nothing is sent again.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tidemark.connections import Lookup
+from tidemark.database.client import ManifestDatabase
+from tidemark.errors import Fenced, LakeConflict, SinkRefused, Unavailable
+from tidemark.failpoints import failpoint
+from tidemark.findings import Finding, ok
+from tidemark.kafka.cluster import KafkaCluster
+from tidemark.kafka.connection import KafkaConnection, named_connection
+from tidemark.kafka.transaction import Interrupted, Transaction
+from tidemark.manifest import Manifest, Publication
+from tidemark.offsets import Range, TopicPartition
+from tidemark.order import TransformOrder
+from tidemark.paths import STAGING, RecordName, manifest_staging, staging_folder
+from tidemark.receipt import ObjectKind, Receipt
+from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink, Way
+from tidemark.sinks.dead_letters import DeadLetter
+from tidemark.sinks.difference import Difference
+from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.topic.append import append
+from tidemark.sinks.topic.audit import differences_of_topic
+from tidemark.sinks.topic.headers import dead_letter_of
+from tidemark.sinks.topic.markers import Marker, Markers
+from tidemark.sinks.topic.messages import messages_of
+from tidemark.sinks.topic.settings import Partitioner, Settings
+from tidemark.storage.open import open_store
+
+TRIES = 5  # of a transaction, when nobody has said how it ended
+SLOWEST = 5_000  # messages a second: what would take longer than the transaction may is not begun
+READABLE_S = 5.0
+_PARTITIONERS = {Partitioner.MURMUR2: "murmur2_random", Partitioner.CRC32: "consistent_random"}
+_DEAD_LETTER_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
+
+
+class TopicSink(Sink):
+    """One topic of one pipeline."""
+
+    way = Way.APPENDS
+
+    def __init__(self, pipeline_name: str, settings: Settings, connection: KafkaConnection, lookup: Lookup) -> None:
+        super().__init__(pipeline_name, settings.name)
+        self.settings = settings
+        self.target = settings.target
+        self.cluster = KafkaCluster(connection.bootstrap_servers, connection.config)
+        self.markers = Markers(self.cluster, settings.markers_topic, settings.topic)
+        self._store = open_store(settings.staging_root(pipeline_name), settings.store_settings(), lookup)
+        self._timeout_s = 0.0
+
+    @property
+    def context(self) -> dict[str, object]:
+        return {"pipeline": self.pipeline_name, "sink": self.name, "target_topic": self.settings.topic}
+
+    def claim(self, database_id: str) -> None:
+        self._refuse_missing()
+        self.markers.ensure()
+        if self.markers.owner() is None:
+            self.markers.take(Owner(database_id), self.pipeline_name, only_if_free=True)
+        self.refuse_foreign(database_id)
+        self._refuse_other_pipeline()
+
+    def _refuse_missing(self) -> None:
+        if not self.exists():
+            raise SinkRefused(
+                f"topic {self.settings.topic} does not exist",
+                next_step="nothing was sent; create it: kafka-topics.sh --bootstrap-server "
+                f"{self.cluster.bootstrap_servers} --create --topic {self.settings.topic} --partitions N; "
+                "then repeat the command",
+                **self.context,
+            )
+
+    def _refuse_other_pipeline(self) -> None:
+        owner = self.markers.owner()
+        if owner is not None and owner[1] != self.pipeline_name:
+            raise SinkRefused(
+                f"topic {self.settings.topic} is written by pipeline {owner[1]}: the messages of two would mix",
+                next_step="nothing was sent; give this sink a topic of its own",
+                **self.context,
+            )
+
+    def exists(self) -> bool:
+        """Whether the topic exists."""
+        return bool(self.cluster.partitions([self.settings.topic])[0])
+
+    def owner(self) -> Owner | None:
+        owner = self.markers.owner()
+        return None if owner is None else owner[0]
+
+    def hand_over(self, owner: Owner) -> None:
+        self.markers.take(owner, self.pipeline_name, only_if_free=False)
+
+    def position(self) -> Position | None:
+        """By the ids of both topics: one that was made anew is another target."""
+        markers, [*places] = self.markers.id(), self.cluster.partitions([self.settings.topic])[0]
+        if markers is None or not places:
+            return None
+        return Position(f"{markers}/{places[0].topic_id}", self.markers.end())
+
+    def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
+        del own  # no other pipeline writes to this topic
+        markers = self.markers.all().items()
+        return [RecordName(self.pipeline_name, id_, marker["attempt"]) for id_, marker in markers if id_ > above]
+
+    def recorded_attempt(self, manifest_id: int) -> int | None:
+        marker = self.markers.of(manifest_id)
+        return None if marker is None else int(marker["attempt"])
+
+    def record(self, name: RecordName) -> dict[str, Any] | None:
+        marker = self.markers.of(name.manifest_id)
+        return marker if marker and marker["attempt"] == name.attempt else None
+
+    def has_objects(self, receipt: Receipt) -> bool:
+        """Whether the topic exists: its messages were committed together with the marker."""
+        del receipt
+        return self.exists()
+
+    def alike(self, before: Receipt, now: Receipt) -> bool:
+        """Whether the marker says so: what retention or compaction took since is not sent again."""
+        del now
+        return self.has_record(before) and self.exists()
+
+    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
+        del manifest_id, attempt  # the order has them
+        return {"staging": self._store.root}
+
+    def wait_for_lower(self, manifest_id: int) -> None:
+        """Also shows before Spark starts whether the brokers have transactions."""
+        for _ in range(TRIES):
+            try:
+                with self._transaction(manifest_id) as transaction:
+                    transaction.fence()
+                    self.markers.await_all(manifest_id)
+                return
+            except Interrupted:
+                continue
+        raise self._not_settled(manifest_id)
+
+    def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
+        """Steps 2 to 4. A commit that nobody has answered begins again: the marker says whether it was done."""
+        self._refuse_too_long(receipt)
+        dead = any(part.kind is ObjectKind.DEAD_LETTER for part in receipt.objects_of(self.name))
+        if dead and not self.cluster.partitions([self.settings.dead_letter_topic])[0]:
+            self.cluster.create_topic(self.settings.dead_letter_topic, 1, _DEAD_LETTER_CONFIG)
+        record = self.content_of_record(receipt, ranges, database_id)
+        for _ in range(TRIES):
+            try:
+                visible = self._put(receipt, record, fence)
+                break
+            except Interrupted:
+                continue
+        else:
+            raise self._not_settled(receipt.manifest_id)
+        failpoint("publish.before_mark")
+        mark(visible)
+
+    def _put(self, receipt: Receipt, record: dict[str, Any], fence: Fence) -> int:
+        """One transaction; returns the attempt that is visible from here on."""
+        manifest_id, settings = receipt.manifest_id, self.settings
+        with self._transaction(manifest_id) as transaction:
+            transaction.fence()
+            fence()  # not before: an older attempt that wakes may have fenced a newer one's producer
+            self.markers.await_all(manifest_id)
+            marker = self.markers.of(manifest_id)
+            if marker is not None:
+                return self._visible(marker, receipt, record)
+            policy = self.cluster.cleanup_policy(settings.topic)
+            transaction.begin()
+            append(
+                transaction, self._store, staging_folder(manifest_id, receipt.attempt), receipt.objects_of(self.name),
+                {ObjectKind.DATA: settings.topic, ObjectKind.DEAD_LETTER: settings.dead_letter_topic}, manifest_id,
+                fence, keyed=policy is not None and "compact" in policy,
+                same_partition=settings.partitioner is Partitioner.SOURCE,
+            )  # fmt: skip
+            transaction.flush()
+            failpoint("publish.mid")
+            fence()
+            delivered = [[*place, part.count, part.first, part.last] for place, part in transaction.delivered.items()]
+            key = self.markers.key(manifest_id)
+            content = json.dumps({**record, "delivered": sorted(delivered)}).encode()
+            transaction.send(settings.markers_topic, key, content, [], self.markers.partition(key))
+            transaction.flush()
+            failpoint("publish.before_record")
+            transaction.commit()
+            self._await_readable(transaction)
+            self.markers.await_all(manifest_id)
+        return receipt.attempt
+
+    def _await_readable(self, transaction: Transaction) -> None:
+        """Kafka answers a commit before readers see it. Transactions of others may hide it for longer than we wait."""
+        places, _ = self.cluster.partitions(sorted({topic for topic, _ in transaction.delivered}))
+        ends = {
+            place: delivered.last
+            for place in places
+            if (delivered := transaction.delivered.get((place.topic, place.partition)))
+        }
+        deadline = time.monotonic() + READABLE_S
+        while time.monotonic() < deadline:
+            bounds = self.cluster.bounds(list(ends))
+            if all(bound.last_stable > ends[place] for place, bound in bounds.items()):
+                return
+            time.sleep(0.02)
+
+    def _visible(self, marker: Marker, receipt: Receipt, record: Mapping[str, Any]) -> int:
+        """The attempt whose messages are in the topic already, with the same digest; raises for others."""
+        attempt = int(marker["attempt"])
+        if attempt > receipt.attempt:
+            raise Fenced(
+                f"attempt {receipt.attempt} is fenced: attempt {attempt} has its messages in the topic",
+                next_step="nothing to do here: the newer attempt does the work",
+                pipeline=self.pipeline_name,
+                sink=self.name,
+                manifest=receipt.manifest_id,
+            )
+        if marker["digest"] == record["digest"]:
+            return attempt
+        raise LakeConflict(
+            f"topic {self.settings.topic} holds other messages of this manifest, of attempt {attempt}, and what was "
+            "appended cannot be taken back",
+            next_step="nothing was sent; give the sink another topic and name, and fill it: "
+            f"tidemark fill {self.pipeline_name} NAME --why TEXT",
+            manifest=receipt.manifest_id,
+            **self.context,
+        )
+
+    def _transaction(self, manifest_id: int) -> Transaction:
+        if not self._timeout_s:
+            wanted, longest = self.settings.transaction_timeout.total_seconds(), self.cluster.longest_transaction_s()
+            self._timeout_s = wanted if longest is None else min(wanted, longest)
+        partitioner = _PARTITIONERS.get(self.settings.partitioner, "murmur2_random")
+        options = {"compression.type": self.settings.compression.value, "partitioner": partitioner}
+        return Transaction(self.cluster, f"tidemark-{self.settings.topic}-{manifest_id}", self._timeout_s, options)
+
+    def _not_settled(self, manifest_id: int) -> Unavailable:
+        return Unavailable(
+            f"the transaction of the manifest was interrupted {TRIES} times",
+            next_step="nothing is visible half; see whether another process works on it, then: "
+            f"tidemark retry {self.pipeline_name}",
+            manifest=manifest_id,
+            **self.context,
+        )
+
+    def _refuse_too_long(self, receipt: Receipt) -> None:
+        rows = sum(part.rows for part in receipt.objects_of(self.name))
+        limit = int(self.settings.transaction_timeout.total_seconds() * SLOWEST)
+        if rows > limit:
+            raise SinkRefused(
+                f"the manifest has {rows:,} messages, and a transaction of "
+                f"{self.settings.transaction_timeout.total_seconds():,.0f} s takes at most {limit:,} for certain",
+                next_step="nothing was sent; raise transaction_timeout of the sink, then: tidemark retry "
+                f"{self.pipeline_name}; for later manifests make slices smaller",
+                manifest=receipt.manifest_id,
+                **self.context,
+            )
+
+    def discard(self, receipt: Receipt) -> None:
+        """Removes staging only: what was appended cannot be removed."""
+        self.clear_staging(receipt.manifest_id, receipt.attempt)
+
+    def staged_manifests(self) -> list[int]:
+        return sorted(int(name) for name in self._store.folders(STAGING) if name.isdecimal())
+
+    def staged_attempts(self, manifest_id: int) -> list[int]:
+        return sorted(int(name) for name in self._store.folders(manifest_staging(manifest_id)) if name.isdecimal())
+
+    def clear_staging(self, manifest_id: int, attempt: int) -> None:
+        self._store.delete_folder(staging_folder(manifest_id, attempt))
+
+    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
+        return differences_of_topic(database, self, manifests, deep=deep)
+
+    def locate(
+        self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
+    ) -> Located:
+        del receipt
+        marker = self.markers.of(manifest.id) or {}
+        topics = {self.settings.topic: ObjectKind.DATA, self.settings.dead_letter_topic: ObjectKind.DEAD_LETTER}
+        for message, source in messages_of(self.cluster, marker, manifest.id, list(topics)):
+            if (source.topic, source.partition, source.offset) == (at.topic, at.partition, offset):
+                kind = topics[message.topic]
+                what = "a message" if kind is ObjectKind.DATA else "a dead letter"
+                place = f"{self.settings.cluster}, {message.topic}-{message.partition} offset {message.offset}"
+                return Located(self.name, published.attempt, Standing.HELD, what, kind, place)
+        what = f"no message of it is in {self.target} any more: retention or compaction may have taken it"
+        return Located(self.name, published.attempt, Standing.MISSING, what)
+
+    def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
+        marker = self.markers.of(receipt.manifest_id) or {}
+        for message, source in messages_of(
+            self.cluster, marker, receipt.manifest_id, [self.settings.dead_letter_topic]
+        ):
+            yield dead_letter_of(message, source, values=values)
+
+    def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
+        """Begins a transaction, and sends nothing."""
+        del decode, transforms
+        self._refuse_missing()
+        if self.markers.id() is not None:
+            self.markers.ensure()
+            self._refuse_other_pipeline()
+        with Transaction(self.cluster, f"tidemark-{self.settings.topic}-doctor", 10.0, {}) as transaction:
+            transaction.fence()
+        yield ok(self.name, f"topic {self.settings.topic} is there, and its brokers begin transactions (tried)")
+
+
+def sink_connection(pipeline_name: str, settings: Settings, lookup: Lookup) -> KafkaConnection:
+    """The connection of a sink; raises ``ConfigurationError`` with names of keys, never values."""
+    if settings.bootstrap_servers is not None:
+        return KafkaConnection(settings.bootstrap_servers, {})
+    return named_connection(settings.connection or "", pipeline_name, lookup)
+
+
+def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> TopicSink:
+    return TopicSink(pipeline_name, settings, sink_connection(pipeline_name, settings, lookup), lookup)

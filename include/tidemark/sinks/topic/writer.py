@@ -1,0 +1,130 @@
+"""Turns the rows of one Spark task into messages, and stages them; the publishing process sends them."""
+
+import json
+from base64 import b64encode
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.event_time import INSTANT
+from tidemark.json_text import json_object, json_texts
+from tidemark.order import Order, SinkOrder
+from tidemark.receipt import ObjectKind
+from tidemark.sinks.grouping import grouped
+from tidemark.sinks.topic.staged import MESSAGES, SUFFIX, StagedFile
+from tidemark.sinks.writer import StagedPart
+from tidemark.storage.base import ObjectStore
+from tidemark.storage.open import open_store
+
+_PLACE = ["_topic", "_partition", "_offset"]
+_OF_DEAD_LETTERS = ("_timestamp", "_error_class", "_reason", "_schemas", "_headers")
+Place = tuple[ObjectKind, str, int]  # kind, topic, partition
+
+
+class TopicWriter:
+    """Appends each batch to the file of its partition; nothing waits in memory."""
+
+    def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
+        self._sink = sink.name
+        self._key: list[str] = sink.options["key"]
+        self._value: str | None = sink.options["value"]
+        self._task = task
+        self._folder = order.staging
+        self._store = _store(sink)
+        self._files: dict[Place, tuple[str, StagedFile]] = {}
+
+    def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
+        del event_time
+        names = [name for name in rows.schema.names if not name.startswith("_")]
+        value = _value_of(rows.select(names), self._value)
+        if "_deleted" in rows.schema.names:
+            value = pc.if_else(rows.column("_deleted"), pa.scalar(None, pa.binary()), value)
+        key = _key_of(rows.select(self._key)) if self._key else rows.column("_key")
+        self._append(ObjectKind.DATA, rows, key, value, pa.nulls(rows.num_rows, pa.binary()))
+
+    def write_dead_letters(self, rows: pa.RecordBatch) -> None:
+        about = [_about(letter) for letter in rows.select(_OF_DEAD_LETTERS).to_pylist()]
+        self._append(
+            ObjectKind.DEAD_LETTER, rows, rows.column("_key"), rows.column("_value"), pa.array(about, pa.binary())
+        )
+
+    def close(self) -> list[StagedPart]:
+        parts = []
+        for (kind, topic, partition), (name, file) in self._files.items():
+            size = file.finish()
+            parts.append(
+                StagedPart(
+                    sink=self._sink, kind=kind, staged=name, folder="", format=None, topic=topic, partition=partition,
+                    rows=file.rows, bytes=size, digest=str(file.digest), first_offset=min(file.offsets),
+                    last_offset=max(file.offsets),
+                )
+            )  # fmt: skip
+        return parts
+
+    def abort(self) -> None:
+        for name, file in self._files.values():
+            file.abandon()
+            with suppress(Exception):  # a file that stays does no harm: no receipt names it
+                self._store.delete([f"{self._folder}/{name}"])
+
+    def _append(self, kind: ObjectKind, rows: pa.RecordBatch, key: pa.Array, value: pa.Array, about: pa.Array) -> None:
+        columns = [*(rows.column(name) for name in _PLACE), key, value, about]
+        messages = pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
+        for topic, partition, _, piece in grouped(messages, pa.nulls(rows.num_rows, INSTANT)):
+            place = kind, topic, partition
+            if place not in self._files:
+                name = f"{self._task}-{len(self._files):05d}{SUFFIX}"
+                self._files[place] = name, StagedFile(self._store, f"{self._folder}/{name}")
+            self._files[place][1].append(piece)
+
+
+def _value_of(rows: pa.RecordBatch, column: str | None) -> pa.Array:
+    if column is not None:
+        return rows.column(column).cast(pa.binary())
+    texts = {name: json_texts(values) for name, values in zip(rows.schema.names, rows.columns, strict=True)}
+    return json_object(texts, rows.num_rows).cast(pa.binary())
+
+
+def _key_of(columns: pa.RecordBatch) -> pa.Array:
+    """The text of one column, null where it is null; a JSON object of several."""
+    if columns.num_columns > 1:
+        return _value_of(columns, None)
+    values = columns.column(0)
+    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
+        return values.cast(pa.binary())
+    texts = pc.if_else(pc.is_valid(values), json_texts(values), pa.scalar(None, pa.string()))
+    return texts.cast(pa.binary())
+
+
+def _about(letter: dict[str, Any]) -> bytes:
+    """All of a dead letter that its message does not hold by itself, as JSON."""
+    headers = letter["_headers"]
+    pairs = None if headers is None else [[header["key"], _base64(header["value"])] for header in headers]
+    about = {name.removeprefix("_"): letter[name] for name in _OF_DEAD_LETTERS} | {"headers": pairs}
+    if about["timestamp"] is not None:
+        about["timestamp"] = about["timestamp"].isoformat()
+    return json.dumps(about).encode()
+
+
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else b64encode(value).decode()
+
+
+def _store(sink: SinkOrder) -> ObjectStore:
+    return open_store(sink.options["staging"], sink.options["store"])
+
+
+def open_writer(order: Order, sink: SinkOrder, task: str) -> TopicWriter:
+    return TopicWriter(order, sink, task)
+
+
+def try_connection(conn_id: str) -> None:
+    del conn_id  # executors stage only; the publishing process talks to Kafka
+
+
+def has_staged(order: Order, sink: SinkOrder) -> bool:
+    """Whether a file of the attempt is complete; the name of an incomplete file begins with a dot."""
+    keys = (key for key, _ in _store(sink).list(order.staging))
+    return any(not key.rpartition("/")[2].startswith(".") for key in keys)

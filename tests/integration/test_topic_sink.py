@@ -1,0 +1,228 @@
+"""A topic as a sink, by the command line: what it appends, what it refuses, and what people ask of it."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+
+from tests.worlds.topic_world import TopicWorld, committed, create_topic, delete_records, headers, topic_sink
+
+Make = Callable[..., TopicWorld]
+FEWER_COLUMNS = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, k BIGINT"}
+
+
+def configure(world: TopicWorld, name: str, value: str) -> None:
+    """Change an option of the topic that the sink writes to."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, world.out, incremental_configs=[entry])
+    world.administer("incremental_alter_configs", [resource])
+
+
+def test_messages_have_key_value_headers_and_order_and_dead_letters_their_own_topic(make_topic_world: Make) -> None:
+    world = make_topic_world()
+    world.produce(100, bad_every=9)
+    world.ok("run", "demo")
+    world.assert_complete()
+    [first] = [message for message in world.sent() if headers(message)["tidemark.offset"] == b"1"][:1]
+    assert first.topic() == world.out
+    assert sorted(headers(first)) == ["tidemark.manifest", "tidemark.offset", "tidemark.partition", "tidemark.topic"]
+    assert list(json.loads(first.value() or b"")) == ["n", "at", "name", "k"]
+    dead = committed(world.broker.bootstrap_servers, f"{world.out}-dead-letters")
+    assert len(dead) == len(world.bad)
+    assert {message.value() for message in dead} == {b"{not json"}
+    letters = world.json("dead-letters", "demo")
+    assert letters["total"] == len(world.bad)
+
+
+def test_where_history_and_audit_answer_for_a_topic(make_topic_world: Make) -> None:
+    world = make_topic_world()
+    world.produce(60, bad_every=9)
+    world.ok("run", "demo")
+    row = world.ok("where", "demo", "--topic", world.topic, "--partition", "1", "--offset", "3")
+    assert f"topic {world.out}" in row or f"{world.out}-" in row
+    letter = world.ok("where", "demo", "--topic", world.topic, "--partition", "0", "--offset", "0")
+    assert f"{world.out}-dead-letters-0" in letter
+    producer = world.broker.producer()
+    producer.produce(world.out, b"by hand")
+    assert producer.flush(30) == 0
+    audit = world.here("audit", "demo", "--deep")
+    assert audit.exit_code == 1
+    assert f"{world.out} has 1 messages that are not Tidemark's" in audit.stdout
+    assert world.ok("audit", "demo") == "", "it is seen only by whoever reads the topic"
+
+
+def test_what_retention_took_is_not_missed_and_not_sent_again(make_topic_world: Make) -> None:
+    world = make_topic_world()
+    world.produce(60)
+    world.ok("run", "demo")
+    delete_records(world.broker.bootstrap_servers, world.out)
+    assert world.ok("audit", "demo", "--deep") == ""
+    [newest, *_] = world.json("manifests", "demo")
+    assert "unchanged" in world.ok("replay", "demo", "--manifest", str(newest["id"]))
+    assert world.seen() == Counter()
+
+
+def test_a_replay_with_equal_rows_sends_nothing_and_with_other_rows_is_refused_in_every_sink(
+    make_topic_world: Make,
+) -> None:
+    world = make_topic_world(has_lake=True, settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(40)
+    world.ok("run", "demo")
+    world.ok("replay", "demo", "--manifest", "1")
+    world.assert_complete()
+    before = world.sent(), world.files()
+    world.settings["decode"] = FEWER_COLUMNS
+    world.write_pipeline()
+    refused = world.here("replay", "demo", "--manifest", "1")
+    assert refused.exit_code == 1
+    assert "what was appended there cannot be taken back" in refused.stderr
+    assert [message.value() for message in world.sent()] == [message.value() for message in before[0]]
+    assert world.files() == before[1], "the lake was left alone too"
+    assert world.json("show", "1")["published_attempt"] == 2 or world.json("show", "1")["published_attempt"] == 1
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert world.json("status", "demo")
+
+
+def test_a_sink_that_is_added_is_filled_and_one_that_is_renamed_goes_on(make_topic_world: Make) -> None:
+    world = make_topic_world(has_lake=True)
+    topic, lake = world.settings["sinks"]
+    world.settings["sinks"] = [lake]
+    world.write_pipeline()
+    world.produce(100)
+    world.ok("run", "demo")
+    world.settings["sinks"] = [lake, topic]
+    world.write_pipeline()
+    world.ok("fill", "demo", "topic", "--why", "a new reader")
+    world.assert_complete()
+    topic["topic"]["name"] = "stream"
+    world.write_pipeline()
+    world.ok("rename-sink", "demo", "topic", "stream", "--why", "a better word")
+    world.produce(40)
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_a_database_that_was_lost_adopts_the_topic(make_topic_world: Make, postgres: Postgres, template: str) -> None:
+    world = make_topic_world()
+    world.produce(60, bad_every=7)
+    world.ok("run", "demo")
+    with postgres.temporary_database("second", template) as dsn:
+        world.dsn = dsn
+        refused = world.here("run", "demo")
+        assert refused.exit_code == 1
+        assert "belongs to another manifest database" in refused.stderr
+        world.ok("adopt", "demo", "--why", "the server burned")
+        world.produce(40)
+        world.ok("run", "demo")
+        world.assert_complete()
+
+
+def test_bad_targets_are_refused_by_name_and_nothing_is_half_done(make_topic_world: Make) -> None:
+    world = make_topic_world()
+    world.produce(20)
+    servers, entry = world.broker.bootstrap_servers, world.settings["sinks"][0]["topic"]
+
+    def refusal(**options: object) -> str:
+        world.settings["sinks"] = [topic_sink(servers, **{"topic": world.out, **options})]
+        world.write_pipeline()
+        done = world.here("run", "demo")
+        assert done.exit_code != 0
+        assert world.seen() == Counter()
+        return done.stderr
+
+    assert "topic nowhere does not exist" in refusal(topic="nowhere")
+    forgetful = f"{world.out}-forgetful"
+    create_topic(servers, forgetful, 1, {"cleanup.policy": "delete"})
+    assert f"{forgetful} has cleanup.policy=delete" in refusal(markers=forgetful)
+    assert entry["topic"] == world.out
+
+
+def test_a_compacted_topic_takes_no_message_without_a_key(make_topic_world: Make) -> None:
+    world = make_topic_world()
+    configure(world, "cleanup.policy", "compact")
+    world.settings["sinks"][0]["topic"]["key"] = ["name"]
+    world.write_pipeline()
+    world.send(json.dumps({"n": 1, "at": "2024-03-01T00:00:00Z", "name": None, "k": 1}))
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert "cleanup.policy=compact, and a message has no key" in refused.stderr
+    assert f"topic={world.topic} partition=0 offset=0" in refused.stderr
+    assert world.seen() == Counter()
+    world.settings["sinks"][0]["topic"]["key"] = ["k"]
+    world.write_pipeline()
+    world.ok("retry", "demo")
+    assert sum(world.seen().values()) == 1
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_message_that_is_too_large_is_named_and_the_manifest_is_sent_when_the_topic_takes_it(
+    make_topic_world: Make,
+) -> None:
+    world = make_topic_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    configure(world, "max.message.bytes", "20000")
+    world.produce(10)
+    world.send(
+        json.dumps({"n": 1, "at": "2024-03-01T00:00:00Z", "name": random.Random(1).randbytes(40_000).hex(), "k": 1})
+    )
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert "a message is larger than the topic takes" in refused.stderr
+    assert f"topic={world.topic} partition=0 offset=5" in refused.stderr
+    assert world.seen() == Counter()
+    configure(world, "max.message.bytes", "200000")
+    world.ok("retry", "demo")
+    assert sum(world.seen().values()) == 11
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_topic_that_was_made_anew_is_refused_until_a_person_accepts_it(make_topic_world: Make) -> None:
+    world = make_topic_world()
+    world.produce(40)
+    world.ok("run", "demo")
+    servers = world.broker.bootstrap_servers
+    world.broker.delete_topic(world.out)
+    create_topic(servers, world.out, 2)
+    world.produce(40)
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert "is another one than this database has published to" in refused.stderr
+    assert "tidemark adopt demo" in refused.stderr
+    assert world.seen() == Counter()
+    world.ok("adopt", "demo", "--why", "it was made anew")
+    world.ok("run", "demo")
+    assert world.seen() == Counter((world.topic, at, offset) for at in (0, 1) for offset in range(20, 40))
+
+
+def test_two_pipelines_may_not_write_one_topic(make_topic_world: Make) -> None:
+    world = make_topic_world()
+    world.produce(20)
+    world.ok("run", "demo")
+    text = (world.pipelines / "demo.yaml").read_text().replace("pipeline: demo", "pipeline: second")
+    (world.pipelines / "second.yaml").write_text(text)
+    refused = world.here("run", "second")
+    assert refused.exit_code == 1
+    assert f"topic {world.out} is written by pipeline demo" in refused.stderr
+    world.assert_complete()
+
+
+def test_raw_values_go_on_as_they_were_and_to_the_partition_of_the_source(make_topic_world: Make) -> None:
+    world = make_topic_world(out_partitions=2)
+    world.settings["sinks"] = [
+        topic_sink(world.servers, world.out, format="raw", value="value", partitioner="source", compression="zstd")
+    ]
+    world.settings |= {"decode": {"format": "raw"}, "event_time": {}}
+    world.write_pipeline()
+    values = [b"\xff\x00", b"", None, b"{}"]
+    world.send(*values, partition=1, key=b"\x00k")
+    world.ok("run", "demo")
+    messages = world.sent()
+    assert [message.value() for message in messages] == values
+    assert {(message.key(), message.partition()) for message in messages} == {(b"\x00k", 1)}
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_the_doctor_begins_a_transaction_and_names_what_is_missing(make_topic_world: Make) -> None:
+    world = make_topic_world()
+    assert "its brokers begin transactions (tried)" in world.here("doctor", "demo").stdout
+    world.broker.delete_topic(world.out)
+    assert f"topic {world.out} does not exist" in world.here("doctor", "demo").stdout
