@@ -9,6 +9,7 @@ import pytest
 
 from tests.worlds.s3_world import S3World
 from tests.worlds.table_world import TableWorld
+from tests.worlds.topic_world import TopicWorld
 from tests.worlds.world import World, wait_ended, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 
@@ -25,7 +26,7 @@ LATE = [
     for point in FAILPOINTS
     if not point.startswith("plan")
 ]
-SINKS = ("lake", "table", "table in the manifest database", "lake and table", "bucket")
+SINKS = ("lake", "table", "table in the manifest database", "lake and table", "bucket", "topic", "lake and topic")
 ALONE = ("lake", "bucket")  # test_guarantees.py kills over these at the same failpoints, and looks closer
 
 
@@ -42,6 +43,7 @@ def world(
     make_world: Callable[..., World],
     make_table_world: Callable[..., TableWorld],
     make_s3_world: Callable[..., S3World],
+    make_topic_world: Callable[..., TopicWorld],
 ) -> World:
     """One pipeline per kind of sink and store, and one with two sinks."""
     match request.param:
@@ -53,6 +55,10 @@ def world(
             return make_table_world(same=True)
         case "bucket":
             return make_s3_world()
+        case "topic":
+            return make_topic_world()
+        case "lake and topic":
+            return make_topic_world(has_lake=True)
         case _:
             return make_table_world(has_lake=True)
 

@@ -60,6 +60,11 @@ class TopicWorld(World):
         markers = committed(self.broker.bootstrap_servers, f"{self.out}-markers")
         return [message for message in markers if b"marker" in (message.key() or b"")]
 
+    def damage(self, manifest: dict[str, Any]) -> None:
+        """Delete an object of the lake, if there is one; what is in a topic is not sent again."""
+        if self.has_lake:
+            super().damage(manifest)
+
     def assert_nothing_is_seen(self) -> None:
         assert self.seen() == Counter()
 

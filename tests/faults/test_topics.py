@@ -1,0 +1,128 @@
+"""What a reader of committed messages sees of a topic: right after a kill, when an attempt wakes, and when answers get
+lost."""
+
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.services.broker import Broker
+from tests.faults.kafka_proxy import INIT_PRODUCER_ID, Armed, Fault, KafkaProxy
+from tests.worlds.topic_world import TopicWorld
+from tests.worlds.world import wait_stopped, wake
+from tidemark.failpoints import FAILPOINTS
+from tidemark.kafka import transaction
+
+Make = Callable[..., TopicWorld]
+DOCUMENT = Path(__file__).parents[2] / "docs" / "guarantees.md"
+ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
+FEWER_COLUMNS = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, k BIGINT"}
+
+
+def table() -> dict[str, tuple[str, str]]:
+    """Failpoint to what is seen in a topic, and what is next."""
+    part = DOCUMENT.read_text().split("\n### A topic\n")[1].split("\n## ")[0].split("\n### ")[0]
+    cells = r"^\| `([a-z_.]+)` \| ([^|]+) \| ([^|]+) \|"
+    return {point: (seen, then) for point, seen, then in re.findall(cells, part, re.MULTILINE)}
+
+
+QUICK = ("publish.mid", "publish.before_record", "publish.before_mark")
+POINTS = [pytest.param(point, marks=() if point in QUICK else pytest.mark.exhaustive) for point in FAILPOINTS]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_for_the_first_time_a_reader_of_committed_messages_sees_what_the_table_says(
+    make_topic_world: Make, point: str
+) -> None:
+    world = make_topic_world(settings=ONE_MANIFEST)
+    world.produce(100, bad_every=9)
+    killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:kill9")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    seen = world.seen()
+    assert seen in ({}, world.everything())
+    assert ("whole" if seen else "nothing") == table()[point][0]
+    world.ok("retry", "demo")
+    world.ok("run", "demo", "--run-key", "one")
+    world.assert_complete()
+    [manifest] = world.json("manifests", "demo")
+    assert manifest["published_attempt"] == (2 if table()[point][1].startswith("attempt 2 does") else 1)
+
+
+@pytest.mark.parametrize("point", ["publish.receipt", *QUICK])
+def test_an_attempt_that_wakes_after_another_one_adds_nothing(make_topic_world: Make, point: str) -> None:
+    """Also when its code made other rows: then the messages are those of whoever committed first."""
+    world = make_topic_world(settings=ONE_MANIFEST)
+    world.produce(60)
+    paused = world.start("run", "demo", failpoint=f"{point}:stop")
+    wait_stopped(paused)
+    world.settings["decode"] = FEWER_COLUMNS
+    world.write_pipeline()
+    run_key = world.manifests()[0]["run_key"]
+    replayed = world.here("replay", "demo", "--run-key", run_key, "--take-over")
+    committed_first = point == "publish.before_mark"
+    assert replayed.exit_code == (1 if committed_first else 0), replayed.stderr
+    before = sorted(message.value() or b"" for message in world.sent())
+    woken = wake(paused)
+    assert "Traceback" not in woken.stderr
+    assert sorted(message.value() or b"" for message in world.sent()) == before
+    assert all((b'"name"' in value) == committed_first for value in before)
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_an_older_producer_that_wakes_does_not_stop_the_newest_attempt(make_topic_world: Make, broker: Broker) -> None:
+    """It fences the newest attempt's producer, which asks the database, and begins again."""
+    world = make_topic_world(settings=ONE_MANIFEST)
+    world.produce(60)
+    paused = world.start("run", "demo", failpoint="publish.before_record:stop")
+    wait_stopped(paused)
+    other = broker.producer(transactional_id=f"tidemark-{world.out}-1")
+    other.init_transactions(30)
+    woken = wake(paused)
+    assert woken.returncode == 0, woken.stderr
+    world.assert_complete()
+
+
+@pytest.fixture
+def proxy(broker: Broker) -> Iterator[KafkaProxy]:
+    with KafkaProxy(broker.port) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(("fault", "times"), [(Fault.ANSWER_LOST, 1), (Fault.CUT_BEFORE, 1), (Fault.ANSWER_LOST, 1000)])
+def test_a_commit_whose_answer_is_lost_is_looked_up_and_nothing_is_sent_twice(
+    make_topic_world: Make, proxy: KafkaProxy, monkeypatch: pytest.MonkeyPatch, fault: Fault, times: int
+) -> None:
+    world = make_topic_world(settings=ONE_MANIFEST, servers=proxy.bootstrap_servers)
+    world.produce(20)
+    world.ok("run", "demo")
+    monkeypatch.setattr(transaction, "WAIT_S", 3.0)
+    world.produce(40, bad_every=9)
+    armed = proxy.arm(Armed(fault, times))
+    done = world.here("run", "demo", "--run-key", "one")
+    assert armed.struck
+    assert done.exit_code in (0, 1), done.stderr
+    armed.times = 0
+    world.assert_whole()
+    world.ok("retry", "demo")
+    world.ok("run", "demo", "--run-key", "one")
+    world.assert_complete()
+
+
+def test_brokers_that_begin_no_transaction_are_named_before_anything_is_read(
+    make_topic_world: Make, proxy: KafkaProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_topic_world(servers=proxy.bootstrap_servers)
+    world.produce(20)
+    world.ok("plan", "demo", "--run-key", "one")
+    monkeypatch.setattr(transaction, "WAIT_S", 3.0)
+    armed = proxy.arm(Armed(Fault.CUT_BEFORE, 1000, INIT_PRODUCER_ID))
+    refused = world.here("run", "demo", "--run-key", "one")
+    assert refused.exit_code == 1
+    assert "Kafka begins no transaction within 3 s" in refused.stderr
+    armed.times = 0
+    world.assert_nothing_is_seen()
+    world.ok("retry", "demo")
+    world.assert_complete()
