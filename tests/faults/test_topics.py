@@ -60,9 +60,8 @@ def test_an_attempt_that_wakes_after_another_one_adds_nothing(make_topic_world: 
     world.settings["decode"] = FEWER_COLUMNS
     world.write_pipeline()
     run_key = world.manifests()[0]["run_key"]
-    replayed = world.here("replay", "demo", "--run-key", run_key, "--take-over")
+    world.ok("replay", "demo", "--run-key", run_key, "--take-over")
     committed_first = point == "publish.before_mark"
-    assert replayed.exit_code == (1 if committed_first else 0), replayed.stderr
     before = sorted(message.value() or b"" for message in world.sent())
     woken = wake(paused)
     assert "Traceback" not in woken.stderr

@@ -9,6 +9,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from sandbox.services.postgres import Postgres
 from tests.worlds.topic_world import TopicWorld, committed, create_topic, delete_records, headers, topic_sink
+from tidemark.database.migrate import migrate
 
 Make = Callable[..., TopicWorld]
 FEWER_COLUMNS = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, k BIGINT"}
@@ -105,12 +106,13 @@ def test_a_sink_that_is_added_is_filled_and_one_that_is_renamed_goes_on(make_top
     world.assert_complete()
 
 
-def test_a_database_that_was_lost_adopts_the_topic(make_topic_world: Make, postgres: Postgres, template: str) -> None:
+def test_a_database_that_was_lost_adopts_the_topic(make_topic_world: Make, postgres: Postgres) -> None:
     world = make_topic_world()
     world.produce(60, bad_every=7)
     world.ok("run", "demo")
-    with postgres.temporary_database("second", template) as dsn:
+    with postgres.temporary_database("second") as dsn:
         world.dsn = dsn
+        migrate(dsn)
         refused = world.here("run", "demo")
         assert refused.exit_code == 1
         assert "belongs to another manifest database" in refused.stderr

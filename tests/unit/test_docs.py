@@ -94,9 +94,9 @@ def test_the_readme_names_every_command() -> None:
 
 
 def test_the_pipeline_of_the_readme_loads(write: Callable[..., Path]) -> None:
-    (pipeline, sink, logic) = re.findall(r"```yaml\n(.*?)```", text("README.md"), re.DOTALL)
+    (pipeline, table, topic, logic) = re.findall(r"```yaml\n(.*?)```", text("README.md"), re.DOTALL)
     assert load(write(pipeline), {}).name == "orders"
-    assert [one.kind for one in load(write(pipeline + sink), {}).sinks] == list(SINKS)
+    assert [one.kind for one in load(write(pipeline + table + topic), {}).sinks] == list(SINKS)
     assert [one.kind for one in load(write(pipeline + logic), {}).transforms()] == ["filter", "select"]
 
 

@@ -251,17 +251,17 @@ class _Attempt:
             raise
 
     def _sinks_to_do(self) -> Sequence[Sink]:
-        """The sinks to write to: all in a replay, or when other code made what is published. Else those that lack the
-        output, except where an earlier attempt put its own and died before the publication."""
+        """The sinks to write to: all in a replay of what is done. Else those that lack the output, except where an earlier
+        attempt put its own and died before the publication; and all when other code made what is published, except
+        those that cannot take back what they have."""
         context = self.context
-        to_settle = context.sinks if self.replay else context.sinks_to_finish(self.manifest)
-        for sink in to_settle:
+        for sink in context.sinks if self.replay else context.sinks_to_finish(self.manifest):
             if sink.name in self.failed or (self.replay and sink.way is not Way.APPENDS):
                 continue
             if self.publisher.settle(self.manifest, sink, self.number) is Verdict.UNKNOWN:
                 raise not_known(sink, self.manifest.id, sink.recorded_attempt(self.manifest.id))
         self.manifest = context.database.manifest(self.manifest.id)
-        if self.replay:
+        if self.replay and self.manifest.state is ManifestState.DONE:
             return context.sinks
         missing = context.sinks_to_finish(self.manifest)
         if not missing:
@@ -269,7 +269,7 @@ class _Attempt:
         published = {publication.attempt for publication in self.manifest.publications if not publication.behind}
         stored = [row for row in context.database.receipts(self.manifest.id) if row.receipt.attempt in published]
         fingerprint = context.pipeline.fingerprint()
-        if all(row.fingerprint == fingerprint for row in stored):
+        if not self.replay and all(row.fingerprint == fingerprint for row in stored):
             return missing
         return [sink for sink in context.sinks if sink.way is not Way.APPENDS or sink in missing]
 

@@ -6,7 +6,6 @@ only where all that its marker names is still kept.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,15 +13,13 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.digest import Digest, row_digest
 from tidemark.manifest import Manifest
 from tidemark.partitions import Record
+from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.left import left_in_staging
 from tidemark.sinks.topic.headers import From, reason_of, source_of
 from tidemark.sinks.topic.markers import Marker
-from tidemark.sinks.topic.messages import messages_between
+from tidemark.sinks.topic.messages import Topics, messages_between
 from tidemark.sinks.topic.staged import MESSAGES
-
-if TYPE_CHECKING:
-    from tidemark.sinks.topic.sink import TopicSink
 
 CHUNK = 5_000  # messages in memory
 
@@ -30,37 +27,40 @@ _BY_HAND = "nobody can take messages out of a topic: find who sends them, and te
 
 
 def differences_of_topic(
-    database: ManifestDatabase, sink: "TopicSink", manifests: Sequence[Manifest], *, deep: bool
+    database: ManifestDatabase, sink: Sink, topics: Topics, manifests: Sequence[Manifest], *, deep: bool
 ) -> Iterator[Difference]:
     """What the topic and its markers show and should not, or lack; ``deep`` reads every message."""
     yield from left_in_staging(database, sink, manifests)
-    markers = dict(sink.markers.all())
+    markers = dict(topics.markers.all())
     for unknown in sorted(database.unknown_manifests(sorted(markers))):
         what = f"{sink.target} has a marker of manifest {unknown}, which this database does not know"
         yield Difference(None, what, f"tidemark adopt {sink.pipeline_name} --why TEXT")
     published = [manifest for manifest in manifests if manifest.published(sink.name)]
-    if published and not sink.exists():
+    if published and not topics.exist():
         what = f"{sink.target} does not exist, and has {len(published):,} manifests published"
         yield Difference(None, what, "restore it, or give the sink another topic and name, and fill that")
     elif deep:
-        yield from _contents(database, sink, published, markers)
+        yield from _contents(database, sink, topics, published, markers)
 
 
 def _contents(
-    database: ManifestDatabase, sink: "TopicSink", published: Sequence[Manifest], markers: Mapping[int, Marker]
+    database: ManifestDatabase,
+    sink: Sink,
+    topics: Topics,
+    published: Sequence[Manifest],
+    markers: Mapping[int, Marker],
 ) -> Iterator[Difference]:
     """Compares all messages with all markers."""
-    settings = sink.settings
     digests: dict[int, Digest] = defaultdict(Digest.zero)
     others: Counter[str] = Counter()
     first: dict[str, Record] = {}
     kept: dict[tuple[str, int], int] = {}  # the first offset that a partition still has
-    policy = sink.cluster.cleanup_policy(settings.topic)
-    for topic in (settings.topic, settings.dead_letter_topic):
-        for place, bounds in sink.cluster.bounds(sink.cluster.partitions([topic])[0]).items():
+    policy = topics.cluster.cleanup_policy(topics.data)
+    for topic in (topics.data, topics.dead_letters):
+        for place, bounds in topics.cluster.bounds(topics.cluster.partitions([topic])[0]).items():
             kept[topic, place.partition] = bounds.log_start
             chunk: list[tuple[Record, From]] = []
-            for message in messages_between(sink.cluster, topic, place.partition, 0, bounds.last_stable):
+            for message in messages_between(topics.cluster, topic, place.partition, 0, bounds.last_stable):
                 source = source_of(message)
                 if source is None:
                     others[topic] += 1

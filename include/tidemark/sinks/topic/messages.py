@@ -1,12 +1,28 @@
 """Reads messages back from the sink's topics."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Record
 from tidemark.sinks.topic.headers import From, source_of
+from tidemark.sinks.topic.markers import Markers
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The topics of a sink, and their cluster."""
+
+    cluster: KafkaCluster
+    data: str
+    dead_letters: str
+    markers: Markers
+
+    def exist(self) -> bool:
+        """Whether the topic of the data exists."""
+        return bool(self.cluster.partitions([self.data])[0])
 
 
 def messages_of(

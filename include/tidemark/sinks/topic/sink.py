@@ -30,7 +30,7 @@ from tidemark.sinks.topic.append import append
 from tidemark.sinks.topic.audit import differences_of_topic
 from tidemark.sinks.topic.headers import dead_letter_of
 from tidemark.sinks.topic.markers import Marker, Markers
-from tidemark.sinks.topic.messages import messages_of
+from tidemark.sinks.topic.messages import Topics, messages_of
 from tidemark.sinks.topic.settings import Partitioner, Settings
 from tidemark.storage.open import open_store
 
@@ -53,6 +53,7 @@ class TopicSink(Sink):
         self.cluster = KafkaCluster(connection.bootstrap_servers, connection.config)
         self.markers = Markers(self.cluster, settings.markers_topic, settings.topic)
         self._store = open_store(settings.staging_root(pipeline_name), settings.store_settings(), lookup)
+        self._topics = Topics(self.cluster, settings.topic, settings.dead_letter_topic, self.markers)
         self._timeout_s = 0.0
 
     @property
@@ -68,7 +69,7 @@ class TopicSink(Sink):
         self._refuse_other_pipeline()
 
     def _refuse_missing(self) -> None:
-        if not self.exists():
+        if not self._topics.exist():
             raise SinkRefused(
                 f"topic {self.settings.topic} does not exist",
                 next_step="nothing was sent; create it: kafka-topics.sh --bootstrap-server "
@@ -85,10 +86,6 @@ class TopicSink(Sink):
                 next_step="nothing was sent; give this sink a topic of its own",
                 **self.context,
             )
-
-    def exists(self) -> bool:
-        """Whether the topic exists."""
-        return bool(self.cluster.partitions([self.settings.topic])[0])
 
     def owner(self) -> Owner | None:
         owner = self.markers.owner()
@@ -120,12 +117,12 @@ class TopicSink(Sink):
     def has_objects(self, receipt: Receipt) -> bool:
         """Whether the topic exists: its messages were committed together with the marker."""
         del receipt
-        return self.exists()
+        return self._topics.exist()
 
     def alike(self, before: Receipt, now: Receipt) -> bool:
         """Whether the marker says so: what retention or compaction took since is not sent again."""
         del now
-        return self.has_record(before) and self.exists()
+        return self.has_record(before) and self._topics.exist()
 
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
         del manifest_id, attempt  # the order has them
@@ -274,7 +271,7 @@ class TopicSink(Sink):
         self._store.delete_folder(staging_folder(manifest_id, attempt))
 
     def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
-        return differences_of_topic(database, self, manifests, deep=deep)
+        return differences_of_topic(database, self, self._topics, manifests, deep=deep)
 
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
