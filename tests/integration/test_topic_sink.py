@@ -3,11 +3,15 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+import pytest
+from confluent_kafka.admin import AclOperation, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from sandbox.services.postgres import Postgres
+from tests.worlds.secret_search import Canaries
+from tests.worlds.secured_world import CONNECTION, USER, Secured
 from tests.worlds.topic_world import TopicWorld, committed, create_topic, delete_records, headers, topic_sink
 from tidemark.database.migrate import migrate
 
@@ -164,19 +168,19 @@ def test_a_message_that_is_too_large_is_named_and_the_manifest_is_sent_when_the_
     make_topic_world: Make,
 ) -> None:
     world = make_topic_world(settings={"kafka": {"slice": {"max_records": 1000}}})
-    configure(world, "max.message.bytes", "20000")
-    world.produce(10)
+    configure(world, "max.message.bytes", "4000")
+    world.produce(200)
     world.send(
         json.dumps({"n": 1, "at": "2024-03-01T00:00:00Z", "name": random.Random(1).randbytes(40_000).hex(), "k": 1})
     )
     refused = world.here("run", "demo")
     assert refused.exit_code == 1
     assert "a message is larger than the topic takes" in refused.stderr
-    assert f"topic={world.topic} partition=0 offset=5" in refused.stderr
+    assert f"topic={world.topic} partition=0 offset=100" in refused.stderr
     assert world.seen() == Counter()
     configure(world, "max.message.bytes", "200000")
     world.ok("retry", "demo")
-    assert sum(world.seen().values()) == 11
+    assert sum(world.seen().values()) == 201
     assert world.ok("audit", "demo", "--deep") == ""
 
 
@@ -231,3 +235,48 @@ def test_the_doctor_begins_a_transaction_and_names_what_is_missing(make_topic_wo
     assert "its brokers begin transactions (tried)" in world.here("doctor", "demo").stdout
     world.broker.delete_topic(world.out)
     assert f"topic {world.out} does not exist" in world.here("doctor", "demo").stdout
+
+
+@pytest.fixture
+def secured_world(tmp_path: Path, database: str, secured: Secured, spark_jars: Path) -> Iterator[TopicWorld]:
+    """The sink goes through a connection with a password and TLS; tests send and read through the open listener."""
+    world = TopicWorld(tmp_path / "secured", database, secured.broker, spark_jars)
+    world.targets[CONNECTION] = secured.variable("SCRAM-SHA-512")
+    world.settings["sinks"] = [{"topic": {"connection": CONNECTION, "topic": world.out, "key": ["k"]}}]
+    world.write_pipeline()
+    yield world
+    world.stop()
+
+
+def test_a_secured_cluster_takes_messages_and_no_secret_is_written_anywhere(
+    secured_world: TopicWorld, secured: Secured
+) -> None:
+    world, canaries = secured_world, Canaries({"password": secured.password})
+    world.produce(60, bad_every=9)
+    done = world.tidemark("run", "demo")
+    assert done.returncode == 0, done.stderr
+    world.assert_complete()
+    canaries.look("output", done.stdout + done.stderr)
+    assert canaries.look_at_files(world.folder)
+    assert "tidemark.attempt" in canaries.look_at_database(world.dsn)
+    for message in (*world.sent(), *world.marker_messages()):
+        canaries.look("a message", b"".join((message.key() or b"", message.value() or b"", *headers(message).values())))
+    assert canaries.found == []
+
+
+def test_a_user_without_the_right_to_write_is_told_so_and_nothing_is_seen(
+    secured_world: TopicWorld, secured: Secured
+) -> None:
+    world = secured_world
+    world.produce(20)
+    world.ok("plan", "demo", "--run-key", "one")
+    secured.broker.allow(world.out, USER, AclOperation.READ)
+    secured.broker.allow(world.out, "somebody-else", AclOperation.WRITE)
+    refused = world.here("run", "demo", "--run-key", "one")
+    assert refused.exit_code == 1
+    assert "DESCRIBE, READ and WRITE on the sink's topics" in refused.stderr
+    assert secured.password not in refused.stderr
+    world.assert_nothing_is_seen()
+    secured.broker.allow(world.out, USER, AclOperation.WRITE)
+    world.ok("retry", "demo")
+    world.assert_complete()

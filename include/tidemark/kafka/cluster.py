@@ -199,10 +199,9 @@ class KafkaCluster:
             if not isinstance(config, KafkaError) and "compact" in config["cleanup.policy"].value
         )
 
-    def cleanup_policy(self, topic: str) -> str | None:
-        """The clean-up policy of a topic; None without the right to see it, and for a topic that does not exist."""
-        config = self._config_of(ResourceType.TOPIC, topic, KafkaError.TOPIC_AUTHORIZATION_FAILED)
-        return None if config is None else str(config["cleanup.policy"].value)
+    def options_of(self, topic: str) -> Mapping[str, str]:
+        """The configuration of a topic; empty without the right to see it, and for a topic that does not exist."""
+        return self._options_of(ResourceType.TOPIC, topic, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
     def longest_transaction_s(self) -> float | None:
         """How long the brokers let a transaction take; None without the right to see their configuration."""
@@ -210,13 +209,13 @@ class KafkaCluster:
             brokers = sorted(self._admin.list_topics(timeout=TIMEOUT_S).brokers)
         except KafkaException as failed:
             raise self._translate(failed.args[0]) from failed
-        config = self._config_of(ResourceType.BROKER, str(brokers[0]), KafkaError.CLUSTER_AUTHORIZATION_FAILED)
-        return None if config is None else int(config["transaction.max.timeout.ms"].value) / 1000
+        options = self._options_of(ResourceType.BROKER, str(brokers[0]), KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+        return int(options["transaction.max.timeout.ms"]) / 1000 if options else None
 
-    def _config_of(self, kind: ResourceType, name: str, without_right: int) -> Mapping[str, Any] | None:
+    def _options_of(self, kind: ResourceType, name: str, without_right: int) -> Mapping[str, str]:
         asked = self._admin.describe_configs([ConfigResource(kind, name)], request_timeout=TIMEOUT_S)
-        [config] = self._results(asked, without_right).values()
-        return None if isinstance(config, KafkaError) else config
+        [options] = self._results(asked, without_right).values()
+        return {} if isinstance(options, KafkaError) else {key: str(entry.value) for key, entry in options.items()}
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
         """Create a topic with the cluster's own number of replicas; nothing happens when it exists.

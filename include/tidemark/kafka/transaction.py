@@ -19,6 +19,7 @@ WAITING_BYTES = 128 * 1024  # kB of messages in memory that the broker has not a
 LARGEST = 1_000_000_000  # bytes of a message: the broker decides, it knows the limit of the topic
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 _DENIED = (*AUTHORIZATION, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+_GIVEN_UP = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 _WITHOUT_TRANSACTIONS = (
     KafkaError.UNSUPPORTED_VERSION,
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
@@ -56,6 +57,7 @@ class Transaction:
         self._ends = 0.0
         self._open = False
         self._sent = 0
+        self._rank = False, 0  # of the failure: whether it is a cause, and the bytes of the value
         self._failure: tuple[KafkaError, str, Mapping[str, bytes]] | None = None
         self.delivered: dict[tuple[str, int], Delivered] = {}
         milliseconds = int(timeout_s * 1000)
@@ -123,21 +125,33 @@ class Transaction:
                 self._producer.poll(0.05)
                 self.check()
             except KafkaException as failed:
+                self._producer.flush(ASK_S)  # the transaction has failed: what is wrong with which message comes now
                 self.check()
-                self._failure = self._failure or (failed.args[0], topic, dict(headers))
                 raise self._translated(failed.args[0]) from failed
 
     def check(self) -> None:
         """Handle the answers that have come; raises what is wrong with a message, or when the time is over."""
         self._producer.poll(0)
         if self._failure is not None:
-            raise self._translated(self._failure[0])
+            raise self._translated(self._cause(self._failure[0]))
         if time.monotonic() > self._ends:
             raise SinkRefused(
                 f"the transaction did not end within its {self._timeout_s:,.0f} s",
                 next_step="nothing of it is visible; make slices smaller, or raise transaction_timeout of the sink and "
                 "transaction.max.timeout.ms of the brokers; then: tidemark retry {pipeline}",
             )
+
+    def _cause(self, error: KafkaError) -> KafkaError:
+        """Why messages were given up before they were sent. Whoever begins a failed transaction is told; it has no
+        effect."""
+        if error.code() not in _GIVEN_UP:
+            return error
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as failed:
+            cause: KafkaError = failed.args[0]
+            return cause
+        return error
 
     def flush(self) -> None:
         """Wait until every message is stored; raises when one is not."""
@@ -175,7 +189,10 @@ class Transaction:
 
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
-            if self._failure is None:
+            # Of a batch that is too large, name the message that makes it so; not those that were given up with it.
+            rank = error.code() not in _GIVEN_UP, len(message.value() or b"")
+            if self._failure is None or rank > self._rank:
+                self._rank = rank
                 self._failure = error, message.topic(), dict(message.headers() or ())
             return
         place, offset = (message.topic(), message.partition()), message.offset()

@@ -251,9 +251,10 @@ class _Attempt:
             raise
 
     def _sinks_to_do(self) -> Sequence[Sink]:
-        """The sinks to write to: all in a replay of what is done. Else those that lack the output, except where an earlier
-        attempt put its own and died before the publication; and all when other code made what is published, except
-        those that cannot take back what they have."""
+        """The sinks to write to: all in a replay of what is done.
+
+        Else those that lack the output, except where an earlier attempt put its own and died before the publication;
+        when other code made what is published, all but those that cannot take back what they have."""
         context = self.context
         for sink in context.sinks if self.replay else context.sinks_to_finish(self.manifest):
             if sink.name in self.failed or (self.replay and sink.way is not Way.APPENDS):

@@ -33,21 +33,27 @@ def append(
     the number of its source's partition.
     """
     for part in sorted(parts, key=lambda part: (part.kind, part.topic, part.partition, part.first_offset)):
-        shared = [(TOPIC, part.topic.encode()), (PARTITION, b"%d" % part.partition), (MANIFEST, b"%d" % manifest_id)]
+        place = [(TOPIC, part.topic.encode()), (PARTITION, b"%d" % part.partition)]
         to = part.partition if same_partition and part.kind is ObjectKind.DATA else None
         for batch in staged_messages(store, f"{staging}/{part.staged}"):
             if keyed and part.kind is ObjectKind.DATA and batch.column("key").null_count:
                 raise _without_key(topics[part.kind], part, batch)
-            _send(transaction, topics[part.kind], batch, shared, to)
+            _send(transaction, topics[part.kind], batch, place, manifest_id, to)
         fence()
 
 
 def _send(
-    transaction: Transaction, topic: str, batch: pa.RecordBatch, shared: list[tuple[str, bytes]], to: int | None
+    transaction: Transaction,
+    topic: str,
+    batch: pa.RecordBatch,
+    place: list[tuple[str, bytes]],
+    manifest_id: int,
+    to: int | None,
 ) -> None:
+    manifest = MANIFEST, b"%d" % manifest_id
     columns = (batch.column(name).to_pylist() for name in ("_offset", "key", "value", "about"))
     for number, (offset, key, value, about) in enumerate(zip(*columns, strict=True)):
-        headers = [*shared, (OFFSET, b"%d" % offset)]
+        headers = [*place, (OFFSET, b"%d" % offset), manifest]
         if about is not None:
             headers.append((REASON, about))
         transaction.send(topic, key, value, headers, to)

@@ -55,7 +55,7 @@ def _contents(
     others: Counter[str] = Counter()
     first: dict[str, Record] = {}
     kept: dict[tuple[str, int], int] = {}  # the first offset that a partition still has
-    policy = topics.cluster.cleanup_policy(topics.data)
+    policy = topics.cluster.options_of(topics.data).get("cleanup.policy", "")
     for topic in (topics.data, topics.dead_letters):
         for place, bounds in topics.cluster.bounds(topics.cluster.partitions([topic])[0]).items():
             kept[topic, place.partition] = bounds.log_start
@@ -86,7 +86,7 @@ def _contents(
     for manifest in published:
         marker = markers.get(manifest.id)
         if marker is not None:  # without one, the caller has said so
-            whole = "compact" not in (policy or "") and all(
+            whole = "compact" not in policy and all(
                 first_offset >= kept.get((topic, partition), 0)
                 for topic, partition, _, first_offset, _ in marker["delivered"]
             )

@@ -13,10 +13,11 @@ from tidemark.errors import SinkRefused, Unavailable
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.transaction import Interrupted, Transaction
 from tidemark.offsets import Range, TopicPartition
+from tidemark.receipt import MALFORMED
 from tidemark.sinks.base import Owner
 
 PARTITIONS = 8  # of a new topic: a transaction that nobody ends yet hides one of them, and not the others
-CONFIG = {"cleanup.policy": "compact"}
+CONFIG = {"cleanup.policy": "compact", "max.message.bytes": "10485760"}  # a marker names all ranges and gaps
 WAIT_S = 20.0  # for transactions of others that hide a partition
 CLAIMS = 5  # tries, when several processes claim at once
 OWNER_TIMEOUT_S = 10.0
@@ -44,8 +45,8 @@ class Markers:
         """Create the topic when there is none; raises when it would forget markers."""
         if not self._partitions():
             self._cluster.create_topic(self.name, PARTITIONS, CONFIG)
-        policy = self._cluster.cleanup_policy(self.name)
-        if policy is not None and "delete" in policy:
+        policy = self._cluster.options_of(self.name).get("cleanup.policy", "")
+        if "delete" in policy:
             raise SinkRefused(
                 f"the topic of markers {self.name} has cleanup.policy={policy}: it would forget what was sent",
                 next_step=f"nothing was sent; set cleanup.policy=compact for topic {self.name} (kafka-configs.sh)",
@@ -129,10 +130,13 @@ class Markers:
 
     def _take_in(self, key: bytes | None, value: bytes | None) -> None:
         """More partitions than before give keys other partitions: so the highest number of a key counts."""
-        kind, topic, *rest = json.loads(key or b"[0, 0]")
-        if topic != self._topic or value is None:
+        try:
+            kind, topic, *rest = json.loads(key or b"")
+            content = json.loads(value or b"")
+        except MALFORMED:
+            return  # somebody else has sent it
+        if topic != self._topic:
             return
-        content = json.loads(value)
         if kind == "owner" and (self._owner is None or self._owner["number"] < content["number"]):
             self._owner = content
         elif kind == "marker" and self._markers.get(rest[0], {"attempt": 0})["attempt"] < content["attempt"]:

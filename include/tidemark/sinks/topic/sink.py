@@ -16,7 +16,7 @@ from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, ok
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.connection import KafkaConnection, named_connection
-from tidemark.kafka.transaction import Interrupted, Transaction
+from tidemark.kafka.transaction import BATCH_BYTES, Interrupted, Transaction
 from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
@@ -54,7 +54,6 @@ class TopicSink(Sink):
         self.markers = Markers(self.cluster, settings.markers_topic, settings.topic)
         self._store = open_store(settings.staging_root(pipeline_name), settings.store_settings(), lookup)
         self._topics = Topics(self.cluster, settings.topic, settings.dead_letter_topic, self.markers)
-        self._timeout_s = 0.0
 
     @property
     def context(self) -> dict[str, object]:
@@ -168,12 +167,11 @@ class TopicSink(Sink):
             marker = self.markers.of(manifest_id)
             if marker is not None:
                 return self._visible(marker, receipt, record)
-            policy = self.cluster.cleanup_policy(settings.topic)
             transaction.begin()
             append(
                 transaction, self._store, staging_folder(manifest_id, receipt.attempt), receipt.objects_of(self.name),
                 {ObjectKind.DATA: settings.topic, ObjectKind.DEAD_LETTER: settings.dead_letter_topic}, manifest_id,
-                fence, keyed=policy is not None and "compact" in policy,
+                fence, keyed="compact" in self._options().get("cleanup.policy", ""),
                 same_partition=settings.partitioner is Partitioner.SOURCE,
             )  # fmt: skip
             transaction.flush()
@@ -228,12 +226,18 @@ class TopicSink(Sink):
         )
 
     def _transaction(self, manifest_id: int) -> Transaction:
-        if not self._timeout_s:
-            wanted, longest = self.settings.transaction_timeout.total_seconds(), self.cluster.longest_transaction_s()
-            self._timeout_s = wanted if longest is None else min(wanted, longest)
-        partitioner = _PARTITIONERS.get(self.settings.partitioner, "murmur2_random")
-        options = {"compression.type": self.settings.compression.value, "partitioner": partitioner}
-        return Transaction(self.cluster, f"tidemark-{self.settings.topic}-{manifest_id}", self._timeout_s, options)
+        wanted, longest = self.settings.transaction_timeout.total_seconds(), self.cluster.longest_transaction_s()
+        options = {
+            "compression.type": self.settings.compression.value,
+            "partitioner": _PARTITIONERS.get(self.settings.partitioner, "murmur2_random"),
+            # Kafka refuses a whole batch that is larger than the topic takes, also of small messages.
+            "batch.size": min(BATCH_BYTES, int(self._options().get("max.message.bytes", BATCH_BYTES))),
+        }
+        timeout_s = wanted if longest is None else min(wanted, longest)
+        return Transaction(self.cluster, f"tidemark-{self.settings.topic}-{manifest_id}", timeout_s, options)
+
+    def _options(self) -> Mapping[str, str]:
+        return self.cluster.options_of(self.settings.topic)
 
     def _not_settled(self, manifest_id: int) -> Unavailable:
         return Unavailable(
