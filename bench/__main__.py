@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from bench import decoding, planning, report
+from bench import decoding, planning, report, topic
 from bench.records import ALLOWED_LATENESS_S, PARTITIONS, SCHEMA, messages
 from bench.timed import Timing, timed
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
@@ -30,7 +30,8 @@ from tidemark.errors import TidemarkError
 
 MESSAGES, QUICK_MESSAGES, SMALL_MESSAGES = 4_000_000, 200_000, 1_000
 DECODED_SHARE = 20  # decoders get one record of as many
-PARTS = ("decoders", "jobs", "small", "plan")
+TOPIC_MESSAGES = 1_000_000  # in one transaction
+PARTS = ("decoders", "jobs", "small", "topic", "plan")
 RESULTS = STATE / "bench.json"
 
 
@@ -113,6 +114,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         if "small" in arguments.only:
             bench.fill("few", SMALL_MESSAGES)
             figures["small"] = _alternating(bench, ("tidemark", "batch"), "few", SMALL_MESSAGES, arguments.runs)
+        if "topic" in arguments.only:
+            count = min(arguments.messages, TOPIC_MESSAGES)
+            figures["topic"] = [topic.measure(bench.broker, bench.folder, count) for _ in range(arguments.runs)]
         if "plan" in arguments.only:
             figures["plan"] = [planning.measure(bench.postgres, *shape) for shape in planning.SHAPES]
     return figures

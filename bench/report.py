@@ -24,6 +24,7 @@ NAMES = {
 }
 LONGEST_PLAN_S = 3.0
 MOST_US = 2.0  # of a decoder, for a record
+TOPIC_PER_SECOND = 60_000
 
 
 def machine() -> dict[str, Any]:
@@ -65,6 +66,8 @@ def tables(figures: dict[str, Any]) -> str:
         parts.append(_jobs(figures["jobs"], figures["messages"]))
     if "small" in figures:
         parts.append(_small(figures["small"]))
+    if "topic" in figures:
+        parts.append(_topic(figures["topic"]))
     if "plan" in figures:
         parts.append(_plans(figures["plan"]))
     return "\n\n".join(parts)
@@ -147,6 +150,14 @@ def _small(small: dict[str, list[dict[str, Any]]]) -> str:
         whole, session, job = (_median(timings, name) for name in ("whole", "session", "job"))
         lines += [f"- {NAMES[kind]}: {whole:.1f} s; Spark takes a job after {session:.1f} s, the job takes {job:.1f} s"]
     return "\n".join(lines)
+
+
+def _topic(runs: list[dict[str, Any]]) -> str:
+    messages, publish = _median(runs, "messages"), _median(runs, "publish")
+    return (
+        f"**A topic as a sink**: {messages:,.0f} messages with their four headers in one transaction, from staging "
+        f"to the mark: {publish:.1f} s, {messages / publish:,.0f} messages/s (target at least {TOPIC_PER_SECOND:,})"
+    )
 
 
 def _plans(plans: list[dict[str, Any]]) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import planning
+from bench import planning, topic
 from bench.__main__ import Bench
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
@@ -20,8 +20,14 @@ def test_a_plan_is_measured_with_a_history(postgres: Postgres) -> None:
 @pytest.mark.parametrize("kind", ["tidemark", "streaming"])  # the other two have no line that these have not
 def test_every_contender_reads_all_there_is(kind: str, tmp_path: Path, broker: Broker, postgres: Postgres) -> None:
     bench = Bench(tmp_path, broker, postgres)
-    topic = f"bench-{kind}"
-    bench.fill(topic, 2_000)
-    timing = bench.once(kind, topic, 2_000)  # raises when it wrote less or more
+    name = f"bench-{kind}"
+    bench.fill(name, 2_000)
+    timing = bench.once(kind, name, 2_000)  # raises when it wrote less or more
     assert 0 < timing.session < timing.session + timing.job + timing.publish < timing.whole
     assert timing.files > 0
+
+
+def test_a_topic_is_measured_with_all_messages_sent(tmp_path: Path, broker: Broker) -> None:
+    figures = topic.measure(broker, tmp_path, 2_000)  # raises when one of them was not stored
+    assert figures["messages"] == 2_000
+    assert figures["publish"] > 0
