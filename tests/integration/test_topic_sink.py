@@ -176,7 +176,7 @@ def test_a_message_that_is_too_large_is_named_and_the_manifest_is_sent_when_the_
     refused = world.here("run", "demo")
     assert refused.exit_code == 1
     assert "a message is larger than the topic takes" in refused.stderr
-    assert f"topic={world.topic} partition=0 offset=100" in refused.stderr
+    assert f"topic={world.topic} partition=0 offset=100" in refused.stderr, refused.stderr
     assert world.seen() == Counter()
     configure(world, "max.message.bytes", "200000")
     world.ok("retry", "demo")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable, WorkFailed
 from tidemark.kafka.cluster import KafkaCluster
@@ -58,7 +58,8 @@ class Transaction:
         self._open = False
         self._sent = 0
         self._rank = False, 0  # of the failure: whether it is a cause, and the bytes of the value
-        self._failure: tuple[KafkaError, str, Mapping[str, bytes]] | None = None
+        self._failure: KafkaError | None = None
+        self.refused: Message | None = None  # the message that Kafka has not stored; without headers
         self.delivered: dict[tuple[str, int], Delivered] = {}
         milliseconds = int(timeout_s * 1000)
         self._producer: Producer = cluster.producer(
@@ -133,7 +134,7 @@ class Transaction:
         """Handle the answers that have come; raises what is wrong with a message, or when the time is over."""
         self._producer.poll(0)
         if self._failure is not None:
-            raise self._translated(self._cause(self._failure[0]))
+            raise self._translated(self._cause(self._failure))
         if time.monotonic() > self._ends:
             raise SinkRefused(
                 f"the transaction did not end within its {self._timeout_s:,.0f} s",
@@ -193,7 +194,7 @@ class Transaction:
             rank = error.code() not in _GIVEN_UP, len(message.value() or b"")
             if self._failure is None or rank > self._rank:
                 self._rank = rank
-                self._failure = error, message.topic(), dict(message.headers() or ())
+                self._failure, self.refused = error, message
             return
         place, offset = (message.topic(), message.partition()), message.offset()
         delivered = self.delivered.get(place)
@@ -205,9 +206,7 @@ class Transaction:
 
     def _translated(self, error: KafkaError) -> Exception:
         code = error.code()
-        _, topic, headers = self._failure or (error, None, {})
-        context: dict[str, object] = {"target_topic": topic}
-        context |= {name.rpartition(".")[2]: text.decode() for name, text in headers.items() if len(text) < 300}
+        context = {"target_topic": self.refused.topic() if self.refused else None}
         if error.fatal() or code in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED):
             return Interrupted(error.str())
         if code in _TOO_LARGE:

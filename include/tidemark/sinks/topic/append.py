@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemark.errors import SinkRefused
 from tidemark.kafka.transaction import Transaction
@@ -27,29 +28,52 @@ def append(
     keyed: bool,
     same_partition: bool,
 ) -> None:
-    """Send all parts, each source partition in the order of its offsets.
+    """Send all parts and wait until they are stored, each source partition in the order of its offsets.
 
     With ``keyed`` a message without a key is refused. With ``same_partition`` a message goes to the partition that has
     the number of its source's partition.
     """
-    for part in sorted(parts, key=lambda part: (part.kind, part.topic, part.partition, part.first_offset)):
-        place = [(TOPIC, part.topic.encode()), (PARTITION, b"%d" % part.partition)]
-        to = part.partition if same_partition and part.kind is ObjectKind.DATA else None
+    ordered = sorted(parts, key=lambda part: (part.kind, part.topic, part.partition, part.first_offset))
+    try:
+        for part in ordered:
+            to = part.partition if same_partition and part.kind is ObjectKind.DATA else None
+            for batch in staged_messages(store, f"{staging}/{part.staged}"):
+                if keyed and part.kind is ObjectKind.DATA and batch.column("key").null_count:
+                    raise _without_key(topics[part.kind], part, batch)
+                _send(transaction, topics[part.kind], batch, part, manifest_id, to)
+            fence()
+        transaction.flush()
+    except SinkRefused as refused:
+        if transaction.refused is not None:
+            refused.within(**_place_of(transaction.refused.value(), store, staging, ordered))
+        raise
+
+
+def _place_of(
+    value: bytes | None, store: ObjectStore, staging: str, parts: Sequence[PublishedObject]
+) -> dict[str, object]:
+    """Where the first message with this value is from: Kafka's client does not give the headers back."""
+    for part in parts:
         for batch in staged_messages(store, f"{staging}/{part.staged}"):
-            if keyed and part.kind is ObjectKind.DATA and batch.column("key").null_count:
-                raise _without_key(topics[part.kind], part, batch)
-            _send(transaction, topics[part.kind], batch, place, manifest_id, to)
-        fence()
+            row = pc.index(batch.column("value"), pa.scalar(value, pa.binary())).as_py()
+            if row >= 0:
+                return {
+                    "topic": part.topic,
+                    "partition": part.partition,
+                    "offset": batch.column("_offset")[row].as_py(),
+                }
+    return {}
 
 
 def _send(
     transaction: Transaction,
     topic: str,
     batch: pa.RecordBatch,
-    place: list[tuple[str, bytes]],
+    part: PublishedObject,
     manifest_id: int,
     to: int | None,
 ) -> None:
+    place = [(TOPIC, part.topic.encode()), (PARTITION, b"%d" % part.partition)]
     manifest = MANIFEST, b"%d" % manifest_id
     columns = (batch.column(name).to_pylist() for name in ("_offset", "key", "value", "about"))
     for number, (offset, key, value, about) in enumerate(zip(*columns, strict=True)):

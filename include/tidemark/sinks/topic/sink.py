@@ -174,7 +174,6 @@ class TopicSink(Sink):
                 fence, keyed="compact" in self._options().get("cleanup.policy", ""),
                 same_partition=settings.partitioner is Partitioner.SOURCE,
             )  # fmt: skip
-            transaction.flush()
             failpoint("publish.mid")
             fence()
             delivered = [[*place, part.count, part.first, part.last] for place, part in transaction.delivered.items()]
@@ -226,15 +225,17 @@ class TopicSink(Sink):
         )
 
     def _transaction(self, manifest_id: int) -> Transaction:
-        wanted, longest = self.settings.transaction_timeout.total_seconds(), self.cluster.longest_transaction_s()
         options = {
             "compression.type": self.settings.compression.value,
             "partitioner": _PARTITIONERS.get(self.settings.partitioner, "murmur2_random"),
             # Kafka refuses a whole batch that is larger than the topic takes, also of small messages.
             "batch.size": min(BATCH_BYTES, int(self._options().get("max.message.bytes", BATCH_BYTES))),
         }
-        timeout_s = wanted if longest is None else min(wanted, longest)
-        return Transaction(self.cluster, f"tidemark-{self.settings.topic}-{manifest_id}", timeout_s, options)
+        return Transaction(self.cluster, f"tidemark-{self.settings.topic}-{manifest_id}", self._timeout_s(), options)
+
+    def _timeout_s(self) -> float:
+        wanted, longest = self.settings.transaction_timeout.total_seconds(), self.cluster.longest_transaction_s()
+        return wanted if longest is None else min(wanted, longest)
 
     def _options(self) -> Mapping[str, str]:
         return self.cluster.options_of(self.settings.topic)
@@ -250,13 +251,14 @@ class TopicSink(Sink):
 
     def _refuse_too_long(self, receipt: Receipt) -> None:
         rows = sum(part.rows for part in receipt.objects_of(self.name))
-        limit = int(self.settings.transaction_timeout.total_seconds() * SLOWEST)
+        timeout_s = self._timeout_s()
+        limit = int(timeout_s * SLOWEST)
         if rows > limit:
             raise SinkRefused(
-                f"the manifest has {rows:,} messages, and a transaction of "
-                f"{self.settings.transaction_timeout.total_seconds():,.0f} s takes at most {limit:,} for certain",
-                next_step="nothing was sent; raise transaction_timeout of the sink, then: tidemark retry "
-                f"{self.pipeline_name}; for later manifests make slices smaller",
+                f"the manifest has {rows:,} messages, and a transaction of {timeout_s:,.0f} s takes at most {limit:,} "
+                "for certain",
+                next_step="nothing was sent; raise transaction_timeout of the sink (and transaction.max.timeout.ms of the "
+                f"brokers), then: tidemark retry {self.pipeline_name}; for later manifests make slices smaller",
                 manifest=receipt.manifest_id,
                 **self.context,
             )
