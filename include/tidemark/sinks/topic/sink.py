@@ -257,8 +257,8 @@ class TopicSink(Sink):
             raise SinkRefused(
                 f"the manifest has {rows:,} messages, and a transaction of {timeout_s:,.0f} s takes at most {limit:,} "
                 "for certain",
-                next_step="nothing was sent; raise transaction_timeout of the sink (and transaction.max.timeout.ms of the "
-                f"brokers), then: tidemark retry {self.pipeline_name}; for later manifests make slices smaller",
+                next_step="nothing was sent; raise transaction_timeout of the sink (and transaction.max.timeout.ms of "
+                f"the brokers), then: tidemark retry {self.pipeline_name}; for later manifests make slices smaller",
                 manifest=receipt.manifest_id,
                 **self.context,
             )
