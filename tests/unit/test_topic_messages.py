@@ -19,6 +19,7 @@ from tidemark.receipt import receipt_of_tasks
 from tidemark.sinks.topic.headers import source_of
 from tidemark.sinks.topic.settings import Settings
 from tidemark.sinks.topic.staged import staged_messages
+from tidemark.sinks.topic.writer import open_writer
 from tidemark.storage.open import open_store
 
 EXAMPLE = Path(__file__).parents[2] / "include" / "pipelines" / "examples" / "orders_to_topic.yaml"
@@ -96,6 +97,25 @@ def test_a_dead_letter_keeps_key_and_value_and_says_the_rest(tmp_path: Path) -> 
     about = json.loads(message["about"])
     assert about["error_class"] == "value"
     assert about["reason"].startswith("not JSON")
+
+
+def test_rows_of_one_record_are_numbered(tmp_path: Path) -> None:
+    options = {**settings(tmp_path).order(), "staging": str(tmp_path / "staging")}
+    order = Order(
+        "demo", 1, 1, (), SourceOrder("kafka", {}), {}, {}, "fail", (SinkOrder("topic", "topic", options),)
+    )  # fmt: skip
+    rows = pa.RecordBatch.from_pylist(
+        [{"_row": number, "id": 7} for number in (0, 1)], schema=pa.schema([("_row", pa.int32()), ("id", pa.int64())])
+    )
+    place = {"_topic": pa.array(["t", "t"]), "_partition": pa.array([3, 3], pa.int32()),
+             "_offset": pa.array([5, 5], pa.int64()), "_key": pa.nulls(2, pa.binary())}  # fmt: skip
+    for name, column in place.items():
+        rows = rows.append_column(name, column)
+    writer = open_writer(order, order.sinks[0], "0")
+    writer.write(rows, pa.nulls(2))
+    [part] = writer.close()
+    [batch] = staged_messages(open_store(str(tmp_path / "staging")), f"{order.staging}/{part.staged}")
+    assert [(message["row"], message["value"]) for message in batch.to_pylist()] == [(0, b'{"id":7}'), (1, b'{"id":7}')]
 
 
 @pytest.mark.parametrize(

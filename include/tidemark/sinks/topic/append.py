@@ -9,7 +9,7 @@ from tidemark.errors import SinkRefused
 from tidemark.kafka.transaction import Transaction
 from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.base import Fence
-from tidemark.sinks.topic.headers import MANIFEST, OFFSET, PARTITION, REASON, TOPIC
+from tidemark.sinks.topic.headers import MANIFEST, OFFSET, PARTITION, REASON, ROW, TOPIC
 from tidemark.sinks.topic.staged import staged_messages
 from tidemark.storage.base import ObjectStore
 
@@ -75,9 +75,11 @@ def _send(
 ) -> None:
     place = [(TOPIC, part.topic.encode()), (PARTITION, b"%d" % part.partition)]
     manifest = MANIFEST, b"%d" % manifest_id
-    columns = (batch.column(name).to_pylist() for name in ("_offset", "key", "value", "about"))
-    for number, (offset, key, value, about) in enumerate(zip(*columns, strict=True)):
+    columns = (batch.column(name).to_pylist() for name in ("_offset", "row", "key", "value", "about"))
+    for number, (offset, row, key, value, about) in enumerate(zip(*columns, strict=True)):
         headers = [*place, (OFFSET, b"%d" % offset), manifest]
+        if row is not None:
+            headers.append((ROW, b"%d" % row))
         if about is not None:
             headers.append((REASON, about))
         transaction.send(topic, key, value, headers, to)

@@ -105,7 +105,7 @@ def _add(digests: dict[int, Digest], chunk: list[tuple[Record, From]]) -> None:
     rows: dict[int, list[tuple[object, ...]]] = defaultdict(list)
     for message, source in chunk:
         rows[source.manifest].append(
-            (source.topic, source.partition, source.offset, message.key, message.value, reason_of(message))
+            (source.topic, source.partition, source.offset, source.row, message.key, message.value, reason_of(message))
         )
     for manifest_id, of_manifest in rows.items():
         columns = zip(*of_manifest, strict=True)

@@ -13,6 +13,7 @@ from tidemark.sinks.dead_letters import DeadLetter
 
 TOPIC, PARTITION, OFFSET = "tidemark.topic", "tidemark.partition", "tidemark.offset"  # of the source
 MANIFEST = "tidemark.manifest"
+ROW = "tidemark.row"  # of messages whose record has several
 REASON = "tidemark.reason"  # of dead letters: JSON
 
 
@@ -24,6 +25,7 @@ class From:
     topic: str
     partition: int
     offset: int
+    row: int | None
 
 
 def source_of(message: Record) -> From | None:
@@ -31,9 +33,9 @@ def source_of(message: Record) -> From | None:
     headers = dict(message.headers or ())
     try:
         topic = _bytes(headers[TOPIC]).decode()
-        return From(
-            int(_bytes(headers[MANIFEST])), topic, int(_bytes(headers[PARTITION])), int(_bytes(headers[OFFSET]))
-        )
+        row = int(_bytes(headers[ROW])) if ROW in headers else None
+        manifest, partition, offset = (int(_bytes(headers[name])) for name in (MANIFEST, PARTITION, OFFSET))
+        return From(manifest, topic, partition, offset, row)
     except MALFORMED:
         return None
 

@@ -14,12 +14,14 @@ from tidemark.errors import TidemarkError, WorkFailed
 from tidemark.sinks.grouping import BESIDE, digest_of
 from tidemark.storage.base import ObjectStore
 
-# ``about`` is JSON, of dead letters only.
+# ``row`` is the number of a row among those of its record, where a record may have several; ``about`` is JSON, of dead
+# letters only.
 MESSAGES = pa.schema(
     [
         ("_topic", pa.string()),
         ("_partition", pa.int32()),
         ("_offset", pa.int64()),
+        ("row", pa.int32()),
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("about", pa.binary()),

@@ -70,7 +70,8 @@ class TopicWriter:
                 self._store.delete([f"{self._folder}/{name}"])
 
     def _append(self, kind: ObjectKind, rows: pa.RecordBatch, key: pa.Array, value: pa.Array, about: pa.Array) -> None:
-        columns = [*(rows.column(name) for name in _PLACE), key, value, about]
+        row = rows.column("_row") if "_row" in rows.schema.names else pa.nulls(rows.num_rows, pa.int32())
+        columns = [*(rows.column(name) for name in _PLACE), row, key, value, about]
         messages = pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
         for topic, partition, _, piece in grouped(messages, pa.nulls(rows.num_rows, INSTANT)):
             place = kind, topic, partition
