@@ -25,7 +25,10 @@ LATE = [
     for point in FAILPOINTS
     if not point.startswith("plan")
 ]
-SINKS = ("lake", "table", "table in the manifest database", "lake and table", "bucket")
+SINKS = (
+    *("lake", "table", "table in the manifest database", "lake and table", "bucket"),
+    *("iceberg", "lake and iceberg"),
+)
 ALONE = ("lake", "bucket")  # test_guarantees.py kills over these at the same failpoints, and looks closer
 
 
@@ -42,6 +45,7 @@ def world(
     make_world: Callable[..., World],
     make_table_world: Callable[..., TableWorld],
     make_s3_world: Callable[..., S3World],
+    make_iceberg_world: Callable[..., World],
 ) -> World:
     """One pipeline per kind of sink and store, and one with two sinks."""
     match request.param:
@@ -53,6 +57,10 @@ def world(
             return make_table_world(same=True)
         case "bucket":
             return make_s3_world()
+        case "iceberg":
+            return make_iceberg_world()
+        case "lake and iceberg":
+            return make_iceberg_world(has_lake=True)
         case _:
             return make_table_world(has_lake=True)
 

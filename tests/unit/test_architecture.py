@@ -53,6 +53,7 @@ MAY_IMPORT = {
     "boto3": ("storage/s3.py", "storage/s3_client.py"),
     "botocore": ("storage/s3.py", "storage/s3_client.py"),
     "psycopg": ("database/", "sinks/postgres/"),
+    "pyiceberg": ("sinks/iceberg/",),
     "duckdb": ("transforms/",),
     "fastavro": ("sinks/files/avro.py", "decoders/avro/types.py", "decoders/avro/reading.py"),
     "google": ("decoders/protobuf/",),
@@ -207,6 +208,7 @@ EXECUTED = {
     "sinks/files/parquet.py": set(),
     "sinks/files/json_lines.py": set(),
     "sinks/files/avro.py": {"fastavro"},
+    "sinks/iceberg/writer.py": {"pyiceberg"},
     "sinks/postgres/writer.py": {"psycopg"},
     "storage/s3.py": {"boto3", "botocore"},
 }

@@ -7,6 +7,6 @@ from typing import Final
 
 SINKS: Final[dict[str, str]] = {
     "files": "tidemark.sinks.files",
-    "iceberg": "tidemark.sinks.iceberg",
     "postgres": "tidemark.sinks.postgres",
+    "iceberg": "tidemark.sinks.iceberg",
 }

@@ -26,20 +26,21 @@ def differences_of_iceberg(
     table = target.load()
     if table is None:
         if published:
-            yield Difference(None, f"{sink.target} does not exist, and has rows of {len(published):,} manifests "
-                             "published", f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}")  # fmt: skip
+            what = f"{sink.target} does not exist, and has rows of {len(published):,} manifests published"
+            restore = f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}"
+            yield Difference(None, what, restore)
         return
-    shown = set(sink.evidence())
+    shown = sink.evidence()
     present = set(shown)
     if deep:
         with target.reading() as reading:
             present |= manifests_in(reading)
-            yield from _strays(sink, own, present - shown)
+            yield from _strays(sink, own, present - shown.keys())
             for manifest, publication in published:
                 rows = rows_of(reading, manifest.id, PLACES)
                 yield from _rows(sink, manifest, publication, rows)
     for manifest, publication in published:
-        yield from _dead_letters(sink, database.receipt(manifest.id, publication.attempt))
+        yield from _dead_letters(sink, shown, database.receipt(manifest.id, publication.attempt))
     for unknown in sorted(database.unknown_manifests(sorted(present))):
         next_step = "no attempt of Tidemark's left them there: delete those rows by hand"
         if unknown in shown:
@@ -80,7 +81,8 @@ def _rows(sink: Sink, manifest: Manifest, publication: Publication, rows: pa.Tab
     twice = places.filter(pc.greater(places.column("count_all"), 1))
     if twice.num_rows:
         first = twice.slice(0, 1).to_pylist()[0]
-        what = f"{twice.num_rows:,} records twice, first {first['_topic']}-{first['_partition']} offset {first['_offset']}"
+        place = f"{first['_topic']}-{first['_partition']} offset {first['_offset']}"
+        what = f"{twice.num_rows:,} records twice, first {place}"
         yield Difference(manifest.id, what, replay)
     spans = {(covered.at.topic, covered.at.partition): covered for covered in manifest.ranges}
     for part in rows.group_by(["_topic", "_partition"]).aggregate([("_offset", "min"), ("_offset", "max")]).to_pylist():
@@ -90,11 +92,11 @@ def _rows(sink: Sink, manifest: Manifest, publication: Publication, rows: pa.Tab
             yield Difference(manifest.id, f"the table has rows of it from {place}, which it does not cover", replay)
 
 
-def _dead_letters(sink: Sink, receipt: Receipt | None) -> Iterator[Difference]:
-    if receipt is not None and sink.evidence().get(receipt.manifest_id) == receipt.attempt:
-        if not sink.has_objects(receipt):
-            yield Difference(
-                receipt.manifest_id,
-                "a file of its dead letters is missing, or has another size",
-                f"tidemark replay {sink.pipeline_name} --manifest {receipt.manifest_id}",
-            )
+def _dead_letters(sink: Sink, shown: Mapping[int, int], receipt: Receipt | None) -> Iterator[Difference]:
+    if receipt is None or shown.get(receipt.manifest_id) != receipt.attempt or sink.has_objects(receipt):
+        return
+    yield Difference(
+        receipt.manifest_id,
+        "a file of its dead letters is missing, or has another size",
+        f"tidemark replay {sink.pipeline_name} --manifest {receipt.manifest_id}",
+    )

@@ -14,8 +14,7 @@ from pyiceberg.types import DecimalType, DoubleType, FloatType, IcebergType, Int
 
 from tidemark.errors import SinkRefused
 from tidemark.event_time import INSTANT
-from tidemark.sinks.iceberg.partitioning import Term
-from tidemark.sinks.iceberg.settings import EVENT_TIME
+from tidemark.sinks.iceberg.partitioning import EVENT_TIME, Term
 
 _PLACES = pa.schema(
     [
@@ -40,10 +39,10 @@ def schema_for(columns: pa.Schema) -> Schema:
 
 def partitioning(schema: Schema, terms: Sequence[Term]) -> PartitionSpec:
     """The partitioning of a new table."""
-    fields = [
-        PartitionField(schema.find_field(term.column).field_id, 1000 + position, parse_transform(term.transform), term.name)
-        for position, term in enumerate(terms)
-    ]
+    fields = []
+    for position, term in enumerate(terms):
+        source = schema.find_field(term.column).field_id
+        fields.append(PartitionField(source, 1000 + position, parse_transform(term.transform), term.name))
     return PartitionSpec(*fields)
 
 
@@ -68,12 +67,11 @@ def refuse_misfits(table: Table, wanted: Schema, terms: Sequence[Term], context:
         if needed is None and column.required:
             raise SinkRefused(
                 f"column {column.name} of the table may not be null, and the rows do not have it",
-                next_step=f"let it be null (ALTER COLUMN {column.name} DROP NOT NULL); then: tidemark retry {{pipeline}}",
+                next_step=f"let it be null: ALTER COLUMN {column.name} DROP NOT NULL; then: tidemark retry "
+                "{pipeline}",
                 **context,
             )
-    actual = [
-        (table.schema().find_column_name(field.source_id), str(field.transform)) for field in table.spec().fields
-    ]
+    actual = [(table.schema().find_column_name(field.source_id), str(field.transform)) for field in table.spec().fields]
     if actual != [(term.column, term.transform) for term in terms]:
         written = ", ".join(str(Term(str(column), transform)) for column, transform in actual) or "nothing"
         raise SinkRefused(

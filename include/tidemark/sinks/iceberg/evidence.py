@@ -1,8 +1,8 @@
 """What a table says of the manifests in it: a property that is set in the same commit as the rows.
 
-Snapshots would say it too, but programs that expire snapshots remove them, and the rows stay. The property is compressed:
-a manifest takes two or three bytes. It has a number for each publication, and so has the summary of its snapshot: after a
-rollback of the table, which leaves its properties as they are, what has a higher number is not there.
+Snapshots would say it too, but programs that expire snapshots remove them, and the rows stay. The property is
+compressed: a manifest takes two or three bytes. It has a number for each publication, and so has the summary of its
+snapshot: after a rollback of the table, which leaves its properties as they are, what has a higher number is not there.
 """
 
 import json

@@ -77,7 +77,7 @@ class Replaced:
 def replaced(table: Table, manifest_id: int) -> Replaced:
     """What leaves the table when a manifest is published again, wherever others have compacted its rows to."""
     found = Replaced()
-    for task in _tasks(table, EqualTo(MANIFEST_ID, manifest_id)):
+    for task in _tasks(table, _equal(MANIFEST_ID, manifest_id)):
         if _bounds(table, task.file) == (manifest_id, manifest_id):
             found.files.append(task.file)
             continue
@@ -92,17 +92,18 @@ def replaced(table: Table, manifest_id: int) -> Replaced:
 
 def rows_of(table: Table, manifest_id: int, columns: Sequence[str] = ("*",)) -> pa.Table:
     """All rows of a manifest; in memory."""
-    return table.scan(EqualTo(MANIFEST_ID, manifest_id), selected_fields=tuple(columns)).to_arrow()
+    return table.scan(_equal(MANIFEST_ID, manifest_id), selected_fields=tuple(columns)).to_arrow()
 
 
 def has_row(table: Table, manifest_id: int, at: TopicPartition, offset: int) -> bool:
     place = And(
-        EqualTo(MANIFEST_ID, manifest_id),
-        EqualTo("_topic", at.topic),
-        EqualTo("_partition", at.partition),
-        EqualTo("_offset", offset),
+        _equal(MANIFEST_ID, manifest_id),
+        _equal("_topic", at.topic),
+        _equal("_partition", at.partition),
+        _equal("_offset", offset),
     )
-    return table.scan(place, selected_fields=("_offset",)).to_arrow().num_rows > 0
+    rows: pa.Table = table.scan(place, selected_fields=("_offset",)).to_arrow()
+    return bool(rows.num_rows)
 
 
 def manifests_in(table: Table) -> set[int]:
@@ -114,7 +115,13 @@ def manifests_in(table: Table) -> set[int]:
             manifests.add(bounds[0])
         else:
             manifests |= set(pc.unique(_rows_of_file(table, task, (MANIFEST_ID,)).column(MANIFEST_ID)).to_pylist())
-    return manifests - {None}  # type: ignore[arg-type]
+    return manifests - {None}
+
+
+def _equal(column: str, value: int | str) -> BooleanExpression:
+    make: Any = EqualTo  # whose arguments the plugin of pydantic does not know
+    same: BooleanExpression = make(column, value)
+    return same
 
 
 def _tasks(table: Table, rows: BooleanExpression) -> list[FileScanTask]:

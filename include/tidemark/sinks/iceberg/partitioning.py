@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+EVENT_TIME: Final = "_event_time"  # the column that every row gets beside those of its record
 TIMES: Final = ("year", "month", "day", "hour")
-SIZED: Final = ("bucket", "truncate")
 _TERM: Final = re.compile(
     r"(?:(?P<time>year|month|day|hour)\(\s*(?P<of_time>\w+)\s*\)"
     r"|(?P<sized>bucket|truncate)\(\s*(?P<size>[1-9][0-9]{0,5})\s*,\s*(?P<of_sized>\w+)\s*\)|(?P<column>\w+))"

@@ -15,12 +15,11 @@ from tidemark.config.base import Name, Size, Surroundings, wrong_at
 from tidemark.config.s3 import S3Settings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
-from tidemark.sinks.iceberg.partitioning import Term
+from tidemark.sinks.iceberg.partitioning import EVENT_TIME, Term
 from tidemark.sinks.settings import SinkSettings
 from tidemark.storage.base import is_s3
 from tidemark.suggestion import with_nearest
 
-EVENT_TIME = "_event_time"  # the column that every row gets beside those of its record
 NEVER_NULL = {"_topic": "string", "_partition": "int32", "_offset": "int64", EVENT_TIME: "timestamp[us, tz=UTC]"}
 _TABLE = r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62}){1,4}"
 _SECRET = re.compile(r"password|secret|token|credential|access-?key|uri$", re.IGNORECASE)
@@ -74,7 +73,7 @@ class Settings(SinkSettings):
     )
     s3: S3Settings = Field(default=S3Settings(), description="How to talk to the store of a table in s3://.")
     options: dict[str, str] = Field(
-        default_factory=dict,
+        default={},
         description="Further properties of PyIceberg's catalog; secrets belong into the connection.",
         examples=[{"prefix": "lake"}],
     )
@@ -183,7 +182,7 @@ class Settings(SinkSettings):
         return {conn_id for conn_id in (self.connection, self.store_connection) if conn_id}
 
     def folders(self) -> set[str]:
-        return {self.warehouse} if self.warehouse and os.path.isabs(self.warehouse) else set()
+        return {self.warehouse} if self.warehouse and self.warehouse.startswith("/") else set()
 
 
 def _parsed(partition_by: tuple[str, ...]) -> tuple[Term, ...]:

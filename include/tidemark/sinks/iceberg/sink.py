@@ -5,12 +5,10 @@ rows and evidence are there together or not at all, and what was committed is ne
 replaces it. Dead letters and records are files in folders of the table's location whose names begin with ``_``.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 from uuid import uuid4
-
-import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -87,6 +85,7 @@ class IcebergSink(Sink):
         return open_store(root, self._settings.store_settings(), self._lookup)
 
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
+        del manifest_id, attempt  # they are in the order
         table = self.table.loaded()
         return {
             "root": root_of(table.location()),
@@ -103,6 +102,7 @@ class IcebergSink(Sink):
         database: ManifestDatabase,
     ) -> None:
         """Checks, or creates, the table and its columns, and notes that the attempt stages."""
+        del database
         self._columns = stored_columns(decode, columns_after(decode, transforms).schema)
         table = self.table.check(self._columns)
         assert table is not None, "it was created"
@@ -189,14 +189,10 @@ class IcebergSink(Sink):
             attempt,
             [object_.staged for object_ in rows],
             self._summary(receipt, ranges, database_id),
-            lambda: self._guard(fence),
+            fence,
         )
         failpoint("publish.before_mark")
         mark()
-
-    def _guard(self, fence: Fence) -> None:
-        failpoint("publish.before_record")
-        fence()
 
     def _summary(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> dict[str, str]:
         """What the snapshot says to people and programs that have no manifest database."""

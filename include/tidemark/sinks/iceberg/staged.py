@@ -1,10 +1,11 @@
 """Where an attempt stages in the location of its table, and what the footer of a staged file says.
 
-    data/<manifest>/<attempt>/<task>-<number>.parquet       rows: readers see them from the commit on that names the file
+    data/<manifest>/<attempt>/<task>-<number>.parquet                 rows
     _staging/<manifest>/<attempt>/<sink>/<task>-<number>.parquet      dead letters
-    _staging/<manifest>/<attempt>/open                      the attempt may have staged files
+    _staging/<manifest>/<attempt>/open                                the attempt may have staged files
 
-Programs that remove files which no snapshot names look into ``data`` and skip folders whose names begin with ``_``.
+Readers see rows from the commit on that names their file. Programs that remove files which no snapshot names look
+into ``data``, and skip folders whose names begin with ``_``.
 """
 
 import re

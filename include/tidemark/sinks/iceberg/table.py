@@ -1,8 +1,8 @@
 """One table in its catalog: who owns it, its columns, and the one commit that publishes a manifest.
 
-The client's own retry must not commit for us: it would add rows a second time when the answer to a commit was lost, and
-it removes files of a commit that it takes for failed. So each try builds its snapshot on the table as it is now, and the
-catalog accepts it only while that is the newest. Afterwards the table itself says what became of the try.
+The client's own retry must not commit for us: it would add rows a second time when the answer to a commit was lost,
+and it removes files of a commit that it takes for failed. So each try builds its snapshot on the table as it is now,
+and the catalog accepts it only while that is the newest. Afterwards the table itself says what became of the try.
 """
 
 import json
@@ -23,7 +23,8 @@ from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate, Table
 
 from tidemark.connections import Lookup
 from tidemark.errors import Fenced, SinkRefused, TidemarkError, Unavailable
-from tidemark.sinks.base import Owner
+from tidemark.failpoints import failpoint
+from tidemark.sinks.base import Fence, Owner
 from tidemark.sinks.iceberg.catalog import OpenCatalog
 from tidemark.sinks.iceberg.columns import missing_columns, partitioning, refuse_misfits, schema_for
 from tidemark.sinks.iceberg.evidence import ATTEMPT, MANIFEST, MANIFESTS, NUMBER, Evidence, on_main, summary_of
@@ -59,7 +60,7 @@ class IcebergTarget:
         self._opened: OpenCatalog | None = None
         self._namespace, _, self._name = settings.table.rpartition(".")
 
-    def context(self, **more: object) -> dict[str, object]:
+    def context(self, **more: object) -> dict[str, Any]:
         return {"pipeline": self.pipeline_name, "sink": self._settings.name, "table": self._settings.table, **more}
 
     @contextmanager
@@ -186,14 +187,13 @@ class IcebergTarget:
         return table
 
     def _create(self, wanted: Any) -> Table:
-        with self._catalog() as opened:
-            with suppress(TableAlreadyExistsError):  # another slice of the first run was faster
-                return opened.catalog.create_table(
-                    self._settings.table,
-                    schema=wanted,
-                    partition_spec=partitioning(wanted, self._settings.terms),
-                    properties=NEW_TABLE,
-                )
+        with self._catalog() as opened, suppress(TableAlreadyExistsError):  # another slice of a first run was faster
+            return opened.catalog.create_table(
+                self._settings.table,
+                schema=wanted,
+                partition_spec=partitioning(wanted, self._settings.terms),
+                properties=NEW_TABLE,
+            )
         return self.loaded()
 
     def _extended(self, table: Table, missing: Sequence[Any]) -> Table:
@@ -219,12 +219,11 @@ class IcebergTarget:
         attempt: int,
         keys: Sequence[str],
         summary: Mapping[str, str],
-        guard: Callable[[], None],
+        fence: Fence,
     ) -> None:
         """Make the staged files at ``keys`` the rows of the manifest, in one snapshot; may be repeated.
 
-        ``guard`` is called right before each try of the commit, and may raise. Raises ``Fenced`` when a higher attempt
-        has its rows in the table.
+        Raises ``Fenced`` when a higher attempt has its rows in the table, and what ``fence`` raises.
         """
         for number in range(1, TRIES + 1):
             table = self.loaded()
@@ -232,6 +231,7 @@ class IcebergTarget:
             there = evidence.attempts.get(manifest_id, 0)
             if there == attempt:
                 return
+            fence()  # it knows more of a newer attempt than the table does
             if there > attempt:
                 raise Fenced(
                     f"attempt {attempt} is fenced: attempt {there} has its rows in the table",
@@ -246,7 +246,8 @@ class IcebergTarget:
                 if old and old.kept:
                     change.add(old.rewritten(table))
                 change.set_property(MANIFESTS, evidence.with_next(manifest_id, attempt))
-            guard()
+            fence()
+            failpoint("publish.before_record")  # paused here, the catalog refuses the commit when others were faster
             if self._commit(change, lambda: self.evidence().attempts.get(manifest_id) == attempt):
                 return
             time.sleep(PAUSE_S * number)

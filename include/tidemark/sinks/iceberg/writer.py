@@ -24,7 +24,7 @@ from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailabl
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
 from tidemark.sinks.grouping import BESIDE, digest_of, grouped
-from tidemark.sinks.iceberg.settings import EVENT_TIME
+from tidemark.sinks.iceberg.partitioning import EVENT_TIME
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
