@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import psycopg
 import pyarrow as pa
@@ -10,9 +11,10 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from tests.worlds.iceberg_world import TABLE, IcebergWorld
+from tests.worlds.iceberg_world import TABLE, IcebergWorld, catalog_at
 from tidemark.database.migrate import migrate
 
+CHECKOUT = Path(__file__).parents[2]
 Make = Callable[..., IcebergWorld]
 WHY = ("--why", "a test")
 MORE_COLUMNS = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING, k BIGINT"
@@ -110,15 +112,14 @@ def test_an_empty_database_adopts_what_the_table_says_and_a_renamed_sink_has_wha
 
 def test_people_find_their_way(world: IcebergWorld) -> None:
     """``where``, dead letters, ``objects``, the summary of a snapshot, and doctor."""
-    row = world.json("where", world.topic, "0", "3")
+    [row] = world.json("where", world.topic, "0", "3")
     assert row["sinks"][0]["place"] == f"connection warehouse, sql catalog tidemark, table {TABLE}"
-    dead = world.json("where", world.topic, "0", "0")
+    [dead] = world.json("where", world.topic, "0", "0")
     assert dead["sinks"][0]["place"].startswith(f"{world.location}/_dead_letters/")
     assert f"sink iceberg writes connection warehouse, sql catalog tidemark, table {TABLE}" in (
         world.here("objects", "demo").stderr
     )
-    listed = world.json("dead-letters", "demo")
-    assert sum(group["count"] for group in listed["groups"]) == len(world.bad)
+    assert sum(group["count"] for group in world.json("dead-letters", "demo")) == len(world.bad)
     table = world.table()
     assert table is not None
     snapshot = table.current_snapshot()
@@ -149,7 +150,9 @@ def test_old_snapshots_are_dropped_except_those_that_a_tag_needs(make_iceberg_wo
 
 def create(world: IcebergWorld, schema: Schema) -> None:
     with world.catalog() as catalog:
-        catalog.create_namespace("sales")
+        if catalog.table_exists(TABLE):
+            catalog.drop_table(TABLE)
+        catalog.create_namespace_if_not_exists("sales")
         catalog.create_table(TABLE, schema=schema, location=f"file://{world.location}")
 
 
@@ -168,15 +171,11 @@ def test_a_table_of_another_shape_is_refused_by_name(make_iceberg_world: Make) -
     world.produce(20)
     create(world, Schema(NestedField(1, "n", StringType(), required=False)))
     assert "column n of the table is string, the rows have long" in refusal(world)
-    with world.catalog() as catalog:
-        catalog.drop_table(TABLE)
-        catalog.create_table(TABLE, schema=Schema(NestedField(1, "n", LongType(), required=False)))
+    create(world, Schema(NestedField(1, "n", LongType(), required=False)))
     assert "the table is partitioned by nothing, the pipeline file says hour(_event_time)" in refusal(world)
     world.settings["sinks"] = world.sinks(auto_create=False, partition_by=[])
     world.write_pipeline()
-    with world.catalog() as catalog:
-        catalog.drop_table(TABLE)
-        catalog.create_table(TABLE, schema=Schema(NestedField(1, "n", LongType(), required=False)))
+    create(world, Schema(NestedField(1, "n", LongType(), required=False)))
     assert "the table has no column _topic, _partition" in refusal(world)
     with world.catalog() as catalog:
         catalog.drop_table(TABLE)
@@ -221,7 +220,7 @@ def test_every_type_of_a_schema_is_stored_and_read_back_as_it_was(make_iceberg_w
     )
     world = make_iceberg_world(settings={"decode": {"format": "json", "schema": types}}, partitions=1)
     value = {
-        "n": 1, "at": "2024-03-01T10:00:00Z", "a": 2, "b": 0.5, "c": "2.50", "d": "2024-03-01", "e": True,
+        "n": 1, "at": "2024-03-01T10:00:00Z", "a": 2, "b": 0.5, "c": 2.5, "d": "2024-03-01", "e": True,
         "f": ["x", None], "g": {"x": 1, "y": "z"}, "h": 3,
     }  # fmt: skip
     nothing = {name: None for name in value if name not in ("n", "at")} | {"n": 2, "at": value["at"]}
@@ -235,3 +234,31 @@ def test_every_type_of_a_schema_is_stored_and_read_back_as_it_was(make_iceberg_w
     assert rows.column("f").to_pylist() == [["x", None], None]
     assert rows.column("g").to_pylist() == [{"x": 1, "y": "z"}, None]
     assert rows.column("h").type == pa.int32()
+
+
+def test_the_example_runs_and_its_partitions_are_hidden(make_iceberg_world: Make) -> None:
+    world = make_iceberg_world(partitions=1)
+    world.targets["lakehouse"] = world.targets.pop("warehouse")
+    example = (CHECKOUT / "include" / "pipelines" / "examples" / "iceberg.yaml").read_text()
+    example = example.replace("connection: kafka_default", f'bootstrap_servers: "{world.broker.bootstrap_servers}"')
+    example = example.replace("topics: [orders]", f"topics: [{world.topic}]")
+    (world.pipelines / "demo.yaml").write_text(example)
+    orders = [
+        {
+            "order_id": number,
+            "customer": f"c{number}",
+            "price": 0.5,
+            "ordered_at": f"2024-03-0{day}T10:00:00Z",
+        }
+        for number, day in enumerate((1, 1, 2, 2, 3))
+    ]
+    world.send(*map(json.dumps, orders), "{")
+    world.ok("run", "orders_in_iceberg")
+    assert world.ok("audit", "orders_in_iceberg", "--deep") == ""
+    with catalog_at(world.targets["lakehouse"]) as catalog:
+        table = catalog.load_table("sales.orders")
+        assert [str(field.transform) for field in table.spec().fields] == ["day", "bucket[8]"]
+        chosen = table.scan("_event_time >= '2024-03-02T00:00:00+00:00'")
+        assert sorted(chosen.to_arrow().column("order_id").to_pylist()) == [2, 3, 4]
+        assert len(list(chosen.plan_files())) < len(list(table.scan().plan_files())) == 5, "others are not opened"
+        assert sorted(table.scan("customer = 'c1'").to_arrow().column("order_id").to_pylist()) == [1]

@@ -54,6 +54,12 @@ def missing_columns(table: Table, wanted: Schema) -> list[NestedField]:
 def refuse_misfits(table: Table, wanted: Schema, terms: Sequence[Term], context: Mapping[str, Any]) -> None:
     """Raise ``SinkRefused`` for a column of another type, one that may not be null and that rows do not have, and for
     another partitioning than ``terms``."""
+    if table.metadata.format_version < 2:  # it has no sequence numbers, by which expired snapshots are noticed
+        raise SinkRefused(
+            "the table has format version 1",
+            next_step="ALTER TABLE .. SET TBLPROPERTIES ('format-version' = '2'); then: tidemark retry {pipeline}",
+            **context,
+        )
     types = {field.name: field.field_type for field in wanted.fields}
     for column in table.schema().fields:
         needed = types.get(column.name)

@@ -61,13 +61,16 @@ def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def _number_on_main(metadata: TableMetadata, highest: int) -> int:
-    """The number of the newest publication; ``highest`` when all snapshots of publications were expired."""
-    begins = True
+    """The number of the newest publication; ``highest`` when all snapshots of publications were expired.
+
+    A snapshot whose parent was expired has no parent any more; only the first one of a table has sequence number 1.
+    """
+    oldest = 1
     for snapshot in on_main(metadata):
         if NUMBER in summary_of(snapshot):
             return int(summary_of(snapshot)[NUMBER])
-        begins = snapshot.parent_snapshot_id is None
-    return 0 if begins else highest
+        oldest = snapshot.sequence_number or 0
+    return highest if oldest > 1 else 0
 
 
 def _encoded(entries: Mapping[int, Entry]) -> str:

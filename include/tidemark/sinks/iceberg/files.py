@@ -130,7 +130,7 @@ def _tasks(table: Table, rows: BooleanExpression) -> list[FileScanTask]:
 
 def _rows_of_file(table: Table, task: FileScanTask, columns: Sequence[str] = ("*",)) -> pa.Table:
     """The rows of a file, without those that delete files take away."""
-    schema = table.schema().select(*columns)
+    schema = table.schema() if "*" in columns else table.schema().select(*columns)
     return ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table([task])
 
 
