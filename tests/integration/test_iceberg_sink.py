@@ -1,9 +1,11 @@
 """An Iceberg table beside other programs that use it, and what is refused, by the command line without Spark."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pyarrow as pa
@@ -11,7 +13,10 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from sandbox.services.s3 import S3
+from tests.worlds.iceberg_readers import read_by_duckdb
 from tests.worlds.iceberg_world import TABLE, IcebergWorld, catalog_at
+from tests.worlds.s3_world import BUCKET
 from tidemark.database.migrate import migrate
 
 CHECKOUT = Path(__file__).parents[2]
@@ -54,6 +59,7 @@ def test_rows_that_others_have_compacted_are_replaced_and_the_others_stay(world:
     rows = table.scan(selected_fields=("_manifest_id", "n", "k")).to_arrow().to_pylist()
     assert {row["_manifest_id"] for row in rows if row["k"] is not None} == {2}, "a column that was added"
     assert all(row["k"] == row["n"] % 9 for row in rows if row["_manifest_id"] == 2)
+    assert Counter(read_by_duckdb(table.metadata_location)) == world.rows(), "another engine reads the same"
 
 
 def test_expired_snapshots_take_no_evidence_away(world: IcebergWorld) -> None:
@@ -262,3 +268,17 @@ def test_the_example_runs_and_its_partitions_are_hidden(make_iceberg_world: Make
         assert sorted(chosen.to_arrow().column("order_id").to_pylist()) == [2, 3, 4]
         assert len(list(chosen.plan_files())) < len(list(table.scan().plan_files())) == 5, "others are not opened"
         assert sorted(table.scan("customer = 'c1'").to_arrow().column("order_id").to_pylist()) == [1]
+
+
+def test_a_table_in_a_bucket_is_written_and_its_metadata_too(make_iceberg_world: Make, s3: S3) -> None:
+    prefix = uuid4().hex
+    world = make_iceberg_world(iceberg={"warehouse": f"s3://{BUCKET}/{prefix}", "store_connection": "store"})
+    world.targets["store"] = s3.connection()
+    world.produce(60, bad_every=13)
+    world.ok("run", "demo")
+    assert world.ok("audit", "demo", "--deep") == ""
+    [row] = world.json("where", world.topic, "0", "3")
+    assert row["standing"] == "held"
+    other_rows(world)
+    world.ok("replay", "demo", "--manifest", "1")
+    assert world.ok("audit", "demo", "--deep") == ""
