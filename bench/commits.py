@@ -75,7 +75,7 @@ def _publish(target: IcebergTarget, manifest_id: int) -> float:
     when = pa.scalar(datetime(2024, 3, 1, tzinfo=UTC), INSTANT).as_py()
     pq.write_table(pa.Table.from_pylist([{**row, "_timestamp": when, "_event_time": when}], schema=schema), path)
     began = time.monotonic()
-    target.publish(manifest_id, 1, [key], {"tidemark.pipeline": "bench"}, lambda: None)
+    target.publish(manifest_id, 1, {key: path.stat().st_size}, {"tidemark.pipeline": "bench"}, lambda: None)
     return time.monotonic() - began
 
 

@@ -25,10 +25,7 @@ LATE = [
     for point in FAILPOINTS
     if not point.startswith("plan")
 ]
-SINKS = (
-    *("lake", "table", "table in the manifest database", "lake and table", "bucket"),
-    *("iceberg", "lake and iceberg"),
-)
+SINKS = ("lake", "table", "table in the manifest database", "lake and table", "bucket", "iceberg")
 ALONE = ("lake", "bucket")  # test_guarantees.py kills over these at the same failpoints, and looks closer
 
 
@@ -59,8 +56,6 @@ def world(
             return make_s3_world()
         case "iceberg":
             return make_iceberg_world()
-        case "lake and iceberg":
-            return make_iceberg_world(has_lake=True)
         case _:
             return make_table_world(has_lake=True)
 

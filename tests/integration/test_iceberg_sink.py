@@ -74,7 +74,8 @@ def test_expired_snapshots_take_no_evidence_away(world: IcebergWorld) -> None:
     world.ok("replay", "demo", "--manifest", "1")
     world.produce(10)
     world.ok("run", "demo")
-    world.assert_complete()
+    world.assert_readers_complete()
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 def test_a_table_that_was_rolled_back_is_refused_until_a_person_adopts_it(world: IcebergWorld) -> None:
@@ -125,7 +126,7 @@ def test_people_find_their_way(world: IcebergWorld) -> None:
     assert f"sink iceberg writes connection warehouse, sql catalog tidemark, table {TABLE}" in (
         world.here("objects", "demo").stderr
     )
-    assert sum(group["count"] for group in world.json("dead-letters", "demo")) == len(world.bad)
+    assert world.json("dead-letters", "demo")["count"] == len(world.bad)
     table = world.table()
     assert table is not None
     snapshot = table.current_snapshot()
@@ -168,7 +169,8 @@ def refusal(world: IcebergWorld) -> str:
     assert failed.exit_code == 1, failed.stderr
     assert "Traceback" not in failed.stderr
     assert "next:" in failed.stderr
-    assert world.exact() == {}
+    table = world.table()
+    assert table is None or table.scan().to_arrow().num_rows == 0
     return failed.stderr
 
 

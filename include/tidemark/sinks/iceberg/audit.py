@@ -37,6 +37,8 @@ def differences_of_iceberg(
             present |= manifests_in(reading)
             yield from _strays(sink, own, present - shown.keys())
             for manifest, publication in published:
+                if database.accepted_damage(manifest.id, sink.name, publication.attempt):
+                    continue
                 rows = rows_of(reading, manifest.id, PLACES)
                 yield from _rows(sink, manifest, publication, rows)
     for manifest, publication in published:

@@ -1,7 +1,7 @@
 """The data files of a publication: those that come into the table, and those of the same manifest that leave it."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,18 +29,27 @@ from tidemark.sinks.iceberg.staged import PARTITION, SPEC
 MANIFEST_ID = "_manifest_id"
 
 
-def staged_files(table: Table, keys: Sequence[str]) -> list[DataFile]:
-    """The staged files at these keys as the table takes them, each with its own statistics.
+def staged_files(table: Table, sizes: Mapping[str, int]) -> list[DataFile]:
+    """The staged files as the table takes them, each with its own statistics; ``sizes`` are their bytes, by key.
 
-    Raises ``OSError`` when one is not there, and ``WorkFailed`` when it was staged for another partitioning.
+    Raises ``WorkFailed`` when one is not there as it was staged, or was staged for another partitioning.
     """
-    return [_staged_file(table, f"{table.location().rstrip('/')}/{key}") for key in keys]
+    return [_staged_file(table, f"{table.location().rstrip('/')}/{key}", size) for key, size in sizes.items()]
 
 
-def _staged_file(table: Table, path: str) -> DataFile:
+def _staged_file(table: Table, path: str, size: int) -> DataFile:
     file = table.io.new_input(path)
-    with file.open() as opened:
-        footer = pq.read_metadata(opened)
+    try:
+        with file.open() as opened:
+            footer = pq.read_metadata(opened) if len(file) == size else None
+    except FileNotFoundError:
+        footer = None
+    if footer is None:
+        raise WorkFailed(
+            f"the staged file {path} is not there, or has another size",
+            next_step="nothing was published; programs that remove files which no snapshot names must leave files "
+            "alone that are younger than an attempt takes. Then: tidemark retry {pipeline}",
+        )
     of_file = footer.metadata or {}
     spec_id = table.metadata.default_spec_id
     if of_file.get(SPEC) != str(spec_id).encode():
@@ -56,7 +65,7 @@ def _staged_file(table: Table, path: str) -> DataFile:
     )
     return DataFile.from_args(
         content=DataFileContent.DATA, file_path=path, file_format=FileFormat.PARQUET,
-        partition=Record(*json.loads(of_file[PARTITION])), file_size_in_bytes=len(file), sort_order_id=None,
+        partition=Record(*json.loads(of_file[PARTITION])), file_size_in_bytes=size, sort_order_id=None,
         spec_id=spec_id, equality_ids=None, key_metadata=None, **statistics.to_serialized_dict(),
     )  # fmt: skip
 

@@ -169,6 +169,11 @@ class IcebergSink(Sink):
         except pa.ArrowException:
             return False
 
+    def wait_for_lower(self, manifest_id: int) -> None:
+        """Makes the commit of a lower attempt fail, if one may be about to commit."""
+        if self.staged_attempts(manifest_id):
+            self.table.fence()
+
     def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
         """Steps 2 to 4: put dead letters and the record into their places, commit, then mark."""
         fence()
@@ -187,7 +192,7 @@ class IcebergSink(Sink):
         self.table.publish(
             manifest_id,
             attempt,
-            [object_.staged for object_ in rows],
+            {object_.staged: object_.bytes for object_ in rows},
             self._summary(receipt, ranges, database_id),
             fence,
         )

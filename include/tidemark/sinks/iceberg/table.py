@@ -217,11 +217,11 @@ class IcebergTarget:
         self,
         manifest_id: int,
         attempt: int,
-        keys: Sequence[str],
+        staged: Mapping[str, int],
         summary: Mapping[str, str],
         fence: Fence,
     ) -> None:
-        """Make the staged files at ``keys`` the rows of the manifest, in one snapshot; may be repeated.
+        """Make the ``staged`` files, sizes by key, the rows of the manifest, in one snapshot; may be repeated.
 
         Raises ``Fenced`` when a higher attempt has its rows in the table, and what ``fence`` raises.
         """
@@ -242,7 +242,7 @@ class IcebergTarget:
                 number_now = {NUMBER: str(evidence.number + 1), MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
                 change = _Change(table, {**summary, **number_now})
                 old = replaced(table, manifest_id) if manifest_id in evidence.ever else None
-                change.replace(old.files if old else (), staged_files(table, keys))
+                change.replace(old.files if old else (), staged_files(table, staged))
                 if old and old.kept:
                     change.add(old.rewritten(table))
                 change.set_property(MANIFESTS, evidence.with_next(manifest_id, attempt))
