@@ -11,12 +11,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate, TableUpdate
@@ -28,7 +29,7 @@ from tidemark.sinks.base import Fence, Owner
 from tidemark.sinks.iceberg.catalog import OpenCatalog
 from tidemark.sinks.iceberg.columns import missing_columns, partitioning, refuse_misfits, schema_for
 from tidemark.sinks.iceberg.evidence import ATTEMPT, MANIFEST, MANIFESTS, NUMBER, Evidence, on_main, summary_of
-from tidemark.sinks.iceberg.files import replaced, staged_files
+from tidemark.sinks.iceberg.files import Replaced, replaced, staged_files
 from tidemark.sinks.iceberg.settings import Settings
 
 TRIES: Final = 20  # of a commit, while others commit to the same table
@@ -239,13 +240,15 @@ class IcebergTarget:
                     **self.context(manifest=manifest_id),
                 )
             with self._catalog(manifest=manifest_id, attempt=attempt):
-                number_now = {NUMBER: str(evidence.number + 1), MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
-                change = _Change(table, {**summary, **number_now})
-                old = replaced(table, manifest_id) if manifest_id in evidence.ever else None
-                change.replace(old.files if old else (), staged_files(table, staged))
-                if old and old.kept:
-                    change.add(old.rewritten(table))
-                change.set_property(MANIFESTS, evidence.with_next(manifest_id, attempt))
+                numbered = {NUMBER: str(evidence.number + 1), MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
+                old = replaced(table, manifest_id) if manifest_id in evidence.ever else Replaced()
+                change = _Change(
+                    table,
+                    {**summary, **numbered},
+                    properties={MANIFESTS: evidence.with_next(manifest_id, attempt)},
+                    taken_out=old.files,
+                    put_in=[*staged_files(table, staged), *old.rewritten(table)],
+                )
             fence()
             failpoint("publish.before_record")  # paused here, the catalog refuses the commit when others were faster
             if self._commit(change, lambda: self.evidence().attempts.get(manifest_id) == attempt):
@@ -261,7 +264,6 @@ class IcebergTarget:
                 return
             with self._catalog():
                 change = _Change(table, {"tidemark.fence": str(uuid4())})
-                change.replace((), ())
             if self._commit(change, lambda change=change: change.is_on_main(self.loaded())):  # type: ignore[misc]
                 return
             time.sleep(PAUSE_S * number)
@@ -295,44 +297,36 @@ class IcebergTarget:
         return any(wanted.items() <= summary_of(snapshot).items() for snapshot in metadata.snapshots)
 
 
+@dataclass
 class _Change:
-    """One snapshot with its properties, built on a state of the table; the catalog accepts it on that state only."""
+    """One snapshot, with properties of the table; the catalog accepts it only while the table is as it was loaded."""
 
-    def __init__(self, table: Table, summary: Mapping[str, str]) -> None:
-        self._table = table
-        self._transaction = table.transaction()
-        self._update = self._transaction.update_snapshot(snapshot_properties=dict(summary))
-        self._out: list[Any] = []
-        self._in: list[Any] = []
-        self._properties: dict[str, str] = {}
-        self._snapshot_id = 0
-
-    def replace(self, out: Sequence[Any], new: Sequence[Any]) -> None:
-        self._out += out
-        self._in += new
-
-    def add(self, files: Iterator[Any]) -> None:
-        self._in += files
-
-    def set_property(self, name: str, value: str) -> None:
-        self._properties[name] = value
-
-    def is_on_main(self, table: Table) -> bool:
-        return any(snapshot.snapshot_id == self._snapshot_id for snapshot in on_main(table.metadata))
+    table: Table
+    summary: dict[str, str]
+    properties: dict[str, str] = field(default_factory=dict)
+    taken_out: Sequence[DataFile] = ()
+    put_in: Sequence[DataFile] = ()
+    snapshot_id: int = 0
 
     def commit(self, keep_snapshots: int | None) -> None:
         """Raises ``CommitFailedException`` when the table has changed since."""
-        with self._update.overwrite() if self._out else self._update.merge_append() as snapshot:
-            for file in self._out:
+        transaction = self.table.transaction()
+        update = transaction.update_snapshot(snapshot_properties=self.summary)
+        with update.overwrite() if self.taken_out else update.merge_append() as snapshot:
+            for file in self.taken_out:
                 snapshot.delete_data_file(file)
-            for file in self._in:
+            for file in self.put_in:
                 snapshot.append_data_file(file)
-        self._snapshot_id = snapshot.snapshot_id
-        if self._properties:
-            self._transaction.set_properties(self._properties)
-        updates = (*self._transaction._updates, *_expired(self._table.metadata, keep_snapshots))
-        requirements = (*self._transaction._requirements, AssertTableUUID(uuid=self._table.metadata.table_uuid))
-        self._table._do_commit(updates=updates, requirements=requirements)
+        self.snapshot_id = snapshot.snapshot_id
+        if self.properties:
+            transaction.set_properties(self.properties)
+        # Not by the transaction's own commit, which would try again, and remove files when it takes itself for failed.
+        updates = (*transaction._updates, *_expired(self.table.metadata, keep_snapshots))
+        requirements = (*transaction._requirements, AssertTableUUID(uuid=self.table.metadata.table_uuid))
+        self.table._do_commit(updates=updates, requirements=requirements)
+
+    def is_on_main(self, table: Table) -> bool:
+        return any(snapshot.snapshot_id == self.snapshot_id for snapshot in on_main(table.metadata))
 
 
 def _expired(metadata: TableMetadata, keep: int | None) -> tuple[TableUpdate, ...]:
