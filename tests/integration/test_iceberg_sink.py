@@ -164,8 +164,8 @@ def create(world: IcebergWorld, schema: Schema) -> None:
 
 
 def refusal(world: IcebergWorld) -> str:
-    """The message of a run that must fail and leave no row."""
-    failed = world.here("run", "demo")
+    """The message of an attempt that must fail and leave no row."""
+    failed = world.here("retry", "demo")
     assert failed.exit_code == 1, failed.stderr
     assert "Traceback" not in failed.stderr
     assert "next:" in failed.stderr
@@ -177,6 +177,7 @@ def refusal(world: IcebergWorld) -> str:
 def test_a_table_of_another_shape_is_refused_by_name(make_iceberg_world: Make) -> None:
     world = make_iceberg_world()
     world.produce(20)
+    world.ok("plan", "demo")
     create(world, Schema(NestedField(1, "n", StringType(), required=False)))
     assert "column n of the table is string, the rows have long" in refusal(world)
     create(world, Schema(NestedField(1, "n", LongType(), required=False)))
@@ -268,7 +269,7 @@ def test_the_example_runs_and_its_partitions_are_hidden(make_iceberg_world: Make
         assert [str(field.transform) for field in table.spec().fields] == ["day", "bucket[8]"]
         chosen = table.scan("_event_time >= '2024-03-02T00:00:00+00:00'")
         assert sorted(chosen.to_arrow().column("order_id").to_pylist()) == [2, 3, 4]
-        assert len(list(chosen.plan_files())) < len(list(table.scan().plan_files())) == 5, "others are not opened"
+        assert len(list(chosen.plan_files())) < len(list(table.scan().plan_files())), "others are not opened"
         assert sorted(table.scan("customer = 'c1'").to_arrow().column("order_id").to_pylist()) == [1]
 
 
