@@ -40,7 +40,8 @@ def measure(postgres: Postgres, snapshots: int) -> dict[str, Any]:
     with postgres.temporary_database("catalog") as dsn, tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
         target = _target(dsn, Path(folder), snapshots)
         target.claim(Owner("bench"))
-        table = target.check(stored_columns({}, pa.schema([("n", pa.int64())])))
+        decode = {"format": "json", "schema": "n BIGINT"}
+        table = target.check(stored_columns(decode, ()))
         assert table is not None
         _publish(target, 1)
         _keep(target.loaded(), snapshots)

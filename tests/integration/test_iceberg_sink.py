@@ -245,6 +245,20 @@ def test_every_type_of_a_schema_is_stored_and_read_back_as_it_was(make_iceberg_w
     assert rows.column("h").type == pa.int32()
 
 
+def test_a_record_with_several_rows_has_them_all_and_each_has_its_number(make_iceberg_world: Make) -> None:
+    decode = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, f ARRAY<STRING>"}
+    explode = [{"explode": {"column": "f"}}]
+    world = make_iceberg_world(settings={"decode": decode, "transform": explode}, partitions=1)
+    world.send(*(json.dumps({"n": n, "at": "2024-03-01T10:00:00Z", "f": ["x"] * (n + 1)}) for n in range(3)))
+    world.ok("run", "demo")
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert "unchanged" in world.here("replay", "demo", "--manifest", "1").stderr
+    table = world.table()
+    assert table is not None
+    rows = table.scan(selected_fields=("_offset", "_row")).to_arrow().to_pylist()
+    assert sorted((row["_offset"], row["_row"]) for row in rows) == [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
+
+
 def test_the_example_runs_and_its_partitions_are_hidden(make_iceberg_world: Make) -> None:
     world = make_iceberg_world(partitions=1)
     world.targets["lakehouse"] = world.targets.pop("warehouse")

@@ -10,6 +10,7 @@ from tidemark.manifest import Manifest, ManifestState, Publication
 from tidemark.receipt import Receipt
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
+from tidemark.sinks.iceberg.columns import NUMBER
 from tidemark.sinks.iceberg.files import manifests_in, rows_of
 from tidemark.sinks.iceberg.table import IcebergTarget
 
@@ -39,7 +40,8 @@ def differences_of_iceberg(
             for manifest, publication in published:
                 if database.accepted_damage(manifest.id, sink.name, publication.attempt):
                     continue
-                rows = rows_of(reading, manifest.id, PLACES)
+                numbered = [NUMBER] if publication.counts.exploded else []
+                rows = rows_of(reading, manifest.id, [*PLACES, *numbered])
                 yield from _rows(sink, manifest, publication, rows)
     for manifest, publication in published:
         yield from _dead_letters(sink, shown, database.receipt(manifest.id, publication.attempt))
@@ -79,12 +81,12 @@ def _rows(sink: Sink, manifest: Manifest, publication: Publication, rows: pa.Tab
     if rows.num_rows != publication.counts.written:
         what = f"the table has {rows.num_rows:,} rows of it where {publication.counts.written:,} were published"
         yield Difference(manifest.id, what, replay)
-    places = rows.group_by(list(PLACES), use_threads=False).aggregate([([], "count_all")])
+    places = rows.group_by(rows.column_names, use_threads=False).aggregate([([], "count_all")])
     twice = places.filter(pc.greater(places.column("count_all"), 1))
     if twice.num_rows:
         first = twice.slice(0, 1).to_pylist()[0]
         place = f"{first['_topic']}-{first['_partition']} offset {first['_offset']}"
-        what = f"{twice.num_rows:,} records twice, first {place}"
+        what = f"{twice.num_rows:,} rows twice, first {place}"
         yield Difference(manifest.id, what, replay)
     spans = {(covered.at.topic, covered.at.partition): covered for covered in manifest.ranges}
     for part in rows.group_by(["_topic", "_partition"]).aggregate([("_offset", "min"), ("_offset", "max")]).to_pylist():

@@ -12,9 +12,12 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import DecimalType, DoubleType, FloatType, IcebergType, IntegerType, LongType, NestedField
 
+from tidemark.decoders.registry import tombstone_fields
 from tidemark.errors import SinkRefused
 from tidemark.event_time import INSTANT
+from tidemark.order import TransformOrder
 from tidemark.sinks.iceberg.partitioning import EVENT_TIME, Term
+from tidemark.transforms.chain import columns_after
 
 _PLACES = pa.schema(
     [
@@ -22,13 +25,16 @@ _PLACES = pa.schema(
         ("_key", pa.binary()), ("_manifest_id", pa.int64()),
     ]
 )  # fmt: skip
+NUMBER = "_row"  # of a row among those of its record, where a record may have several
 _SMALL = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
 
 
-def stored_columns(decode: Mapping[str, Any], data: pa.Schema) -> pa.Schema:
+def stored_columns(decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> pa.Schema:
     """The columns of rows as a task stages them, with the types that they have before they are stored."""
-    deleted = [pa.field("_deleted", pa.bool_())] if decode.get("tombstones") else []
-    return pa.schema([*_PLACES, *deleted, *data, pa.field(EVENT_TIME, INSTANT)])
+    columns = columns_after(decode, transforms)
+    number = [pa.field(NUMBER, pa.int32())] if columns.fans_out else []
+    deleted = [pa.field("_deleted", pa.bool_())] if tombstone_fields(decode) else []
+    return pa.schema([*_PLACES, *number, *deleted, *columns.schema, pa.field(EVENT_TIME, INSTANT)])
 
 
 def schema_for(columns: pa.Schema) -> Schema:

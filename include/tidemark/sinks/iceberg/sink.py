@@ -36,7 +36,6 @@ from tidemark.sinks.iceberg.table import IcebergTarget
 from tidemark.sinks.located import Located, Standing
 from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.open import open_store
-from tidemark.transforms.chain import columns_after
 
 MANY_SNAPSHOTS = 1_000  # from here on a commit takes seconds
 
@@ -103,13 +102,13 @@ class IcebergSink(Sink):
     ) -> None:
         """Checks, or creates, the table and its columns, and notes that the attempt stages."""
         del database
-        self._columns = stored_columns(decode, columns_after(decode, transforms).schema)
+        self._columns = stored_columns(decode, transforms)
         table = self.table.check(self._columns)
         assert table is not None, "it was created"
         self._store(table.location()).put(_opened(manifest_id, attempt), b"")
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
-        columns = stored_columns(decode, columns_after(decode, transforms).schema)
+        columns = stored_columns(decode, transforms)
         table = self.table.check(columns, change=False)
         if table is None:
             yield ok(self.name, "the catalog answers; the first attempt creates the table")
