@@ -78,7 +78,7 @@ lint: setup
 	@$(BIN)/mypy
 
 lock: setup
-	@cd requirements && for name in tidemark installer registry; do \
+	@cd requirements && for name in tidemark installer registry readers; do \
 	  ../.tidemark/tools/bin/uv pip compile --quiet --no-header --python-version 3.11 --universal --generate-hashes \
 	    --no-emit-index-url $$name.in -o $$name.lock || exit 1; done
 	@$(BIN)/python -m sandbox lock-jars

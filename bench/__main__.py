@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from bench import decoding, planning, report, topic
+from bench import commits, decoding, planning, report, topic
 from bench.records import ALLOWED_LATENESS_S, PARTITIONS, SCHEMA, messages
 from bench.timed import Timing, timed
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
@@ -31,7 +31,7 @@ from tidemark.errors import TidemarkError
 MESSAGES, QUICK_MESSAGES, SMALL_MESSAGES = 4_000_000, 200_000, 1_000
 DECODED_SHARE = 20  # decoders get one record of as many
 TOPIC_MESSAGES = 1_000_000  # in one transaction
-PARTS = ("decoders", "jobs", "small", "topic", "plan")
+PARTS = ("decoders", "jobs", "small", "topic", "plan", "iceberg")
 RESULTS = STATE / "bench.json"
 
 
@@ -119,6 +119,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             figures["topic"] = [topic.measure(bench.broker, bench.folder, count) for _ in range(arguments.runs)]
         if "plan" in arguments.only:
             figures["plan"] = [planning.measure(bench.postgres, *shape) for shape in planning.SHAPES]
+        if "iceberg" in arguments.only:
+            figures["iceberg"] = [commits.measure(bench.postgres, snapshots) for snapshots in commits.SNAPSHOTS]
     return figures
 
 

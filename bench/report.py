@@ -25,6 +25,7 @@ NAMES = {
 LONGEST_PLAN_S = 3.0
 MOST_US = 2.0  # of a decoder, for a record
 TOPIC_PER_SECOND = 60_000
+LONGEST_COMMIT_S = 2.0
 
 
 def machine() -> dict[str, Any]:
@@ -70,6 +71,8 @@ def tables(figures: dict[str, Any]) -> str:
         parts.append(_topic(figures["topic"]))
     if "plan" in figures:
         parts.append(_plans(figures["plan"]))
+    if "iceberg" in figures:
+        parts.append(_commits(figures["iceberg"]))
     return "\n\n".join(parts)
 
 
@@ -179,6 +182,17 @@ def _plans(plans: list[dict[str, Any]]) -> str:
         if shape["ranges"]
     ]
     return "\n".join([*rows, "", "How PostgreSQL reads `manifest_range` for each query:", "", *ways])
+
+
+def _commits(commits: list[dict[str, Any]]) -> str:
+    target = f"at most {LONGEST_COMMIT_S:.0f} s at 100 snapshots, the default"
+    rows = [
+        f"**Commit of a manifest into an Iceberg table** (target: {target}):",
+        "",
+        "| snapshots kept | commit |",
+        "|---|---|",
+    ]
+    return "\n".join([*rows, *(f"| {commit['snapshots']:,} | {commit['seconds']:.2f} s |" for commit in commits)])
 
 
 def _ways(nodes: dict[str, list[str]]) -> str:

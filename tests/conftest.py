@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests import draws
@@ -27,6 +28,8 @@ NAMED = frozenset(re.findall(r"`(tests/[\w/]+\.py::test_\w+)`", PROMISES))
 def pytest_configure(config: pytest.Config) -> None:
     """A shell's background job ignores SIGINT and hands that on to every process a test starts and interrupts."""
     draws.in_full = "drawn" in config.getoption("markexpr")
+    settings.register_profile("patient", deadline=None)  # how long an example takes says how busy the machine is
+    settings.load_profile("patient")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

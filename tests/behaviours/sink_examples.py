@@ -14,7 +14,10 @@ import boto3
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 
 from tests.toys.toy_sink.settings import Settings as ToySettings
 from tests.worlds.s3_world import BUCKET, Prefix
@@ -31,6 +34,7 @@ from tidemark.processing.processor import BatchProcessor
 from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.base import Sink
 from tidemark.sinks.files.settings import Settings as FilesSettings
+from tidemark.sinks.iceberg.settings import Settings as IcebergSettings
 from tidemark.sinks.postgres.settings import Settings as PostgresSettings
 from tidemark.sinks.registry import open_sink
 from tidemark.sinks.settings import SinkSettings
@@ -79,14 +83,14 @@ class Example(ABC):
 
     def stage(self, attempt: int, *, manifest: int = 1, also: str = "") -> Receipt:
         """Thirty records over three hours, every tenth undecodable, by the code that runs in Spark tasks."""
+        decode = {"format": "json", "schema": "n BIGINT NOT NULL, also STRING"}
+        self.sink.prepare(manifest, attempt, decode, (), self.database)
         options = {**self.config.order(), **self.sink.order(manifest, attempt)}
         order = Order(
             pipeline="demo", manifest_id=manifest, attempt=attempt, ranges=RANGES, source=SourceOrder("kafka", {}),
-            decode={"format": "json", "schema": "n BIGINT NOT NULL, also STRING"},
-            event_time={"on_invalid": "fail"}, on_error="dead_letter",
+            decode=decode, event_time={"on_invalid": "fail"}, on_error="dead_letter",
             sinks=(SinkOrder(self.config.name, self.config.kind, options),),
         )  # fmt: skip
-        self.sink.prepare(manifest, attempt, order.decode, order.transforms, self.database)
         return receipt_of_tasks(order, [BatchProcessor(order).process("00000-0", [records(also)])])
 
 
@@ -222,6 +226,48 @@ class TopicExample(Example):
 
     def lose_a_row(self) -> None:
         delete_records(self.servers, self.topic)
+
+
+class IcebergExample(Example):
+    """A table in a SQL catalog; a reader goes by the catalog."""
+
+    def settings(self) -> SinkSettings:
+        return IcebergSettings.model_validate(
+            {"connection": CONNECTION, "table": "sales.orders", "warehouse": "warehouse", "auto_create": True,
+             "partition_by": ["hour(_event_time)", "bucket(4, _offset)"]},
+            context=Surroundings(self.folder, self.folder),
+        )  # fmt: skip
+
+    def table(self) -> Table | None:
+        parts = conninfo_to_dict(self.warehouse)
+        place = f"{parts['user']}:{parts.get('password', '')}@{parts['host']}:{parts['port']}/{parts['dbname']}"
+        catalog = SqlCatalog("tidemark", uri=f"postgresql+psycopg://{place}")
+        try:
+            return catalog.load_table("sales.orders") if catalog.table_exists("sales.orders") else None
+        finally:
+            catalog.engine.dispose()
+
+    def seen(self) -> dict[int, tuple[int, str | None]]:
+        table = self.table()
+        rows = table.scan().to_arrow().to_pylist() if table else []
+        assert len({row["_offset"] for row in rows}) == len(rows), "nothing twice"
+        return {row["_offset"]: (row["_manifest_id"], row["also"]) for row in rows}
+
+    def dead(self) -> set[int]:
+        return {letter["_offset"] for path in self._dead_letters() for letter in pq.read_table(path).to_pylist()}
+
+    def _dead_letters(self) -> list[Path]:
+        """By the record of each attempt that the sink shows, as a reader without a database takes them."""
+        location = self.folder / "warehouse" / "sales" / "orders"
+        names = [location / str(name) for name in self.sink.records()]
+        objects = [part for name in names for part in json.loads(name.read_text())["objects"]]
+        return [location / part["path"] for part in objects if part["kind"] == "dead_letter"]
+
+    def lose_a_row(self) -> None:
+        table = self.table()
+        assert table is not None
+        table.delete("_offset = 11")
+        table.catalog.engine.dispose()  # type: ignore[attr-defined]
 
 
 class ToyExample(Example):

@@ -397,14 +397,14 @@ def test_decoding_twice_gives_the_same(made: Decoder, examples: Examples) -> Non
     assert check(made, batch) == check(open_decoder(examples.config), batch)
 
 
-@settings(max_examples=draws(200), deadline=None)
+@settings(max_examples=draws(200))
 @given(values=st.lists(st.one_of(st.none(), st.binary(max_size=40)), max_size=30))
 @pytest.mark.parametrize("kind", list(EXAMPLES))
 def test_no_bytes_make_a_decoder_raise(kind: str, values: list[bytes | None]) -> None:
     check(open_decoder(EXAMPLES[kind].config), records(values))
 
 
-@settings(max_examples=draws(200), deadline=None)
+@settings(max_examples=draws(200))
 @given(data=st.data())
 @pytest.mark.parametrize("kind", list(EXAMPLES))
 def test_damaged_records_do_not_make_a_decoder_raise(kind: str, data: st.DataObject) -> None:

@@ -16,6 +16,7 @@ from tests.behaviours.sink_examples import (
     RANGES,
     Example,
     FilesExample,
+    IcebergExample,
     Overtaken,
     PostgresExample,
     S3Example,
@@ -37,6 +38,7 @@ from tidemark.sinks.kinds import SINKS
 EXAMPLES: dict[str, type[Example]] = {
     "files": FilesExample,
     "files in a bucket": S3Example,
+    "iceberg": IcebergExample,
     "postgres": PostgresExample,
     "topic": TopicExample,
     "toy": ToyExample,

@@ -26,7 +26,9 @@ LATE = [
     for point in FAILPOINTS
     if not point.startswith("plan")
 ]
-SINKS = ("lake", "table", "table in the manifest database", "lake and table", "bucket", "topic", "lake and topic")
+SINKS = (
+    "lake", "table", "table in the manifest database", "lake and table", "bucket", "topic", "lake and topic", "iceberg",
+)  # fmt: skip
 ALONE = ("lake", "bucket")  # test_guarantees.py kills over these at the same failpoints, and looks closer
 
 
@@ -44,6 +46,7 @@ def world(
     make_table_world: Callable[..., TableWorld],
     make_s3_world: Callable[..., S3World],
     make_topic_world: Callable[..., TopicWorld],
+    make_iceberg_world: Callable[..., World],
 ) -> World:
     """One pipeline per kind of sink and store, and one with two sinks."""
     match request.param:
@@ -59,6 +62,8 @@ def world(
             return make_topic_world()
         case "lake and topic":
             return make_topic_world(has_lake=True)
+        case "iceberg":
+            return make_iceberg_world()
         case _:
             return make_table_world(has_lake=True)
 

@@ -66,7 +66,6 @@ def draw(
         max_examples=examples,
         stateful_step_count=STEPS,
         database=None,
-        deadline=None,
         phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
         suppress_health_check=list(HealthCheck),
     )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import planning, topic
+from bench import commits, planning, topic
 from bench.__main__ import Bench
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
@@ -14,6 +14,10 @@ def test_a_plan_is_measured_with_a_history(postgres: Postgres) -> None:
     found = planning.measure(postgres, partitions=3, ranges=30)
     assert (found["manifests"], found["ranges"], len(found["all_seconds"])) == (10, 30, planning.REPEATS)
     assert set(found["nodes"]) == {"chains", "covering_manifests", "last_published"}
+
+
+def test_a_commit_is_measured_with_as_many_snapshots_as_are_kept(postgres: Postgres) -> None:
+    assert len(commits.measure(postgres, 7)["all_seconds"]) == commits.REPEATS
 
 
 @pytest.mark.exhaustive

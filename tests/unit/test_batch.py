@@ -344,7 +344,7 @@ def test_each_layout_has_its_folders(tmp_path: Path, layout: str, folders: int) 
     assert len({file["folder"] for file in report["parts"]}) == folders == len(report["parts"])
 
 
-@settings(max_examples=draws(25), deadline=None)
+@settings(max_examples=draws(25))
 @given(cuts=st.lists(st.integers(1, 39), max_size=5), rows=st.integers(1, 40), group=st.integers(1, 40),
        bytes_=st.integers(1, 30_000))  # fmt: skip
 def test_batches_and_limits_change_files_but_not_rows(

@@ -166,7 +166,7 @@ ANY = st.one_of(PRINTABLE, PRINTABLE.map("{{{}".format), PRINTABLE.map("kafka://
 ).map(lambda value: json.dumps({"host": value, "extra": value}))
 
 
-@settings(max_examples=draws(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=draws(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ANY)
 def test_any_text_in_the_variable_is_a_connection_or_an_error_for_people(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str

@@ -112,7 +112,7 @@ KEYS_AT = st.lists(st.tuples(st.sampled_from([1, 2, 3, None, "x"]), st.integers(
 CUTS = st.lists(st.integers(1, 29), max_size=4).map(lambda cuts: tuple(sorted(set(cuts))))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(KEYS_AT, CUTS, CUTS)
 def test_manifests_that_look_back_to_the_beginning_make_together_what_a_single_manifest_makes(
     keys_at: list[tuple[Any, int]], manifests: tuple[int, ...], batches: tuple[int, ...]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark.digest import SHORT, Digest, row_digest, row_hashes
@@ -84,7 +84,6 @@ def table(rows: list[tuple[object, ...]]) -> pa.Table:
     return pa.table({name: pa.array(column, kind) for name, column, kind in zip("abc", columns, types, strict=True)})
 
 
-@settings(deadline=None)
 @given(st.lists(cells, max_size=20), st.randoms(), st.integers(1, 7))
 def test_order_and_cuts_do_not_matter(rows: list[tuple[object, ...]], random: object, size: int) -> None:
     whole = row_digest(table(rows))

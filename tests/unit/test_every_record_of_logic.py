@@ -87,7 +87,7 @@ BATCHES = st.lists(VALUES, max_size=40)
 CUTS = st.lists(st.integers(0, 40), max_size=4)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(BATCHES, CUTS)
 def test_each_record_ends_in_one_place_and_the_bounds_of_batches_change_nothing(
     values: list[bytes | None], cuts: list[int]
@@ -96,7 +96,7 @@ def test_each_record_ends_in_one_place_and_the_bounds_of_batches_change_nothing(
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(BATCHES, CUTS)
 def test_each_of_many_records_does(values: list[bytes | None], cuts: list[int]) -> None:
     ends_in_one_place(values, cuts)

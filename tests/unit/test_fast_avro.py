@@ -74,13 +74,13 @@ def same(data: list[bytes], writer: AvroSchema = SCHEMA, reader: AvroSchema = SC
     return ours
 
 
-@settings(max_examples=draws(60), deadline=None)
+@settings(max_examples=draws(60))
 @given(st.lists(VALUES, max_size=4))
 def test_good_records_are_the_same_rows(values: list[dict[str, Any]]) -> None:
     same([written(SCHEMA, value) for value in values])
 
 
-@settings(max_examples=draws(200), deadline=None)
+@settings(max_examples=draws(200))
 @given(value=VALUES, data=st.data())
 def test_damaged_records_get_the_same_verdict(value: dict[str, Any], data: st.DataObject) -> None:
     good = written(SCHEMA, value)
@@ -97,7 +97,7 @@ SMALL = parsed(json.dumps({"type": "record", "name": "R", "fields": [
 ]}))  # fmt: skip
 
 
-@settings(max_examples=draws(300), deadline=None)
+@settings(max_examples=draws(300))
 @given(st.lists(st.binary(max_size=14), max_size=4))
 def test_any_bytes_get_the_same_verdict(values: list[bytes]) -> None:
     same(values, SMALL, SMALL)

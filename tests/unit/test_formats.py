@@ -14,7 +14,7 @@ import duckdb
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.worlds.file_of_rows import file_of
@@ -231,7 +231,6 @@ JSON_VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
 
 @pytest.mark.parametrize("kind", JSON_VALUES, ids=str)
 def test_any_value_reads_back_from_its_json_text(kind: pa.DataType) -> None:
-    @settings(deadline=None)
     @given(st.lists(st.none() | JSON_VALUES[kind], max_size=20), st.integers(0, 3))
     def holds(values: list[Any], skipped: int) -> None:
         texts = json_texts(pa.array(values, kind)[skipped:]).to_pylist()

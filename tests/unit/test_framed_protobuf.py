@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.protobuf_schemas import descriptor_set, message_class, proto
@@ -59,7 +59,6 @@ def test_a_path_names_a_message_in_a_descriptor() -> None:
     assert message_at("message M { }", (0,)) == "M"
 
 
-@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_no_text_of_a_schema_raises(text: str) -> None:
     message_at(text, (0, 0))
@@ -76,7 +75,6 @@ def test_values_are_taken_together_by_their_message() -> None:
     assert wrong == [4, 5, 6, 7, 9]
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=6), max_size=20))
 def test_each_value_is_in_one_message_or_in_none(values: list[bytes]) -> None:
     groups, wrong = placed(pa.array(values, pa.binary()))

@@ -95,7 +95,7 @@ KEYS = [
     "catchup",
     "start_date",
 ]
-FUZZ = settings(max_examples=draws(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=draws(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @FUZZ

@@ -98,7 +98,7 @@ def records(draw: st.DrawFn, names: list[str]) -> bytes:
     return record if draw(st.integers(0, 30)) else record.replace(b"a", b"\xff")
 
 
-@settings(max_examples=draws(400), deadline=None)
+@settings(max_examples=draws(400))
 @given(data=st.data())
 @pytest.mark.parametrize("schema", [DDL, SCHEMA], ids=["ddl", "json-schema"])
 def test_whatever_is_in_a_record_both_ways_say_the_same(schema: Any, data: st.DataObject) -> None:

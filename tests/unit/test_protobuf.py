@@ -362,14 +362,14 @@ def same_in_both(value: bytes) -> None:
         assert fast == runtime
 
 
-@settings(max_examples=draws(150), deadline=None)
+@settings(max_examples=draws(150))
 @given(RECORDS)
 @example(b"\x08\x80\x80\x80\x80\x10")
 def test_both_readers_mean_the_same(value: bytes) -> None:
     same_in_both(value)
 
 
-@settings(max_examples=draws(150), deadline=None)
+@settings(max_examples=draws(150))
 @given(RECORDS, st.data())
 def test_both_readers_mean_the_same_by_damaged_records(value: bytes, data: st.DataObject) -> None:
     damaged = bytearray(value or b"\x08\x01")
@@ -379,7 +379,7 @@ def test_both_readers_mean_the_same_by_damaged_records(value: bytes, data: st.Da
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=40_000, deadline=None)
+@settings(max_examples=40_000)
 @given(RECORDS, st.data())
 def test_both_readers_mean_the_same_many_times(value: bytes, data: st.DataObject) -> None:
     same_in_both(value)
@@ -388,7 +388,7 @@ def test_both_readers_mean_the_same_many_times(value: bytes, data: st.DataObject
     same_in_both(bytes(damaged))
 
 
-@settings(max_examples=draws(60), deadline=None)
+@settings(max_examples=draws(60))
 @given(st.lists(st.one_of(RECORDS, st.binary(max_size=12)), max_size=12), st.integers(0, 12))
 def test_what_becomes_of_a_record_does_not_depend_on_the_records_beside_it(values: list[bytes], cut: int) -> None:
     def outcomes(part: list[bytes]) -> Iterator[str]:

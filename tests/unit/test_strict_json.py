@@ -201,7 +201,7 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=draws(300), deadline=None)
+@settings(max_examples=draws(300))
 @given(data=st.data())
 @pytest.mark.parametrize("schema", [DDL, SCHEMA], ids=["ddl", "json-schema"])
 def test_columns_and_reasons_agree(schema: Any, data: st.DataObject) -> None:

@@ -99,7 +99,11 @@ def objects(environment: Environment, pipeline_name: str, sink: str | None, dead
     """Print the published paths: the exact reader."""
     with database_of(environment) as database:
         check_pipeline(environment, database, pipeline_name)
-        output.objects(object_views(database, pipeline_name, sink=sink, dead_letters=dead_letters), as_json)
+        views = object_views(database, pipeline_name, sink=sink, dead_letters=dead_letters)
+        for known in () if views else database.sinks(pipeline_name):
+            if not known.target.startswith(("/", "s3://")):  # the others have files, and nothing is published yet
+                output.note(f"sink {known.name} writes {known.target}: read it there, each manifest is whole or absent")
+        output.objects(views, as_json)
 
 
 @commands.command()

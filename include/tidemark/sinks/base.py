@@ -38,6 +38,7 @@ class Way(StrEnum):
     """How output is put; it decides what a replay does, and whether output can be removed again."""
 
     REPLACES = "replaces"  # a manifest's own objects are replaced, no others
+    SWAPS = "swaps"  # the same, in one commit together with the evidence: there is nothing half done to take back
     MERGES = "merges"  # the newest version of each key is kept
     SUMS = "sums"  # the manifest's own contribution is replaced
     APPENDS = "appends"  # output is added and never removed

@@ -1,13 +1,12 @@
 """Rows of a batch by topic, partition and period, with the hash of each row beside it."""
 
 from collections.abc import Iterator
-from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.digest import Digest, row_hashes
-from tidemark.event_time import EARLIEST
 
 _HASH_A, _HASH_B = "_hash_a", "_hash_b"  # beside the columns of the rows; names of data columns never begin with _
 BESIDE = pa.schema({_HASH_A: pa.uint64(), _HASH_B: pa.uint64()})
@@ -18,8 +17,10 @@ def digest_of(measured: pa.Table) -> Digest:
     return Digest.of(measured.column(_HASH_A), measured.column(_HASH_B))
 
 
-def grouped(rows: pa.RecordBatch, period: pa.Array) -> Iterator[tuple[str, int, datetime | None, pa.Table]]:
+def grouped(rows: pa.RecordBatch, period: pa.Array) -> Iterator[tuple[str, int, Any, pa.Table]]:
     """(topic, partition, period, rows) of each group, in this order; the rows have the columns of ``BESIDE`` too.
+
+    A period is whatever keeps rows apart, a time or a text; without any all of them are null.
 
     The rows of a group are a copy, unless it is the only group: a slice would keep the whole batch in memory.
     """
@@ -29,7 +30,7 @@ def grouped(rows: pa.RecordBatch, period: pa.Array) -> Iterator[tuple[str, int, 
     order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])  # stable, as Arrow documents
     sizes = keys.group_by(keys.column_names, use_threads=False).aggregate([([], "count_all")]).to_pylist()
     # Arrow returns the groups in the order of its hash table, which need not be that of the sorted rows.
-    sizes.sort(key=lambda group: (group["topic"].encode(), group["partition"], group["period"] or EARLIEST))
+    sizes.sort(key=lambda group: (group["topic"].encode(), group["partition"], group["period"] or 0))
     start = 0
     for group in sizes:
         chosen = order[start : start + group["count_all"]]

@@ -7,6 +7,7 @@ from typing import Final
 
 SINKS: Final[dict[str, str]] = {
     "files": "tidemark.sinks.files",
+    "iceberg": "tidemark.sinks.iceberg",
     "postgres": "tidemark.sinks.postgres",
     "topic": "tidemark.sinks.topic",
 }

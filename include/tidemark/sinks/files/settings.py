@@ -10,7 +10,8 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, ValidationInfo, field_validator, model_validator
 
 from tidemark.config import values
-from tidemark.config.base import Name, Section, Size, Surroundings, wrong_at
+from tidemark.config.base import Name, Size, Surroundings, wrong_at
+from tidemark.config.s3 import S3Settings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
@@ -45,36 +46,6 @@ COMPRESSIONS: dict[FileFormat, tuple[Compression, ...]] = {
 
 
 _SORTABLE_PLACES = ("_topic", "_partition", "_offset", "_timestamp", "_key")
-
-
-class ServerSideEncryption(StrEnum):
-    """How the store encrypts objects; when it is not set, the default of the bucket applies."""
-
-    AES256 = "AES256"
-    KMS = "aws:kms"
-
-
-class S3Settings(Section):
-    """Access to the store of an ``s3://`` root; None: the connection decides, or else boto3's own sources."""
-
-    endpoint_url: Annotated[str, AfterValidator(values.endpoint)] | None = Field(
-        default=None, description="Address of a store that is not AWS.", examples=["https://minio:9000"]
-    )
-    region: str | None = Field(default=None, description="Region of the bucket.", examples=["eu-central-1"])
-    path_style: StrictBool | None = Field(
-        default=None, description="Whether the bucket stands in the path; it does when there is an endpoint_url."
-    )
-    server_side_encryption: ServerSideEncryption | None = Field(
-        default=None, description="What the store encrypts objects with; else the bucket's default."
-    )
-    kms_key_id: str | None = Field(default=None, description="Key for aws:kms; else the account's own.")
-
-    @field_validator("kms_key_id")
-    @classmethod
-    def _for_kms(cls, key: str | None, info: ValidationInfo) -> str | None:
-        if key is not None and info.data.get("server_side_encryption") is not ServerSideEncryption.KMS:
-            raise wrong("needs server_side_encryption: aws:kms")
-        return key
 
 
 class Settings(SinkSettings):

@@ -1,0 +1,40 @@
+"""Access to an S3 store, as sinks that keep files there have it in a pipeline file. Keys come from a connection."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, StrictBool, ValidationInfo, field_validator
+
+from tidemark.config import values
+from tidemark.config.base import Section
+from tidemark.config.values import wrong
+
+
+class ServerSideEncryption(StrEnum):
+    """How the store encrypts objects; when it is not set, the default of the bucket applies."""
+
+    AES256 = "AES256"
+    KMS = "aws:kms"
+
+
+class S3Settings(Section):
+    """Access to the store of an ``s3://`` root; None: the connection decides, or else boto3's own sources."""
+
+    endpoint_url: Annotated[str, AfterValidator(values.endpoint)] | None = Field(
+        default=None, description="Address of a store that is not AWS.", examples=["https://minio:9000"]
+    )
+    region: str | None = Field(default=None, description="Region of the bucket.", examples=["eu-central-1"])
+    path_style: StrictBool | None = Field(
+        default=None, description="Whether the bucket stands in the path; it does when there is an endpoint_url."
+    )
+    server_side_encryption: ServerSideEncryption | None = Field(
+        default=None, description="What the store encrypts objects with; else the bucket's default."
+    )
+    kms_key_id: str | None = Field(default=None, description="Key for aws:kms; else the account's own.")
+
+    @field_validator("kms_key_id")
+    @classmethod
+    def _for_kms(cls, key: str | None, info: ValidationInfo) -> str | None:
+        if key is not None and info.data.get("server_side_encryption") is not ServerSideEncryption.KMS:
+            raise wrong("needs server_side_encryption: aws:kms")
+        return key

@@ -1,0 +1,106 @@
+"""The audit of an Iceberg table: every row is of a published manifest, and every published row is there."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.manifest import Manifest, ManifestState, Publication
+from tidemark.receipt import Receipt
+from tidemark.sinks.base import Sink
+from tidemark.sinks.difference import Difference
+from tidemark.sinks.iceberg.columns import NUMBER
+from tidemark.sinks.iceberg.files import manifests_in, rows_of
+from tidemark.sinks.iceberg.table import IcebergTarget
+
+PLACES = ("_topic", "_partition", "_offset")
+
+
+def differences_of_iceberg(
+    database: ManifestDatabase, sink: Sink, target: IcebergTarget, manifests: Sequence[Manifest], *, deep: bool
+) -> Iterator[Difference]:
+    """What the table holds and should not, or lacks; ``deep`` reads every row, one manifest in memory at a time."""
+    own = {manifest.id: manifest for manifest in manifests}
+    yield from _left_in_staging(database, sink, own)
+    published = [(manifest, row) for manifest in manifests if (row := manifest.published(sink.name))]
+    table = target.load()
+    if table is None:
+        if published:
+            what = f"{sink.target} does not exist, and has rows of {len(published):,} manifests published"
+            restore = f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}"
+            yield Difference(None, what, restore)
+        return
+    shown = sink.evidence()
+    present = set(shown)
+    if deep:
+        with target.reading() as reading:
+            present |= manifests_in(reading)
+            yield from _strays(sink, own, present - shown.keys())
+            for manifest, publication in published:
+                if database.accepted_damage(manifest.id, sink.name, publication.attempt):
+                    continue
+                numbered = [NUMBER] if publication.counts.exploded else []
+                rows = rows_of(reading, manifest.id, [*PLACES, *numbered])
+                yield from _rows(sink, manifest, publication, rows)
+    for manifest, publication in published:
+        yield from _dead_letters(sink, shown, database.receipt(manifest.id, publication.attempt))
+    for unknown in sorted(database.unknown_manifests(sorted(present))):
+        next_step = "no attempt of Tidemark's left them there: delete those rows by hand"
+        if unknown in shown:
+            next_step = f"tidemark adopt {sink.pipeline_name} --why TEXT"
+        yield Difference(
+            None, f"{sink.target} has rows of manifest {unknown}, which this database does not know", next_step
+        )
+
+
+def _left_in_staging(database: ManifestDatabase, sink: Sink, own: Mapping[int, Manifest]) -> Iterator[Difference]:
+    staged = [manifest_id for manifest_id in sink.staged_manifests() if manifest_id in own]
+    done = database.manifests(ids=staged, states=[ManifestState.DONE]) if staged else []
+    still_staged = set(sink.staged_manifests())  # an attempt that was running may have ended since
+    for manifest in done:
+        if not manifest.alive and manifest.id in still_staged:
+            yield Difference(
+                manifest.id, "staging was left by an attempt that died", f"tidemark retry {sink.pipeline_name}"
+            )
+
+
+def _strays(sink: Sink, own: Mapping[int, Manifest], stray: set[int]) -> Iterator[Difference]:
+    for manifest_id in sorted(stray & own.keys()):
+        yield Difference(
+            manifest_id,
+            f"{sink.target} has rows of it, and does not say so: they were put there by hand, or came back with a "
+            "rollback",
+            f"tidemark replay {sink.pipeline_name} --manifest {manifest_id}",
+        )
+
+
+def _rows(sink: Sink, manifest: Manifest, publication: Publication, rows: pa.Table) -> Iterator[Difference]:
+    """Compares the offsets in the table with the manifest's ranges and with the number of published rows."""
+    replay = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}"
+    if rows.num_rows != publication.counts.written:
+        what = f"the table has {rows.num_rows:,} rows of it where {publication.counts.written:,} were published"
+        yield Difference(manifest.id, what, replay)
+    places = rows.group_by(rows.column_names, use_threads=False).aggregate([([], "count_all")])
+    twice = places.filter(pc.greater(places.column("count_all"), 1))
+    if twice.num_rows:
+        first = twice.slice(0, 1).to_pylist()[0]
+        place = f"{first['_topic']}-{first['_partition']} offset {first['_offset']}"
+        what = f"{twice.num_rows:,} rows twice, first {place}"
+        yield Difference(manifest.id, what, replay)
+    spans = {(covered.at.topic, covered.at.partition): covered for covered in manifest.ranges}
+    for part in rows.group_by(["_topic", "_partition"]).aggregate([("_offset", "min"), ("_offset", "max")]).to_pylist():
+        covered = spans.get((part["_topic"], part["_partition"]))
+        if covered is None or part["_offset_min"] < covered.start or part["_offset_max"] >= covered.end:
+            place = f"{part['_topic']}-{part['_partition']} offsets {part['_offset_min']} to {part['_offset_max']}"
+            yield Difference(manifest.id, f"the table has rows of it from {place}, which it does not cover", replay)
+
+
+def _dead_letters(sink: Sink, shown: Mapping[int, int], receipt: Receipt | None) -> Iterator[Difference]:
+    if receipt is None or shown.get(receipt.manifest_id) != receipt.attempt or sink.has_objects(receipt):
+        return
+    yield Difference(
+        receipt.manifest_id,
+        "a file of its dead letters is missing, or has another size",
+        f"tidemark replay {sink.pipeline_name} --manifest {receipt.manifest_id}",
+    )

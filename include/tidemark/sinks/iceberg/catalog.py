@@ -1,0 +1,194 @@
+"""Opens the catalog that a pipeline file names, and translates the errors of its client.
+
+Secrets stand in connections; no error quotes them.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
+from urllib.parse import quote, urlencode
+
+import requests
+from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    CommitFailedException,
+    ForbiddenError,
+    RESTError,
+    SignError,
+    UnauthorizedError,
+)
+from requests.adapters import HTTPAdapter
+from sqlalchemy import create_engine
+from sqlalchemy.exc import DBAPIError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from tidemark.connections import Lookup, Secret, masked, revealed, variable_of
+from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
+from tidemark.sinks.iceberg.settings import CatalogKind, Settings
+from tidemark.storage.base import is_s3
+
+CONNECT_S, READ_S = 5, 60
+Properties = dict[str, str | Secret]
+
+_EXTRA = {
+    CatalogKind.SQL: {"sslmode", "sslrootcert", "sslcert", "sslkey"},
+    CatalogKind.REST: {"token", "scope", "oauth2-server-uri"},
+    CatalogKind.HIVE: set[str](),
+    CatalogKind.GLUE: {"region_name", "endpoint_url", "aws_session_token", "profile_name"},
+}
+_EXAMPLE = {
+    CatalogKind.SQL: "postgresql://USER:PASSWORD@HOST:PORT/DATABASE",
+    CatalogKind.REST: "https://CLIENT:SECRET@HOST:PORT/PATH",
+    CatalogKind.HIVE: "thrift://HOST:PORT",
+    CatalogKind.GLUE: "aws://KEY_ID:SECRET@/?region_name=REGION",
+}
+
+
+class OpenCatalog:
+    """A catalog with the properties it was opened with, which hold secrets."""
+
+    def __init__(self, settings: Settings, lookup: Lookup) -> None:
+        self.properties = _properties(settings, lookup)
+        with self.translated():
+            kind = CatalogType(settings.catalog.value)
+            self.catalog: Catalog = AVAILABLE_CATALOGS[kind](settings.catalog_name, revealed(self.properties))
+            if isinstance(self.catalog, SqlCatalog):
+                # A pool would keep a connection open, and hand it to forks, for the hours that Spark works.
+                self.catalog.engine.dispose()
+                self.catalog.engine = create_engine(self.catalog.engine.url, poolclass=NullPool)
+        session = getattr(self.catalog, "_session", None)
+        if session is not None:  # the client of REST catalogs waits for ever without it
+            session.mount("https://", _Limited())
+            session.mount("http://", _Limited())
+
+    @contextmanager
+    def translated(self, **context: object) -> Iterator[None]:
+        """Errors of the client as ours; a refused commit (``CommitFailedException``) stays as it is."""
+        try:
+            yield
+        except (TidemarkError, CommitFailedException):
+            raise
+        except (UnauthorizedError, ForbiddenError, AuthorizationExpiredError, SignError) as error:
+            self._raise(AccessDenied, "refuses access", "give its user the right", error, context)
+        except ProgrammingError as error:
+            self._raise(AccessDenied, "refuses a statement", "give its user the right", error, context)
+        except (SQLAlchemyError, DBAPIError, requests.RequestException, RESTError, OSError) as error:
+            self._raise(Unavailable, "does not answer", "check that it runs, and its connection", error, context)
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] in ("botocore", "thrift", "hive_metastore"):
+                self._raise(Unavailable, "does not answer", "check that it runs, and its connection", error, context)
+            self._raise(SinkRefused, "cannot do this", "correct the table, or its catalog", error, context)
+
+    def _raise(
+        self, kind: type[TidemarkError], what: str, step: str, error: Exception, context: Mapping[str, object]
+    ) -> NoReturn:
+        # The causes of an error of SQLAlchemy or requests may show addresses with passwords.
+        text = masked(" ".join(str(error).split()), self.properties)[:300]
+        raise kind(
+            f"the catalog {what}: {type(error).__name__}: {text}",
+            next_step=f"{step}; then: tidemark retry {{pipeline}}",
+            **context,
+        ) from None
+
+
+class _Limited(HTTPAdapter):
+    def send(self, request: Any, *args: Any, **kwargs: Any) -> requests.Response:
+        kwargs["timeout"] = kwargs.get("timeout") or (CONNECT_S, READ_S)
+        return super().send(request, *args, **kwargs)
+
+
+def _properties(settings: Settings, lookup: Lookup) -> Properties:
+    """All that the client of the catalog gets."""
+    properties: Properties = dict(settings.options)
+    if settings.warehouse is not None:
+        is_folder = settings.warehouse.startswith("/")
+        properties["warehouse"] = f"file://{settings.warehouse}" if is_folder else settings.warehouse
+    if settings.store_connection or settings.s3.model_fields_set or is_s3(settings.warehouse or ""):
+        properties |= _store(settings, lookup)
+    connection = _connection(settings, lookup)
+    extra = connection.get("extra") or {}
+    match settings.catalog:
+        case CatalogKind.SQL:
+            properties |= {"uri": _sql(connection)}
+            properties |= {"password": Secret(str(connection.get("password") or ""))}
+        case CatalogKind.REST:
+            properties |= {"uri": _address(connection)}
+            if connection.get("login"):
+                properties["credential"] = Secret(f"{connection['login']}:{connection.get('password') or ''}")
+            properties |= {key: Secret(str(value)) if key == "token" else str(value) for key, value in extra.items()}
+        case CatalogKind.HIVE:
+            properties |= {"uri": f"thrift://{connection.get('host')}:{connection.get('port') or 9083}"}
+        case CatalogKind.GLUE:
+            properties |= _glue(connection, extra)
+    return properties
+
+
+def _connection(settings: Settings, lookup: Lookup) -> Mapping[str, Any]:
+    conn_id, kind = settings.connection, settings.catalog
+    if conn_id is None:
+        return {}
+    connection = lookup(conn_id)
+    if connection is None:
+        raise ConfigurationError(
+            f"the connection {conn_id} of the {kind} catalog does not exist",
+            next_step=f"set {variable_of(conn_id)}={_EXAMPLE[kind]}, or add it in Airflow under Admin, Connections",
+            connection=conn_id,
+        )
+    unknown = sorted((connection.get("extra") or {}).keys() - _EXTRA[kind])
+    if unknown:
+        raise ConfigurationError(
+            f"the connection {conn_id} of the {kind} catalog sets {', '.join(unknown)}, which is not known here",
+            next_step=f"remove it; allowed in its extra: {', '.join(sorted(_EXTRA[kind])) or 'nothing'}",
+            connection=conn_id,
+        )
+    return connection
+
+
+def _sql(connection: Mapping[str, Any]) -> Secret:
+    user = quote(str(connection.get("login") or ""), safe="")
+    password = quote(str(connection.get("password") or ""), safe="")
+    place = f"{connection.get('host') or ''}:{connection.get('port') or 5432}/{connection.get('schema') or ''}"
+    options = {"connect_timeout": CONNECT_S, "options": f"-c statement_timeout={READ_S}s"}
+    query = urlencode({**options, **(connection.get("extra") or {})}, quote_via=quote)
+    return Secret(f"postgresql+psycopg://{user}:{password}@{place}?{query}")
+
+
+def _address(connection: Mapping[str, Any]) -> str:
+    host = str(connection.get("host") or "")
+    if "://" in host:
+        return host
+    port = f":{connection['port']}" if connection.get("port") else ""
+    return f"{connection.get('conn_type')}://{host}{port}/{connection.get('schema') or ''}".rstrip("/")
+
+
+def _glue(connection: Mapping[str, Any], extra: Mapping[str, Any]) -> Properties:
+    given = {
+        "glue.access-key-id": _secret(connection.get("login")),
+        "glue.secret-access-key": _secret(connection.get("password")),
+        "glue.session-token": _secret(extra.get("aws_session_token")),
+        "glue.region": extra.get("region_name"),
+        "glue.endpoint": extra.get("endpoint_url"),
+        "glue.profile-name": extra.get("profile_name"),
+    }
+    return {key: value for key, value in given.items() if value}
+
+
+def _secret(value: object) -> Secret | None:
+    return Secret(str(value)) if value else None
+
+
+def _store(settings: Settings, lookup: Lookup) -> Properties:
+    """What PyIceberg needs to read and write metadata in ``s3://``."""
+    # Imported late: it needs boto3, which tables in folders do without.
+    from tidemark.storage.s3_client import access
+
+    keys = access(settings.store_settings(), lookup)
+    given = {
+        "s3.access-key-id": keys.key_id, "s3.secret-access-key": keys.secret, "s3.session-token": keys.token,
+        "s3.region": keys.region, "s3.endpoint": keys.endpoint_url, "s3.profile-name": keys.profile,
+        "s3.force-virtual-addressing": None if keys.path_style else "true",
+        "s3.connect-timeout": str(CONNECT_S), "s3.request-timeout": str(READ_S),
+    }  # fmt: skip
+    return {key: value for key, value in given.items() if value}

@@ -1,0 +1,54 @@
+"""The partitions of a table as a pipeline file writes them: ``day(_event_time)``, ``bucket(16, carrier)``, ``carrier``.
+
+Standard library only: pipeline files are checked without the library of Iceberg.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+EVENT_TIME: Final = "_event_time"  # the column that every row gets beside those of its record
+TIMES: Final = ("year", "month", "day", "hour")
+_TERM: Final = re.compile(
+    r"(?:(?P<time>year|month|day|hour)\(\s*(?P<of_time>\w+)\s*\)"
+    r"|(?P<sized>bucket|truncate)\(\s*(?P<size>[1-9][0-9]{0,5})\s*,\s*(?P<of_sized>\w+)\s*\)|(?P<column>\w+))"
+)
+
+
+@dataclass(frozen=True)
+class Term:
+    """A column and how its values become partitions; ``transform`` is written as Iceberg does: ``bucket[16]``."""
+
+    column: str
+    transform: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Term | None":
+        """None when it is no column and no transform of a column."""
+        match = _TERM.fullmatch(text.strip())
+        if match is None:
+            return None
+        if match["time"]:
+            return cls(match["of_time"], match["time"])
+        if match["sized"]:
+            return cls(match["of_sized"], f"{match['sized']}[{match['size']}]")
+        return cls(match["column"], "identity")
+
+    @property
+    def name(self) -> str:
+        """The name of the partition field, as Spark gives it."""
+        kind = self.transform.partition("[")[0]
+        return self.column if kind == "identity" else f"{self.column}_{'trunc' if kind == 'truncate' else kind}"
+
+    def fits(self, arrow_type: str) -> bool:
+        """Whether values of an Arrow type, as text, can be partitioned so."""
+        if self.transform in TIMES:
+            return arrow_type.startswith("timestamp") or (arrow_type.startswith("date32") and self.transform != "hour")
+        whole = arrow_type in ("int8", "int16", "int32", "int64", "string")
+        return whole or (self.transform == "identity" and arrow_type in ("bool", "date32[day]"))
+
+    def __str__(self) -> str:
+        kind, _, size = self.transform.rstrip("]").partition("[")
+        if kind == "identity":
+            return self.column
+        return f"{kind}({size}, {self.column})" if size else f"{kind}({self.column})"

@@ -1,0 +1,304 @@
+"""Publishes into an Iceberg table: one commit makes the staged files of an attempt the rows of its manifest.
+
+The commit takes the rows of an earlier attempt out, and says in a property of the table which attempt is in it now. So
+rows and evidence are there together or not at all, and what was committed is never taken back: a higher attempt
+replaces it. Dead letters and records are files in folders of the table's location whose names begin with ``_``.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidemark.connections import Lookup
+from tidemark.database.client import ManifestDatabase
+from tidemark.digest import Digest, row_digest
+from tidemark.errors import SinkRefused
+from tidemark.failpoints import failpoint
+from tidemark.findings import Finding, ok, warning
+from tidemark.manifest import Manifest, Publication
+from tidemark.offsets import Range, TopicPartition
+from tidemark.order import TransformOrder
+from tidemark.paths import STAGING, RecordName, manifest_staging, staging_folder
+from tidemark.receipt import ObjectKind, PublishedObject, Receipt
+from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink, Way
+from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter
+from tidemark.sinks.difference import Difference
+from tidemark.sinks.iceberg.audit import differences_of_iceberg
+from tidemark.sinks.iceberg.columns import stored_columns
+from tidemark.sinks.iceberg.files import has_row, rows_of
+from tidemark.sinks.iceberg.settings import Settings
+from tidemark.sinks.iceberg.staged import data_folder, root_of
+from tidemark.sinks.iceberg.table import IcebergTarget
+from tidemark.sinks.located import Located, Standing
+from tidemark.storage.base import Move, ObjectStore
+from tidemark.storage.open import open_store
+
+MANY_SNAPSHOTS = 1_000  # from here on a commit takes seconds
+
+
+class IcebergSink(Sink):
+    """One table of one pipeline."""
+
+    way = Way.SWAPS
+
+    def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
+        super().__init__(pipeline_name, settings.name)
+        self.target = settings.target
+        self.table = IcebergTarget(pipeline_name, settings, lookup)
+        self._settings = settings
+        self._lookup = lookup
+        self._columns = pa.schema([])
+
+    def claim(self, database_id: str) -> None:
+        self.table.claim(Owner(database_id))
+        self.refuse_foreign(database_id)
+
+    def owner(self) -> Owner | None:
+        claimed = self.table.claimed()
+        return claimed.owner if claimed else None
+
+    def hand_over(self, owner: Owner) -> None:
+        self.table.hand_over(owner)
+
+    def position(self) -> Position | None:
+        claimed = self.table.claimed()
+        return Position(claimed.identity, self.table.evidence().number) if claimed else None
+
+    def store(self) -> ObjectStore | None:
+        """The location of the table; None when there is no table."""
+        table = self.table.load()
+        return None if table is None else self._store(table.location())
+
+    def _store(self, location: str) -> ObjectStore:
+        root = root_of(location)
+        if "://" in root and not root.startswith("s3://"):
+            raise SinkRefused(
+                f"the table lies at {location}, and tables are written in folders and in s3:// only",
+                next_step="create it in another location",
+                **self.table.context(),
+            )
+        return open_store(root, self._settings.store_settings(), self._lookup)
+
+    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
+        del manifest_id, attempt  # they are in the order
+        table = self.table.loaded()
+        return {
+            "root": root_of(table.location()),
+            "schema": table.schema().model_dump_json(),
+            "spec": table.spec().model_dump_json(),
+        }
+
+    def prepare(
+        self,
+        manifest_id: int,
+        attempt: int,
+        decode: Mapping[str, Any],
+        transforms: Sequence[TransformOrder],
+        database: ManifestDatabase,
+    ) -> None:
+        """Checks, or creates, the table and its columns, and notes that the attempt stages."""
+        del database
+        self._columns = stored_columns(decode, transforms)
+        table = self.table.check(self._columns)
+        assert table is not None, "it was created"
+        self._store(table.location()).put(_opened(manifest_id, attempt), b"")
+
+    def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
+        columns = stored_columns(decode, transforms)
+        table = self.table.check(columns, change=False)
+        if table is None:
+            yield ok(self.name, "the catalog answers; the first attempt creates the table")
+            return
+        store, key = self._store(table.location()), f"{STAGING}/doctor-{uuid4().hex}"
+        try:
+            store.put(key, b"probe")
+        finally:
+            store.delete([key])
+        yield ok(self.name, "table, columns and partitions are what an attempt needs; files can be written (tried)")
+        if len(table.metadata.snapshots) > MANY_SNAPSHOTS:
+            yield warning(
+                self.name,
+                f"the table has {len(table.metadata.snapshots):,} snapshots, and each makes every commit slower",
+                "expire old snapshots, or let keep_snapshots do it",
+            )
+
+    def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
+        del own  # a table has the manifests of one pipeline
+        attempts = self.table.evidence().attempts.items()
+        return [RecordName(self.pipeline_name, manifest_id, attempt) for manifest_id, attempt in attempts
+                if manifest_id > above]  # fmt: skip
+
+    def recorded_attempt(self, manifest_id: int) -> int | None:
+        return self.table.evidence().attempts.get(manifest_id)
+
+    def record(self, name: RecordName) -> dict[str, Any] | None:
+        if self.recorded_attempt(name.manifest_id) != name.attempt:
+            return None  # the file of an attempt that did not commit, or has been replaced
+        store = self.store()
+        content = store.get(str(name)) if store else None
+        try:
+            record = None if content is None else json.loads(content)
+        except ValueError:
+            return None
+        return record if isinstance(record, dict) else None
+
+    def has_objects(self, receipt: Receipt) -> bool:
+        """Whether the table and all dead letters are there: the rows were committed together with the evidence."""
+        store = self.store()
+        if store is None:
+            return False
+        dead = self._of(receipt, ObjectKind.DEAD_LETTER)
+        return store.has({object_.path: object_.bytes for object_ in dead})
+
+    def alike(self, before: Receipt, now: Receipt) -> bool:
+        """Reads all rows of the manifest: they must be those of ``now``."""
+        if not self.holds(before):
+            return False
+        expected = sum((Digest.parse(part.digest) for part in self._of(now, ObjectKind.DATA)), Digest.zero())
+        with self.table.reading(manifest=now.manifest_id) as table:
+            if not {field.name for field in self._columns} <= {field.name for field in table.schema().fields}:
+                return False
+            rows = rows_of(table, now.manifest_id, self._columns.names)
+        try:
+            return row_digest(rows.select(self._columns.names).cast(self._columns)) == expected
+        except pa.ArrowException:
+            return False
+
+    def wait_for_lower(self, manifest_id: int) -> None:
+        """Makes the commit of a lower attempt fail, if one may be about to commit."""
+        if self.staged_attempts(manifest_id):
+            self.table.fence()
+
+    def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
+        """Steps 2 to 4: put dead letters and the record into their places, commit, then mark."""
+        fence()
+        self.refuse_foreign(database_id)
+        manifest_id, attempt = receipt.manifest_id, receipt.attempt
+        rows, dead = self._of(receipt, ObjectKind.DATA), self._of(receipt, ObjectKind.DEAD_LETTER)
+        store = self._store(self.table.loaded().location())
+        if self.recorded_attempt(manifest_id) != attempt:
+            moves = [Move(object_.staged, object_.path, object_.bytes) for object_ in dead]
+            store.move_each(moves, fence, lambda: None)
+            record = json.dumps(self.content_of_record(receipt, ranges, database_id), sort_keys=True)
+            name = str(RecordName(self.pipeline_name, manifest_id, attempt))
+            store.put(name, record.encode())
+            store.sync([name, *(object_.path for object_ in dead), *(object_.staged for object_ in rows)])
+        failpoint("publish.mid")
+        self.table.publish(
+            manifest_id,
+            attempt,
+            {object_.staged: object_.bytes for object_ in rows},
+            self._summary(receipt, ranges, database_id),
+            fence,
+        )
+        failpoint("publish.before_mark")
+        mark()
+
+    def _summary(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> dict[str, str]:
+        """What the snapshot says to people and programs that have no manifest database."""
+        content = self.content_of_record(receipt, ranges, database_id)
+        places = [f"{covered.at.topic}-{covered.at.partition}[{covered.start},{covered.end})" for covered in ranges]
+        return {
+            "tidemark.pipeline": self.pipeline_name,
+            "tidemark.database": database_id,
+            "tidemark.digest": content["digest"],
+            "tidemark.ranges": " ".join(places),
+            "tidemark.counts": json.dumps(content["counts"]),
+        }
+
+    def discard(self, receipt: Receipt) -> None:
+        """Removes the dead letters and the record of an attempt that is not in the table; its rows are staging."""
+        store = self.store()
+        if store is None or self.recorded_attempt(receipt.manifest_id) == receipt.attempt:
+            return
+        store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
+        store.delete(object_.path for object_ in self._of(receipt, ObjectKind.DEAD_LETTER))
+
+    def staged_manifests(self) -> list[int]:
+        store = self.store()
+        return [int(name) for name in store.folders(STAGING) if name.isdecimal()] if store else []
+
+    def staged_attempts(self, manifest_id: int) -> list[int]:
+        store = self.store()
+        return [int(name) for name in store.folders(manifest_staging(manifest_id)) if name.isdecimal()] if store else []
+
+    def clear_staging(self, manifest_id: int, attempt: int) -> None:
+        """Files that a snapshot names, or named, stay: those are removed when the snapshots are expired.
+
+        A process may be about to commit the others, paused or not. So no file is removed before the table has a
+        snapshot that makes such a commit fail.
+        """
+        table = self.table.load()
+        if table is None:
+            return
+        store, folder = self._store(table.location()), data_folder(manifest_id, attempt)
+        staged = next(iter(store.list(folder)), None) is not None
+        if staged and not self.table.was_named(table.metadata, manifest_id, attempt):
+            if self.table.evidence().attempts.get(manifest_id, 0) < attempt:
+                self.table.fence()
+                table = self.table.loaded()
+            if not self.table.was_named(table.metadata, manifest_id, attempt):
+                store.delete_folder(folder)
+        store.delete_folder(staging_folder(manifest_id, attempt))
+
+    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
+        return differences_of_iceberg(database, self, self.table, manifests, deep=deep)
+
+    def locate(
+        self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
+    ) -> Located:
+        attempt = published.attempt
+        with self.table.reading(manifest=manifest.id) as table:
+            if has_row(table, manifest.id, at, offset):
+                return Located(self.name, attempt, Standing.HELD, "a row", ObjectKind.DATA, self.target)
+            root = root_of(table.location())
+        for object_, page in self._dead_letters(receipt, PLACE_OF_DEAD, PAGE):
+            places = zip(*(page[name] for name in PLACE_OF_DEAD), strict=True)
+            if (at.topic, at.partition, offset) in places:
+                return Located(
+                    self.name, attempt, Standing.HELD, "a dead letter", ObjectKind.DEAD_LETTER, f"{root}/{object_.path}"
+                )
+        if any(partition.gap_count > len(partition.gaps) for partition in receipt.partitions):
+            what = "the table does not hold it, and the manifest has more gaps than its receipt lists"
+            return Located(self.name, attempt, Standing.NO_RECORD, what)
+        what = f"the table does not hold it; next: tidemark audit {self.pipeline_name} --deep"
+        return Located(self.name, attempt, Standing.MISSING, what)
+
+    def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
+        columns, rows = columns_of(values=values), PAGE_OF_VALUES if values else PAGE
+        for _, page in self._dead_letters(receipt, columns, rows):
+            yield from (dead_letter(dict(zip(page, row, strict=True))) for row in zip(*page.values(), strict=True))
+
+    def _dead_letters(
+        self, receipt: Receipt, columns: Sequence[str], rows: int
+    ) -> Iterator[tuple[PublishedObject, dict[str, list[Any]]]]:
+        """The columns of the dead letters of an attempt, so many rows at a time."""
+        store = self.store()
+        if store is None:
+            raise FileNotFoundError(f"{self.target} does not exist")
+        for object_ in self._of(receipt, ObjectKind.DEAD_LETTER):
+            with store.open(object_.path) as file:
+                try:
+                    for batch in pq.ParquetFile(file).iter_batches(rows, columns=list(columns)):
+                        yield object_, batch.to_pydict()
+                except pa.ArrowException as error:
+                    raise OSError(f"{object_.path} cannot be read: {error}") from error
+
+    def _of(self, receipt: Receipt, kind: ObjectKind) -> list[PublishedObject]:
+        return [part for part in receipt.objects_of(self.name) if part.kind is kind]
+
+
+PLACE_OF_DEAD = ("_topic", "_partition", "_offset")
+
+
+def _opened(manifest_id: int, attempt: int) -> str:
+    """A file that says that an attempt may have staged."""
+    return f"{staging_folder(manifest_id, attempt)}/open"
+
+
+def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> IcebergSink:
+    return IcebergSink(pipeline_name, settings, lookup)

@@ -1,0 +1,358 @@
+"""One table in its catalog: who owns it, its columns, and the one commit that publishes a manifest.
+
+The client's own retry must not commit for us: it would add rows a second time when the answer to a commit was lost,
+and it removes files of a commit that it takes for failed. So each try builds its snapshot on the table as it is now,
+and the catalog accepts it only while that is the newest. Afterwards the table itself says what became of the try.
+"""
+
+import json
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate, TableUpdate
+
+from tidemark.connections import Lookup
+from tidemark.errors import Fenced, SinkRefused, TidemarkError, Unavailable
+from tidemark.failpoints import failpoint
+from tidemark.sinks.base import Fence, Owner
+from tidemark.sinks.iceberg.catalog import OpenCatalog
+from tidemark.sinks.iceberg.columns import missing_columns, partitioning, refuse_misfits, schema_for
+from tidemark.sinks.iceberg.evidence import ATTEMPT, MANIFEST, MANIFESTS, NUMBER, Evidence, on_main, summary_of
+from tidemark.sinks.iceberg.files import Replaced, replaced, staged_files
+from tidemark.sinks.iceberg.settings import Settings
+
+TRIES: Final = 20  # of a commit, while others commit to the same table
+PAUSE_S: Final = 0.2  # after a refused commit; grows with each try
+NEW_TABLE: Final = {  # properties of tables that we create
+    "format-version": "2",
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the namespace says of the table: who may write to it, and the identity it got with its first owner."""
+
+    owner: Owner
+    pipeline_name: str
+    identity: str
+
+
+class IcebergTarget:
+    """One table as one sink of a pipeline sees it; the catalog is opened when it is needed first."""
+
+    def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
+        self.pipeline_name = pipeline_name
+        self._settings = settings
+        self._lookup = lookup
+        self._opened: OpenCatalog | None = None
+        self._namespace, _, self._name = settings.table.rpartition(".")
+
+    def context(self, **more: object) -> dict[str, Any]:
+        return {"pipeline": self.pipeline_name, "sink": self._settings.name, "table": self._settings.table, **more}
+
+    @contextmanager
+    def _catalog(self, **more: object) -> Iterator[OpenCatalog]:
+        if self._opened is None:
+            self._opened = OpenCatalog(self._settings, self._lookup)
+        with self._opened.translated(**self.context(**more)), _quiet():
+            yield self._opened
+
+    # whose it is
+
+    @property
+    def _claim_key(self) -> str:
+        return f"tidemark.owner.{self._name}"
+
+    def claimed(self) -> Claim | None:
+        with self._catalog() as opened:
+            try:
+                text = opened.catalog.load_namespace_properties(self._namespace).get(self._claim_key)
+            except NoSuchNamespaceError:
+                return None
+        if text is None:
+            return None
+        content = json.loads(str(text))
+        owner = Owner(content["database"], tuple(content["before"]))
+        return Claim(owner, content["pipeline"], content["identity"])
+
+    def claim(self, owner: Owner) -> Claim:
+        """Make ``owner`` the owner, unless there is one; returns the claim that stands."""
+        standing = self.claimed()
+        if standing is None:
+            with suppress(TidemarkError):  # another process may do it first
+                self._write_claim(Claim(owner, self.pipeline_name, str(uuid4())))
+            standing = self.claimed()
+        if standing is None:
+            self._write_claim(Claim(owner, self.pipeline_name, str(uuid4())))
+            standing = self.claimed()
+        assert standing is not None, "it was just written"
+        if standing.pipeline_name != self.pipeline_name:
+            raise SinkRefused(
+                f"the table belongs to pipeline {standing.pipeline_name}: a replay of one would not know the rows of "
+                "the other",
+                next_step="give each pipeline a table of its own (sinks.iceberg.table), and join them in a view",
+                **self.context(),
+            )
+        return standing
+
+    def hand_over(self, owner: Owner) -> None:
+        standing = self.claimed()
+        identity = standing.identity if standing else str(uuid4())
+        self._write_claim(Claim(owner, self.pipeline_name, identity))
+
+    def _write_claim(self, claim: Claim) -> None:
+        content = {"database": claim.owner.database, "before": claim.owner.before, "pipeline": claim.pipeline_name,
+                   "identity": claim.identity}  # fmt: skip
+        with self._catalog() as opened:
+            if not opened.catalog.namespace_exists(self._namespace):
+                opened.catalog.create_namespace(self._namespace)
+            opened.catalog.update_namespace_properties(self._namespace, updates={self._claim_key: json.dumps(content)})
+
+    # the table as it is
+
+    def load(self) -> Table | None:
+        """The newest state of the table; None when the catalog does not know it."""
+        with self._catalog() as opened:
+            try:
+                return opened.catalog.load_table(self._settings.table)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+
+    def loaded(self) -> Table:
+        table = self.load()
+        if table is None:
+            raise SinkRefused(
+                "the table does not exist",
+                next_step="restore it, or let auto_create make a new one; then: tidemark retry {pipeline}",
+                **self.context(),
+            )
+        return table
+
+    @contextmanager
+    def reading(self, **more: object) -> Iterator[Table]:
+        """The table, with errors of its files translated."""
+        table = self.loaded()
+        with self._catalog(**more):
+            yield table
+
+    def evidence(self) -> Evidence:
+        table = self.load()
+        return Evidence() if table is None else Evidence.of(table.metadata)
+
+    # its columns
+
+    def check(self, columns: pa.Schema, *, change: bool = True) -> Table | None:
+        """The table with all ``columns``; creates it and what it lacks. Raises ``SinkRefused`` when it cannot be used.
+
+        Without ``change`` nothing is created, and None means that an attempt would create the table.
+        """
+        with self._catalog():
+            wanted = schema_for(columns)
+        table = self.load()
+        if table is None and self._settings.auto_create:
+            table = self._create(wanted) if change else None
+            if table is None:
+                return None
+        if table is None:
+            raise SinkRefused(
+                "the table does not exist",
+                next_step="write auto_create: true, or create it with the columns "
+                f"{', '.join(f'{field.name} {field.field_type}' for field in wanted.fields)}",
+                **self.context(),
+            )
+        missing = missing_columns(table, wanted)
+        if missing and not self._settings.auto_create:
+            raise SinkRefused(
+                f"the table has no column {', '.join(field.name for field in missing)}",
+                next_step="write auto_create: true, or add to it: "
+                f"{', '.join(f'{field.name} {field.field_type}' for field in missing)}",
+                **self.context(),
+            )
+        if missing and change:
+            table = self._extended(table, missing)
+        refuse_misfits(table, wanted, self._settings.terms, self.context())
+        return table
+
+    def _create(self, wanted: Any) -> Table:
+        with self._catalog() as opened, suppress(TableAlreadyExistsError):  # another slice of a first run was faster
+            return opened.catalog.create_table(
+                self._settings.table,
+                schema=wanted,
+                partition_spec=partitioning(wanted, self._settings.terms),
+                properties=NEW_TABLE,
+            )
+        return self.loaded()
+
+    def _extended(self, table: Table, missing: Sequence[Any]) -> Table:
+        """Add columns; when another slice did it at the same time, what it left out."""
+        for number in range(1, TRIES + 1):
+            with self._catalog(), suppress(CommitFailedException):
+                if missing:
+                    with table.update_schema() as update:
+                        for field in missing:
+                            update.add_column(field.name, field.field_type)
+                return self.loaded()
+            time.sleep(PAUSE_S * number)
+            table = self.loaded()
+            there = {field.name for field in table.schema().fields}
+            missing = [field for field in missing if field.name not in there]
+        raise self._busy()
+
+    # the commit
+
+    def publish(
+        self,
+        manifest_id: int,
+        attempt: int,
+        staged: Mapping[str, int],
+        summary: Mapping[str, str],
+        fence: Fence,
+    ) -> None:
+        """Make the ``staged`` files, sizes by key, the rows of the manifest, in one snapshot; may be repeated.
+
+        Raises ``Fenced`` when a higher attempt has its rows in the table, and what ``fence`` raises.
+        """
+        for number in range(1, TRIES + 1):
+            table = self.loaded()
+            evidence = Evidence.of(table.metadata)
+            there = evidence.attempts.get(manifest_id, 0)
+            if there == attempt:
+                return
+            fence()  # it knows more of a newer attempt than the table does
+            if there > attempt:
+                raise Fenced(
+                    f"attempt {attempt} is fenced: attempt {there} has its rows in the table",
+                    next_step="nothing to do here: the newer attempt does the work",
+                    **self.context(manifest=manifest_id),
+                )
+            with self._catalog(manifest=manifest_id, attempt=attempt):
+                numbered = {NUMBER: str(evidence.number + 1), MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
+                old = replaced(table, manifest_id) if manifest_id in evidence.ever else Replaced()
+                change = _Change(
+                    table,
+                    {**summary, **numbered},
+                    properties={MANIFESTS: evidence.with_next(manifest_id, attempt)},
+                    taken_out=old.files,
+                    put_in=[*staged_files(table, staged), *old.rewritten(table)],
+                )
+            fence()
+            failpoint("publish.before_record")  # paused here, the catalog refuses the commit when others were faster
+            if self._commit(change, lambda: self.evidence().attempts.get(manifest_id) == attempt):
+                return
+            time.sleep(PAUSE_S * number)
+        raise self._busy(manifest=manifest_id, attempt=attempt)
+
+    def fence(self) -> None:
+        """Commit a snapshot without rows: what was built on an older state of the table is refused from now on."""
+        for number in range(1, TRIES + 1):
+            table = self.load()
+            if table is None:
+                return
+            with self._catalog():
+                change = _Change(table, {"tidemark.fence": str(uuid4())})
+            if self._commit(change, lambda change=change: change.is_on_main(self.loaded())):  # type: ignore[misc]
+                return
+            time.sleep(PAUSE_S * number)
+        raise self._busy()
+
+    def _commit(self, change: "_Change", landed: Callable[[], bool]) -> bool:
+        """Whether the change was committed; false when others committed first. Without an answer the table tells."""
+        try:
+            with self._catalog():
+                change.commit(self._settings.keep_snapshots)
+        except CommitFailedException:
+            return landed()  # a repeated request is refused after the first one was done
+        except Unavailable:
+            if landed():
+                return True
+            raise
+        return True
+
+    def _busy(self, **more: object) -> Unavailable:
+        return Unavailable(
+            f"others committed to the table {TRIES} times while this commit was tried",
+            next_step="nothing was published; wait for what writes to the table, then: tidemark retry {pipeline}",
+            **self.context(**more),
+        )
+
+    def was_named(self, metadata: TableMetadata, manifest_id: int, attempt: int) -> bool:
+        """Whether a snapshot names, or named, the files of an attempt."""
+        if Evidence.of(metadata).ever.get(manifest_id, (0, 0))[0] == attempt:
+            return True
+        wanted = {MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
+        return any(wanted.items() <= summary_of(snapshot).items() for snapshot in metadata.snapshots)
+
+
+@dataclass
+class _Change:
+    """One snapshot, with properties of the table; the catalog accepts it only while the table is as it was loaded."""
+
+    table: Table
+    summary: dict[str, str]
+    properties: dict[str, str] = field(default_factory=dict)
+    taken_out: Sequence[DataFile] = ()
+    put_in: Sequence[DataFile] = ()
+    snapshot_id: int = 0
+
+    def commit(self, keep_snapshots: int | None) -> None:
+        """Raises ``CommitFailedException`` when the table has changed since."""
+        transaction = self.table.transaction()
+        update = transaction.update_snapshot(snapshot_properties=self.summary)
+        with update.overwrite() if self.taken_out else update.merge_append() as snapshot:
+            for file in self.taken_out:
+                snapshot.delete_data_file(file)
+            for file in self.put_in:
+                snapshot.append_data_file(file)
+        self.snapshot_id = snapshot.snapshot_id
+        if self.properties:
+            transaction.set_properties(self.properties)
+        # Not by the transaction's own commit, which would try again, and remove files when it takes itself for failed.
+        updates = (*transaction._updates, *_expired(self.table.metadata, keep_snapshots))
+        requirements = (*transaction._requirements, AssertTableUUID(uuid=self.table.metadata.table_uuid))
+        self.table._do_commit(updates=updates, requirements=requirements)
+
+    def is_on_main(self, table: Table) -> bool:
+        return any(snapshot.snapshot_id == self.snapshot_id for snapshot in on_main(table.metadata))
+
+
+def _expired(metadata: TableMetadata, keep: int | None) -> tuple[TableUpdate, ...]:
+    """The update that removes the snapshots of main behind the newest ``keep``, except those that a tag or another
+    branch needs."""
+    if keep is None:
+        return ()
+    old = [snapshot.snapshot_id for snapshot in on_main(metadata)][keep - 1 :]  # one more comes with this commit
+    if len(metadata.refs) > 1:
+        parents = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in metadata.snapshots}
+        needed: set[int] = set()
+        for name, ref in metadata.refs.items():
+            at: int | None = ref.snapshot_id if name != "main" else None
+            while at is not None and at not in needed:
+                needed.add(at)
+                at = parents.get(at)
+        old = [snapshot_id for snapshot_id in old if snapshot_id not in needed]
+    return (RemoveSnapshotsUpdate(snapshot_ids=old),) if old else ()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The client warns of what is no news here, such as old metadata files that are gone already."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="pyiceberg")
+        yield
+
+
+logging.getLogger("pyiceberg").setLevel(logging.ERROR)

@@ -1,0 +1,261 @@
+"""Writes the rows of one Spark task as Parquet files below the location of the table; a file holds one partition.
+
+Rows wait in memory until there are enough of them for a group, or too many in all; then they go to the file of their
+partition, which stays open until it is full. No snapshot names these files before they are published, so no reader
+sees them. ``task`` names the try of the Spark task too, so that a task that runs twice writes other files.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+
+from tidemark.digest import Digest
+from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
+from tidemark.order import Order, SinkOrder
+from tidemark.receipt import ObjectKind
+from tidemark.sinks.grouping import BESIDE, digest_of, grouped
+from tidemark.sinks.iceberg.partitioning import EVENT_TIME
+from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder
+from tidemark.sinks.writer import StagedPart
+from tidemark.storage.base import ObjectStore
+from tidemark.storage.open import open_store
+
+TASK_BYTES = 256 * 2**20  # Arrow bytes in memory for one task, all partitions together
+GROUP_BYTES = 64 * 2**20  # Arrow bytes that go to a file at once
+GROUP_ROWS = 256 * 1024
+OPEN_FILES = 200  # of one task; systems allow 1,024 in a process
+_EPOCH = date(1970, 1, 1)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """The rows of one file: of one partition of the source, and of one partition of the table, as JSON."""
+
+    kind: ObjectKind
+    topic: str
+    partition: int
+    values: str
+
+
+@dataclass
+class _Held:
+    """The rows in memory for one file, with the columns of ``BESIDE``, and their number and size."""
+
+    pieces: list[pa.Table] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+
+
+class _File:
+    """One Parquet file; the store gives it its name when it is finished."""
+
+    def __init__(self, store: ObjectStore, key: str, schema: pa.Schema) -> None:
+        self.key = key
+        self.rows = 0
+        self.digest = Digest.zero()
+        self.offsets: list[int] = []
+        self._stack = ExitStack()
+        self._out = self._stack.enter_context(store.create(key))
+        self._writer = pq.ParquetWriter(self._out, schema, compression="zstd")
+
+    @property
+    def bytes(self) -> int:
+        return self._out.tell()
+
+    def append(self, rows: pa.Table, measured: pa.Table) -> None:
+        self._writer.write_table(rows, row_group_size=GROUP_ROWS)
+        self.digest += digest_of(measured)
+        self.rows += rows.num_rows
+        self.offsets += pc.min_max(measured.column("_offset")).as_py().values()
+
+    def finish(self) -> tuple[int, int]:
+        """(rows, bytes) of the file; the rows are counted in its footer, before it gets its name."""
+        with self._stack:
+            self._writer.close()
+            size = self._out.seek(0, 2)
+            self._out.seek(0)
+            return pq.read_metadata(self._out).num_rows, size
+
+    def abandon(self) -> None:
+        """Remove the file, if possible; never raises."""
+        with suppress(Exception):
+            self._writer.close()
+        with suppress(_Abandoned, OSError, TidemarkError), self._stack:
+            raise _Abandoned
+
+
+class _Abandoned(Exception):
+    """Tells the store that the file is not to get its name."""
+
+
+class IcebergWriter:
+    """Collects rows per (topic, partition, partition of the table), and closes a file when it has
+    ``max_file_bytes``."""
+
+    def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
+        self._name = sink.name
+        self._task = task
+        self._context = {"pipeline": order.pipeline, "manifest": order.manifest_id, "sink": sink.name}
+        self._max_objects: int = sink.options["max_objects"]
+        self._max_bytes: int = sink.options["max_file_bytes"]
+        self._schema = Schema.model_validate_json(sink.options["schema"])
+        self._columns = schema_to_pyarrow(self._schema, include_field_ids=True)
+        self._spec = PartitionSpec.model_validate_json(sink.options["spec"])
+        self._store = _store(sink)
+        self._data = data_folder(order.manifest_id, order.attempt)
+        self._dead = f"{order.staging}/{self._name}"
+        self._held: dict[_Target, _Held] = {}
+        self._bytes = 0
+        self._open: dict[_Target, _File] = {}
+        self._staged: list[StagedPart] = []
+        self._keys: list[str] = []
+
+    def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
+        rows = rows.append_column(EVENT_TIME, event_time)
+        columns = [(part, self._partitioned(part, rows)) for part in self._spec.fields]
+        apart = [column.cast(pa.string()) for _, column in columns]
+        key = pc.binary_join_element_wise(*apart, "\x1f") if apart else pa.nulls(rows.num_rows, pa.string())
+        for topic, partition, _, piece in grouped(rows, key):
+            first = piece.slice(0, 1).drop_columns(BESIDE.names).to_batches()[0]
+            values = [_plain(self._partitioned(part, first)[0].as_py()) for part in self._spec.fields]
+            self._hold(_Target(ObjectKind.DATA, topic, partition, json.dumps(values)), piece)
+
+    def write_dead_letters(self, rows: pa.RecordBatch) -> None:
+        for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, pa.string())):
+            self._hold(_Target(ObjectKind.DEAD_LETTER, topic, partition, "[]"), piece)
+
+    def close(self) -> list[StagedPart]:
+        for target in list(self._held):
+            self._append(target)
+        for target in list(self._open):
+            self._finish(target)
+        return self._staged
+
+    def abort(self) -> None:
+        self._held.clear()
+        for file in self._open.values():
+            file.abandon()
+        self._open.clear()
+        with suppress(TidemarkError):  # files that stay do no harm: no receipt names them
+            self._store.delete(self._keys)
+
+    def _partitioned(self, part: PartitionField, rows: pa.RecordBatch) -> pa.Array:
+        source = self._schema.find_field(part.source_id)
+        of_table = self._columns.field(source.name).type
+        transformed = part.transform.pyarrow_transform(source.field_type)(rows.column(source.name).cast(of_table))
+        return transformed.combine_chunks() if isinstance(transformed, pa.ChunkedArray) else transformed
+
+    def _hold(self, target: _Target, piece: pa.Table) -> None:
+        held = self._held.setdefault(target, _Held())
+        held.pieces.append(piece)
+        held.rows += piece.num_rows
+        held.bytes += piece.nbytes
+        self._bytes += piece.nbytes
+        if held.rows >= GROUP_ROWS or held.bytes >= min(GROUP_BYTES, self._max_bytes):
+            self._append(target)
+        while self._bytes > TASK_BYTES:
+            self._append(max(self._held, key=lambda target: self._held[target].bytes))
+
+    def _append(self, target: _Target) -> None:
+        """Move the rows that wait for a file into it; close it when another group of this size would not fit."""
+        held = self._held.pop(target)
+        self._bytes -= held.bytes
+        measured = pa.concat_tables(held.pieces).combine_chunks()
+        with self._translated(target):
+            rows = self._as_stored(target, measured.drop_columns(BESIDE.names))
+            file = self._open.get(target) or self._begin(target, rows.schema)
+            before = file.bytes
+            file.append(rows, measured)
+        if 2 * file.bytes - before > self._max_bytes:
+            self._finish(target)
+
+    def _as_stored(self, target: _Target, rows: pa.Table) -> pa.Table:
+        """Rows with the types and field ids of the table; dead letters, which are no rows of it, as they are."""
+        if target.kind is ObjectKind.DEAD_LETTER:
+            return rows
+        fields = [self._columns.field(name) for name in rows.schema.names]
+        footer = {PARTITION: target.values.encode(), SPEC: str(self._spec.spec_id).encode()}
+        return rows.cast(pa.schema(fields)).replace_schema_metadata(footer)
+
+    def _begin(self, target: _Target, schema: pa.Schema) -> _File:
+        if len(self._open) >= OPEN_FILES:
+            self._finish(max(self._open, key=lambda target: self._open[target].bytes))
+        number = len(self._keys)
+        if number >= self._max_objects:
+            raise SinkRefused(
+                f"one task has made {number:,} files, and at most {self._max_objects:,} are allowed (max_objects)",
+                next_step="nothing was published; partition by day instead of by hour, or into fewer buckets, or raise "
+                "sinks.iceberg.max_objects; then: tidemark retry {pipeline} --manifest {manifest}",
+                topic=target.topic, partition=target.partition, **self._context,
+            )  # fmt: skip
+        folder = self._data if target.kind is ObjectKind.DATA else self._dead
+        self._keys.append(f"{folder}/{self._task}-{number:05d}.parquet")
+        self._open[target] = _File(self._store, self._keys[-1], schema)
+        return self._open[target]
+
+    def _finish(self, target: _Target) -> None:
+        file = self._open.pop(target)
+        with self._translated(target):
+            rows, size = file.finish()
+        dead = target.kind is ObjectKind.DEAD_LETTER
+        self._staged.append(
+            StagedPart(
+                sink=self._name, kind=target.kind, folder="", format="parquet" if dead else None,
+                staged=f"{self._name}/{file.key.rpartition('/')[2]}" if dead else file.key, topic=target.topic,
+                partition=target.partition, rows=rows, bytes=size, digest=str(file.digest),
+                first_offset=min(file.offsets), last_offset=max(file.offsets),
+            )
+        )  # fmt: skip
+
+    @contextmanager
+    def _translated(self, target: _Target) -> Iterator[None]:
+        context = {"topic": target.topic, "partition": target.partition, **self._context}
+        try:
+            yield
+        except pa.ArrowException as error:
+            raise SinkRefused(
+                f"the table cannot store a row: {str(error)[:300]}",
+                next_step="nothing was published; the table has changed since the attempt began: tidemark retry "
+                "{pipeline}",
+                **context,
+            ) from error
+        except OSError as error:
+            kind = AccessDenied if isinstance(error, PermissionError) else Unavailable
+            raise kind(
+                f"the sink {self._name} cannot stage a file: {error}",
+                next_step="free space or give this user the right to write, then: tidemark retry {pipeline}",
+                **context,
+            ) from error
+
+
+def _plain(value: Any) -> Any:
+    """A value of a partition as JSON has it: a date is the number of its day, as in Iceberg."""
+    return (value - _EPOCH).days if isinstance(value, date) else value
+
+
+def _store(sink: SinkOrder) -> ObjectStore:
+    return open_store(sink.options["root"], sink.options["s3"])
+
+
+def open_writer(order: Order, sink: SinkOrder, task: str) -> IcebergWriter:
+    return IcebergWriter(order, sink, task)
+
+
+def try_connection(conn_id: str) -> None:
+    del conn_id  # tasks write files only, and no connection names their folder
+
+
+def has_staged(order: Order, sink: SinkOrder) -> bool:
+    """Whether a file of rows of the attempt is complete; the name of an incomplete file begins with a dot."""
+    staged = _store(sink).list(data_folder(order.manifest_id, order.attempt))
+    return any(not key.rpartition("/")[2].startswith(".") for key, _ in staged)

@@ -1,0 +1,184 @@
+"""What a reader of an Iceberg table sees: after kills, lost answers, and when others commit, compact or roll back."""
+
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+
+from sandbox.services.broker import Broker
+from sandbox.services.postgres import Postgres
+from tests.faults.postgres_proxy import Armed, Fault, Proxy
+from tests.faults.runs_with_lost_answers import FAULTS, Fresh, finish, lose_each
+from tests.worlds.iceberg_world import TABLE, IcebergWorld
+from tests.worlds.world import World, wait_stopped, wake
+from tidemark.failpoints import FAILPOINTS
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "guarantees.md"
+Make = Callable[..., IcebergWorld]
+
+
+def table() -> dict[str, tuple[str, str]]:
+    """Failpoint to what is seen in the table, and what is next."""
+    part = DOCUMENT.read_text().split("\n### An Iceberg table\n")[1].split("\n## ")[0].split("\n### ")[0]
+    return {
+        point: (seen, then)
+        for point, seen, then in re.findall(r"^\| `([a-z_.]+)` \| ([^|]+) \| ([^|]+) \|", part, re.MULTILINE)
+    }
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(point, marks=() if point.startswith("publish.before") else pytest.mark.exhaustive)
+        for point in FAILPOINTS
+    ],
+)
+def test_killed_for_the_first_time_a_reader_of_the_table_sees_what_the_document_says(
+    make_iceberg_world: Make, point: str
+) -> None:
+    world = make_iceberg_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(100, bad_every=9)
+    killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:kill9")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    seen = world.exact()
+    assert seen in ({}, world.everything())
+    assert ("whole" if seen else "nothing") == table()[point][0]
+    world.ok("retry", "demo")
+    world.ok("run", "demo", "--run-key", "one")
+    world.assert_complete()
+    [manifest] = world.json("manifests", "demo")
+    assert manifest["published_attempt"] == (2 if table()[point][1].startswith("attempt 2 does") else 1)
+
+
+@pytest.fixture
+def proxy(postgres: Postgres) -> Iterator[Proxy]:
+    with Proxy(postgres.port) as opened:
+        yield opened
+
+
+@pytest.fixture
+def fresh(postgres: Postgres, template: str, proxy: Proxy, broker: Broker, tmp_path: Path, spark_jars: Path) -> Fresh:
+    """Makes one pipeline with an Iceberg table after the other; manifest database and catalog are behind the proxy."""
+
+    @contextmanager
+    def make() -> Iterator[World]:
+        with postgres.temporary_database("test", template) as dsn, postgres.temporary_database("catalog") as catalog:
+            folder, targets = tmp_path / dsn.rpartition("/")[2], {"warehouse": proxy.dsn(catalog)}
+            made = IcebergWorld(folder, proxy.dsn(dsn), broker, spark_jars, targets=targets)
+            try:
+                yield made
+            finally:
+                made.stop()
+
+    return make
+
+
+@FAULTS
+def test_F4_a_commit_of_the_catalog_that_is_unknown_is_looked_for_in_the_table(
+    fresh: Fresh, proxy: Proxy, fault: Fault
+) -> None:
+    with fresh() as world:
+        world.produce(30)
+        world.ok("run", "demo", "--run-key", "nought")  # creates the table
+        world.produce(30)
+        armed = proxy.arm(Armed(fault, having="UPDATE iceberg_tables"))
+        done = world.here("run", "demo", "--run-key", "one")
+        assert armed.struck
+        assert done.exit_code in (0, 1), "a commit that was done may be found at once"
+        world.assert_whole()
+        finish(world, "one")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+@FAULTS
+def test_F4_every_commit_of_a_run_into_a_table_may_be_unknown(fresh: Fresh, proxy: Proxy, fault: Fault) -> None:
+    met = lose_each(fresh, proxy, fault, every=False)
+    assert sum("iceberg_tables" in statements for statements in met) >= 2
+
+
+def test_F8_an_attempt_paused_right_before_its_commit_is_refused_by_the_catalog(make_iceberg_world: Make) -> None:
+    """Its fence has agreed already, so only the state of the table can tell it."""
+    world = make_iceberg_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(60)
+    paused = world.start("run", "demo", failpoint="publish.before_record:stop")
+    wait_stopped(paused)
+    [manifest] = world.json("manifests", "demo")
+    world.ok("replay", "demo", "--manifest", str(manifest["id"]), "--take-over")
+    world.assert_readers_complete()
+    before = world.shown()
+    assert wake(paused).returncode == 0
+    assert world.shown() == before == {manifest["id"]: 2}
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_F9_a_clean_up_beside_an_attempt_that_is_about_to_commit_leaves_a_table_that_can_be_read(
+    make_iceberg_world: Make,
+) -> None:
+    """The replay loses its lock while it is paused, so that it is taken for dead; its files are removed."""
+    world = make_iceberg_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(60)
+    world.ok("run", "demo")
+    [manifest] = world.manifests()
+    world.settings["decode"] = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"}
+    world.write_pipeline()  # so that the replay makes other rows
+    paused = world.start("replay", "demo", "--manifest", str(manifest["id"]), failpoint="publish.before_record:stop")
+    wait_stopped(paused)
+    sink = world.context().sinks[0]
+    with world_environment(world):
+        sink.clear_staging(manifest["id"], 2)
+    woken = wake(paused)
+    assert woken.returncode == 1, woken.stderr
+    assert "Traceback" not in woken.stderr
+    assert world.shown() == {manifest["id"]: 1}
+    world.assert_readers_complete()
+    world.ok("retry", "demo")
+    world.ok("replay", "demo", "--manifest", str(manifest["id"]))
+    world.assert_complete()
+
+
+@contextmanager
+def world_environment(world: IcebergWorld) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in world.environment().items():
+            patch.setenv(name, value)
+        yield
+
+
+def test_F5_slices_and_others_that_commit_at_once_wait_for_each_other(make_iceberg_world: Make) -> None:
+    world = make_iceberg_world()
+    world.produce(40)
+    world.ok("run", "demo", "--run-key", "nought")
+    world.produce(120)
+    world.ok("plan", "demo", "--run-key", "one")
+    ids = [str(manifest["id"]) for manifest in world.manifests() if manifest["state"] == "planned"]
+    assert len(ids) == 3
+    over = threading.Event()
+
+    def commit_often() -> None:
+        with world.catalog() as catalog:
+            while not over.is_set():
+                others = catalog.load_table(TABLE)
+                with suppress(CommitFailedException), others.transaction() as change:
+                    change.set_properties({"somebody": str(time.monotonic())})
+                time.sleep(0.3)
+
+    other = threading.Thread(target=commit_often)
+    other.start()
+    try:
+        for verb in ("retry", "replay"):
+            at_once = [world.start(verb, "demo", "--manifest", manifest) for manifest in ids]
+            for process in at_once:
+                _, err = process.communicate(timeout=120)
+                assert process.returncode == 0, err
+    finally:
+        over.set()
+        other.join()
+    world.assert_complete()

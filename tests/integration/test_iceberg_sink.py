@@ -1,0 +1,301 @@
+"""An Iceberg table beside other programs that use it, and what is refused, by the command line without Spark."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from sandbox.services.s3 import S3
+from tests.worlds.iceberg_readers import read_by_duckdb
+from tests.worlds.iceberg_world import TABLE, IcebergWorld, catalog_at
+from tests.worlds.s3_world import BUCKET
+from tidemark.database.migrate import migrate
+
+CHECKOUT = Path(__file__).parents[2]
+Make = Callable[..., IcebergWorld]
+WHY = ("--why", "a test")
+MORE_COLUMNS = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING, k BIGINT"
+
+
+@pytest.fixture
+def world(make_iceberg_world: Make) -> IcebergWorld:
+    """Three manifests published, each in a run of its own."""
+    made = make_iceberg_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    for number in range(3):
+        made.produce(30, bad_every=13)
+        made.ok("run", "demo", "--run-key", str(number))
+    return made
+
+
+def other_rows(world: IcebergWorld) -> None:
+    """From here on the pipeline makes other rows of the same records, so that a replay has to move."""
+    world.settings["decode"] = {"format": "json", "schema": MORE_COLUMNS}
+    world.write_pipeline()
+
+
+def compact(world: IcebergWorld) -> None:
+    """What another engine does: all rows go into one file in each partition."""
+    with world.catalog() as catalog:
+        table = catalog.load_table(TABLE)
+        table.overwrite(table.scan().to_arrow())
+
+
+def test_rows_that_others_have_compacted_are_replaced_and_the_others_stay(world: IcebergWorld) -> None:
+    compact(world)
+    assert world.ok("audit", "demo", "--deep") == ""
+    other_rows(world)
+    world.ok("replay", "demo", "--manifest", "2")
+    world.assert_complete()
+    table = world.table()
+    assert table is not None
+    rows = table.scan(selected_fields=("_manifest_id", "n", "k")).to_arrow().to_pylist()
+    assert {row["_manifest_id"] for row in rows if row["k"] is not None} == {2}, "a column that was added"
+    assert all(row["k"] == row["n"] % 9 for row in rows if row["_manifest_id"] == 2)
+    assert Counter(read_by_duckdb(table.metadata_location)) == world.rows(), "another engine reads the same"
+
+
+def test_expired_snapshots_take_no_evidence_away(world: IcebergWorld) -> None:
+    compact(world)
+    with world.catalog() as catalog:
+        table = catalog.load_table(TABLE)
+        table.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
+        assert len(catalog.load_table(TABLE).metadata.snapshots) == 1
+    assert world.shown() == {1: 1, 2: 1, 3: 1}
+    assert world.here("plan", "demo", "--run-key", "0").stderr == ""
+    assert world.ok("audit", "demo", "--deep") == ""
+    world.ok("replay", "demo", "--manifest", "1")
+    world.produce(10)
+    world.ok("run", "demo")
+    world.assert_readers_complete()
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_table_that_was_rolled_back_is_refused_until_a_person_adopts_it(world: IcebergWorld) -> None:
+    with world.catalog() as catalog:
+        table = catalog.load_table(TABLE)
+        before = table.current_snapshot()
+        assert before is not None
+        table.manage_snapshots().rollback_to_snapshot(before.parent_snapshot_id).commit()
+    assert world.shown() == {1: 1, 2: 1}
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert "went back: it stands at position 2, and this database has published up to position 3" in refused.stderr
+    assert "does not show all of attempt 1, which is published" in world.here("audit", "demo").stdout
+    adopted = world.ok("adopt", "demo", *WHY)
+    assert "manifest 3 is published and not in" in adopted
+    assert "next: tidemark replay demo --manifest 3" in adopted
+    world.ok("replay", "demo", "--manifest", "3")
+    world.produce(10)
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_an_empty_database_adopts_what_the_table_says_and_a_renamed_sink_has_what_it_had(world: IcebergWorld) -> None:
+    with psycopg.connect(world.dsn, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA tidemark CASCADE")
+    migrate(world.dsn)
+    refused = world.here("run", "demo")
+    assert "belongs to another manifest database" in refused.stderr
+    assert world.json("adopt", "demo", *WHY)["manifests"] == [1, 2, 3]
+    world.assert_complete()
+    world.settings["sinks"] = world.sinks(name="lakehouse")
+    world.write_pipeline()
+    assert "tidemark rename-sink demo iceberg lakehouse" in world.here("run", "demo").stderr
+    world.ok("rename-sink", "demo", "iceberg", "lakehouse", *WHY)
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert "unchanged" in world.here("replay", "demo", "--manifest", "1").stderr
+    world.produce(10)
+    world.ok("run", "demo")
+    assert world.rows().total() == 100 - len(world.bad)
+
+
+def test_people_find_their_way(world: IcebergWorld) -> None:
+    """``where``, dead letters, ``objects``, the summary of a snapshot, and doctor."""
+    [row] = world.json("where", world.topic, "0", "3")
+    assert row["sinks"][0]["place"] == f"connection warehouse, sql catalog tidemark, table {TABLE}"
+    [dead] = world.json("where", world.topic, "0", "0")
+    assert dead["sinks"][0]["place"].startswith(f"{world.location}/_dead_letters/")
+    assert f"sink iceberg writes connection warehouse, sql catalog tidemark, table {TABLE}" in (
+        world.here("objects", "demo").stderr
+    )
+    assert world.json("dead-letters", "demo")["count"] == len(world.bad)
+    table = world.table()
+    assert table is not None
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary["tidemark.manifest"] == "3"
+    assert snapshot.summary["tidemark.ranges"] == f"{world.topic}-0[30,45) {world.topic}-1[30,45)"
+    assert json.loads(str(snapshot.summary["tidemark.counts"]))["written"] == 30 - 2
+    examined = world.here("doctor", "demo").stdout
+    assert "table, columns and partitions are what an attempt needs" in examined
+
+
+def test_old_snapshots_are_dropped_except_those_that_a_tag_needs(make_iceberg_world: Make) -> None:
+    world = make_iceberg_world(iceberg={"keep_snapshots": 2})
+    for number in range(4):
+        world.produce(20)
+        world.ok("run", "demo", "--run-key", str(number))
+        if number == 0:
+            with world.catalog() as catalog:
+                table = catalog.load_table(TABLE)
+                table.manage_snapshots().create_tag(table.metadata.current_snapshot_id, "first").commit()
+    table = world.table()
+    assert table is not None
+    assert len(table.metadata.snapshots) == 3
+    assert world.shown() == dict.fromkeys(range(1, 5), 1)
+    world.assert_complete()
+
+
+def create(world: IcebergWorld, schema: Schema) -> None:
+    with world.catalog() as catalog:
+        if catalog.table_exists(TABLE):
+            catalog.drop_table(TABLE)
+        catalog.create_namespace_if_not_exists("sales")
+        catalog.create_table(TABLE, schema=schema, location=f"file://{world.location}")
+
+
+def refusal(world: IcebergWorld) -> str:
+    """The message of an attempt that must fail and leave no row."""
+    failed = world.here("retry", "demo")
+    assert failed.exit_code == 1, failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert "next:" in failed.stderr
+    table = world.table()
+    assert table is None or table.scan().to_arrow().num_rows == 0
+    return failed.stderr
+
+
+def test_a_table_of_another_shape_is_refused_by_name(make_iceberg_world: Make) -> None:
+    world = make_iceberg_world()
+    world.produce(20)
+    world.ok("plan", "demo")
+    create(world, Schema(NestedField(1, "n", StringType(), required=False)))
+    assert "column n of the table is string, the rows have long" in refusal(world)
+    create(world, Schema(NestedField(1, "n", LongType(), required=False)))
+    assert "the table is partitioned by nothing, the pipeline file says hour(_event_time)" in refusal(world)
+    world.settings["sinks"] = world.sinks(auto_create=False, partition_by=[])
+    world.write_pipeline()
+    create(world, Schema(NestedField(1, "n", LongType(), required=False)))
+    assert "the table has no column _topic, _partition" in refusal(world)
+    with world.catalog() as catalog:
+        catalog.drop_table(TABLE)
+    assert "the table does not exist" in refusal(world)
+
+
+def test_a_table_of_another_database_or_pipeline_and_a_catalog_that_is_down_are_named(world: IcebergWorld) -> None:
+    second = (world.pipelines / "demo.yaml").read_text().replace("pipeline: demo", "pipeline: second")
+    (world.pipelines / "second.yaml").write_text(second)
+    failed = world.here("run", "second")
+    assert failed.exit_code == 1
+    assert "the table belongs to pipeline demo" in failed.stderr
+    (world.pipelines / "second.yaml").unlink()
+    right = world.targets["warehouse"]
+    world.targets["warehouse"] = "postgresql://nobody:canary-of-iceberg@127.0.0.1:1/lakehouse"
+    failed = world.here("run", "demo")
+    assert failed.exit_code == 1
+    assert "the catalog does not answer" in failed.stderr
+    assert "canary-of-iceberg" not in failed.stderr + failed.stdout
+    world.targets["warehouse"] = right
+    assert world.rows().total() == 90 - len(world.bad)
+    world.assert_complete()
+
+
+def test_a_sink_that_is_added_later_is_filled(make_iceberg_world: Make) -> None:
+    world = make_iceberg_world(has_lake=True)
+    both = world.settings["sinks"]
+    world.settings["sinks"] = both[:1]
+    world.write_pipeline()
+    world.produce(60, bad_every=13)
+    world.ok("run", "demo")
+    world.settings["sinks"] = both
+    world.write_pipeline()
+    world.ok("fill", "demo", "iceberg", *WHY)
+    world.assert_complete()
+
+
+def test_every_type_of_a_schema_is_stored_and_read_back_as_it_was(make_iceberg_world: Make) -> None:
+    types = (
+        "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, a INT, b DOUBLE, c DECIMAL(10,2), d DATE, e BOOLEAN, "
+        "f ARRAY<STRING>, g STRUCT<x: INT, y: STRING>, h SMALLINT"
+    )
+    world = make_iceberg_world(settings={"decode": {"format": "json", "schema": types}}, partitions=1)
+    value = {
+        "n": 1, "at": "2024-03-01T10:00:00Z", "a": 2, "b": 0.5, "c": 2.5, "d": "2024-03-01", "e": True,
+        "f": ["x", None], "g": {"x": 1, "y": "z"}, "h": 3,
+    }  # fmt: skip
+    nothing = {name: None for name in value if name not in ("n", "at")} | {"n": 2, "at": value["at"]}
+    world.send(json.dumps(value), json.dumps(nothing))
+    world.ok("run", "demo")
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert "unchanged" in world.here("replay", "demo", "--manifest", "1").stderr
+    table = world.table()
+    assert table is not None
+    rows = table.scan().to_arrow().sort_by("n")
+    assert rows.column("f").to_pylist() == [["x", None], None]
+    assert rows.column("g").to_pylist() == [{"x": 1, "y": "z"}, None]
+    assert rows.column("h").type == pa.int32()
+
+
+def test_a_record_with_several_rows_has_them_all_and_each_has_its_number(make_iceberg_world: Make) -> None:
+    decode = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, f ARRAY<STRING>"}
+    explode = [{"explode": {"column": "f"}}]
+    world = make_iceberg_world(settings={"decode": decode, "transform": explode}, partitions=1)
+    world.send(*(json.dumps({"n": n, "at": "2024-03-01T10:00:00Z", "f": ["x"] * (n + 1)}) for n in range(3)))
+    world.ok("run", "demo")
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert "unchanged" in world.here("replay", "demo", "--manifest", "1").stderr
+    table = world.table()
+    assert table is not None
+    rows = table.scan(selected_fields=("_offset", "_row")).to_arrow().to_pylist()
+    assert sorted((row["_offset"], row["_row"]) for row in rows) == [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
+
+
+def test_the_example_runs_and_its_partitions_are_hidden(make_iceberg_world: Make) -> None:
+    world = make_iceberg_world(partitions=1)
+    world.targets["lakehouse"] = world.targets.pop("warehouse")
+    example = (CHECKOUT / "include" / "pipelines" / "examples" / "iceberg.yaml").read_text()
+    example = example.replace("connection: kafka_default", f'bootstrap_servers: "{world.broker.bootstrap_servers}"')
+    example = example.replace("topics: [orders]", f"topics: [{world.topic}]")
+    (world.pipelines / "demo.yaml").write_text(example)
+    orders = [
+        {
+            "order_id": number,
+            "customer": f"c{number}",
+            "price": 0.5,
+            "ordered_at": f"2024-03-0{day}T10:00:00Z",
+        }
+        for number, day in enumerate((1, 1, 2, 2, 3))
+    ]
+    world.send(*map(json.dumps, orders), "{")
+    world.ok("run", "orders_in_iceberg")
+    assert world.ok("audit", "orders_in_iceberg", "--deep") == ""
+    with catalog_at(world.targets["lakehouse"]) as catalog:
+        table = catalog.load_table("sales.orders")
+        assert [str(field.transform) for field in table.spec().fields] == ["day", "bucket[8]"]
+        chosen = table.scan("_event_time >= '2024-03-02T00:00:00+00:00'")
+        assert sorted(chosen.to_arrow().column("order_id").to_pylist()) == [2, 3, 4]
+        assert len(list(chosen.plan_files())) < len(list(table.scan().plan_files())), "others are not opened"
+        assert sorted(table.scan("customer = 'c1'").to_arrow().column("order_id").to_pylist()) == [1]
+
+
+def test_a_table_in_a_bucket_is_written_and_its_metadata_too(make_iceberg_world: Make, s3: S3) -> None:
+    prefix = uuid4().hex
+    world = make_iceberg_world(iceberg={"warehouse": f"s3://{BUCKET}/{prefix}", "store_connection": "store"})
+    world.targets["store"] = s3.connection()
+    world.produce(60, bad_every=13)
+    world.ok("run", "demo")
+    assert world.ok("audit", "demo", "--deep") == ""
+    [row] = world.json("where", world.topic, "0", "3")
+    assert row["standing"] == "held"
+    other_rows(world)
+    world.ok("replay", "demo", "--manifest", "1")
+    assert world.ok("audit", "demo", "--deep") == ""

@@ -1,0 +1,52 @@
+"""The evidence of an Iceberg table: a property that says as much as it must, and stays short."""
+
+import random
+
+import pytest
+
+from tidemark.sinks.iceberg.evidence import Evidence, _decoded, _encoded
+from tidemark.sinks.iceberg.partitioning import Term
+
+
+def test_what_is_written_is_read_back() -> None:
+    dice = random.Random(1)
+    for size in (0, 1, 2, 50):
+        ids = dice.sample(range(1, 1_000), size)
+        entries = {manifest_id: (dice.randint(1, 9), number + 1) for number, manifest_id in enumerate(ids)}
+        assert _decoded(_encoded(entries)) == entries
+    assert _decoded(None) == {}
+
+
+def test_a_hundred_thousand_manifests_take_little_room() -> None:
+    every_third = {3 * number: (1, number) for number in range(1, 100_001)}
+    assert len(_encoded(every_third)) < 10_000
+    dice = random.Random(1)
+    some_replayed = {number: (dice.choice((1, 1, 1, 1, 2)), number) for number in range(1, 100_001)}
+    assert len(_encoded(some_replayed)) < 100_000
+
+
+def test_what_was_rolled_back_is_not_shown_and_is_forgotten_by_the_next_publication() -> None:
+    evidence = Evidence(number=2, ever={1: (1, 1), 2: (1, 2), 3: (1, 3)})
+    assert evidence.attempts == {1: 1, 2: 1}
+    assert _decoded(evidence.with_next(1, 4)) == {1: (4, 3), 2: (1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "transform", "name"),
+    [
+        ("carrier", "carrier", "identity", "carrier"),
+        ("day(_event_time)", "_event_time", "day", "_event_time_day"),
+        ("bucket( 16 , carrier )", "carrier", "bucket[16]", "carrier_bucket"),
+        ("truncate(4, code)", "code", "truncate[4]", "code_trunc"),
+    ],
+)
+def test_a_partition_is_a_column_or_a_transform_of_one(text: str, column: str, transform: str, name: str) -> None:
+    term = Term.parse(text)
+    assert term is not None
+    assert (term.column, term.transform, term.name) == (column, transform, name)
+    assert Term.parse(str(term)) == term
+
+
+@pytest.mark.parametrize("text", ["", "week(a)", "bucket(a)", "bucket(0, a)", "day(a, b)", "day()", "a; b"])
+def test_anything_else_is_none(text: str) -> None:
+    assert Term.parse(text) is None

@@ -1,0 +1,140 @@
+"""What a pipeline file may say of an Iceberg table, and what the client of each catalog gets."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tidemark.config.base import Surroundings
+from tidemark.connections import Secret
+from tidemark.decoders.avro.settings import Settings as Avro
+from tidemark.decoders.json.settings import Settings as Json
+from tidemark.errors import ConfigurationError, TidemarkError, Unavailable
+from tidemark.sinks.iceberg.catalog import OpenCatalog, _properties
+from tidemark.sinks.iceberg.settings import Settings
+
+RIGHT: Mapping[str, Any] = {"connection": "lakehouse", "table": "sales.orders", "warehouse": "warehouse"}
+CANARY = "canary-of-a-catalog"
+
+
+def settings(**changed: Any) -> Settings:
+    given = {key: value for key, value in {**RIGHT, **changed}.items() if value is not ...}
+    return Settings.model_validate(given, context=Surroundings(Path("/files"), Path("/lakes")))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"connection": ...}, "is needed for a catalog of kind sql"),
+        ({"warehouse": ...}, "is needed for a catalog of kind sql: it says where tables lie"),
+        ({"table": "orders"}, "must be a namespace and a table such as sales.prices"),
+        ({"partition_by": ["week(at)"]}, "must be a column, or year|month|day|hour"),
+        ({"partition_by": ["day(at)", "day( at )"]}, "gives two partitions the name at_day"),
+        ({"options": {"s3.secret-access-key": "x"}}, "belongs into the connection"),
+        ({"options": {"uri": "postgresql://x"}}, "belongs into the connection"),
+        ({"keep_snapshots": 0}, "greater than or equal to 1"),
+        ({"catalog": "nessie"}, "Input should be 'sql', 'rest', 'glue' or 'hive'"),
+    ],
+)
+def test_a_wrong_setting_is_named(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        settings(**changed)
+    assert message in str(refused.value)
+
+
+def test_only_glue_needs_no_connection_and_a_warehouse_of_rest_is_a_name() -> None:
+    assert settings(catalog="glue", connection=...).connections() == set()
+    rest = settings(catalog="rest", warehouse="lake")
+    assert (rest.warehouse, rest.folders()) == ("lake", set())
+    assert settings().folders() == {"/lakes/warehouse"}
+
+
+@pytest.mark.parametrize(
+    ("partition", "message"),
+    [
+        ("day(_event_time)", ""),
+        ("bucket(8, customer)", ""),
+        ("day(bought)", ""),
+        ("custmer", 'has no column custmer for a partition; did you mean "customer"?'),
+        ("note", "may not be partitioned by note: it can be null"),
+        ("price", "may not be partitioned by price: price is double"),
+        ("hour(bought)", "may not be partitioned by hour(bought): bought is date32[day]"),
+    ],
+)
+def test_a_partition_must_fit_the_columns(partition: str, message: str) -> None:
+    schema = "customer STRING NOT NULL, bought DATE NOT NULL, price DOUBLE NOT NULL, note STRING"
+    rows = Json.model_validate({"format": "json", "schema": schema})
+    why = settings(partition_by=[partition]).why_not(rows)
+    assert why.startswith(message) if message else why == ""
+
+
+def test_names_that_differ_by_case_only_are_refused() -> None:
+    fields = [{"name": name, "type": "string"} for name in ("a", "A")]
+    rows = Avro.model_validate({"format": "avro", "schema": {"type": "record", "name": "r", "fields": fields}})
+    assert "differs by case only" in settings().why_not(rows)
+
+
+CATALOGS = [
+    ("sql", {"login": "u", "password": CANARY, "host": "db", "port": 5433, "schema": "cat", "extra": {}}),
+    ("rest", {"conn_type": "https", "host": "cat", "login": "id", "password": CANARY, "extra": {"token": CANARY}}),
+    ("glue", {"login": "key", "password": CANARY, "extra": {"region_name": "eu-central-1"}}),
+    ("hive", {"host": "hive", "port": None, "extra": {}}),
+]
+
+
+@pytest.mark.parametrize(("catalog", "connection"), CATALOGS)
+def test_secrets_reach_the_client_only(catalog: str, connection: dict[str, Any]) -> None:
+    chosen = settings(catalog=catalog)
+    given = _properties(chosen, lambda _: connection)
+    assert CANARY not in repr(given)
+    assert CANARY not in repr(chosen.order()) + chosen.target
+    hidden = [value.reveal() for value in given.values() if isinstance(value, Secret)]
+    assert any(CANARY in value for value in hidden) is (catalog != "hive")
+    addresses = {
+        "sql": "postgresql+psycopg://u:canary-of-a-catalog@db:5433/cat?connect_timeout=5",
+        "rest": "https://cat", "glue": "eu-central-1", "hive": "thrift://hive:9083",
+    }  # fmt: skip
+    uri = given.get("uri", given.get("glue.region"))
+    shown = uri.reveal() if isinstance(uri, Secret) else str(uri)
+    assert shown.startswith(addresses[catalog])
+
+
+def test_a_connection_that_is_missing_or_says_too_much_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="the connection lakehouse of the sql catalog does not exist"):
+        _properties(settings(), lambda _: None)
+    with pytest.raises(ConfigurationError, match="sets keepalives, which is not known here"):
+        _properties(settings(), lambda _: {"extra": {"keepalives": "1"}})
+
+
+@pytest.fixture
+def gateway() -> Iterator[int]:
+    """The port of a server that answers every request with a time-out, as a gateway does."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(504)
+            self.end_headers()
+
+        def log_message(self, format: str, *words: Any) -> None:  # noqa: A002
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_rest_catalog_that_times_out_or_is_not_there_is_named_without_its_secret(gateway: int) -> None:
+    for port in (gateway, 1):
+        connection = {"conn_type": "http", "host": "127.0.0.1", "port": port, "extra": {"token": CANARY}}
+        with pytest.raises(Unavailable, match="the catalog does not answer") as refused:
+            OpenCatalog(settings(catalog="rest", warehouse="lake"), lambda _, found=connection: found)  # type: ignore[misc]
+        assert isinstance(refused.value, TidemarkError)
+        assert CANARY not in str(refused.value)

@@ -1,0 +1,139 @@
+"""A pipeline that writes an Iceberg table in a SQL catalog, and what its readers must see.
+
+A reader knows the catalog, and the records beside the table for dead letters.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from tests.worlds.world import Place, World
+from tidemark.database.client import ManifestDatabase
+from tidemark.receipt import ObjectKind
+from tidemark.sinks.iceberg.evidence import Evidence
+
+TABLE = "sales.latest"
+
+
+@contextmanager
+def catalog_at(dsn: str) -> Iterator[SqlCatalog]:
+    """The catalog as any program opens it."""
+    catalog = SqlCatalog("tidemark", uri=dsn.replace("postgresql://", "postgresql+psycopg://"))
+    try:
+        yield catalog
+    finally:
+        catalog.engine.dispose()
+
+
+@dataclass
+class IcebergWorld(World):
+    """A world with an Iceberg table as its sink; ``iceberg`` replaces keys of it. ``has_lake`` adds a lake."""
+
+    iceberg: dict[str, Any] | None = None
+    has_lake: bool = False
+
+    def __post_init__(self) -> None:
+        self.settings = {"sinks": self.sinks(), **self.settings}
+        super().__post_init__()
+
+    def sinks(self, **options: Any) -> list[dict[str, Any]]:
+        settings = {
+            "connection": "warehouse", "table": TABLE, "warehouse": str(self.folder / "warehouse"),
+            "auto_create": True, "partition_by": ["hour(_event_time)"], **(self.iceberg or {}), **options,
+        }  # fmt: skip
+        lake = [{"files": {"root": str(self.lake), "layout": "raw/{stream}/%Y/%m/%d/%H"}}]
+        return [*(lake if self.has_lake else []), {"iceberg": settings}]
+
+    @contextmanager
+    def catalog(self) -> Iterator[SqlCatalog]:
+        with catalog_at(self.targets["warehouse"]) as opened:
+            yield opened
+
+    def table(self) -> Table | None:
+        """The table; only its files may be read, since the catalog is closed."""
+        with self.catalog() as catalog:
+            return catalog.load_table(TABLE) if catalog.table_exists(TABLE) else None
+
+    @property
+    def location(self) -> Path:
+        return self.folder / "warehouse" / "sales" / "latest"
+
+    def damage(self, manifest: dict[str, Any]) -> None:
+        """Delete rows of a manifest, in the table and in the lake if there is one."""
+        if self.has_lake:
+            super().damage(manifest)
+        with self.catalog() as catalog:
+            catalog.load_table(TABLE).delete(f"_manifest_id = {manifest['id']}")
+
+    def shown(self) -> dict[int, int]:
+        """The attempt of each manifest that the table shows."""
+        table = self.table()
+        return Evidence.of(table.metadata).attempts if table else {}
+
+    def rows(self) -> Counter[Place]:
+        """What a reader of the table sees."""
+        table = self.table()
+        if table is None:
+            return Counter()
+        rows = table.scan(selected_fields=("_topic", "_partition", "_offset")).to_arrow()
+        return Counter(zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True))
+
+    def dead(self) -> Counter[Place]:
+        """What a reader of records finds among the dead letters of the attempts that the table shows."""
+        seen: Counter[Place] = Counter()
+        with ManifestDatabase(self.dsn, "reader") as database:
+            for manifest_id, attempt in self.shown().items():
+                receipt = database.receipt(manifest_id, attempt)
+                assert receipt is not None
+                for part in receipt.objects_of("iceberg"):
+                    if part.kind is ObjectKind.DEAD_LETTER:
+                        rows = pq.read_table(self.location / part.path, columns=["_topic", "_partition", "_offset"])
+                        seen.update(zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True))
+        return seen
+
+    def spans(self, manifests: set[int]) -> Counter[Place]:
+        """Every offset of some manifests."""
+        with ManifestDatabase(self.dsn, "reader") as database:
+            chosen = database.manifests(ids=sorted(manifests)) if manifests else []
+        return Counter(
+            (range_.at.topic, range_.at.partition, offset)
+            for manifest in chosen
+            for range_ in manifest.ranges
+            for offset in range(range_.start, range_.end)
+        )
+
+    def exact(self) -> Counter[Place]:
+        return self.rows() + self.dead()
+
+    def assert_nothing_is_seen(self) -> None:
+        assert self.exact() == {}
+
+    def assert_whole(self) -> None:
+        """At any moment: the table has all rows of the manifests that it shows, and only those are published."""
+        if self.has_lake:
+            seen = super().exact()
+            assert seen == self.published_spans()
+        shown = self.spans(set(self.shown()))
+        assert self.exact() == shown
+        assert self.published_spans("iceberg") <= shown
+
+    def assert_readers_complete(self) -> None:
+        if self.has_lake:
+            assert super().exact() == self.listing() == self.recorded() == self.everything()
+        assert self.exact() == self.everything()
+        assert len(self.dead()) == len(self.bad)
+
+    def staging(self) -> list[str]:
+        """What is left of staging, and files of rows that no snapshot names."""
+        table = self.table()
+        assert table is not None
+        named = {path.removeprefix("file://") for path in table.inspect.all_files()["file_path"].to_pylist()}
+        left = [str(path) for path in self.location.glob("data/**/*.parquet") if str(path) not in named]
+        return [*left, *(str(path) for path in self.location.glob("_staging/*")), *super().staging()]
