@@ -66,6 +66,7 @@ def draw(
         max_examples=examples,
         stateful_step_count=STEPS,
         database=None,
+        deadline=None,  # also in a process that pytest has not set up
         phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
