@@ -36,6 +36,7 @@ from tidemark.sinks.base import Sink
 from tidemark.sinks.files.settings import Settings as FilesSettings
 from tidemark.sinks.iceberg.settings import Settings as IcebergSettings
 from tidemark.sinks.postgres.settings import Settings as PostgresSettings
+from tidemark.sinks.postgres.totals.settings import Settings as TotalsSettings
 from tidemark.sinks.registry import open_sink
 from tidemark.sinks.settings import SinkSettings
 from tidemark.sinks.topic.settings import Settings as TopicSettings
@@ -194,6 +195,28 @@ class PostgresExample(Example):
     def _query(self, statement: str) -> list[dict[str, Any]]:
         with psycopg.connect(self.warehouse, row_factory=dict_row) as connection:
             return connection.execute(statement).fetchall()  # type: ignore[arg-type]
+
+
+class TotalsExample(PostgresExample):
+    """Totals with a key per offset (``n``), so that a reader sees each record; ``also`` is the least and the greatest."""
+
+    def settings(self) -> SinkSettings:
+        values = {"records": "count", "also": "min(also)", "greatest": "max(also)", "n_sum": "sum(n)"}
+        aggregate = {"group_by": ["n"], "window": "1h", "values": values}
+        return TotalsSettings.model_validate(
+            {"connection": CONNECTION, "table": "orders", "auto_create": True, "aggregate": aggregate}
+        )
+
+    def seen(self) -> dict[int, tuple[int, str | None]]:
+        rows = self._query(
+            "SELECT n, _manifest_id, t.also, t.greatest, t.records, t.n_sum FROM public.orders t "
+            "JOIN public.orders_contributions c USING (n, window_start)"
+        )
+        assert {(row["records"], row["n_sum"] - row["n"], row["also"] == row["greatest"]) for row in rows} <= {(1, 0, True)}
+        return {row["n"]: (row["_manifest_id"], row["also"]) for row in rows}
+
+    def lose_a_row(self) -> None:
+        self._query("DELETE FROM public.orders WHERE n = 11 RETURNING n")
 
 
 class TopicExample(Example):

@@ -21,6 +21,7 @@ from tests.behaviours.sink_examples import (
     PostgresExample,
     S3Example,
     TopicExample,
+    TotalsExample,
     ToyExample,
     agree,
     plan_two_manifests,
@@ -41,6 +42,7 @@ EXAMPLES: dict[str, type[Example]] = {
     "iceberg": IcebergExample,
     "postgres": PostgresExample,
     "topic": TopicExample,
+    "totals": TotalsExample,
     "toy": ToyExample,
 }
 GOOD = {at for at in range(10, 40) if at % 10}

@@ -10,4 +10,5 @@ SINKS: Final[dict[str, str]] = {
     "iceberg": "tidemark.sinks.iceberg",
     "postgres": "tidemark.sinks.postgres",
     "topic": "tidemark.sinks.topic",
+    "totals": "tidemark.sinks.postgres.totals",
 }

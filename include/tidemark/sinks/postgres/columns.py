@@ -66,6 +66,12 @@ def numbers(key: Sequence[str]) -> dict[str, str]:
     return {NUMBER: "integer"} if NUMBER in key else {}
 
 
+def staged_columns(data: pa.Schema, key: Sequence[str]) -> list[Column]:
+    """The columns of a staging table for rows of ``data``."""
+    staged = [Column(name, kind) for name, kind in {**STAGED, **numbers(key)}.items()]
+    return [*staged, *(Column(field.name, type_of(field.type)) for field in data)]
+
+
 def ddl_create(
     table: sql.Identifier, columns: Sequence[Column], key: Sequence[str], schema: str | None = None
 ) -> sql.Composed:
@@ -76,6 +82,11 @@ def ddl_create(
     if schema is None:
         return create
     return sql.SQL("CREATE SCHEMA IF NOT EXISTS {}; {}").format(sql.Identifier(schema), create)
+
+
+def ddl_index(ddl: sql.Composed, table: sql.Identifier, column: str) -> sql.Composed:
+    """The statements, and one that creates an index over a column."""
+    return sql.SQL("{}; CREATE INDEX ON {} ({})").format(ddl, table, sql.Identifier(column))
 
 
 def ddl_add(table: sql.Identifier, columns: Sequence[Column]) -> sql.Composed:

@@ -27,6 +27,7 @@ CREATE TABLE IF NOT EXISTS tidemark_target.marker (
     record       jsonb NOT NULL,
     superseded   bigint NOT NULL DEFAULT 0,
     stale        bigint NOT NULL DEFAULT 0,
+    checksum     text,                        -- of the manifest's contributions to totals
     published_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (target, pipeline, sink, manifest)
 );
@@ -46,6 +47,13 @@ CREATE TABLE IF NOT EXISTS tidemark_target.dead_letter (
     _schemas     text                         -- those it was read with, where the decoder knows them
 );
 CREATE INDEX IF NOT EXISTS dead_letter_of ON tidemark_target.dead_letter (target, _manifest_id);
+
+-- What a table of totals is: one pipeline adds to it, by one definition.
+CREATE TABLE IF NOT EXISTS tidemark_target.aggregate (
+    target     text PRIMARY KEY,
+    pipeline   text NOT NULL,
+    definition text NOT NULL
+);
 
 -- name: has_support
 SELECT to_regclass('tidemark_target.dead_letter') IS NOT NULL AS there;
@@ -100,8 +108,8 @@ WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique AND i.indisvalid AND
       = %(key)s::text[];
 
 -- name: may_write
-SELECT has_table_privilege(%(table)s, 'SELECT') AND has_table_privilege(%(table)s, 'INSERT')
-       AND has_table_privilege(%(table)s, 'UPDATE') AS allowed, current_user::text AS "user";
+SELECT bool_and(has_table_privilege(%(table)s, name)) AS allowed, current_user::text AS "user"
+FROM unnest(%(rights)s::text[]) AS name;
 
 -- name: same_database
 -- The session lock of a living attempt is seen in one database only: the manifest database.
@@ -114,7 +122,7 @@ SELECT current_user::text AS "user", EXISTS (
 -- name: create_staging
 -- Unlogged: it is written once and read once; what a crash of the server empties is noticed by counting.
 DROP TABLE IF EXISTS {staging}, {staging_dead};
-CREATE UNLOGGED TABLE {staging} ({columns});
+CREATE UNLOGGED TABLE {staging} (_task text NOT NULL, {columns});
 CREATE UNLOGGED TABLE {staging_dead} (
     _task text NOT NULL, _topic text NOT NULL, _partition int NOT NULL, _offset bigint NOT NULL, _timestamp timestamptz,
     _key bytea, _manifest_id bigint NOT NULL, _value bytea, _headers json,
@@ -141,12 +149,12 @@ RETURNING attempt;
 WITH renamed AS (
     DELETE FROM tidemark_target.marker
     WHERE target = %(target)s AND pipeline = %(pipeline)s AND sink = %(old)s RETURNING *)
-INSERT INTO tidemark_target.marker AS m (target, pipeline, sink, manifest, attempt, record, superseded, stale,
+INSERT INTO tidemark_target.marker AS m (target, pipeline, sink, manifest, attempt, record, superseded, stale, checksum,
                                          published_at)
-SELECT target, pipeline, %(sink)s, manifest, attempt, record, superseded, stale, published_at FROM renamed
+SELECT target, pipeline, %(sink)s, manifest, attempt, record, superseded, stale, checksum, published_at FROM renamed
 ON CONFLICT (target, pipeline, sink, manifest) DO UPDATE
 SET attempt = EXCLUDED.attempt, record = EXCLUDED.record, superseded = EXCLUDED.superseded, stale = EXCLUDED.stale,
-    published_at = EXCLUDED.published_at
+    checksum = EXCLUDED.checksum, published_at = EXCLUDED.published_at
 WHERE m.attempt < EXCLUDED.attempt;
 
 -- name: merge

@@ -1,16 +1,13 @@
 """``sinks: [{postgres: ..}]``."""
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, StrictBool, field_validator
+from pydantic import Field, field_validator
 
-from tidemark.config import values
 from tidemark.config.base import Name
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
-from tidemark.sinks.settings import SinkSettings
+from tidemark.sinks.postgres.table_settings import LONGEST_COLUMN, NULLABLE, TableSettings
 from tidemark.suggestion import with_nearest
 
 # Of a record in its source: never null, and unique together. A topic that is made again begins at offset 0 once more,
@@ -18,26 +15,13 @@ from tidemark.suggestion import with_nearest
 PLACE_COLUMNS = ("_topic", "_partition", "_offset", "_incarnation")
 NUMBER = "_row"  # of a row among those of its record; a table has it in its key or not at all
 KAFKA_TIMESTAMP = "_timestamp"
-DEAD_LETTERS = "tidemark_target.dead_letter"
-LONGEST_COLUMN = 63  # bytes of a name; PostgreSQL cuts longer names without an error
 
 
-_NULLABLE = "it can be null; write NOT NULL in the schema, or list it under required"
-
-
-class Settings(SinkSettings):
+class Settings(TableSettings):
     """A PostgreSQL table with one row per key, its newest version. Rows of deleted keys stay, and are marked."""
 
     kind = "postgres"
-    stores_nul = False
-
     name: Name = Field(default="postgres", description="Name of this sink, unique in the pipeline.")
-    connection: Annotated[str, AfterValidator(values.connection_id)] = Field(
-        description="Id of an Airflow connection.", examples=["warehouse"]
-    )
-    table: Annotated[str, AfterValidator(values.table)] = Field(
-        description="The table, with its schema unless that is public.", examples=["prices", "sales.prices"]
-    )
     key: tuple[str, ...] = Field(
         description="Columns that name a row; none of them may be null.",
         examples=[["product_id", "location_id"]],
@@ -46,7 +30,6 @@ class Settings(SinkSettings):
     order_by: str | None = Field(
         default=None, description="The column whose greatest value is the newest version; else the later offset is."
     )
-    auto_create: StrictBool = Field(default=False, description="Whether to create the table and missing columns.")
 
     @field_validator("key")
     @classmethod
@@ -62,18 +45,8 @@ class Settings(SinkSettings):
             )
         return key
 
-    @property
-    def target(self) -> str:
-        return f"connection {self.connection}, table {self.table}"
-
-    def meets(self, other: SinkSettings) -> bool:
-        return isinstance(other, Settings) and (other.connection, other.table) == (self.connection, self.table)
-
     def decides_output(self) -> str:
         return self.model_dump_json(exclude_defaults=True, include={"key", "order_by"})
-
-    def order(self) -> dict[str, Any]:
-        return {"connection": self.connection, "table": self.table}
 
     def why_not(self, rows: RowSettings) -> str:
         types = rows.field_types()
@@ -92,7 +65,7 @@ class Settings(SinkSettings):
             if column not in {*types, *PLACE_COLUMNS, NUMBER}:
                 return with_nearest(f"has no column {column} for its key", column, types, listed=True)
             if column not in never_null:
-                return f"may not have {column} in its key: {_NULLABLE}"
+                return f"may not have {column} in its key: {NULLABLE}"
             if types.get(column, "").startswith(("list", "struct", "map", "double", "float")):
                 return f"may not have {column} in its key: it is {types[column]}"
         return ""
@@ -104,7 +77,7 @@ class Settings(SinkSettings):
         if self.order_by not in types:
             return f"has no column {self.order_by} to order by; allowed: {', '.join([KAFKA_TIMESTAMP, *types])}"
         if self.order_by not in never_null:
-            return f"may not order by {self.order_by}: {_NULLABLE}"
+            return f"may not order by {self.order_by}: {NULLABLE}"
         if types[self.order_by].startswith(("list", "struct", "map")):
             return f"may not order by {self.order_by}: it is {types[self.order_by]}"
         if rows.tombstone_fields() and self.order_by not in rows.tombstone_fields():
@@ -113,13 +86,6 @@ class Settings(SinkSettings):
                 "or leave it out"
             )
         return ""
-
-    def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
-        del pipeline_name, topic
-        return f"connection {self.connection}, table {DEAD_LETTERS if when is None else self.table}"
-
-    def connections(self) -> set[str]:
-        return {self.connection}
 
 
 def _why_not_names(types: Mapping[str, str]) -> str:

@@ -4,28 +4,18 @@ import re
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 from psycopg import sql
 
 from tidemark.connections import Lookup
 from tidemark.database.named_sql import named_queries
 from tidemark.errors import AccessDenied, SinkRefused
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, columns_of
-from tidemark.sinks.postgres.columns import (
-    STAGED,
-    Column,
-    columns_for,
-    ddl_add,
-    ddl_create,
-    names,
-    numbers,
-    refuse_misfits,
-    type_of,
-)
+from tidemark.sinks.postgres.columns import Column, ddl_add, ddl_create, ddl_index, names, refuse_misfits
 from tidemark.sinks.postgres.connection import Connection, Locked, connect, conninfo, translated
-from tidemark.sinks.postgres.settings import Settings
+from tidemark.sinks.postgres.table_settings import TableSettings
 from tidemark.sinks.postgres.writer import DEAD, SCHEMA
 
 QUERIES = named_queries("tidemark.sinks.postgres", "queries.sql")
@@ -33,6 +23,27 @@ DROP_TIMEOUT_S = 2  # staging that a task still writes to is left for the next s
 _STAGING = re.compile(r"staging_(?P<manifest>\d{10,})_(?P<attempt>\d{4,})_(?P<tag>[0-9a-f]{12})")
 
 Parts = dict[str, sql.Composable]
+RIGHTS = ("SELECT", "INSERT", "UPDATE")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A table that a sink writes: its columns, its unique key, and the rights that it needs.
+
+    ``emptied`` are the columns that may be null in any row. ``index`` is a column by which rows are looked up; the
+    index is made together with the table.
+    """
+
+    table: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    emptied: tuple[str, ...] = ()
+    rights: tuple[str, ...] = RIGHTS
+    index: str | None = None
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        return sql.Identifier(*self.table.split("."))
 
 
 def execute(connection: Connection, query: str, parts: Parts | None, values: dict[str, Any]) -> list[dict[str, Any]]:
@@ -48,7 +59,7 @@ class PostgresTarget:
     The connection is opened when it is needed, and again when it was lost.
     """
 
-    def __init__(self, pipeline_name: str, config: Settings, tag: str, lookup: Lookup) -> None:
+    def __init__(self, pipeline_name: str, config: TableSettings, tag: str, lookup: Lookup) -> None:
         self.config = config
         self.table = config.table
         self.identifier = sql.Identifier(*config.table.split("."))
@@ -113,45 +124,44 @@ class PostgresTarget:
         rows = self.kept("marker", manifest=manifest_id)
         return rows[0] if rows else None
 
-    def columns(self) -> list[Column]:
-        """The table's columns in their order; none when the table does not exist."""
-        rows = self.rows("columns", table=self.table)
+    def columns(self, table: str | None = None) -> list[Column]:
+        """A table's columns in their order, else those of this sink's own; none when the table does not exist."""
+        rows = self.rows("columns", table=table or self.table)
         return [Column(row["name"], row["type"], row["not_null"], row["filled"]) for row in rows]
 
-    def check(self, data: pa.Schema, tombstones: Sequence[str]) -> None:
-        """Raise ``SinkRefused`` or ``AccessDenied`` unless rows of ``data`` can be merged into the table.
+    def check(self, wanted: Wanted) -> None:
+        """Raise ``SinkRefused`` or ``AccessDenied`` unless rows with the wanted columns can be written to the table.
 
         With ``auto_create`` it creates the table or its missing columns.
         """
-        wanted = columns_for(data, self.config.key)
-        if _missing(wanted, self.columns()):
+        context = self.context(table=wanted.table)
+        if _missing(wanted.columns, self.columns(wanted.table)):
             self._complete(wanted)
-        emptied = [field.name for field in data if tombstones and field.name not in tombstones]
-        refuse_misfits(wanted, self.columns(), emptied, self.context())
-        if not self.rows("has_unique_key", table=self.table, key=sorted(self.config.key)):
-            key = ", ".join(self.config.key)
+        refuse_misfits(wanted.columns, self.columns(wanted.table), wanted.emptied, context)
+        if not self.rows("has_unique_key", table=wanted.table, key=sorted(wanted.key)):
+            key = ", ".join(wanted.key)
             raise SinkRefused(
                 f"the table has no unique key over just ({key}), so there may be several rows of a key",
-                next_step=f"correct the key, or run in its database: ALTER TABLE {self.table} ADD UNIQUE ({key});",
-                **self.context(),
+                next_step=f"correct the key, or run in its database: ALTER TABLE {wanted.table} ADD UNIQUE ({key});",
+                **context,
             )
-        right = self.rows("may_write", table=self.table)[0]
+        right = self.rows("may_write", table=wanted.table, rights=list(wanted.rights))[0]
         if not right["allowed"]:
             raise AccessDenied(
                 f"user {right['user']} may not read and write the table",
-                next_step=f"run in its database: GRANT SELECT, INSERT, UPDATE ON {self.table} TO {right['user']}",
-                **self.context(),
+                next_step=f"run in its database: GRANT {', '.join(wanted.rights)} ON {wanted.table} TO {right['user']}",
+                **context,
             )
 
-    def _complete(self, wanted: Sequence[Column]) -> None:
+    def _complete(self, wanted: Wanted) -> None:
         """Create the table or its missing columns; under a lock, since all slices of a first run do so."""
-        with translated(**self.context()), self.connected().transaction():
+        with translated(**self.context(table=wanted.table)), self.connected().transaction():
             execute(self.connected(), "lock_support", None, {})
-            columns = self.columns()
-            missing = _missing(wanted, columns)
+            columns = self.columns(wanted.table)
+            missing = _missing(wanted.columns, columns)
             if not missing:
                 return
-            ddl = ddl_add(self.identifier, missing) if columns else self._ddl_create(wanted)
+            ddl = ddl_add(wanted.identifier, missing) if columns else self._ddl_create(wanted)
             if self.config.auto_create:
                 self.connected().execute(ddl)
                 return
@@ -159,23 +169,26 @@ class PostgresTarget:
             raise SinkRefused(
                 f"the table has no column {listed}" if columns else "the table does not exist",
                 next_step=f"write auto_create: true, or run in its database: {ddl.as_string(self.connected())};",
-                **self.context(),
+                **self.context(table=wanted.table),
             )
 
-    def _ddl_create(self, wanted: Sequence[Column]) -> sql.Composed:
+    def _ddl_create(self, wanted: Wanted) -> sql.Composed:
         """The statements that create the table, with its schema when there is none."""
-        schema = self.table.rpartition(".")[0]
+        schema = wanted.table.rpartition(".")[0]
         there = execute(self.connected(), "has_schema", None, {"schema": schema})[0]["there"]
-        return ddl_create(self.identifier, wanted, self.config.key, None if there else schema)
+        ddl = ddl_create(wanted.identifier, wanted.columns, wanted.key, None if there else schema)
+        return ddl_index(ddl, wanted.identifier, wanted.index) if wanted.index else ddl
 
     # reading
 
     def exists(self) -> bool:
         return bool(self.columns())
 
-    def row_at(self, manifest_id: int, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
+    def row_at(
+        self, key: Sequence[str], manifest_id: int, topic: str, partition: int, offset: int
+    ) -> dict[str, Any] | None:
         """Key, ``_attempt`` and ``_deleted`` of the row of a record; None when a newer row of its key replaced it."""
-        parts: Parts = {"table": self.identifier, "key": names(self.config.key)}
+        parts: Parts = {"table": self.identifier, "key": names(key)}
         place: dict[str, Any] = {"manifest": manifest_id, "topic": topic, "partition": partition, "offset": offset}
         rows = self.rows("row_at", parts, **place)
         return rows[0] if rows else None
@@ -230,11 +243,8 @@ class PostgresTarget:
         name = self.staging(manifest_id, attempt)
         return {"staging": sql.Identifier(SCHEMA, name), "staging_dead": sql.Identifier(SCHEMA, name + DEAD)}
 
-    def create_staging(self, manifest_id: int, attempt: int, data: pa.Schema) -> None:
-        """Empty staging tables for rows of ``data``."""
-        staged_columns = {**STAGED, **numbers(self.config.key)}
-        staged = [Column("_task", "text"), *(Column(name, kind) for name, kind in staged_columns.items())]
-        columns = [*staged, *(Column(field.name, type_of(field.type)) for field in data)]
+    def create_staging(self, manifest_id: int, attempt: int, columns: Sequence[Column]) -> None:
+        """Empty staging tables: for rows with these columns, beside the task that staged them, and for dead letters."""
         listed = sql.SQL(", ").join(
             sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type)) for column in columns
         )

@@ -5,7 +5,7 @@ the rows of the task that the receipt names.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from io import BytesIO
 from typing import Any
@@ -39,7 +39,7 @@ class PostgresWriter:
         self._task = task
         self._options = sink.options
         self._context = {"pipeline": order.pipeline, "manifest": order.manifest_id, "sink": sink.name}
-        self._copies: dict[ObjectKind, _Copy] = {}
+        self._copies: dict[ObjectKind, tuple[Copy, Measures]] = {}
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         del event_time
@@ -51,71 +51,89 @@ class PostgresWriter:
         self._take(ObjectKind.DEAD_LETTER, rows)
 
     def close(self) -> list[StagedPart]:
-        return [part for copy in self._copies.values() for part in copy.close(self._name, self._options["table"])]
+        parts: list[StagedPart] = []
+        for kind, (copy, measures) in self._copies.items():
+            copy.close()
+            parts += measures.parts(self._name, kind, self._options["table"], self._task)
+        return parts
 
     def abort(self) -> None:
-        for copy in self._copies.values():
+        for copy, _ in self._copies.values():
             copy.abort()
 
     def _take(self, kind: ObjectKind, rows: pa.RecordBatch) -> None:
         if kind not in self._copies:
             table = self._options["staging"] + (DEAD if kind is ObjectKind.DEAD_LETTER else "")
-            self._copies[kind] = _Copy(kind, self._options["connection"], table, self._task, rows, self._context)
-        self._copies[kind].write(rows)
+            copy = Copy(self._options["connection"], table, self._task, rows.schema.names, self._context)
+            self._copies[kind] = copy, Measures()
+        copy, measures = self._copies[kind]
+        for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, INSTANT)):
+            measures.add(topic, partition, piece, copy.write(piece.drop_columns(BESIDE.names)))
 
 
-class _Copy:
+class Measures:
+    """What one task has staged of each partition."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[tuple[str, int], list[Any]] = {}
+
+    def add(self, topic: str, partition: int, piece: pa.Table, size: int) -> None:
+        """Rows of one partition, with the columns of ``BESIDE``; ``size`` in bytes."""
+        offsets = pc.min_max(piece.column("_offset")).as_py()
+        measured = piece.num_rows, size, digest_of(piece), offsets["min"], offsets["max"]
+        self._pieces.setdefault((topic, partition), []).append(measured)
+
+    def parts(self, sink: str, kind: ObjectKind, table: str, task: str) -> list[StagedPart]:
+        return [self._part(sink, kind, table, task, *place, pieces) for place, pieces in self._pieces.items()]
+
+    def _part(
+        self, sink: str, kind: ObjectKind, table: str, task: str, topic: str, partition: int, pieces: list[Any]
+    ) -> StagedPart:
+        rows, sizes, digests, lowest, highest = zip(*pieces, strict=True)
+        return StagedPart(
+            sink=sink, kind=kind, staged=task, folder=table, format=None, topic=topic, partition=partition,
+            rows=sum(rows), bytes=sum(sizes), digest=str(sum(digests, Digest.zero())), first_offset=min(lowest),
+            last_offset=max(highest),
+        )  # fmt: skip
+
+
+class Copy:
     """One COPY to one staging table, open until the task ends."""
 
-    def __init__(
-        self, kind: ObjectKind, connection: str, table: str, task: str, rows: pa.RecordBatch, context: dict[str, Any]
-    ) -> None:
-        self._kind = kind
+    def __init__(self, conn_id: str, table: str, task: str, columns: Sequence[str], context: dict[str, Any]) -> None:
         self._task = task
         self._context = context
-        self._counts: dict[tuple[str, int], list[Any]] = {}
-        self._connection = connect(conninfo(connection, from_environment), connection, **context)
-        columns = sql.SQL(", ").join(map(sql.Identifier, ["_task", *rows.schema.names]))
-        statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(sql.Identifier(SCHEMA, table), columns)
+        self._sent = 0
+        self._connection = connect(conninfo(conn_id, from_environment), conn_id, **context)
+        listed = sql.SQL(", ").join(map(sql.Identifier, ["_task", *columns]))
+        statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(sql.Identifier(SCHEMA, table), listed)
         with translated(**context):
             self._connection.autocommit = False
             self._cursor = self._connection.cursor()
             self._copying = self._cursor.copy(statement)
             self._copy = self._copying.__enter__()
 
-    def write(self, rows: pa.RecordBatch) -> None:
-        for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, INSTANT)):
-            text = _as_csv(piece.drop_columns(BESIDE.names), self._task)
-            with translated(**self._context):
-                self._copy.write(text)
-            offsets = pc.min_max(piece.column("_offset")).as_py()
-            self._counts.setdefault((topic, partition), []).append(
-                (piece.num_rows, len(text), digest_of(piece), offsets["min"], offsets["max"])
-            )
+    def write(self, rows: pa.Table) -> int:
+        """Send rows; the number of bytes sent."""
+        text = _as_csv(rows, self._task)
+        with translated(**self._context):
+            self._copy.write(text)
+        self._sent += rows.num_rows
+        return len(text)
 
-    def close(self, sink: str, table: str) -> list[StagedPart]:
+    def close(self) -> None:
+        """Commit all rows; raises ``WorkFailed`` when the server has taken another number."""
         with translated(**self._context):
             self._copying.__exit__(None, None, None)
             copied = self._cursor.rowcount
             self._connection.commit()
             self._connection.close()
-        parts = [self._part(sink, table, *place, pieces) for place, pieces in self._counts.items()]
-        sent = sum(part.rows for part in parts)
-        if sent != copied:
+        if self._sent != copied:
             raise WorkFailed(
-                f"PostgreSQL copied {copied:,} rows of {sent:,}",
+                f"PostgreSQL copied {copied:,} rows of {self._sent:,}",
                 next_step="nothing is published; retry, and report it if it happens again",
                 **self._context,
             )
-        return parts
-
-    def _part(self, sink: str, table: str, topic: str, partition: int, pieces: list[Any]) -> StagedPart:
-        rows, sizes, digests, lowest, highest = zip(*pieces, strict=True)
-        return StagedPart(
-            sink=sink, kind=self._kind, staged=self._task, folder=table, format=None, topic=topic, partition=partition,
-            rows=sum(rows), bytes=sum(sizes), digest=str(sum(digests, Digest.zero())), first_offset=min(lowest),
-            last_offset=max(highest),
-        )  # fmt: skip
 
     def abort(self) -> None:
         """Closes the connection, which rolls back the COPY."""

@@ -1,0 +1,243 @@
+"""What every sink that publishes into tables of PostgreSQL shares: one short transaction takes the marker of a manifest
+and applies its staged rows.
+
+The marker is the fence: it has the attempt whose rows were applied, and only a higher attempt may replace it.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from tidemark.connections import Lookup
+from tidemark.database.client import ManifestDatabase
+from tidemark.errors import Fenced, Unavailable, WorkFailed
+from tidemark.failpoints import failpoint
+from tidemark.offsets import Range
+from tidemark.paths import RecordName
+from tidemark.receipt import ObjectKind, PublishedObject, Receipt
+from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink
+from tidemark.sinks.dead_letters import DeadLetter, dead_letter
+from tidemark.sinks.postgres.columns import headers_of
+from tidemark.sinks.postgres.connection import Connection, translated
+from tidemark.sinks.postgres.table_settings import TableSettings
+from tidemark.sinks.postgres.target import QUERIES, PostgresTarget, execute
+
+IDLE_TIMEOUT_S = 10  # PostgreSQL ends the transaction of a paused process before others give up on its locks (30 s)
+MERGES = 3  # tries of a merge that PostgreSQL cancels to resolve a deadlock
+
+
+class MarkedSink(Sink):
+    """A table of one pipeline, in the database that a connection names; ``_apply`` says what becomes of staged rows."""
+
+    def __init__(self, pipeline_name: str, settings: TableSettings, lookup: Lookup) -> None:
+        super().__init__(pipeline_name, settings.name)
+        self.target = settings.target
+        self._settings = settings
+        self._lookup = lookup
+        self._table = self._named(settings.name)
+        self._shared: ManifestDatabase | None = None  # when the table lies in the manifest database itself
+
+    @abstractmethod
+    def _apply(self, connection: Connection, receipt: Receipt) -> None:
+        """Step 3: apply the staged rows and dead letters, in the open transaction."""
+
+    def _named(self, name: str) -> PostgresTarget:
+        """The table as a sink of this name sees it: with its own markers and staging tables."""
+        tag = sha256(f"{self.pipeline_name}/{name}/{self._settings.table}".encode()).hexdigest()[:12]
+        settings = self._settings.model_copy(update={"name": name})
+        return PostgresTarget(self.pipeline_name, settings, tag, self._lookup)
+
+    def claim(self, database_id: str) -> None:
+        if not self._table.has_support():
+            self._table.make_support()
+        self._table.rows("claim", database=database_id)
+        self.refuse_foreign(database_id)
+
+    def owner(self) -> Owner | None:
+        rows = self._table.kept("owner")
+        return Owner(rows[0]["database"], tuple(rows[0]["before"])) if rows else None
+
+    def position(self) -> Position | None:
+        rows = self._table.kept("owner")
+        return Position(rows[0]["identity"], rows[0]["position"]) if rows else None
+
+    def hand_over(self, owner: Owner) -> None:
+        self._table.rows("hand_over", database=owner.database, before=list(owner.before))
+
+    def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
+        rows = self._table.kept("records", pipeline=self.pipeline_name if own else None, above=above)
+        return [RecordName(row["pipeline"], row["manifest"], row["attempt"]) for row in rows]
+
+    def record(self, name: RecordName) -> dict[str, Any] | None:
+        marker = self._table.marker(name.manifest_id)
+        return marker["record"] if marker and marker["attempt"] == name.attempt else None
+
+    def recorded_attempt(self, manifest_id: int) -> int | None:
+        marker = self._table.marker(manifest_id)
+        return None if marker is None else int(marker["attempt"])
+
+    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
+        return {"staging": self._table.staging(manifest_id, attempt)}
+
+    def _look_for_shared(self, manifest_id: int, attempt: int, database: ManifestDatabase) -> None:
+        """Find out whether the table lies in the manifest database: then rows and mark are one transaction."""
+        lock = database.attempt_lock(manifest_id, attempt)
+        [row] = self._table.rows("same_database", lock=lock)
+        self._shared = database if row["same"] and row["user"] == database.user() else None
+
+    def staged_manifests(self) -> list[int]:
+        return sorted({manifest for manifest, _ in self._table.staged()})
+
+    def staged_attempts(self, manifest_id: int) -> list[int]:
+        return sorted(attempt for of, attempt in self._table.staged() if of == manifest_id)
+
+    def clear_staging(self, manifest_id: int, attempt: int) -> None:
+        self._table.drop_staging(manifest_id, attempt)
+
+    def discard(self, receipt: Receipt) -> None:
+        """Removes staging only: merged rows cannot be removed, a higher attempt replaces them."""
+        self.clear_staging(receipt.manifest_id, receipt.attempt)
+
+    def wait_for_lower(self, manifest_id: int) -> None:
+        if self._table.has_support():
+            self._table.rows("lock_manifest", manifest=manifest_id)
+
+    def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
+        """Steps 2 to 4: one transaction takes the marker and merges the rows; the mark is part of it, or follows."""
+        fence()
+        for number in range(1, MERGES + 1):
+            try:
+                self._put(receipt, ranges, database_id, fence, mark)
+            except _Cancelled as cancelled:
+                if number == MERGES:
+                    raise cancelled.error from None
+            except Unavailable:
+                if self._shared is not None or not self._was_committed(receipt):
+                    raise
+                break  # only the answer to COMMIT was lost
+            else:
+                break
+        if self._shared is None:
+            failpoint("publish.before_mark")
+            mark()
+
+    def _put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
+        with self._transaction(receipt) as connection:
+            execute(connection, "lock_manifest", None, {**self._table.names, "manifest": receipt.manifest_id})
+            if self._take_marker(connection, receipt, ranges, database_id):
+                failpoint("publish.mid")
+                self._apply(connection, receipt)
+                execute(connection, "advance", None, self._table.names)
+                fence()  # the merge may take long, and a newer attempt may have started since
+            failpoint("publish.before_record")
+            if self._shared is not None:
+                failpoint("publish.before_mark")
+                mark()
+
+    def _merging_connection(self) -> Connection:
+        return self._shared.connection if self._shared else self._table.connected()
+
+    @contextmanager
+    def _transaction(self, receipt: Receipt) -> Iterator[Connection]:
+        context = self._table.context(manifest=receipt.manifest_id, attempt=receipt.attempt)
+        connection = self._merging_connection()
+        transaction = self._shared.transaction() if self._shared else connection.transaction()
+        with translated(**context), transaction:
+            try:
+                limit = {"name": "idle_in_transaction_session_timeout", "value": f"{IDLE_TIMEOUT_S}s"}
+                execute(connection, "set_local", None, limit)
+                yield connection
+            except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure) as error:
+                raise _Cancelled(context) from error
+
+    def _take_marker(self, connection: Connection, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> bool:
+        """Step 2, the fence: False when this attempt has the marker already; ``Fenced`` when a higher one has it."""
+        content = self.content_of_record(receipt, ranges, database_id)
+        values = {**self._table.names, "manifest": receipt.manifest_id, "attempt": receipt.attempt}
+        if execute(connection, "fence", None, {**values, "record": Jsonb(content)}):
+            return True
+        marker = execute(connection, "marker", None, values)[0]
+        if marker["attempt"] == receipt.attempt and marker["record"]["digest"] == content["digest"]:
+            return False
+        raise Fenced(
+            f"attempt {receipt.attempt} is fenced: attempt {marker['attempt']} has its rows in the table",
+            next_step="nothing to do here: the newer attempt does the work",
+            **self._table.context(manifest=receipt.manifest_id),
+        )
+
+    def _bury(self, connection: Connection, receipt: Receipt) -> int:
+        """Put the dead letters in the place of those of earlier attempts; returns their number."""
+        values = {**self._table.names, "manifest": receipt.manifest_id}
+        execute(connection, "forget_dead_letters", None, values)
+        parts = self._table.staging_parts(receipt.manifest_id, receipt.attempt)
+        statement = sql.SQL(QUERIES["bury"]).format(**parts)
+        dead = self._staged(receipt, ObjectKind.DEAD_LETTER)
+        return connection.execute(statement, {**values, "tasks": tasks_of(dead)}).rowcount
+
+    def _refuse_lost(self, receipt: Receipt, rows: int, buried: int) -> None:
+        """Raise ``WorkFailed`` unless staging held as many rows and dead letters as the receipt says."""
+        expected = tuple(rows_of(self._staged(receipt, kind)) for kind in (ObjectKind.DATA, ObjectKind.DEAD_LETTER))
+        if (rows, buried) != expected:
+            raise WorkFailed(
+                f"staging holds {rows:,} rows and {buried:,} dead letters, the receipt says {expected[0]:,} and "
+                f"{expected[1]:,}",
+                next_step="the server may have crashed, which empties staging; nothing was applied: "
+                f"tidemark retry {self.pipeline_name}",
+                **self._table.context(manifest=receipt.manifest_id),
+            )
+
+    def _staged(self, receipt: Receipt, kind: ObjectKind) -> list[PublishedObject]:
+        return [part for part in receipt.objects_of(self.name) if part.kind is kind]
+
+    def _was_committed(self, receipt: Receipt) -> bool:
+        """Look for the marker on a new connection: without an answer it is not known whether COMMIT was done."""
+        self._table.forget_connection()
+        with suppress(Unavailable):
+            return self.has_record(receipt)
+        return False
+
+    def rename(self, old: str) -> None:
+        """Markers have the name in their key, and staging tables in their tag: those of dead attempts are dropped."""
+        before = self._named(old)
+        for manifest_id, attempt in list(before.staged()):
+            before.drop_staging(manifest_id, attempt)
+        used = list(before.staged())
+        if used:
+            raise Unavailable(
+                f"a task still uses the staging of manifest {used[0][0]} attempt {used[0][1]}",
+                next_step="find it in pg_stat_activity and end it; then repeat: "
+                f"tidemark rename-sink {self.pipeline_name} {old} {self.name} --why TEXT",
+                **self._table.context(manifest=used[0][0]),
+            )
+        self._table.kept("rename_markers", old=old)
+
+    def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
+        for row in self._table.each_dead_letter(receipt.manifest_id, values=values):
+            yield dead_letter({**row, "_headers": headers_of(row.get("_headers"))})
+
+
+class _Cancelled(Exception):
+    """PostgreSQL cancelled a merge; the same merge may be tried again."""
+
+    def __init__(self, context: dict[str, Any]) -> None:
+        self.error = Unavailable(
+            f"PostgreSQL cancelled the merge {MERGES} times to resolve a deadlock",
+            next_step="nothing was applied; another session changes these rows, wait for it. Then: "
+            f"tidemark retry {context['pipeline']}",
+            **context,
+        )
+        super().__init__()
+
+
+def tasks_of(parts: Sequence[PublishedObject]) -> list[str]:
+    return sorted({part.staged for part in parts})
+
+
+def rows_of(parts: Sequence[PublishedObject]) -> int:
+    return sum(part.rows for part in parts)

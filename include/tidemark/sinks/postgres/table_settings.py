@@ -1,0 +1,50 @@
+"""The keys that every sink over tables of PostgreSQL shares."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, StrictBool
+
+from tidemark.config import values
+from tidemark.sinks.settings import SinkSettings
+
+DEAD_LETTERS = "tidemark_target.dead_letter"
+LONGEST_COLUMN = 63  # bytes of a name; PostgreSQL cuts longer names without an error
+NULLABLE = "it can be null; write NOT NULL in the schema, or list it under required"
+
+
+class TableSettings(SinkSettings):
+    """A table in the PostgreSQL database of a connection."""
+
+    stores_nul = False
+
+    connection: Annotated[str, AfterValidator(values.connection_id)] = Field(
+        description="Id of an Airflow connection.", examples=["warehouse"]
+    )
+    table: Annotated[str, AfterValidator(values.table)] = Field(
+        description="The table, with its schema unless that is public.", examples=["prices", "sales.prices"]
+    )
+    auto_create: StrictBool = Field(default=False, description="Whether to create the table and missing columns.")
+
+    @property
+    def target(self) -> str:
+        return f"connection {self.connection}, table {self.table}"
+
+    def tables(self) -> set[str]:
+        """The tables that it writes, with their schema."""
+        return {self.table}
+
+    def meets(self, other: SinkSettings) -> bool:
+        if not isinstance(other, TableSettings) or other.connection != self.connection:
+            return False
+        return bool(self.tables() & other.tables())
+
+    def order(self) -> dict[str, Any]:
+        return {"connection": self.connection, "table": self.table}
+
+    def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
+        del pipeline_name, topic
+        return f"connection {self.connection}, table {DEAD_LETTERS if when is None else self.table}"
+
+    def connections(self) -> set[str]:
+        return {self.connection}

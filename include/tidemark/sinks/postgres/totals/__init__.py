@@ -1,0 +1,1 @@
+"""Totals per key in a PostgreSQL table: each manifest contributes once, however often it is processed."""

@@ -1,0 +1,70 @@
+"""The audit of totals: markers agree with publications and contributions, and, ``deep``, totals with contributions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.manifest import Manifest, Publication
+from tidemark.sinks.difference import Difference
+from tidemark.sinks.left import left_in_staging
+
+if TYPE_CHECKING:
+    from tidemark.sinks.postgres.totals.sink import TotalsSink
+
+_BY_HAND = "no attempt of Tidemark's left them there: delete those rows by hand"
+
+
+def differences_of_totals(
+    database: ManifestDatabase, sink: "TotalsSink", manifests: Sequence[Manifest], *, deep: bool
+) -> Iterator[Difference]:
+    """What the tables hold and should not, or lack; ``deep`` combines all contributions again."""
+    yield from left_in_staging(database, sink, manifests)
+    markers = sink.evidence()
+    for unknown in sorted(database.unknown_manifests(sorted(markers))):
+        what = f"{sink.target} has a marker of manifest {unknown}, which this database does not know"
+        yield Difference(None, what, f"tidemark adopt {sink.pipeline_name} --why TEXT")
+    published = [(manifest, row) for manifest in manifests if (row := manifest.published(sink.name))]
+    exists = sink.exists()
+    if published and not exists:
+        yield Difference(None, f"{sink.target} does not exist, and has {len(published):,} manifests published",
+                         f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}")  # fmt: skip
+    elif deep and exists:
+        contributions = {row["manifest"]: row for row in sink.ask("contributions")}
+        yield from _contributions(sink, published, contributions)
+        known = {manifest.id for manifest, _ in published} | sink.evidence().keys()  # some were put since
+        for stray in sorted(contributions.keys() - known):
+            what = f"{sink.settings.contributions} has {contributions[stray]['keys']:,} rows of manifest {stray}, "
+            yield Difference(None, what + "which has contributed nothing", _BY_HAND)
+        yield from _totals(sink)
+
+
+def _contributions(
+    sink: "TotalsSink", published: list[tuple[Manifest, Publication]], contributions: Mapping[int, Mapping[str, Any]]
+) -> Iterator[Difference]:
+    """Compares the contributions of each manifest with its marker and its publication."""
+    checksums = {row["manifest"]: row["checksum"] for row in sink.ask("checksums")}
+    dead = sink.dead_letters_by_manifest()
+    for manifest, publication in published:
+        held = contributions.get(manifest.id, {"rows": 0, "checksum": "0"})
+        replay, counts = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}", publication.counts
+        if held["rows"] != counts.written:
+            what = f"the contributions of it count {held['rows']:,} records where {counts.written:,} were written"
+            yield Difference(manifest.id, what, replay)
+        elif held["checksum"] != checksums.get(manifest.id, held["checksum"]):
+            yield Difference(manifest.id, "its contributions were changed by hand", replay)
+        if (kept := dead.get(manifest.id, 0)) != counts.dead_lettered:
+            yield Difference(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)
+
+
+def _totals(sink: "TotalsSink") -> Iterator[Difference]:
+    """Compares all totals with all contributions; a replay of any manifest of a total combines it again."""
+    for row in sink.ask("wrong_totals"):
+        totals = f"{row['totals']:,} totals of {sink.settings.table}"
+        if row["manifest"] is None:
+            yield Difference(None, f"{totals} have no contributions, such as ({row['example']})", _BY_HAND)
+        else:
+            yield Difference(
+                row["manifest"],
+                f"{totals} are not the combination of their contributions, such as ({row['example']})",
+                f"tidemark replay {sink.pipeline_name} --manifest {row['manifest']}",
+            )

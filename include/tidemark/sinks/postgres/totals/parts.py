@@ -1,0 +1,51 @@
+"""What a table of totals holds of a key: columns that are counted, added up, or the least or greatest of their values.
+
+Executors use it too, so it imports the standard library only.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+WINDOW = "window_start"  # the column of a window's first moment, UTC
+ROWS = "_rows"  # the column with the number of records
+WORDS = r"^count$|^(count|sum|min|max|average)\(([^()]+)\)$"
+
+
+class Function(StrEnum):
+    COUNT = "count"  # of records, or of those where a column is not null
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One column of totals; ``source`` is the column of the rows that it is made of, None when records are counted."""
+
+    column: str
+    function: Function
+    source: str | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """As values for JSON."""
+        return asdict(self)
+
+
+def parts_of(values: Mapping[str, str]) -> Iterator[Part]:
+    """The columns of values such as ``sum(price)``; an average is kept as its sum and its count."""
+    for name, text in values.items():
+        match = re.match(WORDS, text)
+        assert match is not None, "settings are checked before"
+        if match[1] == "average":
+            yield Part(f"{name}_sum", Function.SUM, match[2])
+            yield Part(f"{name}_count", Function.COUNT, match[2])
+        else:
+            yield Part(name, Function(match[1] or "count"), match[2])
+
+
+def parts_from(raw: Iterable[Mapping[str, Any]]) -> list[Part]:
+    """The columns as JSON holds them."""
+    return [Part(part["column"], Function(part["function"]), part["source"]) for part in raw]

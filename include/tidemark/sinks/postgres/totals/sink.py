@@ -1,0 +1,190 @@
+"""Publishes totals per key into PostgreSQL: contributions, not increments.
+
+A *contribution* is what one manifest adds to one key. A total is the combination of the contributions of all manifests;
+so a replay replaces its own, and nothing is counted twice. Contributions and totals are changed in one transaction:
+
+- A manifest that had none adjusts each of its totals, which costs the same however many manifests a total is made of.
+- One that had some, from an earlier attempt, replaces them; then its totals are locked by one statement, and combined
+  again by the next.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tidemark.connections import Lookup
+from tidemark.database.client import ManifestDatabase
+from tidemark.errors import SinkRefused
+from tidemark.findings import Finding, ok
+from tidemark.manifest import Manifest, Publication
+from tidemark.offsets import TopicPartition
+from tidemark.order import TransformOrder
+from tidemark.receipt import ObjectKind, Receipt
+from tidemark.sinks.base import Way
+from tidemark.sinks.difference import Difference
+from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.postgres.connection import Connection, translated
+from tidemark.sinks.postgres.marked import MarkedSink, tasks_of
+from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
+from tidemark.sinks.postgres.totals.audit import differences_of_totals
+from tidemark.sinks.postgres.totals.settings import Settings
+from tidemark.sinks.postgres.totals.tables import QUERIES, Statements, staged_columns, tables_for
+from tidemark.transforms.chain import columns_after
+
+_TEXTS = ("text", "character varying")
+
+
+class TotalsSink(MarkedSink):
+    """The totals of one pipeline, in the database that a connection names."""
+
+    way = Way.SUMS
+
+    def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
+        super().__init__(pipeline_name, settings, lookup)
+        self.settings = settings
+        self._known: Statements | None = None
+
+    def claim(self, database_id: str) -> None:
+        super().claim(database_id)
+        self._refuse_other_definition()
+
+    def _refuse_other_definition(self) -> None:
+        """Raise ``SinkRefused`` when other totals are in the table, or those of another pipeline."""
+        definition = self.settings.aggregate.definition()
+        self._run("define", definition=definition)
+        [row] = self._run("definition")
+        own = row["pipeline"] == self.pipeline_name
+        if own and row["definition"] == definition:
+            return
+        what = "by another aggregate than this one" if own else f"of pipeline {row['pipeline']}"
+        raise SinkRefused(
+            f"the table holds totals {what}: the two would mix",
+            next_step="nothing was applied; give this sink another table and another name, then: tidemark fill "
+            f"{self.pipeline_name} NAME --why TEXT",
+            **self._table.context(),
+        )
+
+    def _run(self, query: str, **values: object) -> list[dict[str, Any]]:
+        """A statement about what a table of totals is."""
+        with translated(**self._table.context()):
+            cursor = self._table.connected().execute(QUERIES[query], {**self._table.names, **values})
+            return cursor.fetchall() if cursor.description else []
+
+    def has_objects(self, receipt: Receipt) -> bool:
+        """Whether both tables exist: what they hold was committed together with the marker."""
+        del receipt
+        return self.exists()
+
+    def exists(self) -> bool:
+        """Whether both tables exist."""
+        return all(self._table.columns(table) for table in self.settings.tables())
+
+    def prepare(
+        self,
+        manifest_id: int,
+        attempt: int,
+        decode: Mapping[str, Any],
+        transforms: Sequence[TransformOrder],
+        database: ManifestDatabase,
+    ) -> None:
+        """Checks, or creates, both tables, and creates the staging tables of the attempt."""
+        data = columns_after(decode, transforms).schema
+        for wanted in tables_for(self.settings, data):
+            self._table.check(wanted)
+        self._look_for_shared(manifest_id, attempt, database)
+        self._table.create_staging(manifest_id, attempt, staged_columns(self.settings, data))
+
+    def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
+        data = columns_after(decode, transforms).schema
+        with self._table.undone():
+            if not self._table.has_support():
+                self._table.make_support()
+            self._refuse_other_definition()
+            for wanted in tables_for(self.settings, data):
+                self._table.check(wanted)
+            self._table.create_staging(0, 0, staged_columns(self.settings, data))
+        yield ok(self.name, "tables, keys and rights are what an attempt needs (tried, and rolled back)")
+
+    def _apply(self, connection: Connection, receipt: Receipt) -> None:
+        statements, manifest = self.statements(), receipt.manifest_id
+        values = {
+            "manifest": manifest,
+            "attempt": receipt.attempt,
+            "tasks": tasks_of(self._staged(receipt, ObjectKind.DATA)),
+        }
+        staging = self._table.staging_parts(receipt.manifest_id, receipt.attempt)
+        emptied = statements.first(connection, "empty_contributions", values)["contributions"]
+        made = statements.first(connection, "contribute", values, staging)
+        self._refuse_lost(receipt, made["rows"], self._bury(connection, receipt))
+        if made["keys"] > self.settings.max_keys:
+            raise SinkRefused(
+                f"the manifest contributes to {made['keys']:,} keys, and max_keys is {self.settings.max_keys:,}",
+                next_step="nothing was applied; group by fewer values, or raise max_keys of the sink, then: "
+                f"tidemark retry {self.pipeline_name}; smaller slices make fewer keys for later manifests",
+                **self._table.context(manifest=manifest),
+            )
+        if emptied:
+            for query in ("lock_totals", "combine", "drop_empty_totals", "drop_empty_contributions"):
+                statements.rows(connection, query, values)
+        else:
+            statements.rows(connection, "add", values)
+        statements.rows(connection, "note_checksum", {**self._table.names, "manifest": manifest})
+
+    def statements(self) -> Statements:
+        """The statements over both tables, which exist."""
+        if self._known is None:
+            columns = self._table.columns()
+            texts = {column.name for column in columns if column.type.startswith(_TEXTS)}
+            if not columns:
+                return Statements(self.settings, texts)
+            self._known = Statements(self.settings, texts)
+        return self._known
+
+    def ask(self, query: str, manifest_id: int | None = None) -> list[dict[str, Any]]:
+        """A statement about the contributions and totals of one manifest, or of all."""
+        values = {**self._table.names, "manifest": manifest_id}
+        with translated(**self._table.context()):
+            return self.statements().rows(self._table.connected(), query, values)
+
+    def alike(self, before: Receipt, now: Receipt) -> bool:
+        """Whether the contributions are those that the marker tells of, and the totals of their keys agree."""
+        if not self.has_record(before) or not self.exists():
+            return False
+        manifest_id = now.manifest_id
+        held = {row["checksum"] for row in self.ask("contributions", manifest_id)} or {"0"}
+        expected = {row["checksum"] for row in self.ask("checksums", manifest_id)}
+        dead = sum(part.rows for part in self._staged(now, ObjectKind.DEAD_LETTER))
+        return (
+            held == expected
+            and not self.ask("wrong_totals", manifest_id)
+            and self._table.dead_letters(manifest_id) == dead
+        )
+
+    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
+        return differences_of_totals(database, self, manifests, deep=deep)
+
+    def dead_letters_by_manifest(self) -> dict[int, int]:
+        """The number of dead letters by manifest."""
+        return self._table.dead_letters_by_manifest()
+
+    def locate(
+        self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
+    ) -> Located:
+        """A record is part of a total; the table of contributions says which manifests a total is made of."""
+        del receipt
+        reason = self._table.dead_letter_at(manifest.id, at.topic, at.partition, offset)
+        if reason is not None:
+            what = f"a dead letter: {reason}"
+            return Located(self.name, published.attempt, Standing.HELD, what, ObjectKind.DEAD_LETTER, DEAD_LETTERS)
+        rows = self.ask("contributions", manifest.id) if self.exists() else []
+        if not rows:
+            what = f"{self.settings.contributions} has no contribution of the manifest"
+            return Located(self.name, published.attempt, Standing.MISSING, what, place=self.target)
+        what = (
+            f"one of the {rows[0]['rows']:,} records that the manifest has contributed to {rows[0]['keys']:,} totals; "
+            f"they are the rows of {self.settings.contributions} with _manifest_id = {manifest.id}"
+        )
+        return Located(self.name, published.attempt, Standing.HELD, what, ObjectKind.DATA, self.target)
+
+
+def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> TotalsSink:
+    return TotalsSink(pipeline_name, settings, lookup)

@@ -1,0 +1,131 @@
+"""The two tables of totals: the totals that people read, and what each manifest has contributed to them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, LiteralString, assert_never
+
+import pyarrow as pa
+from psycopg import sql
+
+from tidemark.database.named_sql import named_queries
+from tidemark.sinks.postgres.columns import Column, names, type_of
+from tidemark.sinks.postgres.connection import Connection
+from tidemark.sinks.postgres.target import RIGHTS, Parts, Wanted
+from tidemark.sinks.postgres.totals.parts import ROWS, WINDOW, Function, Part
+from tidemark.sinks.postgres.totals.settings import Settings
+
+QUERIES = named_queries("tidemark.sinks.postgres.totals", "queries.sql")
+MANIFEST, ATTEMPT = "_manifest_id", "_attempt"
+_OF_A_PLACE = {"_topic": "text", "_partition": "integer"}
+_OVER_CONTRIBUTIONS = {
+    Function.COUNT: sql.SQL("sum({0})"), Function.SUM: sql.SQL("sum({0})"), Function.MIN: sql.SQL("min({0})"),
+    Function.MAX: sql.SQL("max({0})"),
+}  # fmt: skip
+_OF_TWO = {
+    Function.COUNT: sql.SQL("coalesce({0} + {1}, {0}, {1})"), Function.SUM: sql.SQL("coalesce({0} + {1}, {0}, {1})"),
+    Function.MIN: sql.SQL("least({0}, {1})"), Function.MAX: sql.SQL("greatest({0}, {1})"),
+}  # fmt: skip
+
+
+def tables_for(settings: Settings, data: pa.Schema) -> tuple[Wanted, Wanted]:
+    """The tables for rows of ``data``: the totals and the contributions."""
+    key, values = _key_columns(settings, data), _value_columns(settings, data)
+    of_manifest = [Column(MANIFEST, "bigint", not_null=True), Column(ATTEMPT, "integer", not_null=True)]
+    rights = (*RIGHTS, "DELETE")
+    names_key = settings.aggregate.key
+    return (
+        Wanted(settings.table, (*key, *values), names_key, rights=rights),
+        Wanted(
+            settings.contributions, (*key, *of_manifest, *values), (*names_key, MANIFEST), rights=rights, index=MANIFEST
+        ),
+    )
+
+
+def staged_columns(settings: Settings, data: pa.Schema) -> list[Column]:
+    """The columns of a staging table for what rows of ``data`` come to."""
+    return [*_key_columns(settings, data), *_value_columns(settings, data)]
+
+
+def _key_columns(settings: Settings, data: pa.Schema) -> list[Column]:
+    types = {field.name: type_of(field.type) for field in data} | _OF_A_PLACE | {WINDOW: "timestamp with time zone"}
+    return [Column(name, types[name], not_null=True) for name in settings.aggregate.key]
+
+
+def _value_columns(settings: Settings, data: pa.Schema) -> list[Column]:
+    columns = [Column(ROWS, "bigint", not_null=True)]
+    for part in settings.aggregate.parts:
+        match part.function:
+            case Function.COUNT:
+                kind = "bigint"
+            case Function.SUM:
+                kind = "numeric"  # of any number of digits
+            case Function.MIN | Function.MAX:
+                kind = type_of(data.field(part.source).type)
+            case other:
+                assert_never(other)
+        columns.append(Column(part.column, kind))
+    return columns
+
+
+class Statements:
+    """The statements over both tables; ``texts`` are those columns of the totals that are text."""
+
+    def __init__(self, settings: Settings, texts: Collection[str]) -> None:
+        self._settings = settings
+        self._texts = texts
+        self._key = settings.aggregate.key
+        self._parts = settings.aggregate.parts
+        self._identifiers = self._all_identifiers()
+
+    def first(
+        self, connection: Connection, query: str, values: Mapping[str, Any], staging: Parts | None = None
+    ) -> dict[str, Any]:
+        """Run a statement that returns one row."""
+        [row] = self.rows(connection, query, values, staging)
+        return row
+
+    def rows(
+        self, connection: Connection, query: str, values: Mapping[str, Any], staging: Parts | None = None
+    ) -> list[dict[str, Any]]:
+        """Run a statement; returns its rows."""
+        cursor = connection.execute(sql.SQL(QUERIES[query]).format(**self._identifiers, **(staging or {})), values)
+        return cursor.fetchall() if cursor.description else []
+
+    def _all_identifiers(self) -> Parts:
+        columns, key = [part.column for part in self._parts], self._key
+        return {
+            "totals": sql.Identifier(*self._settings.table.split(".")),
+            "contributions": sql.Identifier(*self._settings.contributions.split(".")),
+            "key": names(key),
+            "values": names(columns),
+            "emptied": _listed("{0} = NULL", columns),
+            "replaced": _listed("{0} = EXCLUDED.{0}", columns),
+            "assigned": _listed("{0} = s.{0}", columns),
+            "combined_values": _listed("s.{0}", columns),
+            "total_values": sql.SQL(", ").join(self._value("t", part) for part in self._parts),
+            "same_key": sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in key),
+            "combined": sql.SQL(", ").join(
+                sql.SQL("{} AS {}").format(
+                    _OVER_CONTRIBUTIONS[part.function].format(self._value("c", part)), sql.Identifier(part.column)
+                )
+                for part in self._parts
+            ),
+            "adjusted": sql.SQL(", ").join(
+                sql.SQL("{} = {}").format(
+                    sql.Identifier(part.column),
+                    _OF_TWO[part.function].format(self._value("t", part), self._value("excluded", part)),
+                )
+                for part in self._parts
+            ),
+            "hash": sql.SQL("hash_record_extended(ROW({}), 0)").format(
+                _listed("c.{0}", [*self._key, ATTEMPT, ROWS, *columns])
+            ),
+        }
+
+    def _value(self, rows: str, part: Part) -> sql.Composable:
+        """A column; text is compared by bytes, as executors do, whatever the database's language is."""
+        column = sql.Identifier(rows, part.column)
+        return sql.SQL('{} COLLATE "C"').format(column) if part.column in self._texts else column
+
+
+def _listed(template: LiteralString, columns: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(sql.SQL(template).format(sql.Identifier(column)) for column in columns)
