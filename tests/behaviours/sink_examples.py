@@ -198,7 +198,7 @@ class PostgresExample(Example):
 
 
 class TotalsExample(PostgresExample):
-    """Totals with a key per offset (``n``), so that a reader sees each record; ``also`` is the least and the greatest."""
+    """Totals with a key per offset (``n``), so that a reader sees each record."""
 
     def settings(self) -> SinkSettings:
         values = {"records": "count", "also": "min(also)", "greatest": "max(also)", "n_sum": "sum(n)"}
@@ -212,7 +212,9 @@ class TotalsExample(PostgresExample):
             "SELECT n, _manifest_id, t.also, t.greatest, t.records, t.n_sum FROM public.orders t "
             "JOIN public.orders_contributions c USING (n, window_start)"
         )
-        assert {(row["records"], row["n_sum"] - row["n"], row["also"] == row["greatest"]) for row in rows} <= {(1, 0, True)}
+        assert {(row["records"], row["n_sum"] - row["n"], row["also"] == row["greatest"]) for row in rows} <= {
+            (1, 0, True)
+        }
         return {row["n"]: (row["_manifest_id"], row["also"]) for row in rows}
 
     def lose_a_row(self) -> None:

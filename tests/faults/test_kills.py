@@ -10,6 +10,7 @@ import pytest
 from tests.worlds.s3_world import S3World
 from tests.worlds.table_world import TableWorld
 from tests.worlds.topic_world import TopicWorld
+from tests.worlds.totals_world import TotalsWorld
 from tests.worlds.world import World, wait_ended, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 
@@ -28,6 +29,7 @@ LATE = [
 ]
 SINKS = (
     "lake", "table", "table in the manifest database", "lake and table", "bucket", "topic", "lake and topic", "iceberg",
+    "totals", "totals in the manifest database", "lake and totals",
 )  # fmt: skip
 ALONE = ("lake", "bucket")  # test_guarantees.py kills over these at the same failpoints, and looks closer
 
@@ -47,6 +49,7 @@ def world(
     make_s3_world: Callable[..., S3World],
     make_topic_world: Callable[..., TopicWorld],
     make_iceberg_world: Callable[..., World],
+    make_totals_world: Callable[..., TotalsWorld],
 ) -> World:
     """One pipeline per kind of sink and store, and one with two sinks."""
     match request.param:
@@ -64,6 +67,12 @@ def world(
             return make_topic_world(has_lake=True)
         case "iceberg":
             return make_iceberg_world()
+        case "totals":
+            return make_totals_world()
+        case "totals in the manifest database":
+            return make_totals_world(same=True)
+        case "lake and totals":
+            return make_totals_world(has_lake=True)
         case _:
             return make_table_world(has_lake=True)
 

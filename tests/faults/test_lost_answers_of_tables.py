@@ -11,6 +11,7 @@ from sandbox.services.postgres import Postgres
 from tests.faults.postgres_proxy import Armed, Fault, Proxy
 from tests.faults.runs_with_lost_answers import FAULTS, Fresh, finish, lose_each
 from tests.worlds.table_world import TableWorld
+from tests.worlds.totals_world import TotalsWorld
 from tests.worlds.world import World
 
 
@@ -20,7 +21,7 @@ def proxy(postgres: Postgres) -> Iterator[Proxy]:
         yield opened
 
 
-TARGETS = ("a database of its own", "the manifest database", "a lake beside it")
+TARGETS = ("a database of its own", "the manifest database", "a lake beside it", "totals")
 
 
 @pytest.fixture(params=TARGETS)
@@ -39,7 +40,7 @@ def fresh(
     def make() -> Iterator[World]:
         with postgres.temporary_database("test", template) as dsn, postgres.temporary_database("target") as target:
             manifests = proxy.dsn(dsn)
-            made = TableWorld(
+            made = (TotalsWorld if request.param == "totals" else TableWorld)(
                 tmp_path / dsn.rpartition("/")[2],
                 manifests,
                 broker,

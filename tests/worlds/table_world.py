@@ -5,7 +5,7 @@ The table has one row per ``k``: the one with the greatest ``n``, as the pipelin
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 from psycopg.rows import dict_row
@@ -27,9 +27,14 @@ class TableWorld(World):
     """A world with a table as its sink; ``has_lake`` adds a lake."""
 
     has_lake: bool = False
+    sink: ClassVar[str] = "postgres"
+
+    def entry(self) -> dict[str, Any]:
+        """The entry of ``sinks`` that is no lake."""
+        return table_sink()
 
     def __post_init__(self) -> None:
-        sinks: list[dict[str, Any]] = [table_sink()]
+        sinks: list[dict[str, Any]] = [self.entry()]
         if self.has_lake:
             sinks.insert(0, {"files": {"root": str(self.lake), "layout": "raw/{stream}/%Y/%m/%d/%H"}})
         self.settings = {"decode": {"format": "json", "schema": TABLE_SCHEMA}, "sinks": sinks, **self.settings}
@@ -56,7 +61,7 @@ class TableWorld(World):
         with psycopg.connect(self.targets["warehouse"]) as connection:
             connection.execute("DELETE FROM public.latest WHERE _manifest_id = %s", [manifest["id"]])
 
-    def rows(self) -> dict[int, tuple[int, Place]]:
+    def rows(self) -> dict[Any, tuple[Any, ...]]:
         """What a reader sees in the table, by k: n and place. Empty while there is no table."""
         [there] = self.query("SELECT to_regclass('public.latest') IS NOT NULL AS there")
         rows = self.query(ROWS) if there["there"] else []
@@ -66,7 +71,7 @@ class TableWorld(World):
         """Readers see nothing, in the lake and in the table."""
         assert (self.exact(), self.listing(), self.rows()) == ({}, {}, {})
 
-    def latest(self, covered: Counter[Place]) -> dict[int, tuple[int, Place]]:
+    def latest(self, covered: Counter[Place]) -> dict[Any, tuple[Any, ...]]:
         """The content that the table must have when only these offsets were merged."""
         newest: dict[int, tuple[int, Place]] = {}
         for number in range(self.produced):
@@ -92,9 +97,9 @@ class TableWorld(World):
             super().assert_whole()
         merged = self.merged_spans()
         assert self.rows() == self.latest(merged)
-        assert self.published_spans("postgres") <= merged
+        assert self.published_spans(self.sink) <= merged
         if self.targets["warehouse"] == self.dsn:
-            assert self.published_spans("postgres") == merged, "rows and publication are in one transaction"
+            assert self.published_spans(self.sink) == merged, "rows and publication are in one transaction"
 
     def assert_readers_complete(self) -> None:
         if self.has_lake:

@@ -1,0 +1,110 @@
+"""What a reader in SQL sees of totals: right after a kill, and while manifests change the same totals at once."""
+
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.worlds.totals_world import TotalsWorld
+from tests.worlds.world import wait_ended, wait_stopped, wake
+from tidemark.failpoints import FAILPOINTS
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "guarantees.md"
+Make = Callable[..., TotalsWorld]
+ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
+
+
+def table() -> dict[str, tuple[str, str, str]]:
+    """Failpoint to what is seen in totals of another database, in those of the manifest database, and what is next."""
+    part = DOCUMENT.read_text().split("\n### Totals\n")[1].split("\n## ")[0].split("\n### ")[0]
+    cells = r"^\| `([a-z_.]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|"
+    return {point: (other, same, then) for point, other, same, then in re.findall(cells, part, re.MULTILINE)}
+
+
+def cases() -> list[object]:
+    """Every cell of the table; those next to the COMMIT always, the others in `make test-faults`."""
+    return [
+        pytest.param(point, same, marks=() if point.startswith("publish.before") else pytest.mark.exhaustive)
+        for point in FAILPOINTS
+        for same in (False, True)
+    ]
+
+
+@pytest.mark.parametrize(("point", "same"), cases())
+def test_killed_for_the_first_time_a_reader_of_totals_sees_what_the_table_says(
+    make_totals_world: Make, point: str, same: bool
+) -> None:
+    world = make_totals_world(same=same, settings=ONE_MANIFEST)
+    world.produce(100, bad_every=9)
+    killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:kill9")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    seen = world.rows()
+    assert seen in ({}, world.latest(world.everything()))
+    assert ("whole" if seen else "nothing") == table()[point][same]
+    world.ok("retry", "demo")
+    world.ok("run", "demo", "--run-key", "one")
+    world.assert_complete()
+    [manifest] = world.json("manifests", "demo")
+    again = table()[point][2].startswith("attempt 2 does") or (point == "publish.before_mark" and same)
+    assert manifest["published_attempt"] == (2 if again else 1)
+
+
+@pytest.mark.parametrize("point", ["publish.before_record", "publish.marked"])
+def test_killed_while_its_contributions_are_replaced_totals_are_the_old_or_the_new_ones(
+    make_totals_world: Make, point: str
+) -> None:
+    world = make_totals_world(settings=ONE_MANIFEST)
+    world.produce(60)
+    world.ok("run", "demo")
+    before = world.rows()
+    world.settings["transform"] = [{"filter": "k <> 3"}]
+    world.write_pipeline()
+    killed = world.tidemark("replay", "demo", "--manifest", "1", failpoint=f"{point}:kill9")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    after = {key: row for key, row in before.items() if key[0] != 3}
+    assert world.rows() == (before if point == "publish.before_record" else after)
+    world.ok("replay", "demo", "--manifest", "1")
+    assert world.rows() == after
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_manifests_that_change_the_same_totals_at_once_wait_for_each_other(make_totals_world: Make, same: bool) -> None:
+    world = make_totals_world(same=same)
+    world.produce(160)
+    world.ok("plan", "demo", "--run-key", "one")
+    ids = [one["id"] for one in world.manifests()]
+    assert len(ids) == 4
+    for verb in ("retry", "replay"):
+        if verb == "replay":  # else it finds its contributions there, and changes nothing
+            for manifest in ids:
+                world.damage({"id": manifest})
+        at_once = [world.start(verb, "demo", "--manifest", str(manifest)) for manifest in ids]
+        for process in at_once:
+            ended = wait_ended(process)
+            assert ended.returncode == 0, ended.stderr
+    world.assert_complete()
+
+
+def test_a_manifest_that_is_combined_again_misses_nothing_of_one_that_is_added_meanwhile(
+    make_totals_world: Make,
+) -> None:
+    """The new one holds its totals until it commits; the replay waits for them, and then combines."""
+    world = make_totals_world(settings=ONE_MANIFEST)
+    world.produce(60)
+    world.ok("run", "demo", "--run-key", "one")
+    world.damage({"id": 1})
+    world.produce(60)
+    world.ok("plan", "demo", "--run-key", "two")
+    adding = world.start("retry", "demo", "--manifest", "2", failpoint="publish.before_record:stop")
+    wait_stopped(adding)
+    replaying = world.start("replay", "demo", "--manifest", "1")
+    with pytest.raises(Exception, match="timed out"):
+        replaying.communicate(timeout=3)
+    woken = wake(adding)
+    assert woken.returncode == 0, woken.stderr
+    ended = wait_ended(replaying)
+    assert ended.returncode == 0, ended.stderr
+    world.assert_complete()

@@ -1,0 +1,290 @@
+"""Totals by the command line: what they count, what they refuse, and what people ask of them."""
+
+import json
+from collections.abc import Callable
+from itertools import permutations
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.worlds.totals_world import AGGREGATE, TotalsWorld, totals_sink
+from tidemark.database.migrate import migrate
+
+Make = Callable[..., TotalsWorld]
+ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
+
+
+@pytest.fixture(params=["same database", "another database", "beside a lake"])
+def world(request: pytest.FixtureRequest, make_totals_world: Make) -> TotalsWorld:
+    """Two manifests published."""
+    made = make_totals_world(same=request.param == "same database", has_lake=request.param == "beside a lake")
+    made.produce(60, bad_every=13)
+    made.ok("run", "demo", "--run-key", "one")
+    return made
+
+
+def test_a_run_counts_every_record_once_and_each_manifest_shows_what_it_contributed(world: TotalsWorld) -> None:
+    world.assert_complete()
+    contributed = world.query(
+        "SELECT _manifest_id, sum(_rows)::int AS rows FROM public.totals_contributions GROUP BY 1 ORDER BY 1"
+    )
+    written = [world.json("show", str(one["id"]))["counts"]["written"] for one in world.manifests()]
+    assert [row["rows"] for row in contributed] == written
+    world.produce(30)
+    world.ok("run", "demo", "--run-key", "two")
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("order", [*permutations([1, 2])], ids=str)
+def test_manifests_may_be_replayed_in_any_order_and_any_number_of_times(
+    make_totals_world: Make, order: tuple[int, ...]
+) -> None:
+    world = make_totals_world()
+    world.produce(60, bad_every=13)
+    world.ok("plan", "demo", "--run-key", "one")
+    for manifest in (*order, *order):
+        world.damage({"id": manifest}) if world.rows() else None
+        world.ok("retry" if not world.rows() else "replay", "demo", "--manifest", str(manifest))
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_a_replay_with_other_code_replaces_what_the_manifest_contributed(make_totals_world: Make) -> None:
+    """Also a key that it no longer contributes to; a total that nothing is left of is gone."""
+    world = make_totals_world(settings=ONE_MANIFEST)
+    world.produce(60)
+    world.ok("run", "demo")
+    everything = world.rows()
+    world.settings["transform"] = [{"filter": "n >= 9 AND k <> 3"}]
+    world.write_pipeline()
+    world.ok("replay", "demo", "--manifest", "1")
+    fewer = world.rows()
+    assert {k for k, _ in fewer} == {0, 1, 2, 4, 5, 6, 7, 8}
+    assert sum(row[0] for row in fewer.values()) == sum(1 for n in range(9, 60) if n % 9 != 3)
+    assert world.query("SELECT FROM public.totals_contributions WHERE _rows = 0 OR k = 3") == []
+    assert world.ok("audit", "demo", "--deep") == ""
+    world.settings["transform"] = [{"filter": "n < 0"}]
+    world.write_pipeline()
+    world.ok("replay", "demo", "--manifest", "1")
+    assert world.rows() == {}
+    del world.settings["transform"]
+    world.write_pipeline()
+    world.ok("replay", "demo", "--manifest", "1")
+    assert world.rows() == everything
+    world.assert_complete()
+
+
+def test_a_late_record_joins_its_window_and_a_window_without_records_has_no_row(make_totals_world: Make) -> None:
+    world = make_totals_world()
+    world.send(*(record(at) for at in ("2024-03-01T00:59:59Z", "2024-03-01T05:00:00Z")))
+    world.ok("run", "demo")
+    world.send(record("2024-03-01T00:00:00Z"), record("1969-12-31T23:59:59Z"))
+    world.ok("run", "demo", "--run-key", "late")
+    starts = {start.isoformat(): row[0] for (_, start), row in world.rows().items()}
+    assert starts == {
+        "1969-12-31T23:00:00+00:00": 1, "2024-03-01T00:00:00+00:00": 2, "2024-03-01T05:00:00+00:00": 1,
+    }  # fmt: skip
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def record(at: str, **more: Any) -> str:
+    return json.dumps({"n": 1, "at": at, "name": "x", "k": 1, **more})
+
+
+def test_sums_have_any_number_of_digits_a_null_key_is_a_dead_letter_and_nan_is_no_value(
+    make_totals_world: Make,
+) -> None:
+    world = make_totals_world()
+    values = {"n_sum": "sum(n)", "cost": "sum(price)", "least": "min(weight)", "most": "max(weight)"}
+    world.settings["sinks"] = [totals_sink(aggregate={"group_by": ["k", "_topic"], "values": values})]
+    schema = "n BIGINT, at TIMESTAMP NOT NULL, k STRING NOT NULL, price DECIMAL(38, 4), weight DOUBLE"
+    world.settings["decode"] = {"format": "json", "schema": schema}
+    world.write_pipeline()
+    time = "2024-03-01T00:00:00Z"
+    largest = "9" * 34 + ".9999"
+    world.send(
+        *(record(time, k="é ,\"'", n=2**63 - 1, price=largest) for _ in range(3)),
+        record(time, k="é ,\"'", n=None),
+        record(time, k=None),
+        record(time, k="", weight=2.5, n=None),
+        record(time, k="", weight=-1.5, n=None),
+    )
+    world.ok("run", "demo")
+    rows = world.query("SELECT k, _topic, _rows, n_sum, cost::text, least, most FROM public.totals ORDER BY k")
+    assert [tuple(row.values()) for row in rows] == [
+        ("", world.topic, 2, None, None, -1.5, 2.5),
+        ("é ,\"'", world.topic, 4, 3 * (2**63 - 1), "2" + "9" * 34 + ".9997", None, None),
+    ]
+    assert world.json("dead-letters", "demo")["count"] == 1
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+@pytest.mark.parametrize(
+    ("damage", "said", "advice"),
+    [
+        ("UPDATE public.totals SET least = 0 WHERE k = 1", "not the combination of their contributions, such as (1,",
+         "tidemark replay demo --manifest"),
+        ("DELETE FROM public.totals WHERE k = 1", "not the combination of their contributions, such as (1,",
+         "tidemark replay demo --manifest"),
+        ("INSERT INTO public.totals (k, window_start, _rows) VALUES (99, now(), 1)",
+         "1 totals of public.totals have no contributions, such as (99,", "delete those rows by hand"),
+        ("DELETE FROM tidemark_target.dead_letter WHERE _manifest_id = 2",
+         "manifest 2: 0 dead letters are kept where 2 were", "tidemark replay demo --manifest 2"),
+    ],
+)  # fmt: skip
+def test_a_total_that_was_changed_is_named_and_a_replay_combines_it_again(
+    make_totals_world: Make, damage: str, said: str, advice: str
+) -> None:
+    world = make_totals_world()
+    world.produce(60, bad_every=13)
+    world.ok("run", "demo")
+    world.execute(damage)
+    audit = world.here("audit", "demo", "--deep")
+    assert audit.exit_code == 1
+    assert said in audit.stdout
+    assert advice in audit.stdout
+    if "by hand" in advice:
+        world.execute("DELETE FROM public.totals WHERE k = 99")
+    for line in audit.stdout.splitlines():
+        if "replay" in line:
+            world.ok(*line.rpartition("next: tidemark ")[2].split())
+    world.assert_complete()
+
+
+def test_a_contribution_that_was_changed_is_named_by_its_manifest(make_totals_world: Make) -> None:
+    world = make_totals_world()
+    world.produce(60)
+    world.ok("run", "demo")
+    world.execute("UPDATE public.totals_contributions SET n_sum = n_sum + 1 WHERE _manifest_id = 2")
+    assert "manifest 2: its contributions were changed by hand" in world.here("audit", "demo", "--deep").stdout
+    world.execute("UPDATE public.totals_contributions SET _rows = _rows + 1 WHERE _manifest_id = 2")
+    assert "manifest 2: the contributions of it count" in world.here("audit", "demo", "--deep").stdout
+    world.ok("replay", "demo", "--manifest", "2")
+    world.assert_complete()
+    world.execute("INSERT INTO public.totals_contributions SELECT k, window_start, 99, 1, 0 FROM public.totals LIMIT 1")
+    stray = world.here("audit", "demo", "--deep").stdout
+    assert "has 1 rows of manifest 99, which has contributed nothing" in stray
+
+
+def test_where_names_the_contributions_of_the_manifest_or_the_dead_letter(make_totals_world: Make) -> None:
+    world = make_totals_world()
+    world.produce(60, bad_every=9)
+    world.ok("run", "demo")
+    row = world.ok("where", world.topic, "1", "3")
+    assert "records that the manifest has contributed to" in row
+    assert "public.totals_contributions with _manifest_id = 1" in row
+    assert "a dead letter" in world.ok("where", world.topic, "0", "0")
+
+
+def test_one_table_holds_the_totals_of_one_pipeline_by_one_definition(make_totals_world: Make) -> None:
+    world = make_totals_world()
+    world.produce(60)
+    world.ok("run", "demo")
+    text = (world.pipelines / "demo.yaml").read_text().replace("pipeline: demo", "pipeline: second")
+    (world.pipelines / "second.yaml").write_text(text)
+    refused = world.here("run", "second")
+    assert refused.exit_code == 1
+    assert "the table holds totals of pipeline demo: the two would mix" in refused.stderr
+    (world.pipelines / "second.yaml").unlink()
+    world.settings["sinks"] = [totals_sink(aggregate={**AGGREGATE, "values": {"records": "count(name)"}})]
+    world.write_pipeline()
+    world.produce(20)
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert "the table holds totals by another aggregate than this one" in refused.stderr
+    world.settings["sinks"] = [totals_sink()]
+    world.write_pipeline()
+    world.ok("retry", "demo")
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_too_many_keys_are_named_and_nothing_is_applied(make_totals_world: Make) -> None:
+    world = make_totals_world(settings=ONE_MANIFEST)
+    world.settings["sinks"] = [totals_sink(max_keys=20)]
+    world.write_pipeline()
+    world.produce(60)
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    keys = len(world.latest(world.everything()))
+    assert f"the manifest contributes to {keys} keys, and max_keys is 20" in refused.stderr
+    assert world.rows() == {}
+    world.settings["sinks"] = [totals_sink()]
+    world.write_pipeline()
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        (
+            "CREATE TABLE public.totals (k bigint, window_start timestamptz)",
+            "no unique key over just (k, window_start)",
+        ),
+        ("CREATE TABLE public.totals (n_sum numeric(12, 2))", "column n_sum is numeric(12,2), the rows have numeric"),
+        ("CREATE TABLE public.totals_contributions (k text)", "column k is text, the rows have bigint"),
+    ],
+)
+def test_a_table_of_another_shape_is_refused_by_name(make_totals_world: Make, statement: str, message: str) -> None:
+    world = make_totals_world()
+    world.execute(statement)
+    world.produce(20)
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert message in refused.stderr
+
+
+def test_the_statements_that_a_refusal_names_are_all_that_is_missing(make_totals_world: Make) -> None:
+    world = make_totals_world()
+    world.settings["sinks"] = [totals_sink(auto_create=False)]
+    world.write_pipeline()
+    world.produce(60)
+    for command in (("run", "demo"), ("retry", "demo")):
+        refused = world.here(*command)
+        assert refused.exit_code == 1
+        world.execute(refused.stderr.partition("run in its database: ")[2].partition(";;")[0].partition(";\n")[0])
+    world.ok("retry", "demo")
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_a_sink_that_is_added_is_filled_and_one_that_is_renamed_goes_on(make_totals_world: Make) -> None:
+    world = make_totals_world(has_lake=True)
+    lake, totals = world.settings["sinks"]
+    world.settings["sinks"] = [lake]
+    world.write_pipeline()
+    world.produce(100)
+    world.ok("run", "demo")
+    world.settings["sinks"] = [lake, totals]
+    world.write_pipeline()
+    world.ok("fill", "demo", "totals", "--why", "a new reader")
+    world.assert_complete()
+    totals["totals"]["name"] = "running"
+    world.write_pipeline()
+    world.ok("rename-sink", "demo", "totals", "running", "--why", "a better word")
+    world.produce(40)
+    world.ok("run", "demo")
+    assert world.rows() == world.latest(world.everything())
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_an_empty_database_adopts_what_markers_say(world: TotalsWorld) -> None:
+    with psycopg.connect(world.dsn, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA tidemark CASCADE")
+    migrate(world.dsn)
+    refused = world.here("run", "demo", "--run-key", "two")
+    assert refused.exit_code == 1
+    assert "belongs to another manifest database" in refused.stderr
+    assert world.json("adopt", "demo", "--why", "a test")["manifests"] == [1, 2]
+    world.assert_complete()
+    world.produce(20)
+    world.ok("run", "demo", "--run-key", "two")
+    world.assert_complete()
+
+
+def test_the_doctor_tries_what_an_attempt_needs_and_leaves_nothing(make_totals_world: Make) -> None:
+    world = make_totals_world()
+    assert "tables, keys and rights are what an attempt needs" in world.here("doctor", "demo").stdout
+    assert world.query("SELECT FROM pg_class WHERE starts_with(relname, 'totals')") == []
