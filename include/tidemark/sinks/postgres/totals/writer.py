@@ -39,8 +39,9 @@ class TotalsWriter:
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         inputs = self._groups.inputs(rows, event_time)
+        decisive = inputs.select([name for name in inputs.schema.names if name not in _PLACE])
         place = [rows.column(name) for name in _PLACE]
-        measured = pa.RecordBatch.from_arrays([*place, *inputs.columns], names=[*_PLACE, *inputs.schema.names])
+        measured = pa.RecordBatch.from_arrays([*place, *decisive.columns], names=[*_PLACE, *decisive.schema.names])
         for topic, partition, _, piece in grouped(measured, pa.nulls(rows.num_rows, event_time.type)):
             self._measures.add(topic, partition, piece, piece.nbytes)
         self._stage(self._groups.take(inputs))
