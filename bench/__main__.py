@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from bench import commits, decoding, planning, report, topic
+from bench import commits, decoding, planning, report, topic, totals
 from bench.records import ALLOWED_LATENESS_S, PARTITIONS, SCHEMA, messages
 from bench.timed import Timing, timed
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
@@ -31,7 +31,7 @@ from tidemark.errors import TidemarkError
 MESSAGES, QUICK_MESSAGES, SMALL_MESSAGES = 4_000_000, 200_000, 1_000
 DECODED_SHARE = 20  # decoders get one record of as many
 TOPIC_MESSAGES = 1_000_000  # in one transaction
-PARTS = ("decoders", "jobs", "small", "topic", "plan", "iceberg")
+PARTS = ("decoders", "jobs", "small", "topic", "totals", "plan", "iceberg")
 RESULTS = STATE / "bench.json"
 
 
@@ -117,6 +117,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         if "topic" in arguments.only:
             count = min(arguments.messages, TOPIC_MESSAGES)
             figures["topic"] = [topic.measure(bench.broker, bench.folder, count) for _ in range(arguments.runs)]
+        if "totals" in arguments.only:
+            count = min(arguments.messages, TOPIC_MESSAGES)
+            figures["totals"] = [each for _ in range(arguments.runs) for each in totals.measure(bench.postgres, count)]
         if "plan" in arguments.only:
             figures["plan"] = [planning.measure(bench.postgres, *shape) for shape in planning.SHAPES]
         if "iceberg" in arguments.only:

@@ -69,6 +69,8 @@ def tables(figures: dict[str, Any]) -> str:
         parts.append(_small(figures["small"]))
     if "topic" in figures:
         parts.append(_topic(figures["topic"]))
+    if "totals" in figures:
+        parts.append(_totals(figures["totals"]))
     if "plan" in figures:
         parts.append(_plans(figures["plan"]))
     if "iceberg" in figures:
@@ -161,6 +163,18 @@ def _topic(runs: list[dict[str, Any]]) -> str:
         f"**A topic as a sink**: {messages:,.0f} messages with their four headers in one transaction, from staging "
         f"to the mark: {publish:.1f} s, {messages / publish:,.0f} messages/s (target at least {TOPIC_PER_SECOND:,})"
     )
+
+
+def _totals(runs: list[dict[str, Any]]) -> str:
+    lines = ["**Totals as a sink**: four values of each message by key, in one process, then one transaction:", ""]
+    for keys in dict.fromkeys(run["keys"] for run in runs):
+        chosen = [run for run in runs if run["keys"] == keys]
+        messages, stage, publish = (_median(chosen, name) for name in ("messages", "stage", "publish"))
+        lines.append(
+            f"- {keys} keys: {messages:,.0f} messages, {messages / (stage + publish):,.0f} messages/s; publish takes "
+            f"{publish:.1f} s, {publish / (stage + publish):.1%} of it"
+        )
+    return "\n".join(lines)
 
 
 def _plans(plans: list[dict[str, Any]]) -> str:

@@ -41,17 +41,17 @@ def measure(broker: Broker, folder: Path, count: int) -> dict[str, Any]:
         "fail", (SinkOrder(settings.name, settings.kind, options),),
     )  # fmt: skip
     began = time.monotonic()
-    receipt = receipt_of_tasks(order, [BatchProcessor(order).process("0", _batches(count))])
+    receipt = receipt_of_tasks(order, [BatchProcessor(order).process("0", batches(count))])
     staged = time.monotonic()
-    sink.put(receipt, ranges, database_id, _agree, _agree)
+    sink.put(receipt, ranges, database_id, agree, agree)
     return {"messages": count, "stage": staged - began, "publish": time.monotonic() - staged}
 
 
-def _agree(visible: int | None = None) -> None:
+def agree(visible: int | None = None) -> None:
     """The fence of an attempt that nobody overtakes, and a mark in no database."""
 
 
-def _batches(count: int) -> Iterator[pa.RecordBatch]:
+def batches(count: int) -> Iterator[pa.RecordBatch]:
     rows: list[tuple[Any, ...]] = []
     for number, message in enumerate(messages(count)):
         rows.append((message.key, message.value, "events", message.partition, number // PARTITIONS, message.stamp_ms))

@@ -1,8 +1,10 @@
 """What a reader in SQL sees of totals: right after a kill, and while manifests change the same totals at once."""
 
+import json
 import re
 import signal
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -108,3 +110,59 @@ def test_a_manifest_that_is_combined_again_misses_nothing_of_one_that_is_added_m
     ended = wait_ended(replaying)
     assert ended.returncode == 0, ended.stderr
     world.assert_complete()
+
+
+EXAMPLES = Path(__file__).parents[2] / "include" / "pipelines" / "examples"
+IN_TURN = [
+    pytest.param(points, marks=() if quick else pytest.mark.exhaustive)
+    for quick, points in ((True, ("stage.done", "publish.before_mark")), (False, FAILPOINTS))
+]
+
+
+@pytest.mark.parametrize("points", IN_TURN)
+def test_two_examples_in_a_row_count_every_order_once_though_each_is_killed_at_every_step(
+    make_totals_world: Make, points: tuple[str, ...]
+) -> None:
+    """One example writes the topic that the other one counts."""
+    world = make_totals_world()
+    clean = f"{world.topic}-clean"
+    world.broker.create_topic(clean, 2, {"retention.ms": "-1"})
+    world.targets["kafka_default"] = json.dumps(
+        {"conn_type": "kafka", "extra": {"bootstrap.servers": world.broker.bootstrap_servers}}
+    )
+    (world.pipelines / "demo.yaml").unlink()
+    for name in ("orders_to_topic", "orders_per_product"):
+        text = (EXAMPLES / f"{name}.yaml").read_text()
+        topics = text.replace("orders_clean", clean).replace("topics: [orders]", f"topics: [{world.topic}]")
+        (world.pipelines / f"{name}.yaml").write_text(topics)
+    orders = 0
+    for point in points:
+        world.send(*(order(number) for number in range(orders, orders + 20)))
+        orders += 20
+        for name in ("orders_to_topic", "orders_per_product"):
+            home = {"TIDEMARK_HOME": str(world.folder / name)}  # where a failpoint acts once
+            killed = world.tidemark("run", name, "--run-key", point, failpoint=f"{point}:kill9", env=home)
+            assert killed.returncode == -signal.SIGKILL, killed.stderr
+            for command in (("retry", name), ("run", name, "--run-key", point)):
+                done = world.tidemark(*command, env=home)
+                assert done.returncode == 0, done.stderr
+    rows = world.query(
+        "SELECT product_id, sum(orders)::int AS orders, sum(revenue) AS revenue, min(cheapest) AS cheapest, "
+        "sum(price_count)::int AS priced FROM orders_per_product GROUP BY 1 ORDER BY 1"
+    )
+    expected = {product: [price(number) for number in range(product, orders, 7)] for product in range(7)}
+    assert [tuple(row.values()) for row in rows] == [
+        (product, len(prices), sum(prices), min(prices), len(prices)) for product, prices in expected.items()
+    ]
+    for topic in (clean, f"{clean}-markers"):
+        world.broker.delete_topic(topic)
+
+
+def order(number: int) -> str:
+    when = f"2024-03-01T{number % 24:02d}:30:00Z"
+    fields = f'"order_id": {number}, "product_id": {number % 7}, "customer": "c", "price": {price(number)}'
+    return f'{{{fields}, "ordered_at": "{when}"}}'
+
+
+def price(number: int) -> Decimal:
+    return Decimal(number * 10 + 5) / 100

@@ -102,7 +102,10 @@ def test_sums_have_any_number_of_digits_a_null_key_is_a_dead_letter_and_nan_is_n
     time = "2024-03-01T00:00:00Z"
     largest = "9" * 34 + ".9999"
     world.send(
-        *(record(time, k="é ,\"'", n=2**63 - 1, price=0).replace('"price": 0', f'"price": {largest}') for _ in range(3)),
+        *(
+            record(time, k="é ,\"'", n=2**63 - 1, price=0).replace('"price": 0', f'"price": {largest}')
+            for _ in range(3)
+        ),
         record(time, k="é ,\"'", n=None),
         record(time, k=None),
         record(time, k="", weight=2.5, n=None),
