@@ -211,6 +211,7 @@ EXECUTED = {
     "sinks/iceberg/writer.py": {"pyiceberg"},
     "sinks/postgres/writer.py": {"psycopg"},
     "sinks/topic/writer.py": set(),
+    "sinks/postgres/totals/writer.py": {"psycopg"},
     "storage/s3.py": {"boto3", "botocore"},
 }
 

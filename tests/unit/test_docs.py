@@ -94,9 +94,9 @@ def test_the_readme_names_every_command() -> None:
 
 
 def test_the_pipeline_of_the_readme_loads(write: Callable[..., Path]) -> None:
-    (pipeline, table, topic, logic) = re.findall(r"```yaml\n(.*?)```", text("README.md"), re.DOTALL)
+    (pipeline, table, topic, totals, logic) = re.findall(r"```yaml\n(.*?)```", text("README.md"), re.DOTALL)
     assert load(write(pipeline), {}).name == "orders"
-    assert sorted(one.kind for one in load(write(pipeline + table + topic), {}).sinks) == sorted(SINKS)
+    assert sorted(one.kind for one in load(write(pipeline + table + topic + totals), {}).sinks) == sorted(SINKS)
     assert [one.kind for one in load(write(pipeline + logic), {}).transforms()] == ["filter", "select"]
 
 

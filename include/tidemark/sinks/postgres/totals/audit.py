@@ -1,21 +1,20 @@
 """The audit of totals: markers agree with publications and contributions, and, ``deep``, totals with contributions."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, Publication
+from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.left import left_in_staging
-
-if TYPE_CHECKING:
-    from tidemark.sinks.postgres.totals.sink import TotalsSink
+from tidemark.sinks.postgres.totals.tables import Totals
 
 _BY_HAND = "no attempt of Tidemark's left them there: delete those rows by hand"
 
 
 def differences_of_totals(
-    database: ManifestDatabase, sink: "TotalsSink", manifests: Sequence[Manifest], *, deep: bool
+    database: ManifestDatabase, sink: Sink, totals: Totals, manifests: Sequence[Manifest], *, deep: bool
 ) -> Iterator[Difference]:
     """What the tables hold and should not, or lack; ``deep`` combines all contributions again."""
     yield from left_in_staging(database, sink, manifests)
@@ -24,26 +23,29 @@ def differences_of_totals(
         what = f"{sink.target} has a marker of manifest {unknown}, which this database does not know"
         yield Difference(None, what, f"tidemark adopt {sink.pipeline_name} --why TEXT")
     published = [(manifest, row) for manifest in manifests if (row := manifest.published(sink.name))]
-    exists = sink.exists()
+    exists = totals.exist()
     if published and not exists:
         yield Difference(None, f"{sink.target} does not exist, and has {len(published):,} manifests published",
                          f"restore it; or replay each manifest: tidemark manifests {sink.pipeline_name}")  # fmt: skip
     elif deep and exists:
-        contributions = {row["manifest"]: row for row in sink.ask("contributions")}
-        yield from _contributions(sink, published, contributions)
+        contributions = {row["manifest"]: row for row in totals.ask("contributions")}
+        yield from _contributions(sink, totals, published, contributions)
         known = {manifest.id for manifest, _ in published} | sink.evidence().keys()  # some were put since
         for stray in sorted(contributions.keys() - known):
-            what = f"{sink.settings.contributions} has {contributions[stray]['keys']:,} rows of manifest {stray}, "
+            what = f"{totals.settings.contributions} has {contributions[stray]['keys']:,} rows of manifest {stray}, "
             yield Difference(None, what + "which has contributed nothing", _BY_HAND)
-        yield from _totals(sink)
+        yield from _totals(sink, totals)
 
 
 def _contributions(
-    sink: "TotalsSink", published: list[tuple[Manifest, Publication]], contributions: Mapping[int, Mapping[str, Any]]
+    sink: Sink,
+    totals: Totals,
+    published: list[tuple[Manifest, Publication]],
+    contributions: Mapping[int, Mapping[str, Any]],
 ) -> Iterator[Difference]:
     """Compares the contributions of each manifest with its marker and its publication."""
-    checksums = {row["manifest"]: row["checksum"] for row in sink.ask("checksums")}
-    dead = sink.dead_letters_by_manifest()
+    checksums = {row["manifest"]: row["checksum"] for row in totals.ask("checksums")}
+    dead = totals.dead_letters_by_manifest()
     for manifest, publication in published:
         held = contributions.get(manifest.id, {"rows": 0, "checksum": "0"})
         replay, counts = f"tidemark replay {sink.pipeline_name} --manifest {manifest.id}", publication.counts
@@ -56,15 +58,15 @@ def _contributions(
             yield Difference(manifest.id, f"{kept:,} dead letters are kept where {counts.dead_lettered:,} were", replay)
 
 
-def _totals(sink: "TotalsSink") -> Iterator[Difference]:
+def _totals(sink: Sink, totals: Totals) -> Iterator[Difference]:
     """Compares all totals with all contributions; a replay of any manifest of a total combines it again."""
-    for row in sink.ask("wrong_totals"):
-        totals = f"{row['totals']:,} totals of {sink.settings.table}"
+    for row in totals.ask("wrong_totals"):
+        number = f"{row['totals']:,} totals of {totals.settings.table}"
         if row["manifest"] is None:
-            yield Difference(None, f"{totals} have no contributions, such as ({row['example']})", _BY_HAND)
+            yield Difference(None, f"{number} have no contributions, such as ({row['example']})", _BY_HAND)
         else:
             yield Difference(
                 row["manifest"],
-                f"{totals} are not the combination of their contributions, such as ({row['example']})",
+                f"{number} are not the combination of their contributions, such as ({row['example']})",
                 f"tidemark replay {sink.pipeline_name} --manifest {row['manifest']}",
             )

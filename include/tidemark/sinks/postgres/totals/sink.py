@@ -27,10 +27,8 @@ from tidemark.sinks.postgres.marked import MarkedSink, tasks_of
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
 from tidemark.sinks.postgres.totals.audit import differences_of_totals
 from tidemark.sinks.postgres.totals.settings import Settings
-from tidemark.sinks.postgres.totals.tables import QUERIES, Statements, staged_columns, tables_for
+from tidemark.sinks.postgres.totals.tables import QUERIES, Totals, staged_columns, tables_for
 from tidemark.transforms.chain import columns_after
-
-_TEXTS = ("text", "character varying")
 
 
 class TotalsSink(MarkedSink):
@@ -41,7 +39,7 @@ class TotalsSink(MarkedSink):
     def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
         super().__init__(pipeline_name, settings, lookup)
         self.settings = settings
-        self._known: Statements | None = None
+        self._totals = Totals(settings, self._table)
 
     def claim(self, database_id: str) -> None:
         super().claim(database_id)
@@ -72,11 +70,7 @@ class TotalsSink(MarkedSink):
     def has_objects(self, receipt: Receipt) -> bool:
         """Whether both tables exist: what they hold was committed together with the marker."""
         del receipt
-        return self.exists()
-
-    def exists(self) -> bool:
-        """Whether both tables exist."""
-        return all(self._table.columns(table) for table in self.settings.tables())
+        return self._totals.exist()
 
     def prepare(
         self,
@@ -105,7 +99,7 @@ class TotalsSink(MarkedSink):
         yield ok(self.name, "tables, keys and rights are what an attempt needs (tried, and rolled back)")
 
     def _apply(self, connection: Connection, receipt: Receipt) -> None:
-        statements, manifest = self.statements(), receipt.manifest_id
+        statements, manifest = self._totals.statements(), receipt.manifest_id
         values = {
             "manifest": manifest,
             "attempt": receipt.attempt,
@@ -129,42 +123,22 @@ class TotalsSink(MarkedSink):
             statements.rows(connection, "add", values)
         statements.rows(connection, "note_checksum", {**self._table.names, "manifest": manifest})
 
-    def statements(self) -> Statements:
-        """The statements over both tables, which exist."""
-        if self._known is None:
-            columns = self._table.columns()
-            texts = {column.name for column in columns if column.type.startswith(_TEXTS)}
-            if not columns:
-                return Statements(self.settings, texts)
-            self._known = Statements(self.settings, texts)
-        return self._known
-
-    def ask(self, query: str, manifest_id: int | None = None) -> list[dict[str, Any]]:
-        """A statement about the contributions and totals of one manifest, or of all."""
-        values = {**self._table.names, "manifest": manifest_id}
-        with translated(**self._table.context()):
-            return self.statements().rows(self._table.connected(), query, values)
-
     def alike(self, before: Receipt, now: Receipt) -> bool:
         """Whether the contributions are those that the marker tells of, and the totals of their keys agree."""
-        if not self.has_record(before) or not self.exists():
+        if not self.has_record(before) or not self._totals.exist():
             return False
         manifest_id = now.manifest_id
-        held = {row["checksum"] for row in self.ask("contributions", manifest_id)} or {"0"}
-        expected = {row["checksum"] for row in self.ask("checksums", manifest_id)}
+        held = {row["checksum"] for row in self._totals.ask("contributions", manifest_id)} or {"0"}
+        expected = {row["checksum"] for row in self._totals.ask("checksums", manifest_id)}
         dead = sum(part.rows for part in self._staged(now, ObjectKind.DEAD_LETTER))
         return (
             held == expected
-            and not self.ask("wrong_totals", manifest_id)
+            and not self._totals.ask("wrong_totals", manifest_id)
             and self._table.dead_letters(manifest_id) == dead
         )
 
     def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
-        return differences_of_totals(database, self, manifests, deep=deep)
-
-    def dead_letters_by_manifest(self) -> dict[int, int]:
-        """The number of dead letters by manifest."""
-        return self._table.dead_letters_by_manifest()
+        return differences_of_totals(database, self, self._totals, manifests, deep=deep)
 
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
@@ -175,7 +149,7 @@ class TotalsSink(MarkedSink):
         if reason is not None:
             what = f"a dead letter: {reason}"
             return Located(self.name, published.attempt, Standing.HELD, what, ObjectKind.DEAD_LETTER, DEAD_LETTERS)
-        rows = self.ask("contributions", manifest.id) if self.exists() else []
+        rows = self._totals.ask("contributions", manifest.id) if self._totals.exist() else []
         if not rows:
             what = f"{self.settings.contributions} has no contribution of the manifest"
             return Located(self.name, published.attempt, Standing.MISSING, what, place=self.target)

@@ -8,13 +8,14 @@ from psycopg import sql
 
 from tidemark.database.named_sql import named_queries
 from tidemark.sinks.postgres.columns import Column, names, type_of
-from tidemark.sinks.postgres.connection import Connection
-from tidemark.sinks.postgres.target import RIGHTS, Parts, Wanted
+from tidemark.sinks.postgres.connection import Connection, translated
+from tidemark.sinks.postgres.target import RIGHTS, Parts, PostgresTarget, Wanted
 from tidemark.sinks.postgres.totals.parts import ROWS, WINDOW, Function, Part
 from tidemark.sinks.postgres.totals.settings import Settings
 
 QUERIES = named_queries("tidemark.sinks.postgres.totals", "queries.sql")
 MANIFEST, ATTEMPT = "_manifest_id", "_attempt"
+_TEXTS = ("text", "character varying")
 _OF_A_PLACE = {"_topic": "text", "_partition": "integer"}
 _OVER_CONTRIBUTIONS = {
     Function.COUNT: sql.SQL("sum({0})"), Function.SUM: sql.SQL("sum({0})"), Function.MIN: sql.SQL("min({0})"),
@@ -129,3 +130,33 @@ class Statements:
 
 def _listed(template: LiteralString, columns: Sequence[str]) -> sql.Composed:
     return sql.SQL(", ").join(sql.SQL(template).format(sql.Identifier(column)) for column in columns)
+
+
+class Totals:
+    """Both tables as they are in the database."""
+
+    def __init__(self, settings: Settings, table: PostgresTarget) -> None:
+        self.settings = settings
+        self._table = table
+        self._known: Statements | None = None
+
+    def exist(self) -> bool:
+        """Whether both tables exist."""
+        return all(self._table.columns(table) for table in self.settings.tables())
+
+    def statements(self) -> Statements:
+        """The statements over both tables, which exist."""
+        if self._known is None:
+            texts = {column.name for column in self._table.columns() if column.type.startswith(_TEXTS)}
+            self._known = Statements(self.settings, texts)
+        return self._known
+
+    def ask(self, query: str, manifest_id: int | None = None) -> list[dict[str, Any]]:
+        """A statement about the contributions and totals of one manifest, or of all."""
+        values = {**self._table.names, "manifest": manifest_id}
+        with translated(**self._table.context()):
+            return self.statements().rows(self._table.connected(), query, values)
+
+    def dead_letters_by_manifest(self) -> dict[int, int]:
+        """The number of dead letters by manifest."""
+        return self._table.dead_letters_by_manifest()
