@@ -9,6 +9,7 @@ import pytest
 
 from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.errors import SandboxFailed
+from sandbox.services.broker import Broker
 from sandbox.services.processes import wait_until
 from tests.worlds.airflow_world import DAG, AirflowWorld, wake
 from tests.worlds.records_of_hours import last_hour, produce_hours
@@ -95,6 +96,79 @@ def test_a_typo_in_the_pipeline_file_while_it_runs_stops_nothing_and_shows_where
     demo.update()
     wait_until(lambda: not airflow.import_errors(), "the error to be gone", timeout=120)
     demo.succeed(demo.trigger())
+    demo.world.assert_complete()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+def test_a_pipeline_file_emptied_copied_renamed_and_deleted_while_it_runs_stops_nothing(
+    airflow_world: AirflowWorld,
+) -> None:
+    demo, airflow = airflow_world, airflow_world.airflow
+    demo.world.produce(20)
+    demo.deploy()
+    run_id = demo.trigger()
+    held = demo.hold_spark(1)
+    file, others = demo.pipelines / "demo.yaml", [demo.pipelines / "copy.yaml", demo.pipelines / "renamed.yaml"]
+    text = file.read_text()
+
+    def shown(words: str) -> None:
+        """Wait until Airflow shows an import error with these words, or none; the DAG must be there."""
+        airflow.parse()
+        wait_until(lambda: words in "".join(airflow.import_errors().values()), words, timeout=120)
+        assert airflow.dag(DAG)["is_stale"] is False
+
+    try:
+        file.write_text("")
+        shown("demo.yaml")
+        file.write_text(text)
+        others[0].write_text(text)
+        shown("copy.yaml")
+        others[0].unlink()
+        file.rename(others[1])
+        airflow.parse()
+        wait_until(lambda: not airflow.import_errors(), "the error to be gone", timeout=120)
+        others[1].unlink()
+        shown("_pipelines/demo.json")
+        wake(held)
+        demo.succeed(run_id)
+        assert demo.attempts(1) == [(1, "published")], "the running work ends as it began"
+        assert "_pipelines/demo.json" in demo.fail(demo.trigger())
+    finally:
+        for other in others:
+            other.unlink(missing_ok=True)
+    demo.world.produce(20)
+    demo.update()
+    demo.succeed(demo.trigger())
+    demo.world.assert_complete()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+def test_a_broker_that_is_silent_for_minutes_is_one_failed_run_with_its_cause_and_the_next_one_heals(
+    airflow_world: AirflowWorld, broker: Broker
+) -> None:
+    demo = airflow_world
+    demo.world.settings |= {"unfinished": "retry", "retries": 1}
+    demo.world.write_pipeline()
+    demo.world.produce(20)
+    demo.deploy()
+    run_id = demo.trigger()
+    held = demo.hold_spark(1)
+    broker.stop_signal()
+    try:
+        wake(held)
+        assert "Kafka" in demo.fail(run_id)
+        assert "next: " in demo.logs(run_id)
+        silent = demo.trigger()
+        assert "Kafka does not answer within" in demo.fail(silent)
+        assert demo.states(silent)["plan", -1] == "failed"
+    finally:
+        broker.cont_signal()
+    demo.world.produce(20)
+    mended = demo.trigger()
+    demo.succeed(mended)
+    assert f"unfinished: manifest 1 of run {run_id}" in demo.logs(mended, ("success",))
     demo.world.assert_complete()
 
 

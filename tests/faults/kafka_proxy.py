@@ -80,9 +80,11 @@ class KafkaProxy:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        accepting, *talking = self._threads
+        accepting.join()  # only then is every conversation known
         for conversation in self._open:
             conversation.close()
-        for thread in self._threads:
+        for thread in talking:
             thread.join()
 
     @property

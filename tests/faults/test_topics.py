@@ -3,7 +3,7 @@ lost."""
 
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,11 +28,12 @@ def table() -> dict[str, tuple[str, str]]:
     return {point: (seen, then) for point, seen, then in re.findall(cells, part, re.MULTILINE)}
 
 
-QUICK = ("publish.mid", "publish.before_record", "publish.before_mark")
-POINTS = [pytest.param(point, marks=() if point in QUICK else pytest.mark.exhaustive) for point in FAILPOINTS]
+def cases(points: Iterable[str], always: str) -> list[object]:
+    """The points, all but one of them in `make test-faults` only."""
+    return [pytest.param(point, marks=() if point == always else pytest.mark.exhaustive) for point in points]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", cases(FAILPOINTS, "publish.before_record"))
 def test_killed_for_the_first_time_a_reader_of_committed_messages_sees_what_the_table_says(
     make_topic_world: Make, point: str
 ) -> None:
@@ -50,7 +51,10 @@ def test_killed_for_the_first_time_a_reader_of_committed_messages_sees_what_the_
     assert manifest["published_attempt"] == (2 if table()[point][1].startswith("attempt 2 does") else 1)
 
 
-@pytest.mark.parametrize("point", ["publish.receipt", *QUICK])
+@pytest.mark.parametrize(
+    "point",
+    cases(["publish.receipt", "publish.mid", "publish.before_record", "publish.before_mark"], "publish.before_record"),
+)
 def test_an_attempt_that_wakes_after_another_one_adds_nothing(make_topic_world: Make, point: str) -> None:
     """Also when its code made other rows: then the messages are those of whoever committed first."""
     world = make_topic_world(settings=ONE_MANIFEST)
@@ -90,7 +94,14 @@ def proxy(broker: Broker) -> Iterator[KafkaProxy]:
         yield opened
 
 
-@pytest.mark.parametrize(("fault", "times"), [(Fault.ANSWER_LOST, 1), (Fault.CUT_BEFORE, 1), (Fault.ANSWER_LOST, 1000)])
+@pytest.mark.parametrize(
+    ("fault", "times"),
+    [
+        (Fault.ANSWER_LOST, 1),
+        pytest.param(Fault.CUT_BEFORE, 1, marks=pytest.mark.exhaustive),
+        pytest.param(Fault.ANSWER_LOST, 1000, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_commit_whose_answer_is_lost_is_looked_up_and_nothing_is_sent_twice(
     make_topic_world: Make, proxy: KafkaProxy, monkeypatch: pytest.MonkeyPatch, fault: Fault, times: int
 ) -> None:

@@ -78,15 +78,15 @@ def test_a_replay_with_equal_rows_sends_nothing_and_with_other_rows_is_refused_i
     world.ok("run", "demo")
     world.ok("replay", "demo", "--manifest", "1")
     world.assert_complete()
-    before = world.sent(), world.files()
+    before = sorted(str(message.value()) for message in world.sent()), world.files(), world.json("show", "1")
     world.settings["decode"] = FEWER_COLUMNS
     world.write_pipeline()
     refused = world.here("replay", "demo", "--manifest", "1")
     assert refused.exit_code == 1
     assert "what was appended there cannot be taken back" in refused.stderr
-    assert [message.value() for message in world.sent()] == [message.value() for message in before[0]]
+    assert sorted(str(message.value()) for message in world.sent()) == before[0]
     assert world.files() == before[1], "the lake was left alone too"
-    assert world.json("show", "1")["published_attempt"] == 2 or world.json("show", "1")["published_attempt"] == 1
+    assert world.json("show", "1")["published_attempt"] == before[2]["published_attempt"] == 1
     assert world.ok("audit", "demo", "--deep") == ""
     assert world.json("status", "demo")
 

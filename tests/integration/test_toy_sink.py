@@ -171,7 +171,7 @@ def test_its_settings_are_in_the_schema_for_editors() -> None:
     command = f"{registered}; from tidemark.cli.main import main; main(['schema'])"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     schema = json.loads(done.stdout)
-    assert set(schema["$defs"]["SinkEntry"]["properties"]) == {"files", "postgres", "toy"}
+    assert set(schema["$defs"]["SinkEntry"]["properties"]) == {*SINKS, "toy"}
 
 
 def test_the_database_knows_its_target(world: World, folder: Path) -> None:
