@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from tidemark.order import Order, SourceOrder, TransformOrder
 from tidemark.processing.processor import INPUT, BatchProcessor
 from tidemark.sinks.writer import StagedPart
@@ -87,7 +88,7 @@ BATCHES = st.lists(VALUES, max_size=40)
 CUTS = st.lists(st.integers(0, 40), max_size=4)
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=draws(24), suppress_health_check=[HealthCheck.too_slow])
 @given(BATCHES, CUTS)
 def test_each_record_ends_in_one_place_and_the_bounds_of_batches_change_nothing(
     values: list[bytes | None], cuts: list[int]
