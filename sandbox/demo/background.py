@@ -34,9 +34,7 @@ def up() -> None:
         )
     try:
         _follow(server)
-    except (
-        BaseException
-    ):  # Ctrl-C, or a signal: it does not reach the background process, which has a session of its own
+    except BaseException:  # Ctrl-C, or a signal: it does not reach a process that has a session of its own
         _stop(server)
         raise
     if not READY.exists():

@@ -116,11 +116,11 @@ class KafkaCluster:
                 if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, *also):
                     results[key] = error
                 else:
-                    raise self._translate(error, str(key) if isinstance(key, str) else None) from failed
+                    raise self.translated(error, str(key) if isinstance(key, str) else None) from failed
         self._refusal = None
         return results
 
-    def _translate(self, error: KafkaError, topic: str | None = None) -> TidemarkError:
+    def translated(self, error: KafkaError, topic: str | None = None) -> TidemarkError:
         self._admin.poll(0)
         refused = self._refusal[0] if self._refusal is not None and error.code() not in REFUSALS else error
         context = {"bootstrap_servers": self.bootstrap_servers, "topic": topic}
@@ -137,14 +137,10 @@ class KafkaCluster:
             bootstrap_servers=self.bootstrap_servers,
         )
 
-    def translated(self, error: KafkaError) -> TidemarkError:
-        """An error of a client of this cluster, for people."""
-        return self._translate(error)
-
     def raise_if_refused(self) -> None:
         """Raise ``AccessDenied`` when a broker has refused a client of this cluster some time ago."""
         if self._refusal is not None and time.monotonic() - self._refusal[1] > REFUSED_S:
-            raise self._translate(self._refusal[0])
+            raise self.translated(self._refusal[0])
 
     def producer(self, settings: Mapping[str, Any]) -> Producer:
         """A producer with these settings; they replace those of the connection."""
@@ -155,7 +151,7 @@ class KafkaCluster:
         try:
             return sorted(self._admin.list_topics(timeout=TIMEOUT_S).topics)
         except KafkaException as failed:
-            raise self._translate(failed.args[0]) from failed
+            raise self.translated(failed.args[0]) from failed
 
     def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
         """(every partition of the topics that exist, with the topic's id; the names of the topics that do not).
@@ -208,7 +204,7 @@ class KafkaCluster:
         try:
             brokers = sorted(self._admin.list_topics(timeout=TIMEOUT_S).brokers)
         except KafkaException as failed:
-            raise self._translate(failed.args[0]) from failed
+            raise self.translated(failed.args[0]) from failed
         options = self._options_of(ResourceType.BROKER, str(brokers[0]), KafkaError.CLUSTER_AUTHORIZATION_FAILED)
         return int(options["transaction.max.timeout.ms"]) / 1000 if options else None
 
@@ -248,7 +244,7 @@ class KafkaCluster:
 
     def _not_created(self, error: KafkaError, topic: str, partitions: int, config: Mapping[str, str]) -> TidemarkError:
         if error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
-            return self._translate(error)
+            return self.translated(error)
         options = " ".join(f"--config {name}={value}" for name, value in config.items())
         return SinkRefused(
             f"topic {topic} does not exist, and cannot be created: {self._text(error)}",
@@ -271,7 +267,7 @@ class KafkaCluster:
         answers: dict[TopicPartition, tuple[int, int]] = {}
         for partition, answer in self._results(futures).items():
             if isinstance(answer, KafkaError):
-                raise self._translate(answer)
+                raise self.translated(answer)
             answers[asked[partition]] = (answer.offset, answer.timestamp)
         return answers
 
@@ -348,7 +344,7 @@ class KafkaCluster:
             if error is not None and error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT:
                 unsettled.append(place)
             elif error is not None:
-                raise self._translate(error)
+                raise self.translated(error)
             elif partition.offset >= 0:
                 committed[place] = partition.offset
         exists = described is not None and described.state is not ConsumerGroupState.DEAD
@@ -368,7 +364,7 @@ class KafkaCluster:
                 if error.code() == KafkaError.GROUP_ID_NOT_FOUND:
                     return None
                 if error.code() not in NO_COORDINATOR_YET or time.monotonic() > deadline:
-                    raise self._translate(error) from failed
+                    raise self.translated(error) from failed
                 time.sleep(0.1)
 
     def offsets_at(
@@ -403,7 +399,7 @@ class KafkaCluster:
                     )
                 error, offset = message.error(), message.offset()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    raise self._translate(error)
+                    raise self.translated(error)
                 if error is not None or offset is None or offset >= covered.end:
                     return
                 yield _record(message, offset)

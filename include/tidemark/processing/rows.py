@@ -12,13 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord, Decoded
-from tidemark.transforms.base import indices
+from tidemark.positions import positions
 from tidemark.transforms.chain import Step
 
-DELETED: Final = pa.field(
-    "_deleted", pa.bool_(), nullable=False
-)  # after the metadata, where the decoder knows tombstones
-ROW: Final = pa.field("_row", pa.int32(), nullable=False)  # where a record may have several rows: 0, 1, ..
+# After the metadata: 0, 1, .. where a record may have several rows; whether it is a tombstone, where these are known.
+ROW: Final = pa.field("_row", pa.int32(), nullable=False)
+DELETED: Final = pa.field("_deleted", pa.bool_(), nullable=False)
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ def _numbers(kept: pa.Array) -> pa.Array:
     """The number of each row among those of the same record, which stand side by side."""
     if not len(kept):
         return pa.array([], ROW.type)
-    here = indices(len(kept))
+    here = positions(len(kept))
     begins = pa.concat_arrays([pa.array([True]), pc.not_equal(kept[1:], kept[:-1])])
     first = pc.cumulative_max(pc.if_else(begins, here, 0))
     return pc.subtract(here, first).cast(ROW.type)

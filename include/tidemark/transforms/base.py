@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord
+from tidemark.positions import positions
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,5 @@ def others(count: int, rows: pa.Array) -> pa.Array:
     """The indices below ``count`` that are not among ``rows``, which has each index once."""
     if len(rows) == count:
         return NO_ROWS
-    here = indices(count)
+    here = positions(count)
     return here.filter(pc.invert(pc.is_in(here, value_set=rows)))
-
-
-def indices(count: int) -> pa.Array:
-    """0, 1, .. below ``count``."""
-    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count)), 1)

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import ConfigurationError, WorkFailed
-from tidemark.transforms.base import NO_ROWS, Transformed, indices, others
+from tidemark.positions import positions
+from tidemark.transforms.base import NO_ROWS, Transformed, others
 from tidemark.transforms.refusals import Halving, Refusal, without_values
 from tidemark.transforms.statement import METADATA, ORDINAL, VIEW, Statement, connect, prepared
 from tidemark.transforms.types import stored_type
@@ -90,7 +91,7 @@ class Query:
         if "_deleted" not in known:
             rows = rows.append_column("_deleted", pa.repeat(False, rows.num_rows))
         names = [*METADATA, *(name for name in rows.schema.names if not name.startswith("_"))]
-        view = rows.select(names).append_column(ORDINAL, indices(rows.num_rows))
+        view = rows.select(names).append_column(ORDINAL, positions(rows.num_rows))
         self._connection.register(VIEW, view)
         try:
             made: pa.Table = self._connection.sql(self._statement.text).to_arrow_table()

@@ -6,13 +6,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.manifest import Manifest, ManifestState, Publication
+from tidemark.manifest import Manifest, Publication
 from tidemark.receipt import Receipt
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.iceberg.columns import NUMBER
 from tidemark.sinks.iceberg.files import manifests_in, rows_of
 from tidemark.sinks.iceberg.table import IcebergTarget
+from tidemark.sinks.left import left_in_staging
+from tidemark.sinks.unknown import unknown_manifests
 
 PLACES = ("_topic", "_partition", "_offset")
 
@@ -22,7 +24,7 @@ def differences_of_iceberg(
 ) -> Iterator[Difference]:
     """What the table holds and should not, or lacks; ``deep`` reads every row, one manifest in memory at a time."""
     own = {manifest.id: manifest for manifest in manifests}
-    yield from _left_in_staging(database, sink, own)
+    yield from left_in_staging(database, sink, manifests)
     published = [(manifest, row) for manifest in manifests if (row := manifest.published(sink.name))]
     table = target.load()
     if table is None:
@@ -45,24 +47,7 @@ def differences_of_iceberg(
                 yield from _rows(sink, manifest, publication, rows)
     for manifest, publication in published:
         yield from _dead_letters(sink, shown, database.receipt(manifest.id, publication.attempt))
-    for unknown in sorted(database.unknown_manifests(sorted(present))):
-        next_step = "no attempt of Tidemark's left them there: delete those rows by hand"
-        if unknown in shown:
-            next_step = f"tidemark adopt {sink.pipeline_name} --why TEXT"
-        yield Difference(
-            None, f"{sink.target} has rows of manifest {unknown}, which this database does not know", next_step
-        )
-
-
-def _left_in_staging(database: ManifestDatabase, sink: Sink, own: Mapping[int, Manifest]) -> Iterator[Difference]:
-    staged = [manifest_id for manifest_id in sink.staged_manifests() if manifest_id in own]
-    done = database.manifests(ids=staged, states=[ManifestState.DONE]) if staged else []
-    still_staged = set(sink.staged_manifests())  # an attempt that was running may have ended since
-    for manifest in done:
-        if not manifest.alive and manifest.id in still_staged:
-            yield Difference(
-                manifest.id, "staging was left by an attempt that died", f"tidemark retry {sink.pipeline_name}"
-            )
+    yield from unknown_manifests(database, sink, {"rows": present}, shown)
 
 
 def _strays(sink: Sink, own: Mapping[int, Manifest], stray: set[int]) -> Iterator[Difference]:

@@ -14,6 +14,7 @@ from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.left import left_in_staging
 from tidemark.sinks.postgres.target import PostgresTarget
+from tidemark.sinks.unknown import unknown_manifests
 
 _BY_HAND = "no replay takes rows away, so first delete those that were put there by hand"
 
@@ -35,19 +36,7 @@ def differences_of_table(
         dead = table.dead_letters_by_manifest()
         present |= {"rows": set(rows), "dead letters": set(dead)}
         yield from _contents(sink, table, published, rows, dead)
-    yield from _unknown(database, sink, present)
-
-
-def _unknown(database: ManifestDatabase, sink: Sink, present: Mapping[str, set[int]]) -> Iterator[Difference]:
-    """What is in the target of manifests that no pipeline of this database has."""
-    for unknown in sorted(database.unknown_manifests(sorted(set().union(*present.values())))):
-        kinds = " and ".join(kind for kind, manifest_ids in present.items() if unknown in manifest_ids)
-        next_step = "no attempt of Tidemark's left them there: delete those rows by hand"
-        if unknown in present["a marker"]:
-            next_step = f"tidemark adopt {sink.pipeline_name} --why TEXT"
-        yield Difference(
-            None, f"{sink.target} has {kinds} of manifest {unknown}, which this database does not know", next_step
-        )
+    yield from unknown_manifests(database, sink, present, markers)
 
 
 def _contents(

@@ -20,6 +20,7 @@ from tidemark.sinks.topic.headers import From, reason_of, source_of
 from tidemark.sinks.topic.markers import Marker
 from tidemark.sinks.topic.messages import Topics, messages_between
 from tidemark.sinks.topic.staged import MESSAGES
+from tidemark.sinks.unknown import unknown_manifests
 
 CHUNK = 5_000  # messages in memory
 
@@ -32,9 +33,7 @@ def differences_of_topic(
     """What the topic and its markers show and should not, or lack; ``deep`` reads every message."""
     yield from left_in_staging(database, sink, manifests)
     markers = dict(topics.markers.all())
-    for unknown in sorted(database.unknown_manifests(sorted(markers))):
-        what = f"{sink.target} has a marker of manifest {unknown}, which this database does not know"
-        yield Difference(None, what, f"tidemark adopt {sink.pipeline_name} --why TEXT")
+    yield from unknown_manifests(database, sink, {"a marker": markers}, markers)
     published = [manifest for manifest in manifests if manifest.published(sink.name)]
     if published and not topics.exist():
         what = f"{sink.target} does not exist, and has {len(published):,} manifests published"

@@ -13,6 +13,7 @@ from tidemark.config.base import Duration, Name, Surroundings, Topic, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
+from tidemark.kafka.address import one_address
 from tidemark.sinks.settings import SinkSettings
 from tidemark.storage.base import is_s3
 from tidemark.suggestion import with_nearest
@@ -98,16 +99,7 @@ class Settings(SinkSettings):
         default=None, description="Id of an Airflow connection of type aws, for staging in s3://."
     )
 
-    @field_validator("bootstrap_servers")
-    @classmethod
-    def _only_address(cls, servers: str | None, info: ValidationInfo) -> str | None:
-        if "connection" not in info.data:
-            return servers
-        if servers is None and info.data["connection"] is None:
-            raise wrong("is missing, and so is connection: one of them says where Kafka is")
-        if servers is not None and info.data["connection"] is not None:
-            raise wrong("is set beside connection: only one of them may say where Kafka is")
-        return servers
+    _one_address = field_validator("bootstrap_servers")(one_address)
 
     @field_validator("key")
     @classmethod

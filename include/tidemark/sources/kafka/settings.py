@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from tidemark.config import values
 from tidemark.config.base import wrong_at
-from tidemark.config.values import wrong
+from tidemark.kafka.address import one_address
 from tidemark.kafka.options import KafkaOptions
 from tidemark.sources.kafka.starting_offsets import ExplicitOffsets, StartingOffsets
 from tidemark.sources.settings import SourceSettings
@@ -37,16 +37,7 @@ class Settings(SourceSettings):
         default_factory=dict, description="Tuning of the Kafka client, by Kafka's own names."
     )
 
-    @field_validator("bootstrap_servers")
-    @classmethod
-    def _one_address(cls, servers: str | None, info: ValidationInfo) -> str | None:
-        if "connection" not in info.data:
-            return servers
-        if servers is None and info.data["connection"] is None:
-            raise wrong("is missing, and so is connection: one of them says where Kafka is")
-        if servers is not None and info.data["connection"] is not None:
-            raise wrong("is set beside connection: only one of them may say where Kafka is")
-        return servers
+    _one_address = field_validator("bootstrap_servers")(one_address)
 
     @field_validator("starting_offsets")
     @classmethod

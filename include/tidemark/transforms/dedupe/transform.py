@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 
 from tidemark.digest import row_hashes
 from tidemark.errors import ConfigurationError, WorkFailed
+from tidemark.positions import positions
 from tidemark.suggestion import with_nearest
-from tidemark.transforms.base import NO_ROWS, Memory, Transformed, data_columns, indices, others
+from tidemark.transforms.base import NO_ROWS, Memory, Transformed, data_columns, others
 from tidemark.transforms.statement import MEMORY, connect
 
 _FIRST: Final = """
@@ -90,7 +91,7 @@ class Dedupe:
         keyless = reduce(pc.or_, [pc.is_null(rows.column(name)) for name in needed])
         if "_deleted" in rows.schema.names:
             keyless = pc.or_(keyless, rows.column("_deleted"))
-        return indices(rows.num_rows).filter(pc.invert(keyless))
+        return positions(rows.num_rows).filter(pc.invert(keyless))
 
     @contextmanager
     def _keys_of(self, rows: pa.RecordBatch, ordinals: pa.Array) -> Iterator[None]:

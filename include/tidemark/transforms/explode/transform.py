@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import ConfigurationError
+from tidemark.positions import positions
 from tidemark.suggestion import with_nearest
-from tidemark.transforms.base import NO_ROWS, Transformed, data_columns, indices
+from tidemark.transforms.base import NO_ROWS, Transformed, data_columns
 
 
 class Explode:
@@ -33,7 +34,7 @@ class Explode:
         return self._schema
 
     def apply(self, rows: pa.RecordBatch) -> Transformed:
-        here = indices(rows.num_rows)
+        here = positions(rows.num_rows)
         lists = rows.column(self._column)
         has_elements = pc.fill_null(pc.greater(pc.list_value_length(lists), 0), False)
         kept = pc.list_parent_indices(lists).cast(pa.int64())

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import WorkFailed
-from tidemark.transforms.base import NO_ROWS, Transformed, indices, others
+from tidemark.positions import positions
+from tidemark.transforms.base import NO_ROWS, Transformed, others
 from tidemark.transforms.python.code import Code
 from tidemark.transforms.python.limit import TooLong, time_limit
 from tidemark.transforms.refusals import Halving, Refusal, without_values
@@ -71,7 +72,7 @@ class PythonTransform:
 
     def _called(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The ordinals of the rows that stay, and the columns that the function made."""
-        ordinals = indices(rows.num_rows)
+        ordinals = positions(rows.num_rows)
         with self._code.importable(), redirect_stdout(sys.stderr):
             function = self._function = self._function or self._imported()
             try:

@@ -9,6 +9,7 @@ from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.left import left_in_staging
 from tidemark.sinks.postgres.totals.tables import Totals
+from tidemark.sinks.unknown import unknown_manifests
 
 _BY_HAND = "no attempt of Tidemark's left them there: delete those rows by hand"
 
@@ -19,9 +20,7 @@ def differences_of_totals(
     """What the tables hold and should not, or lack; ``deep`` combines all contributions again."""
     yield from left_in_staging(database, sink, manifests)
     markers = sink.evidence()
-    for unknown in sorted(database.unknown_manifests(sorted(markers))):
-        what = f"{sink.target} has a marker of manifest {unknown}, which this database does not know"
-        yield Difference(None, what, f"tidemark adopt {sink.pipeline_name} --why TEXT")
+    yield from unknown_manifests(database, sink, {"a marker": markers}, markers)
     published = [(manifest, row) for manifest in manifests if (row := manifest.published(sink.name))]
     exists = totals.exist()
     if published and not exists:
