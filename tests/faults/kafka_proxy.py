@@ -5,14 +5,11 @@ Answers name the broker's address, so that clients would go around the proxy: in
 
 import select
 import socket
-import threading
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Self
 
 from tests.faults import counts
+from tests.faults.tcp_proxy import Conversation, TcpProxy
 
 END_TXN = 26  # the number of the request that commits or aborts a transaction
 INIT_PRODUCER_ID = 22
@@ -36,19 +33,11 @@ class Armed:
 
 
 @dataclass
-class _Conversation:
-    """The two sides of a connection, what has come of an incomplete message, and the request whose answer is lost."""
+class _Requests(Conversation):
+    """Also what has come of an incomplete message, and the request whose answer is lost."""
 
-    client: socket.socket
-    server: socket.socket
     rest: dict[socket.socket, bytes] = field(default_factory=dict)
     lost: bytes = b""  # the correlation id
-
-    def close(self) -> None:
-        for side in (self.client, self.server):
-            with suppress(OSError):
-                side.shutdown(socket.SHUT_RDWR)
-            side.close()
 
     def messages(self, side: socket.socket) -> list[bytes] | None:
         """The complete messages that have come from a side; None when it has ended."""
@@ -62,63 +51,25 @@ class _Conversation:
         return messages if received else None
 
 
-class KafkaProxy:
-    """Listens on a free port of 127.0.0.1; use it with ``with``."""
+class KafkaProxy(TcpProxy[_Requests]):
+    """In front of the broker on ``port``."""
+
+    conversation = _Requests
 
     def __init__(self, port: int) -> None:
-        self._target = port
+        super().__init__(port)
         self._armed: Armed | None = None
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._open: list[_Conversation] = []
-        self._threads: list[threading.Thread] = []
-
-    def __enter__(self) -> Self:
-        self._start(self._accept)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        accepting, *talking = self._threads
-        accepting.join()  # only then is every conversation known
-        for conversation in self._open:
-            conversation.close()
-        for thread in talking:
-            thread.join()
 
     @property
     def bootstrap_servers(self) -> str:
-        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+        return f"127.0.0.1:{self.port}"
 
     def arm(self, armed: Armed) -> Armed:
         """Let faults happen from now on."""
         self._armed = armed
         return armed
 
-    def _start(self, work: Callable[..., None], *arguments: object) -> None:
-        self._threads.append(threading.Thread(target=work, args=arguments, daemon=True))
-        self._threads[-1].start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:  # the listener is closed
-                return
-            conversation = _Conversation(client, socket.create_connection(("127.0.0.1", self._target)))
-            for side in (conversation.client, conversation.server):
-                side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._open.append(conversation)
-            self._start(self._talk, conversation)
-
-    def _talk(self, conversation: _Conversation) -> None:
-        with suppress(OSError, ValueError):
-            while self._exchange(conversation):
-                pass
-        conversation.close()
-
-    def _exchange(self, conversation: _Conversation) -> bool:
+    def _exchange(self, conversation: _Requests) -> bool:
         """Pass on messages from either side; False when the connection must end."""
         client, server = conversation.client, conversation.server
         ready = select.select([client, server], [], [])[0]
@@ -150,5 +101,4 @@ class KafkaProxy:
         return True
 
     def _readdressed(self, answer: bytes) -> bytes:
-        mine = int(self._listener.getsockname()[1])
-        return answer.replace(b"127.0.0.1" + self._target.to_bytes(4), b"127.0.0.1" + mine.to_bytes(4))
+        return answer.replace(b"127.0.0.1" + self._target.to_bytes(4), b"127.0.0.1" + self.port.to_bytes(4))

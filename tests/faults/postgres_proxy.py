@@ -5,16 +5,12 @@ executes: a simple query, or the Execute of a prepared statement. Connections mu
 """
 
 import select
-import socket
-import threading
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
 from tests.faults import counts
+from tests.faults.tcp_proxy import Conversation, TcpProxy
 
 COPY_BEGINS = b"G"  # the server now waits for rows, and takes the next query after them
 
@@ -52,27 +48,14 @@ class Armed:
 
 
 @dataclass
-class _Conversation:
-    """The two sides of a connection, and the state of the client's messages."""
+class _Statements(Conversation):
+    """Also the state of the client's messages."""
 
-    client: socket.socket
-    server: socket.socket
     begun: bool = False
     buffer: bytes = b""
     prepared: dict[bytes, str] = field(default_factory=dict)
     portals: dict[bytes, str] = field(default_factory=dict)
     transaction: list[str] = field(default_factory=list)
-
-    def hang_up(self) -> None:
-        """End both sides from another thread: the thread that reads them gets no data, and closes them."""
-        for one in (self.client, self.server):
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self.hang_up()
-        self.client.close()
-        self.server.close()
 
     def messages(self, received: bytes) -> list[tuple[bytes, str]]:
         """The complete messages of the client, each with the SQL that it executes ("" when it executes none)."""
@@ -105,35 +88,21 @@ class _Conversation:
         return ""
 
 
-class Proxy:
-    """Listens on a free port of 127.0.0.1 and passes data on to ``port``; use it with ``with``."""
+class Proxy(TcpProxy[_Statements]):
+    """In front of PostgreSQL on ``port``."""
+
+    conversation = _Statements
 
     def __init__(self, port: int) -> None:
+        super().__init__(port)
         self.commits = 0
         self.statements = 0
-        self._target = port
         self._armed: Armed | None = None
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._open: list[_Conversation] = []
-        self._threads: list[threading.Thread] = []
-
-    def __enter__(self) -> Self:
-        self._start(self._accept)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for one in self._open:
-            one.hang_up()
-        for thread in self._threads:
-            thread.join()
 
     def dsn(self, direct: str) -> str:
         """The same database through this proxy."""
         parts = urlsplit(direct)
-        host = f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{self._listener.getsockname()[1]}"
+        host = f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{self.port}"
         return urlunsplit(parts._replace(netloc=host, query="sslmode=disable"))
 
     def arm(self, armed: Armed) -> Armed:
@@ -146,29 +115,7 @@ class Proxy:
         self.commits = self.statements = 0
         self._armed = None
 
-    def _start(self, work: Callable[..., None], *arguments: object) -> None:
-        self._threads.append(threading.Thread(target=work, args=arguments, daemon=True))
-        self._threads[-1].start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:  # the listener is closed
-                return
-            conversation = _Conversation(client, socket.create_connection(("127.0.0.1", self._target)))
-            for side in (conversation.client, conversation.server):
-                side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # without it each statement takes 40 ms more
-            self._open.append(conversation)
-            self._start(self._talk, conversation)
-
-    def _talk(self, one: _Conversation) -> None:
-        with suppress(OSError):
-            while self._exchange(one):
-                pass
-        one.close()
-
-    def _exchange(self, one: _Conversation) -> bool:
+    def _exchange(self, one: _Statements) -> bool:
         """Pass on data from either side; False when the connection has ended."""
         ready = select.select([one.client, one.server], [], [])[0]
         if one.server in ready:
@@ -185,7 +132,7 @@ class Proxy:
             return bool(received)
         return True
 
-    def _struck(self, one: _Conversation, sql: str, message: bytes) -> bool:
+    def _struck(self, one: _Statements, sql: str, message: bytes) -> bool:
         """Count a statement; true when its fault happens, and the connection must end."""
         self.statements += 1
         self.commits += sql == "COMMIT"

@@ -62,6 +62,13 @@ def accepted_as_gone_and_back_again(checked: CheckedWorld) -> None:
     checked.settle()
 
 
+def _cut_and_accepted(checked: CheckedWorld, lost: int) -> None:
+    """The log loses so many records, a plan is refused, and a person accepts it."""
+    checked.world.truncate(lost)
+    checked.refused(checked.world.plan(), TopicChanged)
+    checked.well(checked.world.accept_truncation())
+
+
 def truncated_below_the_chain(checked: CheckedWorld) -> None:
     world = checked.world
     checked.run()
@@ -241,9 +248,7 @@ def truncated_again_below_the_start_of_the_second_life(checked: CheckedWorld) ->
     world = checked.world
     world.produce(10)
     checked.run()
-    world.truncate(3)
-    checked.refused(world.plan(), TopicChanged)
-    checked.well(world.accept_truncation())
+    _cut_and_accepted(checked, 3)
     world.truncate(3)
     world.produce(9)
     _accepted_from(checked, 4)
@@ -253,9 +258,7 @@ def truncated_again_below_what_the_second_life_published(checked: CheckedWorld) 
     world = checked.world
     world.produce(10)
     checked.run()
-    world.truncate(3)
-    checked.refused(world.plan(), TopicChanged)
-    checked.well(world.accept_truncation())
+    _cut_and_accepted(checked, 3)
     world.produce(5)
     checked.run()
     world.truncate(8)
@@ -271,9 +274,7 @@ def restored_from_before_a_truncation_was_accepted(checked: CheckedWorld) -> Non
     world.snapshot()
     world.produce(5)
     checked.run()
-    world.truncate(3)
-    checked.refused(world.plan(), TopicChanged)
-    checked.well(world.accept_truncation())
+    _cut_and_accepted(checked, 3)
     world.produce(5)
     checked.run()
     assert restored(world, checked.oracle, killed_at=None)
@@ -369,9 +370,7 @@ def truncated_again_while_an_older_slice_is_unread(checked: CheckedWorld) -> Non
     world.produce(14)
     checked.well(world.plan())
     checked.well(world.process(1))
-    world.truncate(4)
-    checked.refused(world.plan(), TopicChanged)
-    checked.well(world.accept_truncation())
+    _cut_and_accepted(checked, 4)
     world.truncate(4)
     checked.refused(world.plan(), TopicChanged)
     world.produce(8)
@@ -390,9 +389,7 @@ def truncated_twice_and_adopted_by_an_empty_database(checked: CheckedWorld) -> N
     checked.well(world.process(1))
     checked.well(world.process(3))
     for lost, more in ((9, 10), (3, 5)):
-        world.truncate(lost)
-        checked.refused(world.plan(), TopicChanged)
-        checked.well(world.accept_truncation())
+        _cut_and_accepted(checked, lost)
         world.produce(more)
         checked.run()
     assert restored(world, checked.oracle, killed_at=None)

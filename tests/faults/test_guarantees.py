@@ -1,30 +1,19 @@
 """The tables of docs/guarantees.md, cell by cell: what each reader sees right after a kill, and after `retry`."""
 
-import re
 import signal
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
+from tests.faults.documented import table
 from tests.worlds.s3_world import S3World
 from tests.worlds.world import World
 from tidemark.failpoints import FAILPOINTS
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "guarantees.md"
-Row = tuple[str, str, str, str]
-
-
-def table(chapter: str) -> dict[str, Row]:
-    """Failpoint to what the exact, the record and the listing reader see, and what is next, as the chapter says."""
-    part = DOCUMENT.read_text().split(f"\n## {chapter}\n")[1].split("\n##")[0]
-    cells = r"^\| `([a-z_.]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|"
-    return {point: (*seen, then) for point, *seen, then in re.findall(cells, part, re.MULTILINE)}
-
-
-FIRST = table("Killed while a manifest is done for the first time")
-REPLAY = table("Killed while a done manifest is replayed")
+# Failpoint to what the exact, the record and the listing reader see, and what is next.
+FIRST = table("## Killed while a manifest is done for the first time")
+REPLAY = table("## Killed while a done manifest is replayed")
 
 
 @pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.exhaustive)])

@@ -1,7 +1,5 @@
 """What a reader of an Iceberg table sees: after kills, lost answers, and when others commit, compact or roll back."""
 
-import re
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,23 +11,15 @@ from pyiceberg.exceptions import CommitFailedException
 
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
+from tests.faults.documented import killed_and_done_again, table
 from tests.faults.postgres_proxy import Armed, Fault, Proxy
 from tests.faults.runs_with_lost_answers import FAULTS, Fresh, finish, lose_each
 from tests.worlds.iceberg_world import TABLE, IcebergWorld
 from tests.worlds.world import World, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "guarantees.md"
+SEEN = table("### An Iceberg table")
 Make = Callable[..., IcebergWorld]
-
-
-def table() -> dict[str, tuple[str, str]]:
-    """Failpoint to what is seen in the table, and what is next."""
-    part = DOCUMENT.read_text().split("\n### An Iceberg table\n")[1].split("\n## ")[0].split("\n### ")[0]
-    return {
-        point: (seen, then)
-        for point, seen, then in re.findall(r"^\| `([a-z_.]+)` \| ([^|]+) \| ([^|]+) \|", part, re.MULTILINE)
-    }
 
 
 @pytest.mark.parametrize(
@@ -43,17 +33,9 @@ def test_killed_for_the_first_time_a_reader_of_the_table_sees_what_the_document_
     make_iceberg_world: Make, point: str
 ) -> None:
     world = make_iceberg_world(settings={"kafka": {"slice": {"max_records": 1000}}})
-    world.produce(100, bad_every=9)
-    killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:kill9")
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    seen = world.exact()
-    assert seen in ({}, world.everything())
-    assert ("whole" if seen else "nothing") == table()[point][0]
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
-    [manifest] = world.json("manifests", "demo")
-    assert manifest["published_attempt"] == (2 if table()[point][1].startswith("attempt 2 does") else 1)
+    seen, published = killed_and_done_again(world, point, world.exact, world.everything)
+    assert seen == SEEN[point][0]
+    assert published == (2 if SEEN[point][1].startswith("attempt 2 does") else 1)
 
 
 @pytest.fixture

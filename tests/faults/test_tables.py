@@ -1,33 +1,25 @@
 """What a reader in SQL sees of a table: right after a kill, while merges run, and when two want the same rows."""
 
 import random
-import re
 import signal
 import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg import IsolationLevel
 
 from sandbox.services.processes import wait_until
+from tests.faults.documented import killed_and_done_again, table
 from tests.worlds.table_world import ROWS, TableWorld
 from tests.worlds.world import Place, wait_ended
 from tidemark.failpoints import FAILPOINTS
 
 PUBLISHED = "SELECT manifest_id FROM tidemark.publication WHERE sink = 'postgres'"
-DOCUMENT = Path(__file__).parents[2] / "docs" / "guarantees.md"
+SEEN = table("### A table")
 MakeTableWorld = Callable[..., TableWorld]
-
-
-def table() -> dict[str, tuple[str, str, str]]:
-    """Failpoint to what is seen in a table of another database, in one of the manifest database, and what is next."""
-    part = DOCUMENT.read_text().split("\n### A table\n")[1].split("\n## ")[0].split("\n### ")[0]
-    cells = r"^\| `([a-z_.]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|"
-    return {point: (other, same, then) for point, other, same, then in re.findall(cells, part, re.MULTILINE)}
 
 
 def cases() -> list[object]:
@@ -44,18 +36,10 @@ def test_killed_for_the_first_time_a_reader_in_sql_sees_what_the_table_says(
     make_table_world: MakeTableWorld, point: str, same: bool
 ) -> None:
     world = make_table_world(same=same, settings={"kafka": {"slice": {"max_records": 1000}}})
-    world.produce(100, bad_every=9)
-    killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:kill9")
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    seen = world.rows()
-    assert seen in ({}, world.latest(world.everything()))
-    assert ("whole" if seen else "nothing") == table()[point][same]
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
-    [manifest] = world.json("manifests", "demo")
-    again = table()[point][2].startswith("attempt 2 does") or (point == "publish.before_mark" and same)
-    assert manifest["published_attempt"] == (2 if again else 1)
+    seen, published = killed_and_done_again(world, point, world.rows, lambda: world.latest(world.everything()))
+    assert seen == SEEN[point][same]
+    again = SEEN[point][2].startswith("attempt 2 does") or (point == "publish.before_mark" and same)
+    assert published == (2 if again else 1)
 
 
 @pytest.mark.parametrize("same", [False, True])

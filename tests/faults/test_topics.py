@@ -1,14 +1,12 @@
 """What a reader of committed messages sees of a topic: right after a kill, when an attempt wakes, and when answers get
 lost."""
 
-import re
-import signal
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 import pytest
 
 from sandbox.services.broker import Broker
+from tests.faults.documented import killed_and_done_again, table
 from tests.faults.kafka_proxy import INIT_PRODUCER_ID, Armed, Fault, KafkaProxy
 from tests.worlds.topic_world import TopicWorld
 from tests.worlds.world import wait_stopped, wake
@@ -16,16 +14,9 @@ from tidemark.failpoints import FAILPOINTS
 from tidemark.kafka import transaction
 
 Make = Callable[..., TopicWorld]
-DOCUMENT = Path(__file__).parents[2] / "docs" / "guarantees.md"
+SEEN = table("### A topic")
 ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
 FEWER_COLUMNS = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, k BIGINT"}
-
-
-def table() -> dict[str, tuple[str, str]]:
-    """Failpoint to what is seen in a topic, and what is next."""
-    part = DOCUMENT.read_text().split("\n### A topic\n")[1].split("\n## ")[0].split("\n### ")[0]
-    cells = r"^\| `([a-z_.]+)` \| ([^|]+) \| ([^|]+) \|"
-    return {point: (seen, then) for point, seen, then in re.findall(cells, part, re.MULTILINE)}
 
 
 def cases(points: Iterable[str], always: str) -> list[object]:
@@ -38,17 +29,9 @@ def test_killed_for_the_first_time_a_reader_of_committed_messages_sees_what_the_
     make_topic_world: Make, point: str
 ) -> None:
     world = make_topic_world(settings=ONE_MANIFEST)
-    world.produce(100, bad_every=9)
-    killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:kill9")
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    seen = world.seen()
-    assert seen in ({}, world.everything())
-    assert ("whole" if seen else "nothing") == table()[point][0]
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
-    [manifest] = world.json("manifests", "demo")
-    assert manifest["published_attempt"] == (2 if table()[point][1].startswith("attempt 2 does") else 1)
+    seen, published = killed_and_done_again(world, point, world.seen, world.everything)
+    assert seen == SEEN[point][0]
+    assert published == (2 if SEEN[point][1].startswith("attempt 2 does") else 1)
 
 
 @pytest.mark.parametrize(

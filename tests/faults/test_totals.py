@@ -1,7 +1,6 @@
 """What a reader in SQL sees of totals: right after a kill, and while manifests change the same totals at once."""
 
 import json
-import re
 import signal
 from collections.abc import Callable
 from decimal import Decimal
@@ -9,20 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.documented import killed_and_done_again, table
 from tests.worlds.totals_world import TotalsWorld
 from tests.worlds.world import wait_ended, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "guarantees.md"
+SEEN = table("### Totals")
 Make = Callable[..., TotalsWorld]
 ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
-
-
-def table() -> dict[str, tuple[str, str, str]]:
-    """Failpoint to what is seen in totals of another database, in those of the manifest database, and what is next."""
-    part = DOCUMENT.read_text().split("\n### Totals\n")[1].split("\n## ")[0].split("\n### ")[0]
-    cells = r"^\| `([a-z_.]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|"
-    return {point: (other, same, then) for point, other, same, then in re.findall(cells, part, re.MULTILINE)}
 
 
 def cases() -> list[object]:
@@ -39,18 +32,10 @@ def test_killed_for_the_first_time_a_reader_of_totals_sees_what_the_table_says(
     make_totals_world: Make, point: str, same: bool
 ) -> None:
     world = make_totals_world(same=same, settings=ONE_MANIFEST)
-    world.produce(100, bad_every=9)
-    killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:kill9")
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    seen = world.rows()
-    assert seen in ({}, world.latest(world.everything()))
-    assert ("whole" if seen else "nothing") == table()[point][same]
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
-    [manifest] = world.json("manifests", "demo")
-    again = table()[point][2].startswith("attempt 2 does") or (point == "publish.before_mark" and same)
-    assert manifest["published_attempt"] == (2 if again else 1)
+    seen, published = killed_and_done_again(world, point, world.rows, lambda: world.latest(world.everything()))
+    assert seen == SEEN[point][same]
+    again = SEEN[point][2].startswith("attempt 2 does") or (point == "publish.before_mark" and same)
+    assert published == (2 if again else 1)
 
 
 @pytest.mark.parametrize("point", ["publish.before_record", "publish.marked"])
