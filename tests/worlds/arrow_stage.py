@@ -46,6 +46,7 @@ def messages(bootstrap_servers: str, range_: Range, options: Mapping[str, str] |
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 10,
         }
     )
     try:

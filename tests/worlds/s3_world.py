@@ -27,9 +27,13 @@ class Prefix:
 
     def keys(self, below: str = "") -> list[str]:
         """Every key that starts with ``below``, sorted."""
+        return sorted(self.etags(below))
+
+    def etags(self, below: str = "") -> dict[str, str]:
+        """The ETag, which is another one for other bytes, by key."""
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=self._key(below))
-        keys = (entry["Key"] for page in pages for entry in page.get("Contents", ()))
-        return sorted(key.removeprefix(f"{self._prefix}/") for key in keys)
+        entries = (entry for page in pages for entry in page.get("Contents", ()))
+        return {entry["Key"].removeprefix(f"{self._prefix}/"): entry["ETag"] for entry in entries}
 
     def content(self, key: str) -> bytes:
         content: bytes = self._client.get_object(Bucket=BUCKET, Key=self._key(key))["Body"].read()
@@ -60,6 +64,7 @@ class S3World(World):
     endpoint_url: str = ""
     key_id: str = KEY_ID
     secret: str = SECRET
+    _read: dict[str, list[Place]] = field(default_factory=dict, init=False)  # by ETag
 
     def __post_init__(self) -> None:
         self.prefix = f"{self.folder.parent.name}/{self.folder.name}/lake"
@@ -132,8 +137,12 @@ class S3World(World):
         return self.places([entry["path"] for record in records for entry in record["objects"]])
 
     def places(self, keys: list[str]) -> Counter[Place]:
-        seen: Counter[Place] = Counter()
+        etags, seen = self._below.etags(), Counter[Place]()
         for key in keys:
-            table = pq.read_table(BytesIO(self.content(key)), columns=["_topic", "_partition", "_offset"])
-            seen.update(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
+            if key not in etags:
+                raise FileNotFoundError(key)
+            if etags[key] not in self._read:
+                table = pq.read_table(BytesIO(self.content(key)), columns=["_topic", "_partition", "_offset"])
+                self._read[etags[key]] = [*zip(*(table[name].to_pylist() for name in table.column_names), strict=True)]
+            seen.update(self._read[etags[key]])
         return seen

@@ -119,7 +119,8 @@ def committed(servers: str, topic: str) -> list[Message]:
     """Every message that a consumer with ``read_committed`` gets, up to the last stable offset."""
     consumer = Consumer(
         {**QUIET, "bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False,
-         "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+         "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "earliest",
+         "fetch.wait.max.ms": 10}
     )  # fmt: skip
     try:
         described = consumer.list_topics(topic, timeout=10).topics[topic]

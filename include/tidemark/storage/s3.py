@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from io import BufferedReader, RawIOBase
+from io import BufferedReader, BytesIO, RawIOBase
 from itertools import islice
 from os.path import commonpath
 from tempfile import SpooledTemporaryFile
@@ -28,6 +28,7 @@ MIB = 1024 * 1024
 MULTIPART_BYTES = 64 * MIB  # from here on an object is put and copied in parts
 PART_BYTES = 16 * MIB
 IN_MEMORY = MIB  # of a file that is being written; a task may have many of them open
+END_BYTES = 64 * 1024  # of an object come first, as Parquet's readers want them
 READ_BYTES = MIB  # asked for at once when an object is read piece by piece
 DELETED_AT_ONCE = 1000  # the most that one request may name
 WRITER = "tidemark-writer"
@@ -186,11 +187,19 @@ class S3Store:
                 raise
 
     def open(self, key: str) -> BinaryIO:
-        """The object for reading, in pieces when they are read; ``FileNotFoundError`` when it does not exist."""
-        size = self.size(key)
-        if size is None:
-            raise FileNotFoundError(self._uri(key))
-        return cast("BinaryIO", BufferedReader(_Pieces(size, lambda a, b: self._piece(key, a, b)), READ_BYTES))
+        """The object for reading: its end at once, the rest in pieces when they are read; ``FileNotFoundError`` when it
+        does not exist."""
+        with translated("read", self._uri(key)):
+            try:
+                answer = self._client.get_object(**self._at(key), Range=f"bytes=-{END_BYTES}")
+            except ClientError as refused:
+                if is_gone(refused):
+                    raise FileNotFoundError(self._uri(key)) from None
+                if code_of(refused) not in ("InvalidRange", "416"):
+                    raise
+                return BytesIO()  # it is empty
+            size, end = int(answer["ContentRange"].rpartition("/")[2]), answer["Body"].read()
+        return cast("BinaryIO", BufferedReader(_Pieces(size, end, lambda a, b: self._piece(key, a, b)), READ_BYTES))
 
     def _piece(self, key: str, start: int, end: int) -> bytes:
         with translated("read", self._uri(key)):
@@ -336,10 +345,11 @@ def _wait_for_one(running: set[Future[None]], after: Callable[[], None]) -> set[
 
 
 class _Pieces(RawIOBase):
-    """An object as a file that requests only the bytes that are read."""
+    """An object as a file that requests only the bytes that are read, but for its ``end``, which is there."""
 
-    def __init__(self, size: int, read: Callable[[int, int], bytes]) -> None:
+    def __init__(self, size: int, end: bytes, read: Callable[[int, int], bytes]) -> None:
         self._size = size
+        self._end = end
         self._read = read
         self._position = 0
 
@@ -360,7 +370,8 @@ class _Pieces(RawIOBase):
         end = min(self._position + len(buffer), self._size)
         if end <= self._position:
             return 0
-        piece = self._read(self._position, end)
+        there = self._position - (self._size - len(self._end))  # of the bytes that are there, from this one on
+        piece = self._end[there : there + end - self._position] if there >= 0 else self._read(self._position, end)
         buffer[: len(piece)] = piece
         self._position += len(piece)
         return len(piece)
