@@ -124,8 +124,11 @@ def _object(
         written = format_of(object_.path)
         with store.open(object_.path) as file:
             rows = written.count(file)
-            file.seek(0)
-            digest = str(written.digest(file)) if deep else object_.digest
+        if deep:
+            with store.open(object_.path) as file:
+                digest = str(written.digest(file))
+        else:
+            digest = object_.digest
     except (Unreadable, OSError) as unreadable:
         yield Difference(manifest_id, f"{object_.path} cannot be read: {str(unreadable)[:120]}", mend)
         return
