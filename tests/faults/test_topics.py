@@ -1,6 +1,7 @@
 """What a reader of committed messages sees of a topic: right after a kill, when an attempt wakes, and when answers get
 lost."""
 
+import subprocess
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
@@ -9,7 +10,7 @@ from sandbox.services.broker import Broker
 from tests.faults.documented import killed_and_done_again, table
 from tests.faults.kafka_proxy import INIT_PRODUCER_ID, Armed, Fault, KafkaProxy
 from tests.worlds.topic_world import TopicWorld
-from tests.worlds.world import wait_stopped, wake
+from tests.worlds.world import wait_ended, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 from tidemark.kafka import transaction
 
@@ -117,5 +118,32 @@ def test_brokers_that_begin_no_transaction_are_named_before_anything_is_read(
     assert "Kafka begins no transaction within 3 s" in refused.stderr
     armed.times = 0
     world.assert_nothing_is_seen()
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_records_of_a_partition_come_in_their_order_also_beside_an_attempt_that_is_slow(make_topic_world: Make) -> None:
+    """A manifest waits for the one before it while that is at work, and is refused when it has failed."""
+    world = make_topic_world()
+    world.produce(60)  # two manifests
+    world.ok("plan", "demo")
+    first, second = (str(manifest["id"]) for manifest in world.manifests())
+    slow = world.start("retry", "demo", "--manifest", first, failpoint="publish.receipt:stop")
+    wait_stopped(slow)
+    waits = world.start("retry", "demo", "--manifest", second)
+    with pytest.raises(subprocess.TimeoutExpired):
+        waits.wait(timeout=3)
+    assert wake(slow).returncode == 0
+    assert wait_ended(waits).returncode == 0
+    world.assert_complete()
+
+    world.produce(60)
+    world.ok("plan", "demo")
+    *_, third, fourth = (str(manifest["id"]) for manifest in world.manifests())
+    assert world.tidemark("retry", "demo", "--manifest", third, failpoint="read.before:raise").returncode == 1
+    refused = world.here("retry", "demo", "--manifest", fourth)
+    assert refused.exit_code == 1
+    assert f"manifest {third}, which is failed, has earlier records" in refused.stderr
+    assert f"tidemark retry demo --manifest {third}" in refused.stderr
     world.ok("retry", "demo")
     world.assert_complete()

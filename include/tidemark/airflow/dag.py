@@ -30,6 +30,7 @@ from tidemark.lifecycle.older import Held, named, older_unfinished, to_take_alon
 from tidemark.lifecycle.plan import PlannedRun, Tick, manifests_between, up_to
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.select import own_manifest, refuse_at_work, unfinished
+from tidemark.lifecycle.turns import in_turn
 from tidemark.manifest import ManifestState, RunKind
 from tidemark.pipeline.settings import Pipeline
 
@@ -181,7 +182,8 @@ def plan_run(pipeline: Pipeline) -> list[int]:
         for line in (*run.notes, *named(context, older, taken)):
             log.warning(line)
         log.info(planned_text(run))
-        return [*own, *taken]
+        mine, others = context.database.manifests(ids=own), context.database.manifests(ids=taken)
+        return [manifest.id for manifest in in_turn(context, mine, others)]
 
 
 def handed_out(context: Context, task_context: Any, ids: list[int]) -> list[int]:

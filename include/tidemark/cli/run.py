@@ -15,6 +15,7 @@ from tidemark.lifecycle.plan import Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.select import at_work, replayable, unfinished
+from tidemark.lifecycle.turns import in_turn
 from tidemark.lifecycle.work import refuse_left_out, work_through
 from tidemark.manifest import Manifest
 from tidemark.operations.damage import note_shrunken
@@ -73,7 +74,8 @@ def run(
         taken = to_take_along(context, older)
         taken_ids = [manifest.id for manifest in taken]
         output.notes(run_view(planned, older, named(context, older, taken_ids)))
-        _work(environment, context, [*context.database.manifests(ids=planned.manifests), *taken], master)
+        own = context.database.manifests(ids=planned.manifests)
+        _work(environment, context, in_turn(context, own, taken), master)
         closing = close(context, planned.run_key, processed=taken_ids)
         output.closed(closed_run_view(context.database, closing), as_json)
 

@@ -27,6 +27,7 @@ from tidemark.lifecycle.look_back import looked_back
 from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, not_known, refuse_outlived
 from tidemark.lifecycle.publish import Ending, Outcome, Publisher, published_counts
 from tidemark.lifecycle.select import own_manifest
+from tidemark.lifecycle.turns import refuse_before_turn
 from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
 from tidemark.order import Order, SinkOrder, SourceOrder
 from tidemark.pipeline.decoded_topics import refuse_undecoded
@@ -173,6 +174,7 @@ class _Attempt:
         for sink in self.context.sinks:
             with self._on_its_own(sink):
                 check_for_attempt(self.context.pipeline_name, database, sink, self.manifest.id)
+                refuse_before_turn(self.context, sink, self.manifest)
         self._able(self.context.sinks)
         self.number = start(self.context, self.manifest)
         try:

@@ -24,6 +24,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.determinism import note_of
 from tidemark.lifecycle.preflight import OF_ONE_SINK, not_known, refuse_outlived, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement
+from tidemark.lifecycle.turns import wait_for_turn
 from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
 from tidemark.receipt import Receipt
 from tidemark.sinks.base import Sink, Way
@@ -53,6 +54,7 @@ class Publisher:
     """Publishing for one pipeline: only this class adds what readers see, or removes it."""
 
     def __init__(self, context: Context) -> None:
+        self.context = context
         self.pipeline = context.pipeline
         self.pipeline_name = context.pipeline_name
         self.database = context.database
@@ -134,14 +136,12 @@ class Publisher:
                 shown = receipt if visible in (None, attempt) else self._receipt_of(sink, manifest.id, visible)
                 self._mark(manifest, sink, shown, attempt, state=state if last else None)
 
+            def fence() -> None:
+                self._fence(manifest.id, attempt, sink)
+
             try:
-                sink.put(
-                    receipt,
-                    manifest.ranges,
-                    self._database_id,
-                    lambda: self._fence(manifest.id, attempt, sink),
-                    mark,
-                )
+                wait_for_turn(self.context, sink, manifest, fence)
+                sink.put(receipt, manifest.ranges, self._database_id, fence, mark)
             except BaseException:
                 self._give_up(sink, receipt)
                 raise
