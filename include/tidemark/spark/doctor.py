@@ -68,6 +68,7 @@ def executors(
             return
         with _nonces(pipelines) as nonces:
             answers, seconds = _answers(session, _questions(pipelines, brokers, nonces), registered)
+        registered = max(registered, count(session))  # one may have come during the job, and answered
     finally:
         session.stop()
     if isinstance(answers, str):
