@@ -185,12 +185,12 @@ def test_an_error_at_a_failpoint_is_one_message_and_leaves_nothing_half(world: W
 
 @over_every_sink("lake")
 @pytest.mark.parametrize(
-    "seconds", [0.5, *(pytest.param(one, marks=pytest.mark.exhaustive) for one in (0.1, 0.3, 0.7, 0.9, 1.1))]
+    "seconds", [0.3, *(pytest.param(one, marks=pytest.mark.exhaustive) for one in (0.1, 0.2, 0.45, 0.7))]
 )
 def test_killed_at_any_moment_a_retry_and_a_run_end_right(world: World, seconds: float) -> None:
     world.produce(80, bad_every=9)
     process = world.start("run", "demo", "--run-key", "one")
-    time.sleep(seconds)  # the work takes about 1.2 s: the moments lie all over it
+    time.sleep(seconds)  # the work takes 0.4 s over a folder, and up to 1 s elsewhere: the moments lie all over it
     process.kill()
     process.communicate()
     world.assert_whole()
