@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace as changed
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from tidemark.database.client import ManifestDatabase
@@ -110,12 +111,14 @@ def objects(
     """The published files of a pipeline, each manifest whole or not at all; ``dead_letters`` gives those instead.
 
     When several sinks have files, each has a copy of every record: then ``sink`` must name one of them. A replay may
-    take a path away while you read it: then ask again. Needs the manifest database only.
+    take a path away while you read it: then ask again. For lakes it needs the manifest database only. The files of an
+    Iceberg table are those of its current snapshot; for them it needs the pipeline file and the catalog.
     """
     environment = _environment(dsn, pipelines)
     with _database(environment) as database:
         check_pipeline(environment, database, pipeline_name)
-        return object_views(database, pipeline_name, sink=sink, dead_letters=dead_letters)
+        pipeline = partial(find, environment.pipelines, pipeline_name)
+        return object_views(database, pipeline_name, pipeline, sink=sink, dead_letters=dead_letters)
 
 
 def manifests(

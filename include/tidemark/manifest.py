@@ -131,6 +131,11 @@ class KnownSink:
     retired_at: datetime | None = None
 
     @property
+    def has_files(self) -> bool:
+        """Whether the target is a folder or a bucket, whose files the receipts name."""
+        return self.target.startswith(("/", "s3://"))
+
+    @property
     def stands(self) -> bool:
         return self.retired_at is None
 

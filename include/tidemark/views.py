@@ -3,11 +3,12 @@
 Offsets are half-open, times know their zone, ids are numbers. A view is a copy: it does not change with the database.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.lifecycle.close import Closing
@@ -21,8 +22,10 @@ from tidemark.operations.fill import Filled
 from tidemark.operations.hours import Hour
 from tidemark.operations.lag import Lag
 from tidemark.operations.status import ProblemKind, Status
+from tidemark.pipeline.settings import Pipeline
 from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.difference import Difference
+from tidemark.sinks.registry import open_sink
 from tidemark.suggestion import with_nearest
 
 SHOWN_BYTES = 4_096  # of a key, a value and the value of a header of a dead letter
@@ -422,29 +425,53 @@ def object_view(root: str, published: PublishedObject) -> ObjectView:
 
 
 def object_views(
-    database: ManifestDatabase, pipeline_name: str, *, sink: str | None = None, dead_letters: bool = False
+    database: ManifestDatabase,
+    pipeline_name: str,
+    pipeline: Callable[[], Pipeline],
+    *,
+    sink: str | None = None,
+    dead_letters: bool = False,
 ) -> list[ObjectView]:
     """What readers may count of a pipeline in one sink, by manifest and path.
 
-    Raises ``ConfigurationError`` without ``sink`` when several sinks have files, and ``NotFound`` for an unknown sink.
+    The database knows the files of lakes. A table that names its files is asked, which needs the ``pipeline``, when it
+    is ``sink``, or no sink is a lake. Raises ``ConfigurationError`` without ``sink`` when several sinks have files,
+    and ``NotFound`` for an unknown sink.
     """
-    published = database.published_objects(pipeline_name)
-    with_files = sorted({written.sink for _, _, written in published})
+    standing = [known for known in database.sinks(pipeline_name) if known.stands]
     if sink is not None:
-        _refuse_unknown_sink(pipeline_name, sink, database.standing_sinks(pipeline_name))
-    elif len(with_files) > 1:
-        commands = " or ".join(f"tidemark objects {pipeline_name} --sink {name}" for name in with_files)
-        raise ConfigurationError(
-            f"the sinks {', '.join(with_files)} each have files with every record: say which sink to read",
-            next_step=commands,
-            pipeline=pipeline_name,
-        )
+        _refuse_unknown_sink(pipeline_name, sink, [known.name for known in standing])
+        standing = [known for known in standing if known.name == sink]
+    if standing and not dead_letters and not any(known.has_files for known in standing):
+        return _files_of_tables(pipeline(), {known.name for known in standing})
+    published = database.published_objects(pipeline_name)
+    if sink is None:
+        _refuse_several(pipeline_name, sorted({written.sink for _, _, written in published}))
     kind = ObjectKind.DEAD_LETTER if dead_letters else ObjectKind.DATA
     return [
         object_view(root, written)
         for _, root, written in published
         if written.kind is kind and sink in (None, written.sink)
     ]
+
+
+def _files_of_tables(pipeline: Pipeline, names: Collection[str]) -> list[ObjectView]:
+    tables = [sink for sink in pipeline.sinks if sink.names_files and sink.name in names]
+    _refuse_several(pipeline.name, sorted(table.name for table in tables))
+    return [
+        ObjectView(*file, table.name)
+        for table in tables
+        for file in open_sink(pipeline.name, table, from_environment).named_files()
+    ]
+
+
+def _refuse_several(pipeline_name: str, with_files: Sequence[str]) -> None:
+    if len(with_files) > 1:
+        raise ConfigurationError(
+            f"the sinks {', '.join(with_files)} each have files with every record: say which sink to read",
+            next_step=" or ".join(f"tidemark objects {pipeline_name} --sink {name}" for name in with_files),
+            pipeline=pipeline_name,
+        )
 
 
 def _refuse_unknown_sink(pipeline_name: str, sink: str, known: Sequence[str]) -> None:

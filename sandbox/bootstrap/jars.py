@@ -1,10 +1,11 @@
-"""Jars that are not part of PySpark: the Kafka broker and the Kafka connector, in `<state>/jars/<set>/`.
+"""Jars that are not part of PySpark: Kafka, its connector, and what reads Iceberg tables, in `<state>/jars/<set>/`.
 
 The Apache Ivy of PySpark fetches them, so Maven is not needed. `jars/jars.lock` names every file with its SHA-256. Four
 processes fetch just these files, without resolving dependencies: 4 s instead of 53. A file that differs from the lock
 is an error. `jars/ivy.xml` names the direct dependencies; `relock` writes the lock file from it.
 """
 
+import fcntl
 import hashlib
 import importlib.util
 import os
@@ -21,69 +22,77 @@ from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.errors import SandboxFailed
 
 LOCK = CHECKOUT / "jars" / "jars.lock"
-SETS = ("kafka", "spark")
+SETS = ("kafka", "spark")  # of every checkout; a test that needs another set fetches it itself
 # On 2 cores four take half the time of two, and eight are not faster: the rest is the start of the JVMs.
 PROCESSES = 4
 
 
 @dataclass(frozen=True, order=True)
 class Jar:
-    """One locked file: ``SET ORGANISATION NAME REVISION SHA256`` on a line of the lock."""
+    """One locked file: ``SET ORGANISATION NAME REVISION SHA256 [CLASSIFIER]`` on a line of the lock."""
 
     set: str
     organisation: str
     name: str
     revision: str
     sha256: str
+    classifier: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """Name, revision and classifier: the name of its file, without the ending."""
+        return "-".join(filter(None, (self.name, self.revision, self.classifier)))
 
     @property
     def file_name(self) -> str:
         """The name below ``<state>/jars/<set>/``."""
-        return f"{self.name}-{self.revision}.jar"
+        return f"{self.full_name}.jar"
 
     @classmethod
     def parse(cls, line: str) -> Self:
-        """Read one line of the lock; ``SandboxFailed`` unless it has five words."""
+        """Read one line of the lock; ``SandboxFailed`` unless it has five words, or six."""
         words = line.split()
-        if len(words) != 5:
+        if len(words) not in (5, 6):
             raise SandboxFailed(f"{LOCK.name} has a line that names no jar: {line}", next_step="make lock")
         return cls(*words)
 
     def __str__(self) -> str:
-        return f"{self.set} {self.organisation} {self.name} {self.revision} {self.sha256}"
+        return f"{self.set} {self.organisation} {self.name} {self.revision} {self.sha256} {self.classifier}".rstrip()
 
 
 def locked() -> list[Jar]:
     return [Jar.parse(line) for line in LOCK.read_text().splitlines() if line and not line.startswith("#")]
 
 
-def ensure(state: Path) -> None:
+def ensure(state: Path, sets: Sequence[str] = SETS) -> None:
     """Fetch missing jars into ``<state>/jars`` and remove jars that the lock file does not name."""
-    jars = locked()
+    jars = [jar for jar in locked() if jar.set in sets]
     missing = [jar for jar in jars if not (state / "jars" / jar.set / jar.file_name).exists()]
     if missing:
         _fetch(missing, state)
-    for name in SETS:
+    for name in sets:
         wanted = {jar.file_name for jar in jars if jar.set == name}
         for path in (state / "jars" / name).glob("*"):
             if path.name not in wanted:
                 path.unlink()
 
 
-def fetch_archive(jar: Jar, classifier: str, state: Path) -> Path:
+def fetch_for_tests(name: str, state: Path) -> Path:
+    """The folder of a set that only tests need; fetched unless it is there, by one process at a time."""
+    with (_made(state) / "jars-for-tests.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ensure(state, [name])
+    return state / "jars" / name
+
+
+def fetch_archive(jar: Jar, state: Path) -> Path:
     """The locked ``.tar.gz`` of a module as a file below ``state``; fetched unless it is there."""
-    home = _made(state / "jars" / "archives") / f"{jar.name}-{jar.revision}-{classifier}.tar.gz"
+    home = _made(state / "jars" / "archives") / f"{jar.full_name}.tar.gz"
     if home.exists():
         return home
     with tempfile.TemporaryDirectory(dir=_made(state)) as scratch:
         module = Path(scratch, "ivy.xml")
-        module.write_text(
-            _module(
-                [jar],
-                f'<artifact name={quoteattr(jar.name)} type="tar.gz" ext="tar.gz" '
-                f"m:classifier={quoteattr(classifier)}/>",
-            )
-        )
+        module.write_text(_module([jar], "tar.gz"))
         _run_ivy(_command(module, f"{scratch}/[artifact].[ext]", poms=False, types=("tar.gz",)))
         _keep(jar, Path(scratch, f"{jar.name}.tar.gz"), home)
     return home
@@ -95,12 +104,12 @@ def relock(state: Path) -> None:
     shipped = {path.name for path in _pyspark_jars().glob("*.jar")}
     resolved: list[Jar] = []
     with tempfile.TemporaryDirectory(dir=_made(state)) as scratch:
-        pattern = f"{scratch}/[conf]/[organisation]__[artifact]__[revision].[ext]"
+        pattern = f"{scratch}/[conf]/[organisation]__[artifact]__[revision](__[classifier]).[ext]"
         module = shutil.copy(CHECKOUT / "jars" / "ivy.xml", _made(Path(scratch, "resolved")))
         _run_ivy(_command(Path(module), pattern, poms=True))
         for path in Path(scratch).glob("*/*.jar"):
-            organisation, name, revision = path.stem.split("__")
-            jar = Jar(path.parent.name, organisation, name, revision, _sha256(path))
+            organisation, name, revision, *classifier = path.stem.split("__")
+            jar = Jar(path.parent.name, organisation, name, revision, _sha256(path), *classifier)
             # Spark has its own copy of the others, and two versions of one class must not meet.
             if jar.set != "spark" or jar.file_name not in shipped:
                 resolved.append(jar)
@@ -113,12 +122,14 @@ def _fetch(jars: list[Jar], state: Path) -> None:
         for number in range(min(PROCESSES, len(jars))):
             module = _made(Path(scratch, f"part{number}")) / "ivy.xml"
             module.write_text(_module(jars[number::PROCESSES]))
-            command = _command(module, f"{scratch}/[organisation]__[artifact]__[revision].[ext]", poms=False)
+            pattern = f"{scratch}/[organisation]__[artifact]__[revision](__[classifier]).[ext]"
+            command = _command(module, pattern, poms=False)
             running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
         for process, output in [(process, process.communicate()[0]) for process in running]:
             _check(process.returncode, output)
         for jar in jars:
-            path = Path(scratch, f"{jar.organisation}__{jar.name}__{jar.revision}.jar")
+            words = (jar.organisation, jar.name, jar.revision, jar.classifier)
+            path = Path(scratch, f"{'__'.join(filter(None, words))}.jar")
             _keep(jar, path, _made(state / "jars" / jar.set) / jar.file_name)
 
 
@@ -134,12 +145,13 @@ def _keep(jar: Jar, fetched: Path, home: Path) -> None:
     home.with_suffix(".part").rename(home)
 
 
-def _module(jars: Iterable[Jar], artifact: str = "") -> str:
-    lines = [
-        f"<dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.name)} rev={quoteattr(jar.revision)}"
-        f' transitive="false" conf="default->*">{artifact}</dependency>'
-        for jar in jars
-    ]
+def _module(jars: Iterable[Jar], ending: str = "jar") -> str:
+    lines = []
+    for jar in jars:
+        module = f"org={quoteattr(jar.organisation)} name={quoteattr(jar.name)} rev={quoteattr(jar.revision)}"
+        artifact = f'name={quoteattr(jar.name)} type="{ending}" ext="{ending}" m:classifier={quoteattr(jar.classifier)}'
+        inner = f"<artifact {artifact}/>" if jar.classifier else ""
+        lines.append(f'<dependency {module} transitive="false" conf="default->*">{inner}</dependency>')
     maven = 'xmlns:m="http://ant.apache.org/ivy/maven"'
     head = f'<ivy-module version="2.0" {maven}><info organisation="tidemark" module="locked"/>'
     configurations = '<configurations><conf name="default"/></configurations>'

@@ -26,6 +26,7 @@ ARCHIVE = Jar(
     "apicurio-registry-app",
     "3.3.3",
     "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63",
+    "all",
 )
 JAVA = 21
 JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -81,7 +82,7 @@ def _installed(home: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             unpacked = folder.with_suffix(".part")
-            with tarfile.open(fetch_archive(ARCHIVE, "all", home)) as archive:
+            with tarfile.open(fetch_archive(ARCHIVE, home)) as archive:
                 archive.extractall(unpacked, filter="data")
             unpacked.rename(folder)
     return folder / "quarkus-run.jar"

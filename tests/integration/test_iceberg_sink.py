@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import psycopg
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
@@ -51,6 +52,7 @@ def compact(world: IcebergWorld) -> None:
 def test_rows_that_others_have_compacted_are_replaced_and_the_others_stay(world: IcebergWorld) -> None:
     compact(world)
     assert world.ok("audit", "demo", "--deep") == ""
+    assert sum(file["rows"] for file in world.json("objects", "demo")) == world.rows().total()
     other_rows(world)
     world.ok("replay", "demo", "--manifest", "2")
     world.assert_complete()
@@ -123,9 +125,13 @@ def test_people_find_their_way(world: IcebergWorld) -> None:
     assert row["sinks"][0]["place"] == f"connection warehouse, sql catalog tidemark, table {TABLE}"
     [dead] = world.json("where", world.topic, "0", "0")
     assert dead["sinks"][0]["place"].startswith(f"{world.location}/_dead_letters/")
-    assert f"sink iceberg writes connection warehouse, sql catalog tidemark, table {TABLE}" in (
-        world.here("objects", "demo").stderr
-    )
+    files = world.json("objects", "demo")
+    assert world.ok("objects", "demo").splitlines() == [file["path"] for file in files]
+    read = [pq.read_table(file["path"], columns=["_manifest_id"])["_manifest_id"].to_pylist() for file in files]
+    assert [len(ids) for ids in read] == [file["rows"] for file in files]
+    ids = [manifest_id for of_file in read for manifest_id in of_file]
+    assert ids == sorted(ids), "manifest by manifest"
+    assert len(ids) == world.rows().total()
     assert world.json("dead-letters", "demo")["count"] == len(world.bad)
     table = world.table()
     assert table is not None
@@ -220,6 +226,9 @@ def test_a_sink_that_is_added_later_is_filled(make_iceberg_world: Make) -> None:
     world.write_pipeline()
     world.ok("fill", "demo", "iceberg", *WHY)
     world.assert_complete()
+    of_table, of_lake = world.json("objects", "demo", "--sink", "iceberg"), world.json("objects", "demo")
+    assert {file["sink"] for file in of_lake} == {"files"}
+    assert sum(file["rows"] for file in of_table) == sum(file["rows"] for file in of_lake) == 60 - len(world.bad)
 
 
 def test_every_type_of_a_schema_is_stored_and_read_back_as_it_was(make_iceberg_world: Make) -> None:

@@ -28,6 +28,7 @@ from tidemark.order import Order, SinkOrder, SourceOrder
 from tidemark.processing import processor as batch_module
 from tidemark.processing.processor import DEAD_LETTERS, METADATA, BatchProcessor
 from tidemark.receipt import ObjectKind, receipt_of_tasks
+from tidemark.sinks import held_rows
 from tidemark.sinks.files import writer
 
 START = datetime(2013, 1, 1, 10, tzinfo=UTC)
@@ -253,7 +254,7 @@ def test_what_cannot_be_decoded_or_placed_is_a_dead_letter(tmp_path: Path) -> No
 def test_fail_names_the_first_record_and_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, name: str
 ) -> None:
-    monkeypatch.setattr(writer, "GROUP_ROWS", 1)
+    monkeypatch.setattr(held_rows, "GROUP_ROWS", 1)
     bad: Record = ("t", 0, 42, START, b"{}")
     strict = with_options(order(tmp_path, on_error="fail"), max_file_rows=most, format=name, compression="none")
     with pytest.raises(UndecodableRecord, match="field id: absent; 1 more in the same batch") as caught:
@@ -354,9 +355,9 @@ def test_batches_and_limits_change_files_but_not_rows(
     edges = [0, *sorted(cuts), len(records)]
     root = tmp_path_factory.mktemp("cut")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer, "GROUP_ROWS", group)
+        patch.setattr(held_rows, "GROUP_ROWS", group)
         patch.setattr(writer, "OPEN_FILES", 3)
-        patch.setattr(writer, "TASK_BYTES", bytes_)
+        patch.setattr(held_rows, "TASK_BYTES", bytes_)
         limited = with_options(order(root), max_file_rows=rows, sort_by=["at", "id"])
         report = BatchProcessor(limited).process("x", [batch(records[a:b]) for a, b in pairwise(edges)])
     plain_root = tmp_path_factory.mktemp("whole")
@@ -373,7 +374,7 @@ def test_batches_and_limits_change_files_but_not_rows(
 def test_a_full_task_moves_the_rows_of_its_largest_folder_to_a_file_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "TASK_BYTES", 30_000)
+    monkeypatch.setattr(held_rows, "TASK_BYTES", 30_000)
     begun: list[str] = []
     begin = writer.FilesWriter._begin
 
@@ -399,7 +400,7 @@ def test_a_folder_with_many_rows_has_files_of_the_allowed_size_and_no_crumbs(tmp
         for start in range(0, len(noise), rows)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer, "GROUP_ROWS", 50)
+        patch.setattr(held_rows, "GROUP_ROWS", 50)
         report = BatchProcessor(limited).process("x", batches)
     *full, last = [file["bytes"] for file in report["parts"]]
     assert sum(file["rows"] for file in report["parts"]) == len(noise)
@@ -419,7 +420,7 @@ def test_each_group_of_rows_is_sorted_and_a_file_of_one_group_as_a_whole(
     content = file.read_bytes()
     BatchProcessor(sorting).process("one", [batch(records)])
     assert file.read_bytes() == content, "whatever the batches were"
-    monkeypatch.setattr(writer, "GROUP_ROWS", 10)
+    monkeypatch.setattr(held_rows, "GROUP_ROWS", 10)
     grouped = BatchProcessor(sorting).process("two", [batch(records[:10]), batch(records[10:])])
     [part] = grouped["parts"]
     parquet = pq.ParquetFile(tmp_path / "_staging/0000000007/0002" / part["staged"])
@@ -434,7 +435,7 @@ def test_many_folders_share_the_open_files_of_a_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(writer, "OPEN_FILES", 4)
-    monkeypatch.setattr(writer, "TASK_BYTES", 1)
+    monkeypatch.setattr(held_rows, "TASK_BYTES", 1)
     records = [("t", 0, at, START, value(at, START + timedelta(hours=at % 10))) for at in range(60)]
     report = BatchProcessor(with_options(order(tmp_path), format=name, compression="none")).process(
         "x", [batch(records[at : at + 20]) for at in (0, 20, 40)]

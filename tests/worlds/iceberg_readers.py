@@ -1,11 +1,15 @@
-"""Reads an Iceberg table with an engine that has no code of PyIceberg: DuckDB, in a process of its own."""
+"""Engines that have no code of PyIceberg, each in a process of its own: DuckDB, and Spark with Iceberg's runtime."""
 
 import fcntl
 import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
+from sandbox.bootstrap.jars import fetch_for_tests
+from sandbox.services.iceberg_catalog import jdbc_options
 from tests.worlds.world import Place
 
 SCRIPT = """
@@ -41,3 +45,41 @@ def read_by_duckdb(metadata: str) -> list[Place]:
         check=True,
     )
     return [(topic, partition, offset) for topic, partition, offset in json.loads(done.stdout)]
+
+
+SPARK = """
+import json, sys
+from pyspark.sql import SparkSession
+conf, statements = json.load(sys.stdin)
+builder = SparkSession.builder.master("local[2]")
+for name, value in conf.items():
+    builder = builder.config(name, value)
+session = builder.getOrCreate()
+print(json.dumps([[list(row) for row in session.sql(statement).collect()] for statement in statements], default=str))
+session.stop()
+"""
+
+
+def by_spark(dsn: str, warehouse: Path, *statements: str) -> list[list[list[Any]]]:
+    """The rows that Spark answers to each SQL statement; its catalog ``tidemark`` is the SQL catalog in a database."""
+    jars = fetch_for_tests("iceberg", STATE)
+    catalog = {"type": "jdbc", "warehouse": str(warehouse), **jdbc_options(dsn)}
+    conf = {
+        "spark.driver.extraClassPath": f"{jars}/*",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.tidemark": "org.apache.iceberg.spark.SparkCatalog",
+        **{f"spark.sql.catalog.tidemark.{key}": value for key, value in catalog.items()},
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", SPARK],
+        input=json.dumps([conf, statements]),
+        stdout=subprocess.PIPE,
+        cwd=warehouse.parent,  # Spark leaves a folder there
+        text=True,
+        check=True,
+    )
+    answers: list[list[list[Any]]] = json.loads(done.stdout.splitlines()[-1])
+    return answers

@@ -1,4 +1,4 @@
-"""A pipeline that writes an Iceberg table in a SQL catalog, and what its readers must see.
+"""A pipeline that writes an Iceberg table in a SQL or REST catalog, and what its readers must see.
 
 A reader knows the catalog, and the records beside the table for dead letters.
 """
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
@@ -23,8 +25,11 @@ TABLE = "sales.latest"
 
 
 @contextmanager
-def catalog_at(dsn: str) -> Iterator[SqlCatalog]:
-    """The catalog as any program opens it."""
+def catalog_at(dsn: str) -> Iterator[Catalog]:
+    """The catalog as any program opens it; ``dsn`` is the connection of the sink."""
+    if dsn.startswith("http"):
+        yield RestCatalog("tidemark", uri=dsn)
+        return
     catalog = SqlCatalog("tidemark", uri=dsn.replace("postgresql://", "postgresql+psycopg://"))
     try:
         yield catalog
@@ -52,7 +57,7 @@ class IcebergWorld(World):
         return [*(lake if self.has_lake else []), {"iceberg": settings}]
 
     @contextmanager
-    def catalog(self) -> Iterator[SqlCatalog]:
+    def catalog(self) -> Iterator[Catalog]:
         with catalog_at(self.targets["warehouse"]) as opened:
             yield opened
 

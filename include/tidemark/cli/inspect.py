@@ -1,5 +1,6 @@
 """Commands that look: manifests, what is published, how far it is behind, what differs, what was decided."""
 
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,7 +8,7 @@ import click
 
 from tidemark.api import check_pipeline, status_views
 from tidemark.cli import output
-from tidemark.cli.opened import database_of, opened
+from tidemark.cli.opened import connections_of, database_of, opened
 from tidemark.cli.options import TIMES, common_options, pipeline_argument
 from tidemark.config.values import duration
 from tidemark.environment import Environment
@@ -18,6 +19,7 @@ from tidemark.operations.complete import completeness
 from tidemark.operations.hours import hours as hours_of
 from tidemark.operations.lag import lag as measure_lag
 from tidemark.pipeline.loader import find
+from tidemark.pipeline.settings import Pipeline
 from tidemark.views import (
     completeness_view,
     decision_views,
@@ -96,12 +98,19 @@ def show(environment: Environment, manifest_id: int, as_json: bool) -> None:
 @common_options
 @click.pass_obj
 def objects(environment: Environment, pipeline_name: str, sink: str | None, dead_letters: bool, as_json: bool) -> None:
-    """Print the published paths: the exact reader."""
-    with database_of(environment) as database:
+    """Print the published paths: the exact reader. Of an Iceberg table the files of its current snapshot."""
+    with database_of(environment) as database, ExitStack() as connections:
         check_pipeline(environment, database, pipeline_name)
-        views = object_views(database, pipeline_name, sink=sink, dead_letters=dead_letters)
+
+        def loaded() -> Pipeline:
+            pipeline = find(environment.pipelines, pipeline_name)
+            if any(sink.names_files for sink in pipeline.sinks):
+                connections.enter_context(connections_of(pipeline))
+            return pipeline
+
+        views = object_views(database, pipeline_name, loaded, sink=sink, dead_letters=dead_letters)
         for known in () if views else database.sinks(pipeline_name):
-            if not known.target.startswith(("/", "s3://")):  # the others have files, and nothing is published yet
+            if not known.has_files:  # the others have files, and nothing is published yet
                 output.note(f"sink {known.name} writes {known.target}: read it there, each manifest is whole or absent")
         output.objects(views, as_json)
 

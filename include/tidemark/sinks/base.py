@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.digest import Digest
@@ -88,6 +88,14 @@ class Position:
 
     identity: str
     number: int
+
+
+class NamedFile(NamedTuple):
+    """A file that a target names to its readers; ``path`` is absolute, or begins with ``s3://``."""
+
+    path: str
+    rows: int
+    bytes: int
 
 
 class Sink(ABC):
@@ -179,6 +187,10 @@ class Sink(ABC):
     @abstractmethod
     def has_objects(self, receipt: Receipt) -> bool:
         """Whether all objects of the receipt are in the target; compares sizes only."""
+
+    def named_files(self) -> list[NamedFile]:
+        """All files with rows that the target shows now; none unless its settings have ``names_files``."""
+        return []
 
     @abstractmethod
     def alike(self, before: Receipt, now: Receipt) -> bool:

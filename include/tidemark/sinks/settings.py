@@ -15,10 +15,12 @@ class SinkSettings(Section):
     """The settings of one sink. ``kind`` is its name in the registry.
 
     ``stores_nul``: whether its text may have the character NUL; if not, such a record becomes a dead letter.
+    ``names_files``: whether its target names the files with its rows to readers, so that the sink can list them.
     """
 
     kind: ClassVar[str]
     stores_nul: ClassVar[bool] = True
+    names_files: ClassVar[bool] = False
 
     name: Name = Field(description="Name of this sink, unique in the pipeline.")
 

@@ -8,7 +8,7 @@ does that.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 import pyarrow as pa
@@ -23,16 +23,12 @@ from tidemark.sinks.files.formats import open_format
 from tidemark.sinks.files.repetition import SAMPLE_ROWS
 from tidemark.sinks.files.staged_file import StagedFile
 from tidemark.sinks.grouping import BESIDE, grouped
+from tidemark.sinks.held_rows import HeldRows
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 
-MIB = 1024 * 1024
-TASK_BYTES = 256 * MIB  # Arrow bytes in memory for one task, all folders together
-GROUP_BYTES = 64 * MIB  # Arrow bytes that go to a file at once
-GROUP_ROWS = 256 * 1024
 OPEN_FILES = 200  # of one task; systems allow 1,024 in a process
-_PIECE_OVERHEAD = 256  # bytes that each column of a piece needs beside its values (alignment, Python objects)
 
 
 @dataclass(frozen=True)
@@ -41,15 +37,6 @@ class _Target:
     topic: str
     partition: int
     folder: str
-
-
-@dataclass
-class _Held:
-    """The rows in memory for one file, with the columns of ``BESIDE``, and their number and size."""
-
-    pieces: list[pa.Table] = field(default_factory=list)
-    rows: int = 0
-    bytes: int = 0
 
 
 class FilesWriter:
@@ -71,8 +58,7 @@ class FilesWriter:
         self._sort_by: list[str] = sink.options["sort_by"]
         self._store = _store(sink)
         self._folder = f"{order.staging}/{self._name}"
-        self._held: dict[_Target, _Held] = {}
-        self._bytes = 0
+        self._held = HeldRows[_Target](file_rows=self._max_rows, file_bytes=self._max_bytes)
         self._open: dict[_Target, StagedFile] = {}
         self._staged: list[StagedPart] = []
         self._names = 0
@@ -90,8 +76,8 @@ class FilesWriter:
             self._hold(_Target(ObjectKind.DEAD_LETTER, topic, partition, dead_letter_folder(topic)), piece)
 
     def close(self) -> list[StagedPart]:
-        for target in list(self._held):
-            self._append(target)
+        for target, rows in self._held.rest():
+            self._append(target, rows)
         for target in list(self._open):
             self._finish(target)
         return self._staged
@@ -105,30 +91,18 @@ class FilesWriter:
             self._store.delete([self._key(number) for number in range(self._names)])
 
     def _hold(self, target: _Target, piece: pa.Table) -> None:
-        held = self._held.setdefault(target, _Held())
-        size = piece.nbytes + piece.num_columns * _PIECE_OVERHEAD
-        held.pieces.append(piece)
-        held.rows += piece.num_rows
-        held.bytes += size
-        self._bytes += size
-        group_rows, group_bytes = min(GROUP_ROWS, self._max_rows), min(GROUP_BYTES, self._max_bytes)
-        if held.rows >= group_rows or held.bytes >= group_bytes:
-            self._append(target)
-        while self._bytes > TASK_BYTES:
-            self._append(max(self._held, key=lambda target: self._held[target].bytes))
+        for due, rows in self._held.add(target, piece):
+            self._append(due, rows)
 
-    def _append(self, target: _Target) -> None:
-        """Move the rows that wait for a file into it, and into further files when it is full."""
-        held = self._held.pop(target)
-        self._bytes -= held.bytes
-        rows = pa.concat_tables(held.pieces)
+    def _append(self, target: _Target, rows: pa.Table) -> None:
+        """Write rows, with the columns of ``BESIDE``, into a file, and into further files when it is full."""
         if self._sort_by and target.kind is ObjectKind.DATA:
             rows = rows.sort_by([(name, "ascending") for name in self._sort_by])
         start = 0
         while start < rows.num_rows:
             with self._translated(target):
                 file = self._open.get(target) or self._begin(target, rows)
-                group = rows.slice(start, min(GROUP_ROWS, self._max_rows - file.rows)).combine_chunks()
+                group = rows.slice(start, min(self._held.group_rows, self._max_rows - file.rows)).combine_chunks()
                 before = file.bytes
                 file.append(group)
             start += group.num_rows

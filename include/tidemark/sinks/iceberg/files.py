@@ -22,9 +22,10 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
-from tidemark.errors import WorkFailed
+from tidemark.errors import SinkRefused, WorkFailed
 from tidemark.offsets import TopicPartition
-from tidemark.sinks.iceberg.staged import PARTITION, SPEC
+from tidemark.sinks.base import NamedFile
+from tidemark.sinks.iceberg.staged import PARTITION, SPEC, root_of
 
 MANIFEST_ID = "_manifest_id"
 
@@ -125,6 +126,26 @@ def manifests_in(table: Table) -> set[int]:
         else:
             manifests |= set(pc.unique(_rows_of_file(table, task, (MANIFEST_ID,)).column(MANIFEST_ID)).to_pylist())
     return manifests - {None}
+
+
+def named_files(table: Table) -> list[NamedFile]:
+    """The files of the current snapshot, by manifest and path.
+
+    Raises ``SinkRefused`` when another program has deleted rows without rewriting their files: who reads files sees
+    those rows.
+    """
+    tasks = _tasks(table, AlwaysTrue())
+    if any(task.delete_files for task in tasks):
+        raise SinkRefused(
+            "another program has deleted rows of the table and left them in its files, so the files alone are not "
+            "what the table shows",
+            next_step="read the table with an engine, or let one rewrite its files (Spark: CALL "
+            "CATALOG.system.rewrite_data_files(table => 'TABLE', options => map('delete-file-threshold', '1')))",
+        )
+    tasks.sort(key=lambda task: ((_bounds(table, task.file) or (0, 0))[0], task.file.file_path))
+    return [
+        NamedFile(root_of(task.file.file_path), task.file.record_count, task.file.file_size_in_bytes) for task in tasks
+    ]
 
 
 def _equal(column: str, value: int | str) -> BooleanExpression:

@@ -49,6 +49,7 @@ class Settings(SinkSettings):
     """An Iceberg table with all rows; each manifest is one snapshot. ``warehouse`` is absolute after loading."""
 
     kind = "iceberg"
+    names_files = True
 
     name: Name = Field(default="iceberg", description="Name of this sink, unique in the pipeline.")
     catalog: CatalogKind = Field(default=CatalogKind.SQL, description="Kind of the catalog that knows the table.")

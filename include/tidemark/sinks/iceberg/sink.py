@@ -24,12 +24,12 @@ from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import STAGING, RecordName, manifest_staging, staging_folder
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
-from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink, Way
+from tidemark.sinks.base import Fence, Mark, NamedFile, Owner, Position, Sink, Way
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.iceberg.audit import differences_of_iceberg
 from tidemark.sinks.iceberg.columns import stored_columns
-from tidemark.sinks.iceberg.files import has_row, rows_of
+from tidemark.sinks.iceberg.files import has_row, named_files, rows_of
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
@@ -153,6 +153,12 @@ class IcebergSink(Sink):
             return False
         dead = self._of(receipt, ObjectKind.DEAD_LETTER)
         return store.has({object_.path: object_.bytes for object_ in dead})
+
+    def named_files(self) -> list[NamedFile]:
+        if self.table.load() is None:
+            return []
+        with self.table.reading() as table:
+            return named_files(table)
 
     def alike(self, before: Receipt, now: Receipt) -> bool:
         """Reads all rows of the manifest: they must be those of ``now``."""

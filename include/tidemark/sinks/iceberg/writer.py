@@ -8,7 +8,7 @@ sees them. ``task`` names the try of the Spark task too, so that a task that run
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -24,15 +24,13 @@ from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailabl
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
 from tidemark.sinks.grouping import BESIDE, digest_of, grouped
+from tidemark.sinks.held_rows import GROUP_ROWS, HeldRows
 from tidemark.sinks.iceberg.partitioning import EVENT_TIME
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 
-TASK_BYTES = 256 * 2**20  # Arrow bytes in memory for one task, all partitions together
-GROUP_BYTES = 64 * 2**20  # Arrow bytes that go to a file at once
-GROUP_ROWS = 256 * 1024
 OPEN_FILES = 200  # of one task; systems allow 1,024 in a process
 _EPOCH = date(1970, 1, 1)
 
@@ -45,15 +43,6 @@ class _Target:
     topic: str
     partition: int
     values: str
-
-
-@dataclass
-class _Held:
-    """The rows in memory for one file, with the columns of ``BESIDE``, and their number and size."""
-
-    pieces: list[pa.Table] = field(default_factory=list)
-    rows: int = 0
-    bytes: int = 0
 
 
 class _File:
@@ -114,8 +103,7 @@ class IcebergWriter:
         self._store = _store(sink)
         self._data = data_folder(order.manifest_id, order.attempt)
         self._dead = f"{order.staging}/{self._name}"
-        self._held: dict[_Target, _Held] = {}
-        self._bytes = 0
+        self._held = HeldRows[_Target](file_bytes=self._max_bytes)
         self._open: dict[_Target, _File] = {}
         self._staged: list[StagedPart] = []
         self._keys: list[str] = []
@@ -135,8 +123,8 @@ class IcebergWriter:
             self._hold(_Target(ObjectKind.DEAD_LETTER, topic, partition, "[]"), piece)
 
     def close(self) -> list[StagedPart]:
-        for target in list(self._held):
-            self._append(target)
+        for target, measured in self._held.rest():
+            self._append(target, measured)
         for target in list(self._open):
             self._finish(target)
         return self._staged
@@ -156,21 +144,13 @@ class IcebergWriter:
         return transformed.combine_chunks() if isinstance(transformed, pa.ChunkedArray) else transformed
 
     def _hold(self, target: _Target, piece: pa.Table) -> None:
-        held = self._held.setdefault(target, _Held())
-        held.pieces.append(piece)
-        held.rows += piece.num_rows
-        held.bytes += piece.nbytes
-        self._bytes += piece.nbytes
-        if held.rows >= GROUP_ROWS or held.bytes >= min(GROUP_BYTES, self._max_bytes):
-            self._append(target)
-        while self._bytes > TASK_BYTES:
-            self._append(max(self._held, key=lambda target: self._held[target].bytes))
+        for due, rows in self._held.add(target, piece):
+            self._append(due, rows)
 
-    def _append(self, target: _Target) -> None:
-        """Move the rows that wait for a file into it; close it when another group of this size would not fit."""
-        held = self._held.pop(target)
-        self._bytes -= held.bytes
-        measured = pa.concat_tables(held.pieces).combine_chunks()
+    def _append(self, target: _Target, measured: pa.Table) -> None:
+        """Write rows, with the columns of ``BESIDE``, into a file; close it when another group of this size would not
+        fit."""
+        measured = measured.combine_chunks()
         with self._translated(target):
             rows = self._as_stored(target, measured.drop_columns(BESIDE.names))
             file = self._open.get(target) or self._begin(target, rows.schema)

@@ -1,0 +1,59 @@
+"""Rows of a Spark task that wait in memory until there are enough of them for a group of a file, or too many in all."""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+TASK_BYTES = 256 * 2**20  # Arrow bytes in memory for one task, all targets together
+GROUP_BYTES = 64 * 2**20  # Arrow bytes that go to a file at once
+GROUP_ROWS = 256 * 1024
+_PIECE_OVERHEAD = 256  # bytes that each column of a piece needs beside its values (alignment, Python objects)
+
+T = TypeVar("T", bound=Hashable)
+
+
+@dataclass
+class _Held:
+    pieces: list[pa.Table] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+
+
+class HeldRows(Generic[T]):
+    """Pieces by target, which is whatever has a file of its own; a group has at most the rows and bytes of a file,
+    unless a single piece has more."""
+
+    def __init__(self, *, file_rows: int = GROUP_ROWS, file_bytes: int) -> None:
+        self.group_rows = min(GROUP_ROWS, file_rows)
+        self._group_bytes = min(GROUP_BYTES, file_bytes)
+        self._held: dict[T, _Held] = {}
+        self._bytes = 0
+
+    def add(self, target: T, piece: pa.Table) -> Iterator[tuple[T, pa.Table]]:
+        """Keep a piece; yields the targets with their rows that must go to their files now, and forgets these."""
+        held = self._held.setdefault(target, _Held())
+        size = piece.nbytes + piece.num_columns * _PIECE_OVERHEAD
+        held.pieces.append(piece)
+        held.rows += piece.num_rows
+        held.bytes += size
+        self._bytes += size
+        if held.rows >= self.group_rows or held.bytes >= self._group_bytes:
+            yield target, self._taken(target)
+        while self._bytes > TASK_BYTES:
+            largest = max(self._held, key=lambda target: self._held[target].bytes)
+            yield largest, self._taken(largest)
+
+    def rest(self) -> Iterator[tuple[T, pa.Table]]:
+        """All that still waits."""
+        for target in list(self._held):
+            yield target, self._taken(target)
+
+    def clear(self) -> None:
+        self._held.clear()
+
+    def _taken(self, target: T) -> pa.Table:
+        held = self._held.pop(target)
+        self._bytes -= held.bytes
+        return pa.concat_tables(held.pieces)

@@ -1,0 +1,60 @@
+"""An Iceberg table in a real REST catalog."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.bootstrap.checkout import STATE
+from sandbox.services.iceberg_catalog import IcebergCatalog
+from sandbox.services.postgres import Postgres
+from tests.worlds.iceberg_readers import read_by_duckdb
+from tests.worlds.iceberg_world import IcebergWorld
+from tests.worlds.rest_proxy import Late, RestProxy
+
+
+@pytest.fixture
+def proxy(services: Path, postgres: Postgres, tmp_path: Path) -> Iterator[RestProxy]:
+    """In front of an empty catalog, whose warehouse is that of the first world of the test."""
+    with (
+        postgres.temporary_database("catalog") as dsn,
+        IcebergCatalog(services, STATE, dsn, tmp_path / "iceberg0" / "warehouse") as catalog,
+        RestProxy(catalog.port) as opened,
+    ):
+        yield opened
+
+
+def test_a_table_of_a_rest_catalog_is_exact_also_when_commits_are_answered_with_a_time_out(
+    make_iceberg_world: Callable[..., IcebergWorld], proxy: RestProxy
+) -> None:
+    world = make_iceberg_world(iceberg={"catalog": "rest"}, settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.targets["warehouse"] = f"http://client:canary-of-a-catalog@127.0.0.1:{proxy.port}"
+    world.produce(60, bad_every=13)
+    world.ok("run", "demo", "--run-key", "0")
+    world.produce(30)
+    proxy.late = Late.DONE
+    world.ok("run", "demo", "--run-key", "1")
+    assert proxy.struck == 1, "the table says that the commit was done"
+    world.assert_readers_complete()
+
+    world.produce(30)
+    proxy.late = Late.LOST
+    failed = world.here("run", "demo", "--run-key", "2")
+    assert proxy.struck == 2
+    assert failed.exit_code == 1
+    assert "the catalog does not answer" in failed.stderr
+    assert "canary-of-a-catalog" not in failed.stderr + failed.stdout
+    world.assert_whole()
+    world.ok("retry", "demo")
+
+    world.settings["decode"] = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, k BIGINT"}
+    world.write_pipeline()
+    proxy.late = Late.DONE
+    world.ok("replay", "demo", "--manifest", "1")
+    assert proxy.struck == 3
+    world.assert_complete()
+    assert world.ok("audit", "demo", "--deep") == ""
+    table = world.table()
+    assert table is not None
+    assert Counter(read_by_duckdb(table.metadata_location)) == world.rows(), "another engine reads the same"

@@ -1,0 +1,39 @@
+"""An Iceberg table that Spark reads, compacts and expires snapshots of, with Iceberg's own runtime."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from tests.worlds.iceberg_readers import by_spark
+from tests.worlds.iceberg_world import TABLE, IcebergWorld
+
+
+def test_spark_reads_a_table_and_its_compaction_and_expired_snapshots_are_survived(
+    make_iceberg_world: Callable[..., IcebergWorld],
+) -> None:
+    world = make_iceberg_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    for number in range(3):
+        world.produce(30, bad_every=13)
+        world.ok("run", "demo", "--run-key", str(number))
+    before = world.rows()
+    rows = f"SELECT _topic, _partition, _offset FROM tidemark.{TABLE}"
+    rewrite = f"CALL tidemark.system.rewrite_data_files(table => '{TABLE}', options => map('rewrite-all', 'true'))"
+    expire = f"CALL tidemark.system.expire_snapshots(table => '{TABLE}', older_than => TIMESTAMP '2100-01-01')"
+    read, [rewritten], [expired], again = by_spark(
+        world.targets["warehouse"], world.folder / "warehouse", rows, rewrite, expire, rows
+    )
+    assert Counter(map(tuple, read)) == Counter(map(tuple, again)) == before
+    assert rewritten[0] > rewritten[1], "there are fewer files"
+    assert expired[0] == rewritten[0], "the files before the compaction are gone"
+    table = world.table()
+    assert table is not None
+    assert len(table.metadata.snapshots) == 1
+
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert "unchanged" in world.here("replay", "demo", "--manifest", "1").stderr
+    world.settings["decode"] = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, k BIGINT"}
+    world.write_pipeline()
+    world.ok("replay", "demo", "--manifest", "2")
+    world.produce(10)
+    world.ok("run", "demo")
+    world.assert_complete()
+    assert world.ok("audit", "demo", "--deep") == ""

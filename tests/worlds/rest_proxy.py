@@ -1,0 +1,82 @@
+"""A gateway before a REST catalog that answers a commit with a time-out, before or after the catalog has done it."""
+
+import http.client
+import threading
+from enum import StrEnum
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Self
+
+
+class Late(StrEnum):
+    """What became of the commit whose answer is a time-out."""
+
+    DONE = "done"
+    LOST = "lost"
+
+
+class RestProxy:
+    """Start it with ``with``. ``late`` is for the next commit of a table only; ``struck`` counts those."""
+
+    def __init__(self, port: int) -> None:
+        self.late: Late | None = None
+        self.struck = 0
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, port))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+
+    @property
+    def port(self) -> int:
+        return self._server.server_port
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _handler(proxy: RestProxy, port: int) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def _pass_on(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            late = proxy.late if self.command == "POST" and b"add-snapshot" in body else None
+            if late is not None:
+                proxy.late = None
+                proxy.struck += 1
+            if late is not Late.LOST:
+                status, answer = self._answer(body)
+            if late is not None:
+                status, answer = 504, b""
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(answer)
+
+        def _answer(self, body: bytes) -> tuple[int, bytes]:
+            upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            headers = {name: value for name, value in self.headers.items() if name.lower() != "accept-encoding"}
+            upstream.request(self.command, self.path, body, headers)
+            answer = upstream.getresponse()
+            try:
+                return answer.status, answer.read()
+            finally:
+                upstream.close()
+
+        def do_GET(self) -> None:
+            self._pass_on()
+
+        def do_HEAD(self) -> None:
+            self._pass_on()
+
+        def do_POST(self) -> None:
+            self._pass_on()
+
+        def log_message(self, format: str, *words: object) -> None:  # noqa: A002
+            pass
+
+    return Handler
