@@ -251,6 +251,18 @@ def test_a_topic_that_was_made_anew_is_refused_until_a_person_accepts_it(make_to
     assert world.seen() == Counter((world.topic, at, offset) for at in (0, 1) for offset in range(20, 40))
 
 
+def test_a_pipeline_that_reads_its_own_output_by_another_address_is_not_planned(make_topic_world: Make) -> None:
+    world = make_topic_world()
+    world.produce(20)
+    world.settings["sinks"] = [topic_sink(world.servers.replace("127.0.0.1", "localhost"), world.topic)]
+    world.write_pipeline()
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert f"sink topic writes to topic {world.topic}, which this pipeline reads" in refused.stderr
+    assert world.json("manifests", "demo") == []
+    world.broker.delete_topic(f"{world.topic}-markers")
+
+
 def test_two_pipelines_may_not_write_one_topic(make_topic_world: Make) -> None:
     world = make_topic_world()
     world.produce(20)

@@ -268,6 +268,10 @@ class TopicSink(Sink):
         """Removes staging only: what was appended cannot be removed."""
         self.clear_staging(receipt.manifest_id, receipt.attempt)
 
+    def topic_ids(self) -> set[str]:
+        topics = [self.settings.topic, self.settings.dead_letter_topic, self.settings.markers_topic]
+        return {place.topic_id for place in self.cluster.partitions(topics)[0]}
+
     def staged_manifests(self) -> list[int]:
         return sorted(int(name) for name in self._store.folders(STAGING) if name.isdecimal())
 
