@@ -95,6 +95,7 @@ class Receipt:
 
     ``hours`` maps an event hour (``2013-01-01T10``, UTC) to ``[written, late]``. ``reasons`` count the dead letters.
     ``schemas`` are those of a schema registry, by question (``decoders/schemas.py``): a replay uses them again.
+    ``follows``: sinks that append, and the attempt that a person lets this one follow there with other rows.
     """
 
     manifest_id: int
@@ -105,6 +106,7 @@ class Receipt:
     hours: dict[str, list[int]] = field(default_factory=dict)
     reasons: tuple[ReasonCount, ...] = ()
     schemas: dict[str, Any] = field(default_factory=dict)
+    follows: dict[str, int] = field(default_factory=dict)
 
     def counts(self, sink: str, ranges: Iterable[Range]) -> Counts:
         """The terms of both equations for one sink; ``written`` counts rows of its data objects only."""
@@ -158,6 +160,7 @@ class Receipt:
             hours=raw["hours"],
             reasons=tuple(ReasonCount(**count) for count in raw["reasons"]),
             schemas=raw["schemas"],
+            follows=raw["follows"],
         )
 
 

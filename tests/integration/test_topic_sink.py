@@ -12,7 +12,7 @@ from confluent_kafka.admin import AclOperation, AlterConfigOpType, ConfigEntry, 
 from sandbox.services.postgres import Postgres
 from tests.worlds.secret_search import Canaries
 from tests.worlds.secured_world import CONNECTION, USER, Secured
-from tests.worlds.topic_world import TopicWorld, committed, create_topic, delete_records, headers, topic_sink
+from tests.worlds.topic_world import TopicWorld, committed, create_topic, delete_records, headers, place_of, topic_sink
 from tidemark.database.migrate import migrate
 
 Make = Callable[..., TopicWorld]
@@ -89,6 +89,55 @@ def test_a_replay_with_equal_rows_sends_nothing_and_with_other_rows_is_refused_i
     assert world.json("show", "1")["published_attempt"] == before[2]["published_attempt"] == 1
     assert world.ok("audit", "demo", "--deep") == ""
     assert world.json("status", "demo")
+
+
+def test_what_a_person_has_appended_again_is_told_apart_by_its_attempt_and_no_difference_to_the_audit(
+    make_topic_world: Make,
+) -> None:
+    world = make_topic_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(40, bad_every=9)
+    world.ok("run", "demo")
+    again = ("replay", "demo", "--manifest", "1", "--append-again", "--why", "readers want fewer columns")
+    world.settings["decode"] = FEWER_COLUMNS
+    world.write_pipeline()
+    refused = world.here("replay", "demo", "--manifest", "1")
+    assert "tidemark replay demo --manifest 1 --append-again --why TEXT" in refused.stderr
+    world.ok(*again)
+    first, second = (
+        [message for message in world.sent() if headers(message).get("tidemark.attempt", b"") == attempt]
+        for attempt in (b"", str(world.json("show", "1")["published_attempt"]).encode())
+    )
+    assert Counter(map(place_of, first)) == Counter(map(place_of, second)) == world.everything()
+    assert {tuple(json.loads(message.value() or b"")) for message in second if message.topic() == world.out} == {
+        ("n", "at", "k")
+    }
+    assert world.ok("audit", "demo", "--deep") == "", "both are as a person has decided"
+    [decision] = world.json("history", "demo")
+    assert (decision["decision"], decision["why"]) == ("append-again", "readers want fewer columns")
+    assert "behind those of attempt 1, which stay there" in decision["lines"][0]
+    world.ok(*again)
+    assert len(world.sent()) == len(first) + len(second), "equal messages are not appended a third time"
+    world.json("dead-letters", "demo")
+    assert world.json("dead-letters", "demo")["count"] == len(world.bad)
+
+
+def test_a_replay_that_appends_again_and_dies_before_its_mark_is_marked_and_not_appended_once_more(
+    make_topic_world: Make,
+) -> None:
+    world = make_topic_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(40)
+    world.ok("run", "demo")
+    world.settings["decode"] = FEWER_COLUMNS
+    world.write_pipeline()
+    again = ("replay", "demo", "--manifest", "1", "--append-again", "--why", "fewer columns")
+    world.tidemark(*again, failpoint="publish.before_mark:kill9")
+    assert set(world.seen().values()) == {2}
+    assert world.json("show", "1")["published_attempt"] == 1
+    world.ok("retry", "demo")
+    assert world.json("show", "1")["published_attempt"] == 2
+    world.ok("replay", "demo", "--manifest", "1")
+    assert set(world.seen().values()) == {2}
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 def test_a_sink_that_is_added_is_filled_and_one_that_is_renamed_goes_on(make_topic_world: Make) -> None:
@@ -200,6 +249,18 @@ def test_a_topic_that_was_made_anew_is_refused_until_a_person_accepts_it(make_to
     world.ok("adopt", "demo", "--why", "it was made anew")
     world.ok("run", "demo")
     assert world.seen() == Counter((world.topic, at, offset) for at in (0, 1) for offset in range(20, 40))
+
+
+def test_a_pipeline_that_reads_its_own_output_by_another_address_is_not_planned(make_topic_world: Make) -> None:
+    world = make_topic_world()
+    world.produce(20)
+    world.settings["sinks"] = [topic_sink(world.servers.replace("127.0.0.1", "localhost"), world.topic)]
+    world.write_pipeline()
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert f"sink topic writes to topic {world.topic}, which this pipeline reads" in refused.stderr
+    assert world.json("manifests", "demo") == []
+    world.broker.delete_topic(f"{world.topic}-markers")
 
 
 def test_two_pipelines_may_not_write_one_topic(make_topic_world: Make) -> None:

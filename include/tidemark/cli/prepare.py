@@ -15,6 +15,7 @@ from tidemark.database.migrate import migrate as create_tables
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.lifecycle.known_sinks import refuse_unlike
+from tidemark.pipeline.circles import circle_warnings
 from tidemark.pipeline.folders import meetings, remedy, stream_folders, what_is_wrong
 from tidemark.pipeline.loader import InvalidPipelines, load_each, load_or_error
 from tidemark.pipeline.settings import Pipeline, json_schema
@@ -29,8 +30,9 @@ commands = click.Group()
 def validate(command: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
     """Check pipeline files; exit 2 when one is wrong.
 
-    Without FILES: all of the folder. Warns of pipelines that would write one topic into the same folders. When the
-    manifest database answers, names and targets of sinks are compared with those that it knows.
+    Without FILES: all of the folder. Warns of pipelines that would write one topic into the same folders, and of those
+    whose output comes back to them through others. When the manifest database answers, names and targets of sinks are
+    compared with those that it knows.
     """
     loaded = [(file, load_or_error(file)) for file in files] if files else load_each(command.obj.pipelines)
     if not loaded:
@@ -68,18 +70,23 @@ def _known(pipeline: Pipeline | InvalidPipelines, database: ManifestDatabase) ->
 
 
 def _warnings(loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]]) -> dict[Path, list[str]]:
-    """By file: which other pipeline would write its topics into the same folders."""
+    """By file: which other pipeline would write its topics into the same folders, and through which ones its output
+    comes back to it."""
     pipelines = {file: pipeline for file, pipeline in loaded if isinstance(pipeline, Pipeline)}
     named = sorted({topic for pipeline in pipelines.values() for topic in pipeline.source.topics})
     folders = {
         file: stream_folders(pipeline, [topic for topic in named if pipeline.source.reads(topic)])
         for file, pipeline in pipelines.items()
     }
+    everybody = list(pipelines.values())
     return {
         file: [
-            f"{what_is_wrong(mine, other)}; {remedy(other)}"
-            for others in folders.values()
-            for mine, other in meetings(own, others)
+            *(
+                f"{what_is_wrong(mine, other)}; {remedy(other)}"
+                for others in folders.values()
+                for mine, other in meetings(own, others)
+            ),
+            *circle_warnings(pipelines[file], everybody),
         ]
         for file, own in folders.items()
     }

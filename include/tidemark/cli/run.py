@@ -8,6 +8,7 @@ from tidemark.cli import output
 from tidemark.cli.opened import opened
 from tidemark.cli.options import TIMES, common_options, master_option, pipeline_argument
 from tidemark.environment import Environment
+from tidemark.lifecycle.allowed import Allowed
 from tidemark.lifecycle.close import close
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.older import named, older_unfinished, to_take_along
@@ -18,6 +19,7 @@ from tidemark.lifecycle.select import at_work, replayable, unfinished
 from tidemark.lifecycle.turns import in_turn
 from tidemark.lifecycle.work import refuse_left_out, work_through
 from tidemark.manifest import Manifest
+from tidemark.operations.append_again import note_append_again
 from tidemark.operations.damage import note_shrunken
 from tidemark.operations.fill import fill as fill_sink
 from tidemark.spark import in_process
@@ -106,7 +108,8 @@ def retry(environment: Environment, pipeline_name: str, manifest_id: int | None,
 @click.option("--run-key", help="All manifests of this run.")
 @click.option("--take-over", is_flag=True, help="Also those an attempt is working on; it is fenced.")
 @click.option("--accept-shrunken", is_flag=True, help="Publish it also when fewer records are left than before.")
-@click.option("--why", help="Your reason for --accept-shrunken, for the history.")
+@click.option("--append-again", is_flag=True, help="Also where other rows then follow what a topic has already.")
+@click.option("--why", help="Your reason for --accept-shrunken or --append-again, for the history.")
 @master_option
 @common_options
 @click.pass_obj
@@ -117,6 +120,7 @@ def replay(
     run_key: str | None,
     take_over: bool,
     accept_shrunken: bool,
+    append_again: bool,
     why: str | None,
     master: str,
     as_json: bool,
@@ -124,15 +128,17 @@ def replay(
     """Do a manifest or run once more, replacing its output."""
     if (manifest_id is None) == (run_key is None):
         raise click.UsageError("name either a manifest (--manifest) or a run (--run-key)")
-    if accept_shrunken != bool(why):
-        raise click.UsageError("--accept-shrunken needs --why, and --why is for --accept-shrunken")
+    if (accept_shrunken or append_again) != bool(why):
+        raise click.UsageError("--accept-shrunken and --append-again need --why, and --why is for them")
     with opened(environment, pipeline_name) as context:
         chosen = replayable(context, manifest_id=manifest_id, run_key=run_key)
-        if why:
+        follows = note_append_again(context, chosen, why) if why and append_again else {}
+        if why and accept_shrunken:
             note_shrunken(context, chosen, why)
         stage = in_process.stage_in(environment, master, context.pipeline.spark.conf, tell=output.note)
+        allowed = Allowed(accept_shrunken, follows)
         left_out = work_through(
-            context, chosen, stage, output.Notes(), replay=True, take_over=take_over, may_shrink=accept_shrunken
+            context, chosen, stage, output.Notes(), replay=True, take_over=take_over, allowed=allowed
         )
         output.finished(_views(context, chosen, left_out), as_json, nothing="nothing to replay")
         refuse_left_out(context, left_out)

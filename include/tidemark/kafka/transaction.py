@@ -1,10 +1,10 @@
 """One transaction of a Kafka producer: readers of committed messages see all of its messages, or none."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -14,6 +14,7 @@ from tidemark.kafka.refusals import AUTHORIZATION
 
 WAIT_S = 30.0  # for the coordinator to begin or end a transaction
 ASK_S = 3.0  # of that in one call: between calls it is checked whether a broker has refused us
+TRIES = 5  # of a transaction that is interrupted
 BATCH_BYTES = 1_000_000  # of a request, as librdkafka's own default
 WAITING_BYTES = 128 * 1024  # kB of messages in memory that the broker has not acknowledged
 LARGEST = 1_000_000_000  # bytes of a message: the broker decides, it knows the limit of the topic
@@ -27,10 +28,21 @@ _WITHOUT_TRANSACTIONS = (
 )
 
 Headers = Sequence[tuple[str, bytes]]
+T = TypeVar("T")
 
 
 class Interrupted(Exception):
     """Another producer of the same transactional id has begun, or it is not known how the transaction ended."""
+
+
+def uninterrupted(work: Callable[[], T]) -> T:
+    """The result of work in a transaction, which is done again after ``Interrupted``; raises that after ``TRIES``."""
+    for _ in range(TRIES - 1):
+        try:
+            return work()
+        except Interrupted:
+            continue
+    return work()
 
 
 @dataclass

@@ -19,6 +19,7 @@ from tidemark.errors import (
     about,
 )
 from tidemark.failpoints import failpoint
+from tidemark.lifecycle.allowed import NOTHING, Allowed
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.counting import check_dead_letters, check_equations
 from tidemark.lifecycle.divergence import confirmed
@@ -40,12 +41,11 @@ Stage = Callable[[Order], Receipt]
 
 
 def process(
-    context: Context, manifest_id: int, stage: Stage, *, replay: bool = False, may_shrink: bool = False
+    context: Context, manifest_id: int, stage: Stage, *, replay: bool = False, allowed: Allowed = NOTHING
 ) -> Outcome:
     """Start a new attempt at one manifest and bring it to its end.
 
-    A done manifest is left alone unless ``replay``, which may read fewer records than are published only if it
-    ``may_shrink``. Raises ``Blocked``, ``Fenced``, ``WorkFailed`` and what the
+    A done manifest is left alone unless ``replay``. Raises ``Blocked``, ``Fenced``, ``WorkFailed`` and what the
     outside systems raise; the manifest is then ``failed`` or ``blocked``, with the reason. A sink that does not
     answer or refuses the rows fails the attempt after the other sinks have published.
     """
@@ -57,7 +57,7 @@ def process(
         replay = False
     refuse_undecoded(context.pipeline, sorted({part.at.topic for part in manifest.ranges}), manifest=manifest_id)
     context = replace(context, pipeline=pinned(context.pipeline, context.lookup, _schemas(context, manifest_id)))
-    return _Attempt(context, manifest, stage, replay=replay, may_shrink=may_shrink).run()
+    return _Attempt(context, manifest, stage, replay=replay, allowed=allowed).run()
 
 
 def _schemas(context: Context, manifest_id: int) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class _Attempt:
     manifest: Manifest
     stage: Stage
     replay: bool
-    may_shrink: bool = False
+    allowed: Allowed = NOTHING
     number: int = 0
     failed: dict[str, TidemarkError] = field(default_factory=dict)
 
@@ -228,10 +228,11 @@ class _Attempt:
         failpoint("stage.done")
         check_equations(context.pipeline, context.source, manifest, receipt, context.sink_names(sinks))
         check_dead_letters(context.pipeline, manifest, receipt)
-        if not self.may_shrink:
+        if not self.allowed.shrink:
             refuse_shrunk(manifest, receipt)
         context.source.check(manifest.id, manifest.ranges, before_reading=False)
-        receipt = confirmed(context, manifest, receipt, may_shrink=self.may_shrink)
+        receipt = confirmed(context, manifest, receipt, may_shrink=self.allowed.shrink)
+        receipt = replace(receipt, follows=dict(self.allowed.append_again.get(manifest.id, {})))
         return self.publisher.publish(manifest, receipt, sinks, failed)
 
     def _staged(self, order: Order) -> Receipt:

@@ -14,6 +14,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.covering import Begins
 from tidemark.lifecycle.folders import claim_folders
 from tidemark.lifecycle.known_sinks import not_in_file
+from tidemark.lifecycle.own_output import refuse_own_output
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.manifest import RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition
@@ -95,6 +96,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
         logs = divergence.compared(context, before_asking, logs.states)
     states = logs.states
     seen = {state.at for state in states}
+    refuse_own_output(context, seen)
     refuse_undecoded(pipeline, sorted({at.topic for at in seen}))
     marks = spans.marks(context, states, before_asking, first_plan=first_plan)
     begin = covering.begins(context, tick.kind, tick.since, [chain for chain in before_asking if chain.at in seen])

@@ -102,15 +102,20 @@ class Publisher:
         return Outcome(manifest.id, attempt, Ending.PUBLISHED if moved else Ending.UNCHANGED, counts, note)
 
     def _refuse_appending_twice(self, manifest: Manifest, receipt: Receipt, sinks: Sequence[Sink]) -> None:
-        """Raise ``Blocked`` when other rows than a sink has appended would be appended to it; nothing was put yet."""
+        """Raise ``Blocked`` when other rows than a sink has appended would be appended to it, unless a person
+        lets them follow those of the attempt that is published; nothing was put yet."""
         for sink in sinks:
             published = manifest.published(sink.name)
-            if sink.way is Way.APPENDS and published and published.digest != receipt.digest(sink.name):
+            if sink.way is not Way.APPENDS or not published or published.digest == receipt.digest(sink.name):
+                continue
+            if receipt.follows.get(sink.name) != published.attempt:
                 raise Blocked(
-                    f"the replay made other rows than {sink.target} has, and what was appended there cannot be taken "
-                    "back",
-                    next_step="nothing was published, in no sink; make the pipeline as it was; or give the sink "
-                    f"another target and name, replay, and then: tidemark fill {self.pipeline_name} NAME --why TEXT",
+                    f"the replay made other rows than {sink.target} has of attempt {published.attempt}, and what was "
+                    "appended there cannot be taken back",
+                    next_step="nothing was published, in no sink; make the pipeline as it was; or append them behind "
+                    f"the others: tidemark replay {self.pipeline_name} --manifest {manifest.id} --append-again --why "
+                    "TEXT; or give the sink another target and name, replay, and then: "
+                    f"tidemark fill {self.pipeline_name} NAME --why TEXT",
                     pipeline=self.pipeline_name,
                     manifest=manifest.id,
                     sink=sink.name,

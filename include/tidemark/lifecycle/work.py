@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tidemark.errors import TidemarkError, Unavailable
+from tidemark.lifecycle.allowed import NOTHING, Allowed
 from tidemark.lifecycle.attempt import Stage, process
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.publish import Outcome
@@ -33,7 +34,7 @@ def work_through(
     *,
     replay: bool = False,
     take_over: bool = False,
-    may_shrink: bool = False,
+    allowed: Allowed = NOTHING,
 ) -> list[Manifest]:
     """Process each; one that fails does not stop the others, unless an outside system is down: they would all wait.
 
@@ -50,7 +51,7 @@ def work_through(
                 left_out.append(now)
                 continue
             progress.begins(manifest, number, len(manifests))
-            progress.ended(process(context, manifest.id, stage, replay=replay, may_shrink=may_shrink))
+            progress.ended(process(context, manifest.id, stage, replay=replay, allowed=allowed))
         except TidemarkError as error:
             if len(manifests) > 1:
                 progress.failed(error)

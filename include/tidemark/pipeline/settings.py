@@ -44,6 +44,7 @@ from tidemark.decoders.topic_settings import DecodeByTopic, RecordSettings, Topi
 from tidemark.order import OnError, TransformOrder
 from tidemark.pipeline.code import CodeFolder
 from tidemark.pipeline.event_time import EventTimeSettings, check_field
+from tidemark.pipeline.own_output import topic_between
 from tidemark.pipeline.rows import check_transforms, rows_of
 from tidemark.sinks.settings import SinkEntry
 from tidemark.sources.settings import SourceEntry, SourceSettings
@@ -243,6 +244,16 @@ class Pipeline(Section):
                     raise wrong_at(
                         index, f'shares its target with the sink "{other.name}": give each a target of its own'
                     )
+        return sinks
+
+    @field_validator("sinks")
+    @classmethod
+    def _not_its_own_source(cls, sinks: tuple[SinkEntry, ...], info: ValidationInfo) -> tuple[SinkEntry, ...]:
+        for index, sink in enumerate(sinks):
+            if "source" in info.data and (topic := topic_between(sink, info.data["source"])):
+                raise wrong_at(index, f"writes to topic {topic}, which the source of this pipeline reads: "
+                    "each run would read what the last one wrote; give the sink a topic of its own, or leave "
+                    "this one out of the source")  # fmt: skip
         return sinks
 
     @field_validator("sinks")

@@ -243,6 +243,10 @@ class Sink(ABC):
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         """Try what an attempt does before Spark starts, and undo it; raises errors that a person must correct."""
 
+    def topic_ids(self) -> set[str]:
+        """The ids of the topics that it writes to, as sources of their cluster have them."""
+        return set()
+
     def shows_hours(self) -> bool:
         """Whether the sink wants to be told which hours are complete."""
         return False

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from tidemark.config.base import Name, OneKind, Section
 from tidemark.decoders.settings import RowSettings
+from tidemark.kafka.address import Address
 from tidemark.sinks.kinds import SINKS
 
 
@@ -66,6 +67,10 @@ class SinkSettings(Section):
     def sharing(self) -> tuple[str, ...]:
         """The pipelines that may write the same topics into these folders."""
         return ()
+
+    def writes_topics(self) -> tuple[Address | None, tuple[str, ...]]:
+        """The topics that it writes to, and where they are; none for most kinds."""
+        return None, ()
 
     def connections(self) -> set[str]:
         """The ids of the Airflow connections that these settings name."""

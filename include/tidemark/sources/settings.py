@@ -10,6 +10,7 @@ from pydantic import Field, StrictInt, ValidationInfo, field_validator
 
 from tidemark.config.base import Duration, OneKind, Pattern, Section, Size, Topic
 from tidemark.config.values import wrong
+from tidemark.kafka.address import Address
 from tidemark.planner import OnDataLoss
 from tidemark.sources.kinds import SOURCES
 
@@ -102,6 +103,10 @@ class SourceSettings(Section):
         """The topics, for people: ``flights, delays, and all that match orders-.*``."""
         names = list(self.topics)
         return ", ".join(names if self.topics_regex is None else [*names, f"all that match {self.topics_regex}"])
+
+    def kafka(self) -> Address | None:
+        """Where the topics are, if Kafka has them."""
+        return None
 
     @abstractmethod
     def connections(self) -> set[str]:

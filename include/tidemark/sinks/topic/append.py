@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.errors import SinkRefused
-from tidemark.kafka.transaction import Transaction
+from tidemark.kafka.transaction import Headers, Transaction
 from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.base import Fence
-from tidemark.sinks.topic.headers import MANIFEST, OFFSET, PARTITION, REASON, ROW, TOPIC
+from tidemark.sinks.topic.headers import ATTEMPT, MANIFEST, OFFSET, PARTITION, REASON, ROW, TOPIC
 from tidemark.sinks.topic.staged import staged_messages
 from tidemark.storage.base import ObjectStore
 
@@ -25,14 +25,18 @@ def append(
     manifest_id: int,
     fence: Fence,
     *,
+    again: int | None,
     keyed: bool,
     same_partition: bool,
 ) -> None:
     """Send all parts and wait until they are stored, each source partition in the order of its offsets.
 
-    With ``keyed`` a message without a key is refused. With ``same_partition`` a message goes to the partition that has
-    the number of its source's partition.
+    ``again`` is the attempt, when the topic has messages of an earlier one. With ``keyed`` a message without a key is
+    refused. With ``same_partition`` a message goes to the partition that has the number of its source's partition.
     """
+    of_manifest = [(MANIFEST, b"%d" % manifest_id)]
+    if again is not None:
+        of_manifest.append((ATTEMPT, b"%d" % again))
     ordered = sorted(parts, key=lambda part: (part.kind, part.topic, part.partition, part.first_offset))
     try:
         for part in ordered:
@@ -40,7 +44,7 @@ def append(
             for batch in staged_messages(store, f"{staging}/{part.staged}"):
                 if keyed and part.kind is ObjectKind.DATA and batch.column("key").null_count:
                     raise _without_key(topics[part.kind], part, batch)
-                _send(transaction, topics[part.kind], batch, part, manifest_id, to)
+                _send(transaction, topics[part.kind], batch, part, of_manifest, to)
             fence()
         transaction.flush()
     except SinkRefused as refused:
@@ -70,14 +74,13 @@ def _send(
     topic: str,
     batch: pa.RecordBatch,
     part: PublishedObject,
-    manifest_id: int,
+    of_manifest: Headers,
     to: int | None,
 ) -> None:
     place = [(TOPIC, part.topic.encode()), (PARTITION, b"%d" % part.partition)]
-    manifest = MANIFEST, b"%d" % manifest_id
     columns = (batch.column(name).to_pylist() for name in ("_offset", "row", "key", "value", "about"))
     for number, (offset, row, key, value, about) in enumerate(zip(*columns, strict=True)):
-        headers = [*place, (OFFSET, b"%d" % offset), manifest]
+        headers = [*place, (OFFSET, b"%d" % offset), *of_manifest]
         if row is not None:
             headers.append((ROW, b"%d" % row))
         if about is not None:

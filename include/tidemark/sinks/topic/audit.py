@@ -16,6 +16,7 @@ from tidemark.partitions import Record
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.left import left_in_staging
+from tidemark.sinks.topic.appended import Appended, appended_of
 from tidemark.sinks.topic.headers import From, reason_of, source_of
 from tidemark.sinks.topic.markers import Marker
 from tidemark.sinks.topic.messages import Topics, messages_between
@@ -23,6 +24,7 @@ from tidemark.sinks.topic.staged import MESSAGES
 from tidemark.sinks.unknown import unknown_manifests
 
 CHUNK = 5_000  # messages in memory
+Sent = tuple[int, int]  # the manifest and the attempt of a message, by its headers
 
 _BY_HAND = "nobody can take messages out of a topic: find who sends them, and tell the readers of the topic"
 
@@ -50,7 +52,7 @@ def _contents(
     markers: Mapping[int, Marker],
 ) -> Iterator[Difference]:
     """Compares all messages with all markers."""
-    digests: dict[int, Digest] = defaultdict(Digest.zero)
+    digests: dict[Sent, Digest] = defaultdict(Digest.zero)
     others: Counter[str] = Counter()
     first: dict[str, Record] = {}
     kept: dict[tuple[str, int], int] = {}  # the first offset that a partition still has
@@ -76,20 +78,31 @@ def _contents(
             None, f"{topic} has {number:,} messages that are not Tidemark's, first {place_of_first}", _BY_HAND
         )
     known = {manifest.id for manifest in published}
-    unknown = database.unknown_manifests(sorted(digests.keys() - known))
+    unknown = database.unknown_manifests(sorted({manifest_id for manifest_id, _ in digests} - known))
     for manifest_id in sorted(unknown - markers.keys()):
-        what = (
-            f"{sink.target} has {digests[manifest_id].count:,} messages of manifest {manifest_id}, and no marker of it"
-        )
+        number = sum(digest.count for (of, _), digest in digests.items() if of == manifest_id)
+        what = f"{sink.target} has {number:,} messages of manifest {manifest_id}, and no marker of it"
         yield Difference(None, what, _BY_HAND)
     for manifest in published:
         marker = markers.get(manifest.id)
-        if marker is not None:  # without one, the caller has said so
-            whole = "compact" not in policy and all(
-                first_offset >= kept.get((topic, partition), 0)
-                for topic, partition, _, first_offset, _ in marker["delivered"]
-            )
-            yield from _manifest(manifest.id, Digest.parse(marker["digest"]), digests[manifest.id], whole=whole)
+        if marker is None:  # the caller has said so
+            continue
+        sent = appended_of(marker)
+        for attempt, part in sent.items():
+            whole = "compact" not in policy and _is_kept(part, kept)
+            yield from _manifest(manifest.id, Digest.parse(part.digest), digests[manifest.id, attempt], whole=whole)
+        yield from _unnamed(manifest.id, digests, sent)
+
+
+def _is_kept(part: Appended, kept: Mapping[tuple[str, int], int]) -> bool:
+    return all(first >= kept.get((topic, partition), 0) for topic, partition, _, first, _ in part.delivered)
+
+
+def _unnamed(manifest_id: int, digests: Mapping[Sent, Digest], sent: Mapping[int, Appended]) -> Iterator[Difference]:
+    for (of, attempt), digest in digests.items():
+        if of == manifest_id and attempt not in sent:
+            what = f"the topic has {digest.count:,} messages of its attempt {attempt}, which its marker does not name"
+            yield Difference(manifest_id, what, _BY_HAND)
 
 
 def _manifest(manifest_id: int, expected: Digest, seen: Digest, *, whole: bool) -> Iterator[Difference]:
@@ -100,13 +113,13 @@ def _manifest(manifest_id: int, expected: Digest, seen: Digest, *, whole: bool) 
         yield Difference(manifest_id, f"the topic has other messages of it than were sent (digest {seen})", _BY_HAND)
 
 
-def _add(digests: dict[int, Digest], chunk: list[tuple[Record, From]]) -> None:
-    rows: dict[int, list[tuple[object, ...]]] = defaultdict(list)
+def _add(digests: dict[Sent, Digest], chunk: list[tuple[Record, From]]) -> None:
+    rows: dict[Sent, list[tuple[object, ...]]] = defaultdict(list)
     for message, source in chunk:
-        rows[source.manifest].append(
+        rows[source.manifest, source.attempt].append(
             (source.topic, source.partition, source.offset, source.row, message.key, message.value, reason_of(message))
         )
-    for manifest_id, of_manifest in rows.items():
-        columns = zip(*of_manifest, strict=True)
+    for sent, messages in rows.items():
+        columns = zip(*messages, strict=True)
         arrays = [pa.array(list(values), field.type) for values, field in zip(columns, MESSAGES, strict=True)]
-        digests[manifest_id] += row_digest(pa.RecordBatch.from_arrays(arrays, schema=MESSAGES))
+        digests[sent] += row_digest(pa.RecordBatch.from_arrays(arrays, schema=MESSAGES))

@@ -14,6 +14,7 @@ from tidemark.sinks.dead_letters import DeadLetter
 TOPIC, PARTITION, OFFSET = "tidemark.topic", "tidemark.partition", "tidemark.offset"  # of the source
 MANIFEST = "tidemark.manifest"
 ROW = "tidemark.row"  # of messages whose record has several
+ATTEMPT = "tidemark.attempt"  # of messages that a person had appended again: the highest of a manifest counts
 REASON = "tidemark.reason"  # of dead letters: JSON
 
 
@@ -26,6 +27,7 @@ class From:
     partition: int
     offset: int
     row: int | None
+    attempt: int  # 0 unless it was appended again
 
 
 def source_of(message: Record) -> From | None:
@@ -34,8 +36,9 @@ def source_of(message: Record) -> From | None:
     try:
         topic = _bytes(headers[TOPIC]).decode()
         row = int(_bytes(headers[ROW])) if ROW in headers else None
+        attempt = int(_bytes(headers[ATTEMPT])) if ATTEMPT in headers else 0
         manifest, partition, offset = (int(_bytes(headers[name])) for name in (MANIFEST, PARTITION, OFFSET))
-        return From(manifest, topic, partition, offset, row)
+        return From(manifest, topic, partition, offset, row, attempt)
     except MALFORMED:
         return None
 

@@ -7,11 +7,12 @@ message is JSON: ``["owner", topic]`` or ``["marker", topic, manifest]``; the ne
 import json
 import time
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 from tidemark.errors import SinkRefused, Unavailable
 from tidemark.kafka.cluster import KafkaCluster
-from tidemark.kafka.transaction import Interrupted, Transaction
+from tidemark.kafka.transaction import Interrupted, Transaction, uninterrupted
 from tidemark.offsets import Range, TopicPartition
 from tidemark.receipt import MALFORMED
 from tidemark.sinks.base import Owner
@@ -19,7 +20,6 @@ from tidemark.sinks.base import Owner
 PARTITIONS = 8  # of a new topic: a transaction that nobody ends yet hides one of them, and not the others
 CONFIG = {"cleanup.policy": "compact", "max.message.bytes": "10485760"}  # a marker names all ranges and gaps
 WAIT_S = 20.0  # for transactions of others that hide a partition
-CLAIMS = 5  # tries, when several processes claim at once
 OWNER_TIMEOUT_S = 10.0
 
 Marker = dict[str, Any]
@@ -87,27 +87,29 @@ class Markers:
 
     def take(self, owner: Owner, pipeline_name: str, *, only_if_free: bool) -> None:
         """Set the owner; of several processes that claim a free topic at once, one succeeds."""
+        content = {"database": owner.database, "before": owner.before, "pipeline": pipeline_name}
+        try:
+            uninterrupted(lambda: self._take(content, only_if_free=only_if_free))
+        except Interrupted:
+            raise Unavailable(
+                f"the owner of topic {self._topic} could not be stored", next_step="repeat the command"
+            ) from None
+
+    def _take(self, content: Mapping[str, Any], *, only_if_free: bool) -> None:
         key = json.dumps(["owner", self._topic]).encode()
-        for _ in range(CLAIMS):
-            partition = self.partition(key)
-            try:
-                with Transaction(self._cluster, f"tidemark-owner-{self._topic}", OWNER_TIMEOUT_S, {}) as transaction:
-                    transaction.fence()
-                    self._await(partition)
-                    self._read()
-                    if only_if_free and self._owner is not None:
-                        return
-                    number = self._owner["number"] + 1 if self._owner else 1
-                    content = {"database": owner.database, "before": owner.before, "pipeline": pipeline_name}
-                    transaction.begin()
-                    transaction.send(self.name, key, json.dumps({**content, "number": number}).encode(), [], partition)
-                    transaction.flush()
-                    transaction.commit()
-                    self._await(partition)
-                    return
-            except Interrupted:
-                continue
-        raise Unavailable(f"the owner of topic {self._topic} could not be stored", next_step="repeat the command")
+        partition = self.partition(key)
+        with Transaction(self._cluster, f"tidemark-owner-{self._topic}", OWNER_TIMEOUT_S, {}) as transaction:
+            transaction.fence()
+            self._await(partition)
+            self._read()
+            if only_if_free and self._owner is not None:
+                return
+            number = self._owner["number"] + 1 if self._owner else 1
+            transaction.begin()
+            transaction.send(self.name, key, json.dumps({**content, "number": number}).encode(), [], partition)
+            transaction.flush()
+            transaction.commit()
+            self._await(partition)
 
     def _partitions(self) -> list[TopicPartition]:
         partitions, _ = self._cluster.partitions([self.name])

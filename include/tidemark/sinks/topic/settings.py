@@ -13,7 +13,7 @@ from tidemark.config.base import Duration, Name, Surroundings, Topic, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
-from tidemark.kafka.address import one_address
+from tidemark.kafka.address import Address, one_address
 from tidemark.sinks.settings import SinkSettings
 from tidemark.storage.base import is_s3
 from tidemark.suggestion import with_nearest
@@ -147,19 +147,25 @@ class Settings(SinkSettings):
     @property
     def cluster(self) -> str:
         """How messages name the cluster; no secret."""
-        return f"connection {self.connection}" if self.connection else str(self.bootstrap_servers)
+        return str(self._address())
+
+    def _address(self) -> Address:
+        return Address(self.connection, self.bootstrap_servers)
 
     @property
     def target(self) -> str:
         return f"{self.cluster}, topic {self.topic}"
 
     def meets(self, other: SinkSettings) -> bool:
-        if not isinstance(other, Settings) or self.cluster != other.cluster:
+        if not isinstance(other, Settings) or not self._address().is_same(other._address()):
             return False
-        return bool(self._topics() & other._topics())
+        return bool(set(self._topics()) & set(other._topics()))
 
-    def _topics(self) -> set[str]:
-        return {self.topic, self.markers_topic, self.dead_letter_topic}
+    def writes_topics(self) -> tuple[Address | None, tuple[str, ...]]:
+        return self._address(), self._topics()
+
+    def _topics(self) -> tuple[str, ...]:
+        return self.topic, self.dead_letter_topic, self.markers_topic
 
     def decides_output(self) -> str:
         return self.model_dump_json(exclude_defaults=True, include={"key", "format", "value", "partitioner"})

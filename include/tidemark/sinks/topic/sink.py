@@ -6,8 +6,8 @@ transaction of the manifest has ended: with the same digest nothing is sent agai
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
@@ -16,7 +16,7 @@ from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, ok
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.connection import KafkaConnection, named_connection
-from tidemark.kafka.transaction import BATCH_BYTES, Interrupted, Transaction
+from tidemark.kafka.transaction import BATCH_BYTES, TRIES, Interrupted, Transaction, uninterrupted
 from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
@@ -27,6 +27,7 @@ from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.topic.append import append
+from tidemark.sinks.topic.appended import earlier_of
 from tidemark.sinks.topic.audit import differences_of_topic
 from tidemark.sinks.topic.headers import dead_letter_of
 from tidemark.sinks.topic.markers import Marker, Markers
@@ -34,9 +35,9 @@ from tidemark.sinks.topic.messages import Topics, messages_of
 from tidemark.sinks.topic.settings import Partitioner, Settings
 from tidemark.storage.open import open_store
 
-TRIES = 5  # of a transaction, when nobody has said how it ended
 SLOWEST = 5_000  # messages a second: what would take longer than the transaction may is not begun
 READABLE_S = 5.0
+T = TypeVar("T")
 _PARTITIONERS = {Partitioner.MURMUR2: "murmur2_random", Partitioner.CRC32: "consistent_random"}
 _DEAD_LETTER_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
@@ -62,10 +63,13 @@ class TopicSink(Sink):
     def claim(self, database_id: str) -> None:
         self._refuse_missing()
         self.markers.ensure()
-        if self.markers.owner() is None:
+        owner = self.markers.owner()
+        if owner is None:
             self.markers.take(Owner(database_id), self.pipeline_name, only_if_free=True)
-        self.refuse_foreign(database_id)
-        self._refuse_other_pipeline()
+            owner = self.markers.owner()
+        if owner is None or owner[0].database != database_id:
+            raise self.foreign(owner and owner[0], database_id)
+        self._refuse_other_pipeline(owner[1])
 
     def _refuse_missing(self) -> None:
         if not self._topics.exist():
@@ -77,11 +81,10 @@ class TopicSink(Sink):
                 **self.context,
             )
 
-    def _refuse_other_pipeline(self) -> None:
-        owner = self.markers.owner()
-        if owner is not None and owner[1] != self.pipeline_name:
+    def _refuse_other_pipeline(self, owner: str) -> None:
+        if owner != self.pipeline_name:
             raise SinkRefused(
-                f"topic {self.settings.topic} is written by pipeline {owner[1]}: the messages of two would mix",
+                f"topic {self.settings.topic} is written by pipeline {owner}: the messages of two would mix",
                 next_step="nothing was sent; give this sink a topic of its own",
                 **self.context,
             )
@@ -129,15 +132,12 @@ class TopicSink(Sink):
 
     def wait_for_lower(self, manifest_id: int) -> None:
         """Also shows before Spark starts whether the brokers have transactions."""
-        for _ in range(TRIES):
-            try:
-                with self._transaction(manifest_id) as transaction:
-                    transaction.fence()
-                    self.markers.await_all(manifest_id)
-                return
-            except Interrupted:
-                continue
-        raise self._not_settled(manifest_id)
+        self._settled(manifest_id, lambda: self._wait(manifest_id))
+
+    def _wait(self, manifest_id: int) -> None:
+        with self._transaction(manifest_id) as transaction:
+            transaction.fence()
+            self.markers.await_all(manifest_id)
 
     def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
         """Steps 2 to 4. A commit that nobody has answered begins again: the marker says whether it was done."""
@@ -146,14 +146,7 @@ class TopicSink(Sink):
         if dead and not self.cluster.partitions([self.settings.dead_letter_topic])[0]:
             self.cluster.create_topic(self.settings.dead_letter_topic, 1, _DEAD_LETTER_CONFIG)
         record = self.content_of_record(receipt, ranges, database_id)
-        for _ in range(TRIES):
-            try:
-                visible = self._put(receipt, record, fence)
-                break
-            except Interrupted:
-                continue
-        else:
-            raise self._not_settled(receipt.manifest_id)
+        visible = self._settled(receipt.manifest_id, lambda: self._put(receipt, record, fence))
         failpoint("publish.before_mark")
         mark(visible)
 
@@ -165,21 +158,22 @@ class TopicSink(Sink):
             fence()  # not before: an older attempt that wakes may have fenced a newer one's producer
             self.markers.await_all(manifest_id)
             marker = self.markers.of(manifest_id)
-            if marker is not None:
-                return self._visible(marker, receipt, record)
+            if marker is not None and not self._may_follow(marker, receipt, record):
+                return int(marker["attempt"])
             transaction.begin()
             append(
                 transaction, self._store, staging_folder(manifest_id, receipt.attempt), receipt.objects_of(self.name),
                 {ObjectKind.DATA: settings.topic, ObjectKind.DEAD_LETTER: settings.dead_letter_topic}, manifest_id,
-                fence, keyed="compact" in self._options().get("cleanup.policy", ""),
+                fence, again=None if marker is None else receipt.attempt,
+                keyed="compact" in self._options().get("cleanup.policy", ""),
                 same_partition=settings.partitioner is Partitioner.SOURCE,
             )  # fmt: skip
             failpoint("publish.mid")
             fence()
             delivered = [[*place, part.count, part.first, part.last] for place, part in transaction.delivered.items()]
             key = self.markers.key(manifest_id)
-            content = json.dumps({**record, "delivered": sorted(delivered)}).encode()
-            transaction.send(settings.markers_topic, key, content, [], self.markers.partition(key))
+            content = {**record, "delivered": sorted(delivered), "earlier": earlier_of(marker)}
+            transaction.send(settings.markers_topic, key, json.dumps(content).encode(), [], self.markers.partition(key))
             transaction.flush()
             failpoint("publish.before_record")
             transaction.commit()
@@ -202,8 +196,9 @@ class TopicSink(Sink):
                 return
             time.sleep(0.02)
 
-    def _visible(self, marker: Marker, receipt: Receipt, record: Mapping[str, Any]) -> int:
-        """The attempt whose messages are in the topic already, with the same digest; raises for others."""
+    def _may_follow(self, marker: Marker, receipt: Receipt, record: Mapping[str, Any]) -> bool:
+        """Whether a person lets the messages follow those of the marker; false when they are equal: then they are in
+        the topic already. Raises for others."""
         attempt = int(marker["attempt"])
         if attempt > receipt.attempt:
             raise Fenced(
@@ -214,12 +209,15 @@ class TopicSink(Sink):
                 manifest=receipt.manifest_id,
             )
         if marker["digest"] == record["digest"]:
-            return attempt
+            return False
+        if receipt.follows.get(self.name) == attempt:
+            return True
         raise LakeConflict(
             f"topic {self.settings.topic} holds other messages of this manifest, of attempt {attempt}, and what was "
             "appended cannot be taken back",
-            next_step="nothing was sent; give the sink another topic and name, and fill it: "
-            f"tidemark fill {self.pipeline_name} NAME --why TEXT",
+            next_step="nothing was sent; append them behind the others: "
+            f"tidemark replay {self.pipeline_name} --manifest {receipt.manifest_id} --append-again --why TEXT; or give "
+            f"the sink another topic and name, and fill it: tidemark fill {self.pipeline_name} NAME --why TEXT",
             manifest=receipt.manifest_id,
             **self.context,
         )
@@ -240,14 +238,17 @@ class TopicSink(Sink):
     def _options(self) -> Mapping[str, str]:
         return self.cluster.options_of(self.settings.topic)
 
-    def _not_settled(self, manifest_id: int) -> Unavailable:
-        return Unavailable(
-            f"the transaction of the manifest was interrupted {TRIES} times",
-            next_step="nothing is visible half; see whether another process works on it, then: "
-            f"tidemark retry {self.pipeline_name}",
-            manifest=manifest_id,
-            **self.context,
-        )
+    def _settled(self, manifest_id: int, work: Callable[[], T]) -> T:
+        try:
+            return uninterrupted(work)
+        except Interrupted:
+            raise Unavailable(
+                f"the transaction of the manifest was interrupted {TRIES} times",
+                next_step="nothing is visible half; see whether another process works on it, then: "
+                f"tidemark retry {self.pipeline_name}",
+                manifest=manifest_id,
+                **self.context,
+            ) from None
 
     def _refuse_too_long(self, receipt: Receipt) -> None:
         rows = sum(part.rows for part in receipt.objects_of(self.name))
@@ -266,6 +267,10 @@ class TopicSink(Sink):
     def discard(self, receipt: Receipt) -> None:
         """Removes staging only: what was appended cannot be removed."""
         self.clear_staging(receipt.manifest_id, receipt.attempt)
+
+    def topic_ids(self) -> set[str]:
+        topics = [self.settings.topic, self.settings.dead_letter_topic, self.settings.markers_topic]
+        return {place.topic_id for place in self.cluster.partitions(topics)[0]}
 
     def staged_manifests(self) -> list[int]:
         return sorted(int(name) for name in self._store.folders(STAGING) if name.isdecimal())
@@ -307,7 +312,9 @@ class TopicSink(Sink):
         self._refuse_missing()
         if self.markers.id() is not None:
             self.markers.ensure()
-            self._refuse_other_pipeline()
+            owner = self.markers.owner()
+            if owner is not None:
+                self._refuse_other_pipeline(owner[1])
         with Transaction(self.cluster, f"tidemark-{self.settings.topic}-doctor", 10.0, {}) as transaction:
             transaction.fence()
         yield ok(self.name, f"topic {self.settings.topic} is there, and its brokers begin transactions (tried)")

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from tidemark.config import values
 from tidemark.config.base import wrong_at
-from tidemark.kafka.address import one_address
+from tidemark.kafka.address import Address, one_address
 from tidemark.kafka.options import KafkaOptions
 from tidemark.sources.kafka.starting_offsets import ExplicitOffsets, StartingOffsets
 from tidemark.sources.settings import SourceSettings
@@ -49,6 +49,9 @@ class Settings(SourceSettings):
                     message = with_nearest("is not in source.kafka.topics", topic, topics)
                     raise wrong_at(("offsets", topic), message)
         return start
+
+    def kafka(self) -> Address:
+        return Address(self.connection, self.bootstrap_servers)
 
     def connections(self) -> set[str]:
         return {self.connection} if self.connection else set()

@@ -1,0 +1,15 @@
+"""A topic that a pipeline writes to and reads, or another pipeline reads.
+
+Here topics are compared by name and address, as the files have them; a plan compares the ids of the topics.
+"""
+
+from tidemark.sinks.settings import SinkSettings
+from tidemark.sources.settings import SourceSettings
+
+
+def topic_between(sink: SinkSettings, source: SourceSettings) -> str:
+    """The first topic that the sink writes to and the source reads; empty when there is none."""
+    address, topics = sink.writes_topics()
+    if address is None or not address.is_same(source.kafka()):
+        return ""
+    return next((topic for topic in topics if source.reads(topic)), "")

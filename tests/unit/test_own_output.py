@@ -1,0 +1,67 @@
+"""Pipelines that read what they write."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.unit.pipeline_text import GOOD, changed, problems
+from tidemark.cli.main import main
+from tidemark.pipeline.loader import load
+
+FILES = "  - files:\n      root: lake\n"
+
+
+def to_topic(topic: str, name: str = "flights", reads: str = "topics: [flights]", **where: str) -> str:
+    """A pipeline that writes to a topic of its source's cluster, or of that in ``where``."""
+    at = where or {"connection": "kafka_default"}
+    sink = f"  - topic: {{topic: {topic}, " + ", ".join(f"{key}: '{value}'" for key, value in at.items()) + "}\n"
+    return changed((FILES, sink), ("pipeline: flights", f"pipeline: {name}"), ("topics: [flights]", reads))
+
+
+@pytest.mark.parametrize(
+    ("topic", "reads", "named"),
+    [
+        ("flights", "topics: [flights]", "flights"),
+        ("clean", "topics_regex: cl.*", "clean"),
+        ("clean", "topics: [clean-dead-letters]", "clean-dead-letters"),
+        ("clean", "topics: [clean-markers]", "clean-markers"),
+    ],
+)
+def test_a_pipeline_that_reads_its_own_output_is_refused(tmp_path: Path, topic: str, reads: str, named: str) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(to_topic(topic, reads=reads))
+    [problem] = problems(file)
+    assert f"sinks[0]: writes to topic {named}, which the source of this pipeline reads" in problem
+
+
+@pytest.mark.parametrize(("servers", "is_same"), [("b:9092,a:9092", True), ("c:9092", False)])
+def test_servers_are_compared_one_by_one_and_another_cluster_may_have_a_topic_of_this_name(
+    tmp_path: Path, servers: str, *, is_same: bool
+) -> None:
+    file = tmp_path / "p.yaml"
+    text = to_topic("flights", bootstrap_servers=servers)
+    file.write_text(text.replace("    connection: kafka_default\n", "    bootstrap_servers: 'a:9092'\n"))
+    if is_same:
+        assert "writes to topic flights" in problems(file)[0]
+    else:
+        assert load(file, {}).name == "flights"
+
+
+def validated(folder: Path) -> str:
+    result = CliRunner().invoke(main, ["--pipelines", str(folder), "validate"])
+    assert result.exit_code == 0, result.stderr
+    return " ".join(result.stderr.split())
+
+
+def test_pipelines_that_feed_each_other_are_warned_of_and_a_chain_is_not(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(to_topic("clean"))
+    (tmp_path / "b.yaml").write_text(to_topic("priced", "prices", "topics: [clean]"))
+    (tmp_path / "c.yaml").write_text(GOOD.replace("pipeline: flights", "pipeline: lake"))
+    assert "comes back" not in validated(tmp_path)
+    (tmp_path / "b.yaml").write_text(to_topic("flights", "prices", "topics: [clean]"))
+    warnings = validated(tmp_path)
+    assert (
+        "the output of flights comes back to it: flights writes clean for prices, prices writes flights for flights"
+    ) in warnings
+    assert warnings.count("comes back to it") == 2
