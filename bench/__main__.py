@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from bench import commits, decoding, planning, report, topic, totals
+from bench import commits, decoding, planning, report, sinks
 from bench.records import ALLOWED_LATENESS_S, PARTITIONS, SCHEMA, messages
 from bench.timed import Timing, timed
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
@@ -30,8 +30,8 @@ from tidemark.errors import TidemarkError
 
 MESSAGES, QUICK_MESSAGES, SMALL_MESSAGES = 4_000_000, 200_000, 1_000
 DECODED_SHARE = 20  # decoders get one record of as many
-TOPIC_MESSAGES = 1_000_000  # in one transaction
-PARTS = ("decoders", "jobs", "small", "topic", "totals", "plan", "iceberg")
+SINK_MESSAGES = 1_000_000  # of one manifest
+PARTS = ("decoders", "jobs", "small", "sinks", "plan", "iceberg")
 RESULTS = STATE / "bench.json"
 
 
@@ -114,12 +114,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         if "small" in arguments.only:
             bench.fill("few", SMALL_MESSAGES)
             figures["small"] = _alternating(bench, ("tidemark", "batch"), "few", SMALL_MESSAGES, arguments.runs)
-        if "topic" in arguments.only:
-            count = min(arguments.messages, TOPIC_MESSAGES)
-            figures["topic"] = [topic.measure(bench.broker, bench.folder, count) for _ in range(arguments.runs)]
-        if "totals" in arguments.only:
-            count = min(arguments.messages, TOPIC_MESSAGES)
-            figures["totals"] = [each for _ in range(arguments.runs) for each in totals.measure(bench.postgres, count)]
+        if "sinks" in arguments.only:
+            count = min(arguments.messages, SINK_MESSAGES)
+            runs = (sinks.measure(bench.broker, bench.postgres, bench.folder, count) for _ in range(arguments.runs))
+            figures["sinks"] = [each for run in runs for each in run]
         if "plan" in arguments.only:
             figures["plan"] = [planning.measure(bench.postgres, *shape) for shape in planning.SHAPES]
         if "iceberg" in arguments.only:

@@ -5,15 +5,18 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
+import psycopg
 import pytest
 from confluent_kafka.admin import AclOperation
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.worlds.airflow_world import DAG, AirflowWorld
+from sandbox.services.postgres import Postgres
+from tests.worlds.airflow_world import DAG, AirflowWorld, postgres_connection
+from tests.worlds.all_sinks_world import AllSinksWorld
 from tests.worlds.secret_search import Canaries, Watch
 from tests.worlds.secured_world import CONNECTION, Secured
 from tests.worlds.world import World
@@ -21,7 +24,7 @@ from tidemark.connections import Secret
 from tidemark.kafka.java import java_security
 from tidemark.lifecycle.attempt import order_of
 
-MakeWorld = Callable[..., World]
+MakeWorld = Callable[..., AllSinksWorld]
 
 # All that Spark and Kafka's client say, which includes every option they were given, into TIDEMARK_HOME/_logs.
 LOUD = """
@@ -60,6 +63,27 @@ def loud(folder: Path) -> dict[str, str]:
     return {"SPARK_CONF_DIR": str(conf)}
 
 
+@pytest.fixture
+def warehouse(postgres: Postgres) -> Iterator[str]:
+    """A database for tables, totals and an Iceberg catalog; the password of its owner is a canary."""
+    owner, password = f"owner_{uuid.uuid4().hex[:8]}", f"warehouse-{uuid.uuid4().hex}"
+    with postgres.temporary_database("warehouse") as dsn, psycopg.connect(dsn, autocommit=True) as connection:
+        name = conninfo_to_dict(dsn)["dbname"]
+        connection.execute(f"CREATE ROLE {owner} LOGIN PASSWORD '{password}'")
+        connection.execute(f"ALTER DATABASE {name} OWNER TO {owner}")
+        yield f"postgresql://{owner}:{password}@127.0.0.1:{postgres.port}/{name}"
+    with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
+        connection.execute(f"DROP ROLE {owner}")
+
+
+def write_through_the_connection(world: AllSinksWorld) -> None:
+    """Have the topic, which is another sink, written over the connection that the source is read over."""
+    for sink in world.settings["sinks"]:
+        if "topic" in sink:
+            sink["topic"] |= {"bootstrap_servers": None, "connection": CONNECTION}
+    world.write_pipeline()
+
+
 def canaries_of(secured: Secured, world: World) -> Canaries:
     extra = secured.extra("mTLS")
     key = Path(extra["ssl.key.location"]).read_text().splitlines()
@@ -72,6 +96,7 @@ def canaries_of(secured: Secured, world: World) -> Canaries:
             "the key": key[2],
             "the key without its password": cast("Secret", opened["ssl.keystore.key"]).reveal().splitlines()[2],
             "the password of the database": str(conninfo_to_dict(world.dsn)["password"]),
+            "the password of the warehouse": str(conninfo_to_dict(world.targets["warehouse"])["password"]),
         }
     )
 
@@ -105,14 +130,16 @@ def test_a_search_finds_what_is_planted(tmp_path: Path, database: str) -> None:
             pytest.param("OAUTHBEARER", marks=pytest.mark.exhaustive)],
 )  # fmt: skip
 def test_secrets_are_nowhere_after_runs_on_the_command_line(
-    make_secured_world: MakeWorld, secured: Secured, tmp_path: Path, way: str
+    make_secured_world: MakeWorld, secured: Secured, postgres: Postgres, warehouse: str, tmp_path: Path, way: str
 ) -> None:
-    world = make_secured_world(way)
+    world = make_secured_world(way, kind=AllSinksWorld, targets={"warehouse": warehouse})
+    write_through_the_connection(world)
     canaries = canaries_of(secured, world)
     world.produce(60, bad_every=20)
     env = loud(tmp_path)
     with Watch(canaries, world.folder) as watch:
         command(canaries, world, "run", "demo", "--master", "local[2]", env=env)
+        world.assert_complete()
         secured.broker.allow(world.topic, "reader", AclOperation.DESCRIBE)
         secured.broker.allow(world.topic, "ANONYMOUS", AclOperation.ALL)
         world.produce(20)
@@ -121,6 +148,12 @@ def test_secrets_are_nowhere_after_runs_on_the_command_line(
     assert ("Kafka refuses this client" if way == "mTLS" else "Kafka does not let Spark read") in said
     for words in (("manifests", "demo", "--json"), ("show", "1", "--json"), ("audit", "demo", "--json")):
         canaries.look(f"output of {words}", world.here(*words).output)
+    with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
+        connection.execute(f"ALTER ROLE {conninfo_to_dict(warehouse)['user']} PASSWORD 'another one'")
+    for words in (("audit", "demo"), ("retry", "demo")):
+        refused = world.here(*words)
+        assert refused.exit_code != 0
+        canaries.look(f"output of {words} with a password that is no longer right", refused.output)
     for manifest in world.context().database.manifests("demo"):
         canaries.look("an order", order_of(world.context(), manifest, 1).to_json())
     files = {one.name for one in canaries.look_at_files(world.folder)}
@@ -129,16 +162,20 @@ def test_secrets_are_nowhere_after_runs_on_the_command_line(
     assert any("KafkaRelation" in one.read_text() for one in events), "the event log has no plan"
     assert "ConsumerConfig values" in (world.folder / "_logs" / "spark.log").read_text(), "Kafka's client said nothing"
     assert {"tidemark.event", "tidemark.attempt"} <= set(canaries.look_at_database(world.dsn))
+    beside = postgres.dsn(str(conninfo_to_dict(warehouse)["dbname"]))
+    assert {"public.iceberg_tables", "public.totals"} <= set(canaries.look_at_database(beside))
     assert canaries.found == []
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine
 def test_secrets_are_nowhere_after_runs_in_airflow(
-    airflow_world: AirflowWorld, make_secured_world: MakeWorld, secured: Secured
+    airflow_world: AirflowWorld, make_secured_world: MakeWorld, secured: Secured, warehouse: str
 ) -> None:
     demo, airflow = airflow_world, airflow_world.airflow
-    world = make_secured_world("SCRAM-SHA-512", retry_delay="1s", retries=0)
+    targets = {"warehouse": warehouse}
+    world = make_secured_world("SCRAM-SHA-512", kind=AllSinksWorld, targets=targets, retry_delay="1s", retries=0)
+    write_through_the_connection(world)
     world.dsn, demo.world = demo.world.dsn, world
     canaries = canaries_of(secured, world)
     extra = secured.extra("SCRAM-SHA-512")
@@ -148,6 +185,7 @@ def test_secrets_are_nowhere_after_runs_in_airflow(
         CONNECTION, "kafka", servers, port=int(port), login=extra.pop("sasl.username"), password=password,
         extra=json.dumps(extra),
     )  # fmt: skip
+    airflow.create_connection("warehouse", **postgres_connection(warehouse))
     try:
         world.produce(60, bad_every=20)
         demo.deploy()
@@ -175,3 +213,4 @@ def test_secrets_are_nowhere_after_runs_in_airflow(
         assert canaries.found == []
     finally:
         airflow.delete_connection(CONNECTION)
+        airflow.delete_connection("warehouse")

@@ -5,11 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
-from tests.worlds.airflow_world import DAG, AirflowWorld
+from tests.worlds.airflow_world import DAG, AirflowWorld, postgres_connection
+from tests.worlds.all_sinks_world import AllSinksWorld
 from tests.worlds.s3_world import CONNECTION, S3World
-from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World
 
 pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine
@@ -17,14 +16,11 @@ pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times 
 ONE_SLICE = {"retry_delay": "1s", "kafka": {"slice": {"max_records": 1000}}}
 
 
-def test_a_table_and_a_lake_are_filled_and_the_password_of_the_connection_is_seen_nowhere(
-    airflow_world: AirflowWorld, make_table_world: Callable[..., TableWorld]
+def test_a_sink_of_each_kind_is_filled_and_the_password_of_the_connection_is_seen_nowhere(
+    airflow_world: AirflowWorld, make_all_sinks_world: Callable[..., AllSinksWorld]
 ) -> None:
-    world = make_table_world(has_lake=True, settings=ONE_SLICE)
-    found = {key: str(value) for key, value in conninfo_to_dict(world.targets["warehouse"]).items()}
-    connection = {"conn_type": "postgres", "host": found["host"], "port": int(found["port"]), "login": found["user"],
-                  "password": found["password"], "schema": found["dbname"]}  # fmt: skip
-    assert_filled(airflow_world, world, "warehouse", connection)
+    world = make_all_sinks_world(settings=ONE_SLICE)
+    assert_filled(airflow_world, world, "warehouse", postgres_connection(world.targets["warehouse"]))
 
 
 @pytest.mark.exhaustive

@@ -56,6 +56,7 @@ class ScheduleSettings:
     max_records: int = 5
     max_slices: int = 4
     partitions: int = 2
+    sinks: int = 1  # each a lake; only the first may be in a bucket
 
 
 class ModelWorld:
@@ -84,6 +85,8 @@ class ModelWorld:
         self.folder = Path(tempfile.mkdtemp(prefix="tidemark-schedule-"))
         self.stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         self.lake = lake or FolderLake(self.folder / "lake")
+        others = {f"lake{number}": FolderLake(self.folder / f"lake{number}") for number in range(2, settings.sinks + 1)}
+        self.lakes: dict[str, Lake] = {"lake": self.lake, **others}  # by the names of their sinks
         self.broker = ModelBroker(NAME, self.pipeline().source, notice)
         self.dsn = self.stack.enter_context(postgres.temporary_database("schedule", template))
         self.stack.enter_context(actors_stop_at_failpoints())
@@ -92,6 +95,7 @@ class ModelWorld:
         self.stack.callback(self._kill_all)
         self.broker.create("a", settings.partitions)
         self.reached["schedules"] += 1
+        self.reached["schedules with two sinks"] += len(self.lakes) == 2
 
     def close(self) -> None:
         self.stack.close()
@@ -123,13 +127,13 @@ class ModelWorld:
             "source": {"kafka": kafka},
             "decode": {"format": "json", "schema": SCHEMAS[self.schema]},
             "on_error": "dead_letter",
-            "sinks": [self.sink()],
+            "sinks": [self.entry(name) for name in self.lakes],
         }
         return Pipeline.model_validate(raw, context=Surroundings(self.folder, self.folder))
 
-    def sink(self) -> dict[str, Any]:
-        """The only entry of ``sinks``."""
-        return {"files": {**self.lake.sink(), "layout": "raw/{stream}/%Y/%m/%d/%H"}}
+    def entry(self, name: str) -> dict[str, Any]:
+        """An entry of ``sinks``."""
+        return {"files": {"name": name, **self.lakes[name].sink(), "layout": "raw/{stream}/%Y/%m/%d/%H"}}
 
     def onlooker(self) -> Context:
         """A context for verbs that run to their end at once, as when a person calls them."""

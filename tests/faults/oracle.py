@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from tests.faults.lakes import Lake
 from tests.faults.model_broker import Entry, Log
 from tests.faults.model_world import NAME, ModelWorld
-from tidemark.manifest import Manifest, ManifestState
+from tidemark.manifest import Manifest, ManifestState, Publication
 from tidemark.offsets import Range
 from tidemark.operations.audit import audit
 from tidemark.paths import RecordName
@@ -48,8 +48,8 @@ class Oracle:
 
     def forget(self) -> None:
         """Forget what was remembered of the database, because it was restored."""
-        self.read: dict[tuple[int, int], list[object]] = {}
-        self.serials: dict[int, dict[Place, int]] = {}  # the serial numbers of each manifest's records
+        self.read: dict[tuple[str, int, int], list[object]] = {}  # by sink, manifest and attempt
+        self.serials: dict[tuple[str, int], dict[Place, int]] = {}  # by sink and manifest, those of its records
         self.chains: dict[int, list[Piece]] = {}
         self.runs: dict[str, Any] = {}
         self.manifests: dict[int, Manifest] = {}
@@ -112,40 +112,42 @@ class Oracle:
     # readers
 
     def _check_published(self, manifests: list[Manifest]) -> None:
-        objects: dict[int, list[PublishedObject]] = {}
+        objects: dict[tuple[str, int], list[PublishedObject]] = {}
         for manifest, _, one in self.world.database.published_objects(NAME):
-            objects.setdefault(manifest, []).append(one)
-        paths = Counter(one.path for found in objects.values() for one in found)
+            objects.setdefault((one.sink, manifest), []).append(one)
+        paths = Counter((one.sink, one.path) for found in objects.values() for one in found)
         if len(paths) != paths.total():
             self._fail("I15 location", f"an object belongs to two manifests: {paths.most_common(1)}")
         for manifest in manifests:
-            if manifest.state is ManifestState.DONE and not manifest.publications:
-                self._fail("I8 done has evidence", f"manifest {manifest.id} is done without a publication")
-            if manifest.publications:
-                self._check_record(manifest)
-                self._check_whole(manifest, objects.get(manifest.id, []))
+            lacking = {*self.world.lakes} - {publication.sink for publication in manifest.publications}
+            if manifest.state is ManifestState.DONE and lacking:
+                self._fail("I8 done has evidence", f"manifest {manifest.id} is done, and {lacking} lack it")
+            for publication in manifest.publications:
+                self._check_record(manifest, publication)
+                self._check_whole(manifest, publication, objects.get((publication.sink, manifest.id), []))
 
-    def _check_record(self, manifest: Manifest) -> None:
-        for one in manifest.publications:
-            key = str(RecordName(NAME, manifest.id, one.attempt))
-            if self.world.lake.state(key) is None:
-                self._fail("I8 done has evidence", f"{key} is missing")
-            record = json.loads(self.world.lake.content(key))
-            if record["digest"] != one.digest:
-                self._fail("I8 done has evidence", f"{key} has digest {record['digest']}, not {one.digest}")
+    def _check_record(self, manifest: Manifest, publication: Publication) -> None:
+        lake = self.world.lakes[publication.sink]
+        key = str(RecordName(NAME, manifest.id, publication.attempt))
+        if lake.state(key) is None:
+            self._fail("I8 done has evidence", f"{publication.sink}: {key} is missing")
+        digest = json.loads(lake.content(key))["digest"]
+        if digest != publication.digest:
+            self._fail("I8 done has evidence", f"{publication.sink}: {key} has {digest}, not {publication.digest}")
 
-    def _check_whole(self, manifest: Manifest, objects: list[PublishedObject]) -> None:
+    def _check_whole(self, manifest: Manifest, publication: Publication, objects: list[PublishedObject]) -> None:
         """I10, I11, I13: exactly the records that were visible in its ranges, each once and unchanged."""
-        state = [self.world.lake.state(one.path) for one in objects]
+        lake = self.world.lakes[publication.sink]
+        state = [lake.state(one.path) for one in objects]
         missing = [one.path for one, there in zip(objects, state, strict=True) if there is None]
         if missing:
             self.world.reached["rows missing"] += sum(one.rows for one in objects if one.path in missing)
             self._fail("I11 whole", f"manifest {manifest.id}: {missing} is missing")
-        key = (manifest.id, manifest.published_attempt or 0)
+        key = (publication.sink, manifest.id, publication.attempt)
         if self.read.get(key) == state:
             return
-        rows = Counter(row for one in objects for row in _rows(self.world.lake, one))
-        self._check_once(manifest, {row[:3]: row[3] for row in rows})
+        rows = Counter(row for one in objects for row in _rows(lake, one))
+        self._check_once(manifest, publication.sink, {row[:3]: row[3] for row in rows})
         for covered in manifest.ranges:
             ever = self.world.broker.log(covered.at).ever()
             for offset in range(covered.start, covered.end):
@@ -154,11 +156,12 @@ class Oracle:
             self._fail("I13 bounds", f"manifest {manifest.id}: rows of other ranges or of no record: {rows}")
         self.read[key] = state
 
-    def _check_once(self, manifest: Manifest, serials: dict[Place, int]) -> None:
-        """I10: only one manifest has a record, by its serial number."""
-        self.serials[manifest.id] = serials
-        for other, shown in self.serials.items():
-            if other != manifest.id and (twice := set(shown.values()) & set(serials.values())):
+    def _check_once(self, manifest: Manifest, sink: str, serials: dict[Place, int]) -> None:
+        """I10: in a sink only one manifest has a record, by its serial number."""
+        self.serials[sink, manifest.id] = serials
+        for (where, other), shown in self.serials.items():
+            others = where == sink and other != manifest.id
+            if others and (twice := set(shown.values()) & set(serials.values())):
                 self.world.reached["rows twice"] += len(twice)
                 self._fail("I10 nothing twice", f"manifests {other} and {manifest.id} both show records {twice}")
 
@@ -204,7 +207,7 @@ class Oracle:
         place = (chain.at.topic, chain.at.partition)
         shown = {
             offset: serial
-            for manifest, serials in self.serials.items()
+            for (_, manifest), serials in self.serials.items()
             if any((covered.at, covered.incarnation) == life for covered in self.manifests[manifest].ranges)
             for (*where, offset), serial in serials.items()
             if tuple(where) == place
@@ -228,11 +231,12 @@ class Oracle:
         differences = [str(view) for view in difference_views(audit(self.world.onlooker(), deep=True))]
         if differences:
             self._fail("the audit", "; ".join(differences))
-        left = self.world.lake.staged()
-        if left:
-            self._fail("I23 nothing is left over", f"staging {left}")
-        self._check_listing()
-        self._check_everything()
+        for sink, lake in self.world.lakes.items():
+            left = lake.staged()
+            if left:
+                self._fail("I23 nothing is left over", f"{sink}: staging {left}")
+            self._check_listing(sink, lake)
+            self._check_everything(sink)
 
     def _rightly_blocked(self, manifest: Manifest) -> bool:
         """Whether ``gaps: none`` is set and an offset of the manifest has no visible record."""
@@ -244,22 +248,23 @@ class Oracle:
         )
         return manifest.state is ManifestState.BLOCKED and self.world.settings.gaps == "none" and gap
 
-    def _check_listing(self) -> None:
+    def _check_listing(self, sink: str, lake: Lake) -> None:
         """I8, I11: readers of folders and of records see the same as the exact reader."""
-        lake = self.world.lake
-        published = {one.path for _, _, one in self.world.database.published_objects(NAME)}
+        objects = self.world.database.published_objects(NAME)
+        published = {one.path for _, _, one in objects if one.sink == sink}
         listed = {key for key in lake.files() if key.endswith(".parquet") and not _hidden(key)}
         if listed != published:
-            self._fail("I11 listing readers", f"they see {sorted(listed ^ published)} otherwise")
+            self._fail("I11 listing readers", f"{sink}: they see {sorted(listed ^ published)} otherwise")
         records = {PurePath(key).stem for key in lake.files(f"_manifests/{NAME}/") if key.endswith(".json")}
-        said = {f"{one.id:010d}.{one.published_attempt:04d}" for one in self.manifests.values() if one.publications}
+        publications = {one.id: one.published(sink) for one in self.manifests.values()}
+        said = {f"{manifest:010d}.{shown.attempt:04d}" for manifest, shown in publications.items() if shown}
         if records != said:
-            self._fail("I8 record readers", f"they see {sorted(records ^ said)} otherwise")
+            self._fail("I8 record readers", f"{sink}: they see {sorted(records ^ said)} otherwise")
 
-    def _check_everything(self) -> None:
+    def _check_everything(self, sink: str) -> None:
         """I10, I22: every record that Kafka still has is shown, or has a reason why not."""
         pieces = self._pieces()
-        shown = {serial for serials in self.serials.values() for serial in serials.values()}
+        shown = {serial for (where, _), each in self.serials.items() if where == sink for serial in each.values()}
         for topic in self.world.topics:
             for partition, log in enumerate(self.world.broker.by_name[topic].logs):
                 place = (self.world.broker.by_name[topic].topic_id, partition)

@@ -44,7 +44,8 @@ def restored(world: ModelWorld, oracle: Oracle, killed_at: int | None) -> bool:
 def _behind(world: ModelWorld) -> tuple[list[int], list[int]]:
     """Manifests that have a record in the lake and are not in the database, and those whose newest attempt is not."""
     known = {one.id: one.attempt for one in world.database.manifests(NAME)}
-    names = [name for key in world.lake.files(f"_manifests/{NAME}/") if (name := RecordName.parse(key))]
+    keys = [key for lake in world.lakes.values() for key in lake.files(f"_manifests/{NAME}/")]
+    names = [name for key in keys if (name := RecordName.parse(key))]
     beyond = sorted({one.manifest_id for one in names if one.manifest_id not in known})
     return beyond, sorted({one.manifest_id for one in names if one.attempt > known.get(one.manifest_id, one.attempt)})
 

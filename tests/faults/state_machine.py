@@ -91,9 +91,10 @@ class Schedules(RuleBasedStateMachine):
         start=st.sampled_from(["earliest", "earliest", "latest"]),
         records=st.integers(2, 8),
         before=st.integers(0, 9),
+        sinks=st.sampled_from([1, 1, 2]),
     )
-    def begin(self, gaps: str, loss: str, start: str, records: int, before: int) -> None:
-        chosen = ScheduleSettings(gaps=gaps, on_data_loss=loss, starting_offsets=start, max_records=records)
+    def begin(self, gaps: str, loss: str, start: str, records: int, before: int, sinks: int) -> None:
+        chosen = ScheduleSettings(gaps, loss, start, records, sinks=sinks)
         self.world = ModelWorld(self.postgres, self.template, chosen, self.reached)
         self.oracle = Oracle(self.world)
         self.keys: list[str] = []

@@ -54,6 +54,7 @@ REACHED = (  # loss, restoring and more are sure to be reached by schedules.py
     "accept ended well",
     "a transaction was aborted",
     "a transaction was committed",
+    "schedules with two sinks",
 )
 
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from bench import commits, planning, topic
+from bench import commits, planning, sinks
 from bench.__main__ import Bench
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
+from tidemark.sinks.kinds import SINKS
 
 
 def test_a_plan_is_measured_with_a_history(postgres: Postgres) -> None:
@@ -31,7 +32,8 @@ def test_every_contender_reads_all_there_is(kind: str, tmp_path: Path, broker: B
     assert timing.files > 0
 
 
-def test_a_topic_is_measured_with_all_messages_sent(tmp_path: Path, broker: Broker) -> None:
-    figures = topic.measure(broker, tmp_path, 2_000)  # raises when one of them was not stored
-    assert figures["messages"] == 2_000
-    assert figures["publish"] > 0
+def test_a_sink_of_each_kind_is_measured(tmp_path: Path, broker: Broker, postgres: Postgres) -> None:
+    figures = sinks.measure(broker, postgres, tmp_path, 2_000)
+    assert {figure["sink"] for figure in figures} == set(sinks.SINKS)
+    assert all(figure["stage"] > 0 and figure["publish"] > 0 for figure in figures)
+    assert {kind for entry in sinks.SINKS.values() for kind in entry} == set(SINKS)

@@ -41,8 +41,8 @@ class RecordedWorld(ModelWorld):
 
     table: dict[str, Any] | None = None  # the entry of ``sinks``, in the place of that of files
 
-    def sink(self) -> dict[str, Any]:
-        return self.table or super().sink()
+    def entry(self, name: str) -> dict[str, Any]:
+        return self.table or super().entry(name)
 
     def planned(self) -> None:
         self.events: list[Event] = []

@@ -1,17 +1,18 @@
-"""A table fed by Spark: executors copy their rows into staging themselves."""
+"""Tables, and sinks of every kind, fed by Spark: executors copy their rows into staging themselves."""
 
 import signal
 from collections.abc import Callable
 
 import pytest
 
+from tests.worlds.all_sinks_world import AllSinksWorld
 from tests.worlds.table_world import TableWorld
 
 MakeTableWorld = Callable[..., TableWorld]
 
 
-def test_spark_fills_a_table_and_a_lake_from_one_pass(make_table_world: MakeTableWorld) -> None:
-    world = make_table_world(has_lake=True, partitions=3)
+def test_spark_fills_a_sink_of_each_kind_from_one_pass(make_all_sinks_world: Callable[..., AllSinksWorld]) -> None:
+    world = make_all_sinks_world(partitions=3)
     world.produce(300, bad_every=17)
     done = world.tidemark("run", "demo", spark=True)
     assert done.returncode == 0, done.stderr

@@ -52,14 +52,12 @@ def test_the_tables_name_every_contender_and_stand_between_the_marks(tmp_path: P
         "machine": report.machine(), "messages": 10, "runs": 1, "decoders": decoders, "jobs": jobs, "small": jobs,
         "plan": plans,
     }  # fmt: skip
-    found["topic"] = [{"messages": 100, "stage": 1.0, "publish": 2.0}]
-    found["totals"] = [{"keys": keys, "messages": 100, "stage": 3.0, "publish": 1.0} for keys in ("few", "many")]
+    found["sinks"] = [{"sink": sink, "messages": 120, "stage": 3.0, "publish": 1.0} for sink in ("files", "a topic")]
     text = report.tables(found)
     assert all(f"| {name} |" in text for name in report.NAMES.values())
     assert "the stage job 1.00 times as fast" in text
     assert "publish is 4.0% of the whole" in text
-    assert "2.0 s, 50 messages/s (target at least 60,000)" in text
-    assert "- many keys: 100 messages, 25 messages/s; publish takes 1.0 s, 25.0% of it" in text
+    assert "| a topic | 40 | 120 | 30 | 25.0% |" in text
     (tmp_path / "README.md").write_text(f"above\n{report.BEGIN}\nolder\n{report.END}\nbelow\n")
     report.write_into(tmp_path / "README.md", text)
     assert (tmp_path / "README.md").read_text() == f"above\n{report.BEGIN}\n{text}\n{report.END}\nbelow\n"

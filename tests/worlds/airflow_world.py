@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from sandbox.services.airflow import Airflow
 from sandbox.services.airflow_api import TaskInstance
@@ -19,6 +20,15 @@ from tests.worlds.world import World
 
 DAG = "demo"
 LAUNCHER = "org.apache.spark.launcher.Main"  # a first JVM, which prints the command line of the real one
+
+
+def postgres_connection(dsn: str) -> dict[str, Any]:
+    """A connection to a database, as ``Airflow.create_connection`` takes it."""
+    parts = {key: str(value) for key, value in conninfo_to_dict(dsn).items()}
+    return {
+        "conn_type": "postgres", "host": parts["host"], "port": int(parts["port"]), "login": parts["user"],
+        "password": parts["password"], "schema": parts["dbname"],
+    }  # fmt: skip
 
 
 @dataclass

@@ -48,13 +48,15 @@ class IcebergWorld(World):
         self.settings = {"sinks": self.sinks(), **self.settings}
         super().__post_init__()
 
-    def sinks(self, **options: Any) -> list[dict[str, Any]]:
+    def entry(self, **options: Any) -> dict[str, Any]:
         settings = {
             "connection": "warehouse", "table": TABLE, "warehouse": str(self.folder / "warehouse"),
             "auto_create": True, "partition_by": ["hour(_event_time)"], **(self.iceberg or {}), **options,
         }  # fmt: skip
-        lake = [{"files": {"root": str(self.lake), "layout": "raw/{stream}/%Y/%m/%d/%H"}}]
-        return [*(lake if self.has_lake else []), {"iceberg": settings}]
+        return {"iceberg": settings}
+
+    def sinks(self, **options: Any) -> list[dict[str, Any]]:
+        return [*([self.lake_entry()] if self.has_lake else []), self.entry(**options)]
 
     @contextmanager
     def catalog(self) -> Iterator[Catalog]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,12 +74,14 @@ class Secured:
         """The source that uses this connection."""
         return open_source(pipeline.name, pipeline.source, lambda _: {"extra": self.extra(way, **changed)})
 
-    def world(self, folder: Path, dsn: str, spark_jars: Path, way: str, **settings: Any) -> World:
+    def world(
+        self, folder: Path, dsn: str, spark_jars: Path, way: str, *, kind: type[World] = World,
+        targets: Mapping[str, str] | None = None, **settings: Any,
+    ) -> World:  # fmt: skip
         """A pipeline that reads through its connection; the world sends records through the open listener."""
         kafka = {"bootstrap_servers": None, "connection": CONNECTION, **settings.pop("kafka", {})}
-        world = World(folder, dsn, self.broker, spark_jars, settings={"kafka": kafka, **settings})
-        world.targets[CONNECTION] = self.variable(way)
-        return world
+        connections = {**(targets or {}), CONNECTION: self.variable(way)}
+        return kind(folder, dsn, self.broker, spark_jars, settings={"kafka": kafka, **settings}, targets=connections)
 
 
 def environment(world: World) -> Any:

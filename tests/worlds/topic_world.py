@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -27,15 +28,19 @@ class TopicWorld(World):
     out_partitions: int = 3
 
     def __post_init__(self) -> None:
-        self.servers = self.servers or self.broker.bootstrap_servers
-        self.out = f"out{self.folder.name}{id(self):x}"
-        create_topic(self.broker.bootstrap_servers, self.out, self.out_partitions)
-        sinks: list[dict[str, Any]] = [topic_sink(self.servers, self.out, key=["k"])]
+        sinks: list[dict[str, Any]] = [self.entry()]
         if self.has_lake:
-            sinks.append({"files": {"root": str(self.lake), "layout": "raw/{stream}/%Y/%m/%d/%H"}})
+            sinks.append(self.lake_entry())
         decode = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING, k BIGINT"}
         self.settings = {"decode": decode, "sinks": sinks, **self.settings}
         super().__post_init__()
+
+    def entry(self) -> dict[str, Any]:
+        """The entry of ``sinks`` for a new topic."""
+        self.servers = self.servers or self.broker.bootstrap_servers
+        self.out = f"out{uuid4().hex[:12]}"
+        create_topic(self.broker.bootstrap_servers, self.out, self.out_partitions)
+        return topic_sink(self.servers, self.out, key=["k"])
 
     def sent(self) -> list[Message]:
         """The messages that a reader of committed ones gets, dead letters too."""
@@ -96,8 +101,7 @@ class TopicWorld(World):
     def staging(self) -> list[str]:
         return [*super().staging(), *(str(path) for path in (self.folder / "staging").rglob("*.arrow"))]
 
-    def stop(self) -> None:
-        super().stop()
+    def remove_targets(self) -> None:
         for topic in (self.out, f"{self.out}-markers", f"{self.out}-dead-letters"):
             self.broker.delete_topic(topic)
 

@@ -31,6 +31,7 @@ class TotalsWorld(TableWorld):
     """A world with totals by ``k`` and hour as its sink; ``has_lake`` adds a lake."""
 
     sink: ClassVar[str] = "totals"
+    written: ClassVar[str] = "public.totals"
 
     def entry(self) -> dict[str, Any]:
         return totals_sink()
@@ -56,9 +57,13 @@ class TotalsWorld(TableWorld):
         for number in range(self.produced):
             place = (self.topic, number % self.partitions, number // self.partitions)
             if number not in self.bad and place in covered:
-                when = EPOCH + timedelta(minutes=number * 7 % 300)
-                numbers[number % KEYS, when.replace(minute=0)].append(number)
+                numbers[key_of(number)].append(number)
         return {key: total(members) for key, members in numbers.items()}
+
+
+def key_of(number: int) -> Key:
+    """The key and the window of the record with this number."""
+    return number % KEYS, (EPOCH + timedelta(minutes=number * 7 % 300)).replace(minute=0)
 
 
 def total(numbers: list[int]) -> tuple[Any, ...]:

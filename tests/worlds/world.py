@@ -80,6 +80,14 @@ class World:
     def lake(self) -> Path:
         return self.folder / "lake"
 
+    def lake_entry(self) -> dict[str, Any]:
+        """The entry of ``sinks`` for the lake."""
+        return {"files": {"root": str(self.lake), "layout": "raw/{stream}/%Y/%m/%d/%H"}}
+
+    def entry(self) -> dict[str, Any]:
+        """The entry of ``sinks`` for what this kind of world looks at; may be asked for once."""
+        return self.lake_entry()
+
     def write_pipeline(self, **kafka: Any) -> None:
         source = {
             "bootstrap_servers": self.broker.bootstrap_servers,
@@ -95,7 +103,7 @@ class World:
             "event_time": {"field": "at"},
             "on_error": "dead_letter",
             "unfinished": "report",  # a test says itself what finishes a manifest
-            "sinks": [{"files": {"root": str(self.lake), "layout": "raw/{stream}/%Y/%m/%d/%H"}}],
+            "sinks": [self.lake_entry()],
             **{key: value for key, value in self.settings.items() if key != "kafka"},
         }
         (self.pipelines / "demo.yaml").write_text(yaml.safe_dump(pipeline))
@@ -202,6 +210,10 @@ class World:
             database.close()
         counts.REACHED[counts.HIT] += len(list(self.folder.glob("**/_failpoints/*")))  # a file for each that acted
         delete_later(self.broker, self.topic)
+        self.remove_targets()
+
+    def remove_targets(self) -> None:
+        """Remove what lies neither in the folder nor in a database of the test."""
 
     def here(self, *words: str) -> Result:
         """The command line in this process, with ``arrow_stage``: faster, but a failpoint must not kill it."""

@@ -1,0 +1,119 @@
+"""How fast each kind of sink is: one process stages records that are in memory, and publishes them, up to the mark."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from uuid import uuid4
+
+import pyarrow as pa
+
+from bench.planning import NAME, MemorySource
+from bench.records import PARTITIONS, SCHEMA, messages
+from sandbox.services.broker import Broker
+from sandbox.services.postgres import Postgres
+from tidemark.config.base import Surroundings
+from tidemark.connections import from_environment
+from tidemark.database.client import ManifestDatabase
+from tidemark.database.migrate import migrate
+from tidemark.decoders.base import HEADERS
+from tidemark.lifecycle.attempt import order_of
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.plan import Tick, plan
+from tidemark.manifest import RunKind
+from tidemark.pipeline.settings import Pipeline
+from tidemark.processing.processor import BatchProcessor
+from tidemark.receipt import receipt_of_tasks
+from tidemark.sinks.registry import open_sink
+
+BATCH = 20_000
+TABLE = {"connection": "warehouse", "auto_create": True}
+VALUES = {"events": "count", "pieces": "sum(quantity)", "least": "min(amount)", "greatest": "max(amount)"}
+BY_KIND = {"group_by": ["kind", "country"], "window": "1h", "values": VALUES}  # 2,400 keys
+BY_USER = {"group_by": ["user"], "values": VALUES}  # at most 262,144
+
+SINKS: dict[str, dict[str, Any]] = {
+    "files by event hour": {"files": {"root": "lake", "layout": "raw/{stream}/%Y-%m-%d/%H", "compression": "zstd"}},
+    "a PostgreSQL table, a new key in each message": {
+        "postgres": {**TABLE, "table": "latest", "key": ["id"], "order_by": "at"}
+    },
+    "a topic, with four headers in one transaction": {"topic": {"topic": "bench", "key": ["user"]}},
+    "an Iceberg table by event hour": {
+        "iceberg": {**TABLE, "table": "bench.events", "warehouse": "warehouse", "partition_by": ["hour(_event_time)"]}
+    },
+    "totals by kind, country and hour": {"totals": {**TABLE, "table": "by_kind", "aggregate": BY_KIND}},
+    "totals by user": {"totals": {**TABLE, "table": "by_user", "aggregate": BY_USER}},
+}
+
+
+def measure(broker: Broker, postgres: Postgres, folder: Path, count: int) -> list[dict[str, Any]]:
+    """Stage ``count`` messages for each of ``SINKS`` in this process, and publish them."""
+    read = list(batches(count))
+    figures = []
+    for name, entry in SINKS.items():
+        place = Path(tempfile.mkdtemp(prefix="sink-", dir=folder))
+        with postgres.temporary_database("sinks") as dsn, mock.patch.dict(os.environ, AIRFLOW_CONN_WAREHOUSE=dsn):
+            migrate(dsn)
+            with ManifestDatabase(dsn, "bench") as database:
+                figures.append(
+                    {"sink": name, "messages": count, **_once(_pipeline(entry, broker, place), database, read)}
+                )
+        shutil.rmtree(place)
+    return figures
+
+
+def _pipeline(entry: dict[str, Any], broker: Broker, folder: Path) -> Pipeline:
+    """A pipeline with an entry of ``sinks``; a topic gets a name that is new, and is created."""
+    [(kind, keys)] = entry.items()
+    if kind == "topic":
+        keys = {**keys, "bootstrap_servers": broker.bootstrap_servers, "topic": f"{keys['topic']}-{uuid4().hex[:8]}"}
+        broker.create_topic(keys["topic"], PARTITIONS)
+    pipeline = {
+        "pipeline": NAME,
+        "source": {"kafka": {"bootstrap_servers": MemorySource.address, "topics": [NAME]}},
+        "decode": {"format": "json", "schema": SCHEMA},
+        "event_time": {"field": "at"},
+        "sinks": [{kind: keys}],
+    }
+    return Pipeline.model_validate(pipeline, context=Surroundings(folder, folder))
+
+
+def _once(pipeline: Pipeline, database: ManifestDatabase, read: Sequence[pa.RecordBatch]) -> dict[str, float]:
+    [settings] = pipeline.sinks
+    sink = open_sink(NAME, settings, from_environment)
+    source = MemorySource(pipeline, PARTITIONS, sum(batch.num_rows for batch in read) // PARTITIONS)
+    context = Context(pipeline, database, source, (sink,))
+    [manifest] = database.manifests(ids=plan(context, Tick("first", RunKind.MANUAL, None)).manifests)
+    order = order_of(context, manifest, 1)
+    sink.prepare(manifest.id, 1, order.decode, order.transforms, database)
+    began = time.monotonic()
+    receipt = receipt_of_tasks(order, [BatchProcessor(order).process("00000-0", read)])
+    staged = time.monotonic()
+    sink.put(receipt, manifest.ranges, database.id(), agree, agree)
+    return {"stage": staged - began, "publish": time.monotonic() - staged}
+
+
+def agree(visible: int | None = None) -> None:
+    """The fence of an attempt that nobody overtakes, and a mark in no database."""
+
+
+def batches(count: int) -> Iterator[pa.RecordBatch]:
+    """The first ``count`` messages as Spark hands them over."""
+    rows: list[tuple[Any, ...]] = []
+    for number, message in enumerate(messages(count)):
+        rows.append((message.key, message.value, NAME, message.partition, number // PARTITIONS, message.stamp_ms))
+        if len(rows) == BATCH or number == count - 1:
+            key, value, topic, partition, offset, stamp = zip(*rows, strict=True)
+            yield pa.record_batch(
+                {
+                    "key": pa.array(key, pa.binary()), "value": pa.array(value, pa.binary()), "topic": pa.array(topic),
+                    "partition": pa.array(partition, pa.int32()), "offset": pa.array(offset, pa.int64()),
+                    "timestamp": pa.array([at * 1000 for at in stamp], pa.timestamp("us", "UTC")),
+                    "headers": pa.nulls(len(rows), HEADERS),
+                }
+            )  # fmt: skip
+            rows = []
