@@ -104,11 +104,11 @@ def _totals(
 ) -> Iterator[Difference]:
     """Compares all totals with all contributions; a replay of any manifest of a total combines it again."""
     wrong: dict[int | None, list[str]] = {}
-    for total in totals.all_totals():
-        if expected.pop(total.key, None) != total and not totals.is_right(total.key):
+    for item, total in totals.all_totals():
+        if expected.pop(total.key, None) != total and not totals.is_right(total.key, item):
             wrong.setdefault(contributor.get(total.key), []).append(total.key)
     for key in expected:  # without a total
-        if not totals.is_right(key):
+        if not totals.is_right(key, None):
             wrong.setdefault(contributor[key], []).append(key)
     for manifest_id, keys in sorted(wrong.items(), key=lambda entry: entry[0] or 0):
         number = f"{len(keys):,} totals of {sink.target}"

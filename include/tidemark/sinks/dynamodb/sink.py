@@ -145,12 +145,12 @@ class DynamoSink(Sink):
         rows = checksum = 0
         keys = iter(self.markers.listed_keys(now.manifest_id, before.attempt))
         while chunk := list(islice(keys, KEYS_OF_A_CALL)):
-            contributions, _ = self.totals.read(chunk, now.manifest_id)
+            contributions, totals = self.totals.read(chunk, now.manifest_id)
             for item in contributions.values():
                 group = group_of_item(item, self.totals.key, self.totals.parts)
                 rows += group.rows
                 checksum = (checksum + group.checksum()) % CHECKSUMS
-            if not all(self.totals.is_right(key) for key in chunk):
+            if not all(self.totals.is_right(key, totals.get(key)) for key in chunk):
                 return False
         return (rows, str(checksum)) == (marker.rows, marker.checksum)
 

@@ -96,14 +96,17 @@ class Totals:
             if ATTEMPT in item:
                 yield int(item[MANIFEST]["N"]), group_of_item(item, self.key, self.parts)
 
-    def all_totals(self) -> Iterator[Group]:
+    def all_totals(self) -> Iterator[tuple[Item, Group]]:
+        """The items as they are stored, and what they hold."""
         for item in self._dynamo.scan(self._settings.table):
-            yield group_of_item(item, self.key, self.parts)
+            yield item, group_of_item(item, self.key, self.parts)
 
-    def is_right(self, key: str) -> bool:
-        """Whether the total of a key is the combination of its contributions, also while manifests change it."""
+    def is_right(self, key: str, total: Item | None) -> bool:
+        """Whether the total of a key, which was read before, is the combination of its contributions.
+
+        Also while manifests change it: then it is read again.
+        """
         for _ in range(LOOKS):
-            total = self._dynamo.get(self._settings.table, {KEY: {"S": key}})
             expected = combined((group for _, group in self.contributions_to(key)), self.parts)
             actual = None if total is None else group_of_item(total, self.key, self.parts)
             if actual == expected:
@@ -111,6 +114,7 @@ class Totals:
             again = self._dynamo.get(self._settings.table, {KEY: {"S": key}})
             if again == total:
                 return False
+            total = again
         raise Unavailable(f"the total {key} changes all the time", next_step="repeat the command when less is put")
 
     def _contribution_key(self, key: str, manifest: int) -> Item:
