@@ -14,6 +14,7 @@ from tests.behaviours import sink_examples
 from tests.behaviours.sink_examples import (
     CONNECTION,
     RANGES,
+    DynamoExample,
     Example,
     FilesExample,
     IcebergExample,
@@ -37,6 +38,7 @@ from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.kinds import SINKS
 
 EXAMPLES: dict[str, type[Example]] = {
+    "dynamodb": DynamoExample,
     "files": FilesExample,
     "files in a bucket": S3Example,
     "iceberg": IcebergExample,
@@ -66,6 +68,8 @@ def example(
     with postgres.temporary_database("warehouse") as warehouse, ManifestDatabase(database, "test") as manifests:
         if EXAMPLES[request.param] is S3Example:
             warehouse = request.getfixturevalue("s3").connection()
+        if EXAMPLES[request.param] is DynamoExample:
+            warehouse = request.getfixturevalue("dynamodb").connection()
         if EXAMPLES[request.param] is TopicExample:
             servers = request.getfixturevalue("broker").bootstrap_servers
             warehouse = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": servers}})

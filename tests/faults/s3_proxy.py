@@ -87,6 +87,11 @@ class S3Proxy:
     def disarm(self) -> None:
         self.rule = None
 
+    def refusal(self, rule: Rule) -> tuple[str, bytes]:
+        """The type and the content of a refusal, as the service has them."""
+        body = f"<Error><Code>{rule.code}</Code><Message>said by a proxy</Message></Error>"
+        return "application/xml", body.encode()
+
     def struck(self, method: str, path: str, headers: Any) -> Rule | None:
         with self._lock:
             self.requests.append(f"{method} {path}")
@@ -122,8 +127,8 @@ def _handler(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
                 self.say(response.status, dict(response.getheaders()), content)
 
         def refuse(self, rule: Rule) -> None:
-            body = f"<Error><Code>{rule.code}</Code><Message>said by a proxy</Message></Error>".encode()
-            self.say(rule.status, {"Content-Type": "application/xml", "Content-Length": str(len(body))}, body)
+            kind, body = proxy.refusal(rule)
+            self.say(rule.status, {"Content-Type": kind, "Content-Length": str(len(body))}, body)
 
         def say(self, status: int, headers: dict[str, str], content: bytes) -> None:
             self.send_response_only(status)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.worlds.dynamo_world import DynamoWorld
 from tests.worlds.s3_world import S3World
 from tests.worlds.table_world import TableWorld
 from tests.worlds.topic_world import TopicWorld
@@ -29,7 +30,7 @@ LATE = [
 ]
 SINKS = (
     "lake", "table", "table in the manifest database", "lake and table", "bucket", "topic", "lake and topic", "iceberg",
-    "totals", "totals in the manifest database", "lake and totals",
+    "totals", "totals in the manifest database", "lake and totals", "dynamodb",
 )  # fmt: skip
 ALONE = ("lake", "bucket")  # test_guarantees.py kills over these at the same failpoints, and looks closer
 
@@ -50,6 +51,7 @@ def world(
     make_topic_world: Callable[..., TopicWorld],
     make_iceberg_world: Callable[..., World],
     make_totals_world: Callable[..., TotalsWorld],
+    make_dynamo_world: Callable[..., DynamoWorld],
 ) -> World:
     """One pipeline per kind of sink and store, and one with two sinks."""
     match request.param:
@@ -71,6 +73,8 @@ def world(
             return make_totals_world()
         case "totals in the manifest database":
             return make_totals_world(same=True)
+        case "dynamodb":
+            return make_dynamo_world()
         case "lake and totals":
             return make_totals_world(has_lake=True)
         case _:

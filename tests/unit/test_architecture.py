@@ -50,8 +50,8 @@ MAY_IMPORT = {
     "airflow": ("airflow/", "dags/"),
     "pyspark": ("spark/", "sources/spark.py", "sources/kafka/spark.py"),
     "confluent_kafka": ("kafka/cluster.py", "kafka/refusals.py", "kafka/transaction.py"),
-    "boto3": ("storage/s3.py", "storage/s3_client.py"),
-    "botocore": ("storage/s3.py", "storage/s3_client.py"),
+    "boto3": ("storage/s3.py", "storage/s3_client.py", "sinks/dynamodb/client.py"),
+    "botocore": ("storage/s3.py", "storage/s3_client.py", "sinks/dynamodb/client.py"),
     "psycopg": ("database/", "sinks/postgres/"),
     "pyiceberg": ("sinks/iceberg/",),
     "duckdb": ("transforms/",),
@@ -204,6 +204,7 @@ EXECUTED = {
     "transforms/python/transform.py": {"duckdb"},  # only for columns that it changes
     "transforms/dedupe/transform.py": {"duckdb"},
     "transforms/explode/transform.py": set(),
+    "sinks/dynamodb/writer.py": set(),
     "sinks/files/writer.py": set(),
     "sinks/files/parquet.py": set(),
     "sinks/files/json_lines.py": set(),

@@ -14,9 +14,9 @@ import yaml
 from tests.unit.pipeline_text import GOOD
 from tidemark.errors import ConfigurationError
 from tidemark.pipeline.loader import load
-from tidemark.sinks.postgres.totals.parts import Function, Part, parts_of
-from tidemark.sinks.postgres.totals.settings import Aggregate
-from tidemark.sinks.postgres.totals.writer import Groups
+from tidemark.sinks.aggregate import Aggregate
+from tidemark.sinks.groups import Groups
+from tidemark.sinks.parts import Function, Part, parts_of
 
 SCHEMA = "k BIGINT NOT NULL, also STRING, price DECIMAL(10, 2), weight DOUBLE, tags ARRAY<STRING>, flag BOOLEAN"
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)

@@ -6,6 +6,7 @@ Standard library only: executors import it too.
 from typing import Final
 
 SINKS: Final[dict[str, str]] = {
+    "dynamodb": "tidemark.sinks.dynamodb",
     "files": "tidemark.sinks.files",
     "iceberg": "tidemark.sinks.iceberg",
     "postgres": "tidemark.sinks.postgres",

@@ -11,7 +11,6 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
@@ -25,7 +24,8 @@ from tidemark.order import TransformOrder
 from tidemark.paths import STAGING, RecordName, manifest_staging, staging_folder
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import Fence, Mark, NamedFile, Owner, Position, Sink, Way
-from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter
+from tidemark.sinks.dead_letter_files import dead_letters_in, file_with_offset
+from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.iceberg.audit import differences_of_iceberg
 from tidemark.sinks.iceberg.columns import stored_columns
@@ -262,12 +262,10 @@ class IcebergSink(Sink):
             if has_row(table, manifest.id, at, offset):
                 return Located(self.name, attempt, Standing.HELD, "a row", ObjectKind.DATA, self.target)
             root = root_of(table.location())
-        for object_, page in self._dead_letters(receipt, PLACE_OF_DEAD, PAGE):
-            places = zip(*(page[name] for name in PLACE_OF_DEAD), strict=True)
-            if (at.topic, at.partition, offset) in places:
-                return Located(
-                    self.name, attempt, Standing.HELD, "a dead letter", ObjectKind.DEAD_LETTER, f"{root}/{object_.path}"
-                )
+        dead = file_with_offset(self._existing_store(), self._of(receipt, ObjectKind.DEAD_LETTER), at, offset)
+        if dead is not None:
+            place = f"{root}/{dead.path}"
+            return Located(self.name, attempt, Standing.HELD, "a dead letter", ObjectKind.DEAD_LETTER, place)
         if any(partition.gap_count > len(partition.gaps) for partition in receipt.partitions):
             what = "the table does not hold it, and the manifest has more gaps than its receipt lists"
             return Located(self.name, attempt, Standing.NO_RECORD, what)
@@ -275,30 +273,17 @@ class IcebergSink(Sink):
         return Located(self.name, attempt, Standing.MISSING, what)
 
     def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
-        columns, rows = columns_of(values=values), PAGE_OF_VALUES if values else PAGE
-        for _, page in self._dead_letters(receipt, columns, rows):
-            yield from (dead_letter(dict(zip(page, row, strict=True))) for row in zip(*page.values(), strict=True))
+        files = self._of(receipt, ObjectKind.DEAD_LETTER)
+        yield from dead_letters_in(self._existing_store(), files, values=values)
 
-    def _dead_letters(
-        self, receipt: Receipt, columns: Sequence[str], rows: int
-    ) -> Iterator[tuple[PublishedObject, dict[str, list[Any]]]]:
-        """The columns of the dead letters of an attempt, so many rows at a time."""
+    def _existing_store(self) -> ObjectStore:
         store = self.store()
         if store is None:
             raise FileNotFoundError(f"{self.target} does not exist")
-        for object_ in self._of(receipt, ObjectKind.DEAD_LETTER):
-            with store.open(object_.path) as file:
-                try:
-                    for batch in pq.ParquetFile(file).iter_batches(rows, columns=list(columns)):
-                        yield object_, batch.to_pydict()
-                except pa.ArrowException as error:
-                    raise OSError(f"{object_.path} cannot be read: {error}") from error
+        return store
 
     def _of(self, receipt: Receipt, kind: ObjectKind) -> list[PublishedObject]:
         return [part for part in receipt.objects_of(self.name) if part.kind is kind]
-
-
-PLACE_OF_DEAD = ("_topic", "_partition", "_offset")
 
 
 def _opened(manifest_id: int, attempt: int) -> str:

@@ -7,26 +7,25 @@ sees them. ``task`` names the try of the Spark task too, so that a task that run
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 
-from tidemark.digest import Digest
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
-from tidemark.sinks.grouping import BESIDE, digest_of, grouped
-from tidemark.sinks.held_rows import GROUP_ROWS, HeldRows
+from tidemark.sinks.grouping import BESIDE, grouped
+from tidemark.sinks.held_rows import HeldRows
 from tidemark.sinks.iceberg.partitioning import EVENT_TIME
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder
+from tidemark.sinks.staged_parquet import StagedParquet
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
@@ -43,48 +42,6 @@ class _Target:
     topic: str
     partition: int
     values: str
-
-
-class _File:
-    """One Parquet file; the store gives it its name when it is finished."""
-
-    def __init__(self, store: ObjectStore, key: str, schema: pa.Schema) -> None:
-        self.key = key
-        self.rows = 0
-        self.digest = Digest.zero()
-        self.offsets: list[int] = []
-        self._stack = ExitStack()
-        self._out = self._stack.enter_context(store.create(key))
-        self._writer = pq.ParquetWriter(self._out, schema, compression="zstd")
-
-    @property
-    def bytes(self) -> int:
-        return self._out.tell()
-
-    def append(self, rows: pa.Table, measured: pa.Table) -> None:
-        self._writer.write_table(rows, row_group_size=GROUP_ROWS)
-        self.digest += digest_of(measured)
-        self.rows += rows.num_rows
-        self.offsets += pc.min_max(measured.column("_offset")).as_py().values()
-
-    def finish(self) -> tuple[int, int]:
-        """(rows, bytes) of the file; the rows are counted in its footer, before it gets its name."""
-        with self._stack:
-            self._writer.close()
-            size = self._out.seek(0, 2)
-            self._out.seek(0)
-            return pq.read_metadata(self._out).num_rows, size
-
-    def abandon(self) -> None:
-        """Remove the file, if possible; never raises."""
-        with suppress(Exception):
-            self._writer.close()
-        with suppress(_Abandoned, OSError, TidemarkError), self._stack:
-            raise _Abandoned
-
-
-class _Abandoned(Exception):
-    """Tells the store that the file is not to get its name."""
 
 
 class IcebergWriter:
@@ -104,7 +61,7 @@ class IcebergWriter:
         self._data = data_folder(order.manifest_id, order.attempt)
         self._dead = f"{order.staging}/{self._name}"
         self._held = HeldRows[_Target](file_bytes=self._max_bytes)
-        self._open: dict[_Target, _File] = {}
+        self._open: dict[_Target, StagedParquet] = {}
         self._staged: list[StagedPart] = []
         self._keys: list[str] = []
 
@@ -167,7 +124,7 @@ class IcebergWriter:
         footer = {PARTITION: target.values.encode(), SPEC: str(self._spec.spec_id).encode()}
         return rows.cast(pa.schema(fields)).replace_schema_metadata(footer)
 
-    def _begin(self, target: _Target, schema: pa.Schema) -> _File:
+    def _begin(self, target: _Target, schema: pa.Schema) -> StagedParquet:
         if len(self._open) >= OPEN_FILES:
             self._finish(max(self._open, key=lambda target: self._open[target].bytes))
         number = len(self._keys)
@@ -180,7 +137,7 @@ class IcebergWriter:
             )  # fmt: skip
         folder = self._data if target.kind is ObjectKind.DATA else self._dead
         self._keys.append(f"{folder}/{self._task}-{number:05d}.parquet")
-        self._open[target] = _File(self._store, self._keys[-1], schema)
+        self._open[target] = StagedParquet(self._store, self._keys[-1], schema)
         return self._open[target]
 
     def _finish(self, target: _Target) -> None:

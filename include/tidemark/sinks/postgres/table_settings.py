@@ -10,7 +10,6 @@ from tidemark.sinks.settings import SinkSettings
 
 DEAD_LETTERS = "tidemark_target.dead_letter"
 LONGEST_COLUMN = 63  # bytes of a name; PostgreSQL cuts longer names without an error
-NULLABLE = "it can be null; write NOT NULL in the schema, or list it under required"
 
 
 class TableSettings(SinkSettings):

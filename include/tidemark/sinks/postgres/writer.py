@@ -12,17 +12,16 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 from psycopg import sql
 from pyarrow import csv
 
 from tidemark.connections import from_environment
-from tidemark.digest import Digest
 from tidemark.errors import WorkFailed
 from tidemark.event_time import INSTANT
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
-from tidemark.sinks.grouping import BESIDE, digest_of, grouped
+from tidemark.sinks.grouping import BESIDE, grouped
+from tidemark.sinks.measures import Measures
 from tidemark.sinks.postgres.connection import connect, conninfo, translated
 from tidemark.sinks.writer import StagedPart
 
@@ -69,32 +68,6 @@ class PostgresWriter:
         copy, measures = self._copies[kind]
         for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, INSTANT)):
             measures.add(topic, partition, piece, copy.write(piece.drop_columns(BESIDE.names)))
-
-
-class Measures:
-    """What one task has staged of each partition."""
-
-    def __init__(self) -> None:
-        self._pieces: dict[tuple[str, int], list[Any]] = {}
-
-    def add(self, topic: str, partition: int, piece: pa.Table, size: int) -> None:
-        """Rows of one partition, with the columns of ``BESIDE``; ``size`` in bytes."""
-        offsets = pc.min_max(piece.column("_offset")).as_py()
-        measured = piece.num_rows, size, digest_of(piece), offsets["min"], offsets["max"]
-        self._pieces.setdefault((topic, partition), []).append(measured)
-
-    def parts(self, sink: str, kind: ObjectKind, table: str, task: str) -> list[StagedPart]:
-        return [self._part(sink, kind, table, task, *place, pieces) for place, pieces in self._pieces.items()]
-
-    def _part(
-        self, sink: str, kind: ObjectKind, table: str, task: str, topic: str, partition: int, pieces: list[Any]
-    ) -> StagedPart:
-        rows, sizes, digests, lowest, highest = zip(*pieces, strict=True)
-        return StagedPart(
-            sink=sink, kind=kind, staged=task, folder=table, format=None, topic=topic, partition=partition,
-            rows=sum(rows), bytes=sum(sizes), digest=str(sum(digests, Digest.zero())), first_offset=min(lowest),
-            last_offset=max(highest),
-        )  # fmt: skip
 
 
 class Copy:

@@ -1,0 +1,134 @@
+"""``aggregate``: what sinks of totals add up, by which key."""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
+
+from tidemark.config.base import Duration, Section, wrong_at
+from tidemark.config.values import wrong
+from tidemark.decoders.settings import RowSettings
+from tidemark.sinks.parts import WINDOW, WORDS, Function, Part, parts_of
+from tidemark.suggestion import with_nearest
+
+PLACES = ("_topic", "_partition")  # of a record in its source, never null
+CONTRIBUTIONS = "_contributions"  # the suffix of the table beside the totals
+NULLABLE = "it can be null; write NOT NULL in the schema, or list it under required"
+COLUMN_PATTERN = "^[a-z][a-z0-9_]{0,55}$"  # PostgreSQL has 63 bytes, and an average adds a suffix
+_EXACT = ("int", "uint", "decimal")
+_UNORDERED = ("bool", "binary", "list", "struct", "map")
+
+
+def _value(text: str) -> str:
+    if not re.match(WORDS, text):
+        raise wrong("must be count, or one of count, sum, min, max and average of a column, such as sum(price)")
+    return text
+
+
+Value = Annotated[str, AfterValidator(_value), WithJsonSchema({"type": "string", "pattern": WORDS})]
+
+
+class Aggregate(Section):
+    """What is added up, by which key. A key is a value of each column in ``group_by``, in one window of event time."""
+
+    group_by: tuple[str, ...] = Field(
+        default=(), description="Columns that make a key; none of them may be null.", examples=[["product_id"]]
+    )
+    window: Duration | None = Field(
+        default=None,
+        description="Length of a window of event time; windows begin at 1970-01-01 UTC. Without it, all time is one.",
+        examples=["1h", "1d"],
+    )
+    values: dict[str, Value] = Field(
+        description="Column of the table: count, or one of count, sum, min, max and average of a column.",
+        examples=[{"orders": "count", "revenue": "sum(price)"}],
+        json_schema_extra={"minProperties": 1, "propertyNames": {"pattern": COLUMN_PATTERN}},
+    )
+
+    @field_validator("group_by")
+    @classmethod
+    def _unique_key(cls, group_by: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(group_by)) < len(group_by):
+            raise wrong("must name each column once")
+        if WINDOW in group_by:
+            raise wrong(f"may not have {WINDOW}: that column is the window's")
+        return group_by
+
+    @field_validator("window")
+    @classmethod
+    def _whole_seconds(cls, window: timedelta | None) -> timedelta | None:
+        if window is not None and window < timedelta(seconds=1):
+            raise wrong("must be 1s or longer")
+        return window
+
+    @model_validator(mode="after")
+    def _separate_columns(self) -> Self:
+        if not self.group_by and self.window is None:
+            raise wrong_at("group_by", "is missing, and so is window: one of them makes the key of a total")
+        if not self.values:
+            raise wrong_at("values", "must have at least one entry")
+        columns = [*self.key]
+        for name, text in self.values.items():
+            if not re.match(COLUMN_PATTERN, name):
+                raise wrong_at(("values", name), "must be a column of 1 to 56 lower-case letters, digits and _")
+            for part in parts_of({name: text}):
+                if part.column in columns:
+                    raise wrong_at(("values", name), f"gives a second column {part.column}")
+                columns.append(part.column)
+        return self
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that name a total."""
+        return self.group_by + ((WINDOW,) if self.window else ())
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(parts_of(self.values))
+
+    def order(self) -> dict[str, Any]:
+        """What the executors need."""
+        seconds = int(self.window.total_seconds()) if self.window else None
+        return {"group_by": list(self.group_by), "window_s": seconds, "parts": [part.as_dict() for part in self.parts]}
+
+    def definition(self) -> str:
+        """What a table of totals is, as text: two definitions in one table would mix."""
+        return json.dumps(self.order())
+
+    def why_not(self, rows: RowSettings) -> str:
+        """Why these rows cannot be added up, as a sentence that continues a key; empty when they can."""
+        types, never_null = rows.field_types(), rows.never_null()
+        if rows.tombstone_fields():
+            return "may not have decode.tombstones: a deletion takes nothing away from totals; use a filter instead"
+        return self._why_not_key(types, never_null) or self._why_not_values(types)
+
+    def _why_not_key(self, types: Mapping[str, str], never_null: set[str]) -> str:
+        for column in self.group_by:
+            if column in PLACES:
+                continue
+            if column not in types:
+                return with_nearest(f"has no column {column} for its group_by", column, types, listed=True)
+            if column not in never_null:
+                return f"may not have {column} in its group_by: {NULLABLE}"
+            if types[column].startswith(("list", "struct", "map", "double", "float")):
+                return f"may not have {column} in its group_by: it is {types[column]}"
+        return ""
+
+    def _why_not_values(self, types: Mapping[str, str]) -> str:
+        for part in self.parts:
+            if part.source is None:
+                continue
+            if part.source not in types:
+                return with_nearest(f"has no column {part.source} for its values", part.source, types, listed=True)
+            kind = types[part.source]
+            if part.function is Function.SUM and not kind.startswith(_EXACT):
+                return (
+                    f"may not add up {part.source}: it is {kind}, and only whole numbers and decimals have one exact "
+                    "sum; declare it as DECIMAL(p, s), or cast it in transform"
+                )
+            if part.function in (Function.MIN, Function.MAX) and kind.startswith(_UNORDERED):
+                return f"may not have {part.function}({part.source}): it is {kind}"
+        return ""

@@ -1,0 +1,135 @@
+"""Items of DynamoDB: totals and contributions as plain attributes, which any client reads.
+
+A total has the columns of its key, its values, ``_rows`` and ``_revision``; a contribution has ``_manifest_id``,
+``_attempt`` and ``_token`` too. ``_key``, the partition key of both, is the values of the key as a JSON array. A value
+that is null has no attribute. Times are text, in UTC: text of one width, so that it sorts as time does.
+"""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Context, Decimal
+from hashlib import blake2b, sha256
+from typing import Any, assert_never
+
+from tidemark.sinks.parts import ROWS, WINDOW, Function, Part
+
+KEY, MANIFEST, ATTEMPT, TOKEN, REVISION = "_key", "_manifest_id", "_attempt", "_token", "_revision"
+LONGEST_KEY = 2_048  # bytes of a partition key
+EXACT = Context(prec=200)  # of sums; Python rounds to 28 digits by itself
+
+Attribute = dict[str, Any]
+Item = dict[str, Attribute]
+
+
+@dataclass(frozen=True)
+class Group:
+    """What the records of one key come to; ``columns`` are the attributes of its key, ``values`` those of its parts."""
+
+    key: str
+    columns: Item
+    rows: int
+    values: tuple[Any, ...]
+
+    def attributes(self, parts: Sequence[Part]) -> Item:
+        """All but the keys of the table."""
+        pairs = zip(parts, self.values, strict=True)
+        values = {part.column: attribute(value) for part, value in pairs if value is not None}
+        return {**self.columns, ROWS: attribute(self.rows), **values}
+
+    def checksum(self) -> int:
+        """A number that changes with key and values; those of a manifest are added up modulo 2^64."""
+        values = [None if value is None else _text(value) for value in self.values]
+        content = json.dumps([self.key, self.rows, values]).encode()
+        return int.from_bytes(blake2b(content, digest_size=8).digest())
+
+
+def group_of_row(row: Mapping[str, Any], key: Sequence[str], parts: Sequence[Part]) -> Group:
+    """From a row of staged groups."""
+    columns = {name: attribute(plain(row[name], whole_seconds=name == WINDOW)) for name in key}
+    values = tuple(plain(row[part.column]) for part in parts)
+    return Group(key_text(columns[name] for name in key), columns, row[ROWS], values)
+
+
+def group_of_item(item: Item, key: Sequence[str], parts: Sequence[Part]) -> Group:
+    """From a total or a contribution as it is stored; what somebody took out of it by hand is missing."""
+    columns = {name: item[name] for name in key if name in item}
+    values = tuple(value_of(item[part.column]) if part.column in item else None for part in parts)
+    rows = int(value_of(item[ROWS])) if ROWS in item else 0
+    return Group(value_of(item[KEY]), columns, rows, values)
+
+
+def combined(groups: Iterable[Group], parts: Sequence[Part]) -> Group | None:
+    """The groups of one key together; None of none."""
+    together: Group | None = None
+    for group in groups:
+        if together is None:
+            together = group
+            continue
+        values = tuple(
+            of_two(part.function, mine, others)
+            for part, mine, others in zip(parts, together.values, group.values, strict=True)
+        )
+        together = Group(group.key, together.columns, together.rows + group.rows, values)
+    return together
+
+
+def of_two(function: Function, mine: Any, other: Any) -> Any:
+    if mine is None or other is None:
+        return other if mine is None else mine
+    match function:
+        case Function.COUNT | Function.SUM:
+            return EXACT.add(mine, other)
+        case Function.MIN:
+            return min(mine, other)
+        case Function.MAX:
+            return max(mine, other)
+        case _:
+            assert_never(function)
+
+
+def plain(value: Any, *, whole_seconds: bool = False) -> Any:
+    """A value of Arrow as a number, a text, a truth value or bytes."""
+    if isinstance(value, datetime):
+        text = value.isoformat(timespec="seconds" if whole_seconds else "microseconds")
+        return text.replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    return Decimal(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def attribute(value: Any) -> Attribute:
+    match value:
+        case bool():
+            return {"BOOL": value}
+        case int() | Decimal():
+            return {"N": f"{value:f}" if isinstance(value, Decimal) else str(value)}
+        case bytes():
+            return {"B": value}
+        case _:
+            return {"S": value}
+
+
+def value_of(stored: Attribute) -> Any:
+    [(kind, value)] = stored.items()
+    return Decimal(value) if kind == "N" else value
+
+
+def key_text(columns: Iterable[Attribute]) -> str:
+    """The key of an item: numbers as they are, all else in quotes. One that is too long is a hash."""
+    texts = [_key_part(column) for column in columns]
+    text = f"[{', '.join(texts)}]"
+    return text if len(text.encode()) <= LONGEST_KEY else f"sha256:{sha256(text.encode()).hexdigest()}"
+
+
+def _key_part(column: Attribute) -> str:
+    [(kind, value)] = column.items()
+    if kind == "N":
+        return str(value)
+    return json.dumps(b64encode(value).decode() if kind == "B" else value, ensure_ascii=False)
+
+
+def _text(value: Any) -> str:
+    return f"{EXACT.normalize(value):f}" if isinstance(value, Decimal) else str(value)

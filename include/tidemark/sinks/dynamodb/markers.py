@@ -1,0 +1,234 @@
+"""The markers beside the contributions: who owns the tables, what is being put, and what is there whole.
+
+They are items of the table of contributions whose ``_key`` no contribution has:
+
+    owner,        0         the database, the pipeline and what is added up; the number of publications
+    marker,       manifest  ``putting`` and ``token``: the attempt that puts, or has put; ``attempt``: the one that is
+                            there whole, with its record
+    keys MANIFEST, number   the keys of an attempt, stored before it puts anything, so that the next one finds them
+
+The contributions of a manifest are whole while ``putting`` is ``attempt``.
+"""
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from tidemark.receipt import MALFORMED
+from tidemark.sinks.base import Owner, Position
+from tidemark.sinks.dynamodb.client import Action, Changed, Dynamo, MissingTable
+from tidemark.sinks.dynamodb.items import KEY, MANIFEST, Item, value_of
+
+LIST_BYTES = 300_000  # of the keys in one item, before they are compressed; an item has 400 KB
+LISTS = 1_000_000  # the number of a list of keys is ATTEMPT * LISTS + its place
+_NAMES = {"#putting": "putting", "#token": "token"}
+
+
+@dataclass(frozen=True)
+class Marker:
+    """``attempt`` is None while none was whole yet; ``keys``, ``rows`` and ``checksum`` are those of ``attempt``."""
+
+    putting: int
+    token: str
+    attempt: int | None
+    keys: int
+    rows: int
+    checksum: str
+    record: bytes | None
+
+    @property
+    def whole(self) -> bool:
+        return self.putting == self.attempt
+
+    def content(self) -> dict[str, Any] | None:
+        """The record; None when it is damaged."""
+        try:
+            content: dict[str, Any] = json.loads(zlib.decompress(self.record or b""))
+        except (*MALFORMED, zlib.error):
+            return None
+        return content
+
+
+class Markers:
+    """The markers of one table of contributions; what does not exist yet has none."""
+
+    def __init__(self, dynamo: Dynamo, table: str) -> None:
+        self._dynamo = dynamo
+        self._table = table
+
+    # the owner
+
+    def take(self, owner: Owner, pipeline_name: str, definition: str) -> None:
+        """Make a database the owner, unless there is one."""
+        item = {
+            **_key("owner", 0), "database": {"S": owner.database}, "before": {"S": json.dumps(owner.before)},
+            "pipeline": {"S": pipeline_name}, "definition": {"S": definition}, "identity": {"S": str(uuid4())},
+            "publications": {"N": "0"},
+        }  # fmt: skip
+        condition = {"ConditionExpression": "attribute_not_exists(#key)", "ExpressionAttributeNames": {"#key": KEY}}
+        try:
+            self._dynamo.write([{"Put": {"TableName": self._table, "Item": item, **condition}}])
+        except Changed:
+            return
+
+    def hand_over(self, owner: Owner) -> None:
+        update = {
+            "TableName": self._table, "Key": _key("owner", 0), "UpdateExpression": "SET #database = :d, #before = :b",
+            "ExpressionAttributeNames": {"#database": "database", "#before": "before"},
+            "ExpressionAttributeValues": {":d": {"S": owner.database}, ":b": {"S": json.dumps(owner.before)}},
+        }  # fmt: skip
+        self._dynamo.write([{"Update": update}])
+
+    def owner(self) -> Owner | None:
+        item = self._get("owner", 0)
+        return None if item is None else Owner(item["database"]["S"], tuple(json.loads(item["before"]["S"])))
+
+    def position(self) -> Position | None:
+        item = self._get("owner", 0)
+        return None if item is None else Position(item["identity"]["S"], int(item["publications"]["N"]))
+
+    def purpose(self) -> tuple[str, str] | None:
+        """The pipeline that writes the tables, and what they add up."""
+        item = self._get("owner", 0)
+        return None if item is None else (item["pipeline"]["S"], item["definition"]["S"])
+
+    # markers
+
+    def of(self, manifest_id: int) -> Marker | None:
+        item = self._get("marker", manifest_id)
+        return None if item is None else _marker(item)
+
+    def all(self, above: int = 0) -> dict[int, Marker]:
+        """By manifest, without records."""
+        names = {"#key": KEY, "#manifest": MANIFEST, **{f"#{name}": name for name in _FIELDS}}
+        try:
+            items = self._dynamo.query(
+                self._table, "#key = :key AND #manifest > :above",
+                {":key": {"S": "marker"}, ":above": {"N": str(above)}}, names,
+                ", ".join(["#manifest", *(f"#{name}" for name in _FIELDS)]),
+            )  # fmt: skip
+            return {int(item[MANIFEST]["N"]): _marker(item) for item in items}
+        except MissingTable:
+            return {}
+
+    def begin(self, manifest_id: int, attempt: int, token: str) -> bool:
+        """Announce what an attempt puts; false when a higher one, or another of this number, was announced before."""
+        update = {
+            "TableName": self._table, "Key": _key("marker", manifest_id),
+            "UpdateExpression": "SET #putting = :attempt, #token = :token",
+            "ConditionExpression": "attribute_not_exists(#putting) OR #putting < :attempt OR "
+            "(#putting = :attempt AND #token = :token)",
+            "ExpressionAttributeNames": _NAMES, "ExpressionAttributeValues": _announced(attempt, token),
+        }  # fmt: skip
+        try:
+            self._dynamo.write([{"Update": update}])
+        except Changed:
+            return False
+        return True
+
+    def check(self, manifest_id: int, attempt: int, token: str) -> Action:
+        """Part of a transaction: nothing of it is done unless the attempt is still the one that was announced."""
+        return {
+            "ConditionCheck": {
+                "TableName": self._table, "Key": _key("marker", manifest_id),
+                "ConditionExpression": "#putting = :attempt AND #token = :token", "ExpressionAttributeNames": _NAMES,
+                "ExpressionAttributeValues": _announced(attempt, token),
+            }
+        }  # fmt: skip
+
+    def end(
+        self, manifest_id: int, attempt: int, token: str, record: Mapping[str, Any], keys: int, rows: int, checksum: int
+    ) -> bool:
+        """Say that an attempt is there whole; false when a higher one was announced meanwhile."""
+        values = {
+            ":record": {"B": zlib.compress(json.dumps(record).encode())}, ":keys": {"N": str(keys)},
+            ":rows": {"N": str(rows)}, ":checksum": {"S": str(checksum)}, **_announced(attempt, token),
+        }  # fmt: skip
+        marker = {
+            "TableName": self._table, "Key": _key("marker", manifest_id),
+            "UpdateExpression": "SET #attempt = :attempt, #record = :record, #keys = :keys, #rows = :rows, "
+            "#checksum = :checksum",
+            "ConditionExpression": "#putting = :attempt AND #token = :token",
+            "ExpressionAttributeNames": {
+                **_NAMES, **{f"#{name}": name for name in ("attempt", "record", "keys", "rows", "checksum")},
+            },
+            "ExpressionAttributeValues": values,
+        }  # fmt: skip
+        owner = {
+            "TableName": self._table, "Key": _key("owner", 0), "UpdateExpression": "ADD #publications :one",
+            "ExpressionAttributeNames": {"#publications": "publications"},
+            "ExpressionAttributeValues": {":one": {"N": "1"}},
+        }  # fmt: skip
+        try:
+            self._dynamo.write([{"Update": marker}, {"Update": owner}])
+        except Changed:
+            return False
+        return True
+
+    # keys
+
+    def list_keys(self, manifest_id: int, attempt: int, keys: Iterable[str]) -> None:
+        """Store the keys of an attempt."""
+        for number, part in enumerate(_parts(keys)):
+            content = zlib.compress(json.dumps(part).encode())
+            item = {**_key(f"keys {manifest_id}", attempt * LISTS + number), "keys": {"B": content}}
+            self._dynamo.write([{"Put": {"TableName": self._table, "Item": item}}])
+
+    def listed_keys(self, manifest_id: int, attempt: int | None = None) -> Iterator[str]:
+        """The keys of an attempt, or of all attempts; some of them several times."""
+        for item in self._lists(manifest_id):
+            if attempt in (None, int(item[MANIFEST]["N"]) // LISTS):
+                yield from json.loads(zlib.decompress(value_of(item["keys"])))
+
+    def forget_keys(self, manifest_id: int, below: int) -> None:
+        """Remove the lists of lower attempts."""
+        for item in self._lists(manifest_id):
+            number = int(item[MANIFEST]["N"])
+            if number // LISTS < below:
+                key = _key(f"keys {manifest_id}", number)
+                self._dynamo.write([{"Delete": {"TableName": self._table, "Key": key}}])
+
+    def _lists(self, manifest_id: int) -> Iterator[Item]:
+        return self._dynamo.query(self._table, "#key = :key", {":key": {"S": f"keys {manifest_id}"}}, {"#key": KEY})
+
+    def _get(self, key: str, number: int) -> Item | None:
+        try:
+            return self._dynamo.get(self._table, _key(key, number))
+        except MissingTable:
+            return None
+
+
+_FIELDS = ("putting", "token", "attempt", "keys", "rows", "checksum")
+
+
+def _key(key: str, number: int) -> Item:
+    return {KEY: {"S": key}, MANIFEST: {"N": str(number)}}
+
+
+def _announced(attempt: int, token: str) -> Item:
+    return {":attempt": {"N": str(attempt)}, ":token": {"S": token}}
+
+
+def _marker(item: Item) -> Marker:
+    number = {name: int(item[name]["N"]) for name in ("attempt", "keys", "rows") if name in item}
+    return Marker(
+        int(item["putting"]["N"]), item["token"]["S"], number.get("attempt"), number.get("keys", 0),
+        number.get("rows", 0), item["checksum"]["S"] if "checksum" in item else "0",
+        value_of(item["record"]) if "record" in item else None,
+    )  # fmt: skip
+
+
+def _parts(keys: Iterable[str]) -> Iterator[list[str]]:
+    part: list[str] = []
+    size = 0
+    for key in keys:
+        size += len(key.encode()) + 4
+        if size > LIST_BYTES:
+            yield part
+            part, size = [], len(key.encode()) + 4
+        part.append(key)
+    if part:
+        yield part

@@ -1,0 +1,116 @@
+"""``sinks: [{dynamodb: ..}]``."""
+
+import os
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, StrictBool, ValidationInfo, field_validator
+
+from tidemark.config import values
+from tidemark.config.base import Name, Surroundings
+from tidemark.config.values import wrong
+from tidemark.decoders.settings import RowSettings
+from tidemark.sinks.aggregate import CONTRIBUTIONS, Aggregate
+from tidemark.sinks.parts import Function
+from tidemark.sinks.settings import SinkSettings
+from tidemark.storage.base import is_s3
+
+TABLE_PATTERN = "^[a-zA-Z0-9_.-]{3,241}$"  # DynamoDB has 255 characters, and the second table a suffix
+
+
+class Settings(SinkSettings):
+    """A DynamoDB table of totals, one item per key, and beside it what each manifest has contributed to each key."""
+
+    kind = "dynamodb"
+
+    name: Name = Field(default="dynamodb", description="Name of this sink, unique in the pipeline.")
+    table: str = Field(
+        pattern=TABLE_PATTERN,
+        description="The table of totals. Beside it is a second one, with the suffix _contributions.",
+        examples=["orders_per_product"],
+    )
+    aggregate: Aggregate = Field(description="The key and what is added up for it.")
+    connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
+        default=None, description="Id of an Airflow connection of type aws; else boto3's own sources."
+    )
+    region: str | None = Field(default=None, description="Region of the tables.", examples=["eu-central-1"])
+    endpoint_url: Annotated[str, AfterValidator(values.endpoint)] | None = Field(
+        default=None, description="Address of a service that is not AWS's.", examples=["http://dynamodb:8000"]
+    )
+    auto_create: StrictBool = Field(default=False, description="Whether to create both tables.")
+    max_keys: int = Field(
+        default=1_000_000, ge=1, strict=True, description="Most keys that one manifest may contribute to."
+    )
+    staging: Annotated[str, AfterValidator(values.root)] = Field(
+        default="staging",
+        validate_default=True,
+        description="Folder that executors and the publishing process share, or s3://bucket/prefix, with the keys of "
+        "the connection; a relative folder lies below TIDEMARK_HOME. Dead letters stay there.",
+        examples=["staging", "s3://bucket/staging"],
+    )
+
+    @field_validator("table")
+    @classmethod
+    def _not_the_second(cls, table: str) -> str:
+        if table.endswith(CONTRIBUTIONS):
+            raise wrong(f"must not end with {CONTRIBUTIONS}: that is the suffix of the table beside the totals")
+        return table
+
+    @field_validator("staging")
+    @classmethod
+    def _absolute(cls, staging: str, info: ValidationInfo) -> str:
+        return staging if is_s3(staging) else os.path.normpath(Surroundings.of(info).home / staging)
+
+    @property
+    def contributions(self) -> str:
+        """The table that holds what each manifest has contributed, and the markers."""
+        return self.table + CONTRIBUTIONS
+
+    @property
+    def target(self) -> str:
+        named = {"connection": self.connection, "region": self.region, "endpoint": self.endpoint_url}
+        access = "".join(f"{name} {value}, " for name, value in named.items() if value)
+        return f"{access}DynamoDB table {self.table}"
+
+    def meets(self, other: SinkSettings) -> bool:
+        return isinstance(other, Settings) and self.meets_target(other.target)
+
+    def decides_output(self) -> str:
+        return self.model_dump_json(exclude_defaults=True, include={"aggregate"})
+
+    def staging_root(self, pipeline_name: str) -> str:
+        """Where this sink stages. Only the owner of the table stages there, so it knows every manifest it finds."""
+        return f"{self.staging}/{pipeline_name}/{self.table}"
+
+    def access(self) -> dict[str, Any]:
+        """Access to DynamoDB, without secrets."""
+        access = {"connection": self.connection, "region": self.region, "endpoint_url": self.endpoint_url}
+        return {name: value for name, value in access.items() if value}
+
+    def store_settings(self) -> dict[str, Any]:
+        """Access to a staging folder in ``s3://``, without secrets."""
+        return {"connection": self.connection} if self.connection else {}
+
+    def order(self) -> dict[str, Any]:
+        return {"store": self.store_settings(), **self.aggregate.order()}
+
+    def why_not(self, rows: RowSettings) -> str:
+        types = rows.field_types()
+        for part in self.aggregate.parts:
+            kind = types.get(part.source or "", "")
+            if part.function in (Function.MIN, Function.MAX) and kind.startswith(("double", "float")):
+                return (
+                    f"may not have {part.function}({part.source}): it is {kind}, and DynamoDB keeps decimals; declare "
+                    "it as DECIMAL(p, s), or cast it in transform"
+                )
+        return self.aggregate.why_not(rows)
+
+    def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
+        del topic
+        return self.target if when is not None else f"{self.staging_root(pipeline_name)}/_dead_letters"
+
+    def connections(self) -> set[str]:
+        return {self.connection} if self.connection else set()
+
+    def folders(self) -> set[str]:
+        return set() if is_s3(self.staging) else {self.staging}

@@ -1,0 +1,360 @@
+"""Publishes totals per key into DynamoDB: contributions, not increments, 49 keys at a time.
+
+DynamoDB changes at most 100 items together, so a manifest with more keys is put in several calls. The numbers are those
+of ``lifecycle/publish.py``:
+
+1. The keys of the attempt are stored, then its *intent*: the marker of the manifest names the attempt and its digest,
+   as a token. Only over lower attempts, and over an attempt of the same number only with the same token.
+2. Every call changes contributions and totals of some keys, and checks the marker in the same transaction. So a paused
+   attempt changes nothing once a higher one has stored its intent. Keys that lower attempts have listed, and this one
+   has not, are emptied. What this attempt has put before, of which only the answer was lost, stays.
+3. The marker says that the attempt is there whole, with its record.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidemark.connections import Lookup
+from tidemark.database.client import ManifestDatabase
+from tidemark.errors import Fenced, SinkRefused, Unavailable, WorkFailed
+from tidemark.failpoints import failpoint
+from tidemark.findings import Finding, ok
+from tidemark.manifest import Manifest, Publication
+from tidemark.offsets import Range, TopicPartition
+from tidemark.order import TransformOrder
+from tidemark.paths import STAGING, RecordName, manifest_staging, staging_folder
+from tidemark.receipt import ObjectKind, PublishedObject, Receipt
+from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink, Way
+from tidemark.sinks.dead_letter_files import dead_letters_in, file_with_offset
+from tidemark.sinks.dead_letters import DeadLetter
+from tidemark.sinks.difference import Difference
+from tidemark.sinks.dynamodb.audit import differences_of_dynamodb
+from tidemark.sinks.dynamodb.client import Changed, Dynamo
+from tidemark.sinks.dynamodb.items import Group, group_of_item, group_of_row
+from tidemark.sinks.dynamodb.markers import Markers
+from tidemark.sinks.dynamodb.settings import Settings
+from tidemark.sinks.dynamodb.tables import Tables
+from tidemark.sinks.dynamodb.totals import KEYS_OF_A_CALL, Putting, Totals
+from tidemark.sinks.groups import combined
+from tidemark.sinks.located import Located, Standing
+from tidemark.storage.base import Move
+from tidemark.storage.open import open_store
+from tidemark.storage.s3_client import access
+from tidemark.verdict import Shown
+
+TRIES = 30  # of a call whose items others change at the same time
+DIGITS = 38  # of a number in DynamoDB
+ITEM_BYTES = 350_000  # of the text in one item; DynamoDB takes 400 KB, names and numbers included
+CALL_BYTES = 3_000_000  # of the text in one call; DynamoDB takes 4 MB
+CHECKSUMS = 2**64
+
+
+class DynamoSink(Sink):
+    """The totals of one pipeline, in the two tables of one sink."""
+
+    way = Way.SUMS
+
+    def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
+        super().__init__(pipeline_name, settings.name)
+        self.settings = settings
+        self.target = settings.target
+        self._dynamo = Dynamo(access(settings.access(), lookup), self.context)
+        self.tables = Tables(settings, self._dynamo, self.context)
+        self.totals = Totals(settings, self._dynamo)
+        self.markers = Markers(self._dynamo, settings.contributions)
+        self._store = open_store(settings.staging_root(pipeline_name), settings.store_settings(), lookup)
+
+    @property
+    def context(self) -> dict[str, Any]:
+        return {"pipeline": self.pipeline_name, "sink": self.name, "table": self.settings.table}
+
+    def claim(self, database_id: str) -> None:
+        self.tables.ensure()
+        if self.markers.owner() is None:
+            self.markers.take(Owner(database_id), self.pipeline_name, self.settings.aggregate.definition())
+        self.refuse_foreign(database_id)
+        self._refuse_other_definition()
+
+    def _refuse_other_definition(self) -> None:
+        """Raise ``SinkRefused`` when other totals are in the table, or those of another pipeline."""
+        pipeline_name, definition = self.markers.purpose() or (self.pipeline_name, self.settings.aggregate.definition())
+        own = pipeline_name == self.pipeline_name
+        if own and definition == self.settings.aggregate.definition():
+            return
+        what = "by another aggregate than this one" if own else f"of pipeline {pipeline_name}"
+        raise SinkRefused(
+            f"the table holds totals {what}: the two would mix",
+            next_step="nothing was written; give this sink another table and another name, then: tidemark fill "
+            f"{self.pipeline_name} NAME --why TEXT",
+            **self.context,
+        )
+
+    def owner(self) -> Owner | None:
+        return self.markers.owner()
+
+    def hand_over(self, owner: Owner) -> None:
+        self.markers.hand_over(owner)
+
+    def position(self) -> Position | None:
+        return self.markers.position()
+
+    def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
+        del own  # no other pipeline writes to these tables
+        markers = self.markers.all(above).items()
+        return [RecordName(self.pipeline_name, id_, marker.attempt) for id_, marker in markers if marker.attempt]
+
+    def recorded_attempt(self, manifest_id: int) -> int | None:
+        marker = self.markers.of(manifest_id)
+        return None if marker is None else marker.attempt
+
+    def record(self, name: RecordName) -> dict[str, Any] | None:
+        marker = self.markers.of(name.manifest_id)
+        return marker.content() if marker and marker.attempt == name.attempt else None
+
+    def has_objects(self, receipt: Receipt) -> bool:
+        """Whether its contributions are whole, nobody has begun to replace them, and its dead letters are kept."""
+        marker = self.markers.of(receipt.manifest_id)
+        dead = {part.path: part.bytes for part in self._of(receipt, ObjectKind.DEAD_LETTER)}
+        whole = marker is not None and marker.whole and marker.attempt == receipt.attempt
+        return whole and self.tables.exist() and self._store.has(dead)
+
+    def shown(
+        self,
+        manifest: Manifest,
+        evidence: int | None,
+        receipts: Mapping[int, Receipt],
+        accepted: frozenset[str] = frozenset(),
+        *,
+        objects: bool = True,
+    ) -> Shown:
+        """While a newer attempt replaces what is there, there is no evidence, and nothing is whole."""
+        marker = self.markers.of(manifest.id)
+        half = marker is not None and not marker.whole
+        return super().shown(manifest, None if half else evidence, receipts, accepted, objects=objects or half)
+
+    def alike(self, before: Receipt, now: Receipt) -> bool:
+        """Whether the contributions are those that the marker tells of, and the totals of their keys agree."""
+        marker = self.markers.of(now.manifest_id)
+        if marker is None or not self.has_record(before) or not self.has_objects(before):
+            return False
+        rows = checksum = 0
+        keys = iter(self.markers.listed_keys(now.manifest_id, before.attempt))
+        while chunk := list(islice(keys, KEYS_OF_A_CALL)):
+            contributions, totals = self.totals.read(chunk, now.manifest_id)
+            for item in contributions.values():
+                group = group_of_item(item, self.totals.key, self.totals.parts)
+                rows += group.rows
+                checksum = (checksum + group.checksum()) % CHECKSUMS
+            if not all(self.totals.is_right(key, totals.get(key)) for key in chunk):
+                return False
+        return (rows, str(checksum)) == (marker.rows, marker.checksum)
+
+    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
+        del manifest_id, attempt  # the order has them
+        return {"staging": self._store.root}
+
+    def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
+        fence()
+        marker, token = self.markers.of(receipt.manifest_id), receipt.digest(self.name)
+        if marker is None or (marker.putting, marker.attempt, marker.token) != (*2 * (receipt.attempt,), token):
+            self._refuse_higher(receipt, None if marker is None else marker.putting)
+            self._put(receipt, self.content_of_record(receipt, ranges, database_id), token, fence)
+        failpoint("publish.before_mark")
+        mark()
+
+    def _put(self, receipt: Receipt, record: Mapping[str, Any], token: str, fence: Fence) -> None:
+        """Steps 1 to 3 above."""
+        manifest_id, attempt = receipt.manifest_id, receipt.attempt
+        table = self._staged(receipt)
+        size = self._refuse_large(receipt, table)
+        keys, checksum = [], 0
+        for group in self._groups(table):
+            keys.append(group.key)
+            checksum = (checksum + group.checksum()) % CHECKSUMS
+        self.markers.list_keys(manifest_id, attempt, keys)
+        if not self.markers.begin(manifest_id, attempt, token):
+            raise self._fenced(receipt)
+        dead = [Move(part.staged, part.path, part.bytes) for part in self._of(receipt, ObjectKind.DEAD_LETTER)]
+        self._store.move_each(dead, fence, lambda: None)
+        self._store.sync(move.key for move in dead)
+        putting = Putting(manifest_id, attempt, token, self.markers.check(manifest_id, attempt, token))
+        number = max(1, min(KEYS_OF_A_CALL, CALL_BYTES // (2 * size)))
+        for chunk in self._chunks(manifest_id, table, keys, number):
+            self._put_chunk(chunk, putting, receipt, fence)
+            failpoint("publish.mid")
+        failpoint("publish.before_record")
+        fence()
+        rows = sum(part.rows for part in self._of(receipt, ObjectKind.DATA))
+        if not self.markers.end(manifest_id, attempt, token, record, len(keys), rows, checksum):
+            raise self._fenced(receipt)
+        self.markers.forget_keys(manifest_id, attempt)
+
+    def _chunks(
+        self, manifest_id: int, table: pa.Table | None, keys: Sequence[str], number: int
+    ) -> Iterator[dict[str, Group | None]]:
+        """The groups of the attempt, then nothing for each key that only lower attempts have."""
+        groups = self._groups(table)
+        while chunk := list(islice(groups, number)):
+            yield {group.key: group for group in chunk}
+        gone = iter(sorted(set(self.markers.listed_keys(manifest_id)) - set(keys)))
+        while others := list(islice(gone, number)):
+            yield dict.fromkeys(others)
+
+    def _put_chunk(self, chunk: dict[str, Group | None], putting: Putting, receipt: Receipt, fence: Fence) -> None:
+        for _ in range(TRIES):
+            fence()
+            try:
+                self.totals.put(chunk, putting)
+            except Changed as changed:
+                if changed.first:
+                    raise self._fenced(receipt) from changed
+            else:
+                return
+        raise Unavailable(
+            f"others have changed the same totals {TRIES} times while they were read",
+            next_step="what was put stays, and is put once; let fewer manifests run at once, then: tidemark retry "
+            f"{self.pipeline_name}",
+            manifest=receipt.manifest_id,
+            **self.context,
+        )
+
+    def _refuse_higher(self, receipt: Receipt, putting: int | None) -> None:
+        if putting is not None and putting > receipt.attempt:
+            raise self._fenced(receipt)
+
+    def _fenced(self, receipt: Receipt) -> Fenced:
+        marker = self.markers.of(receipt.manifest_id)
+        other = f"attempt {marker.putting if marker else 0} has begun to put its contributions"
+        if marker is not None and marker.putting == receipt.attempt:
+            other = "another attempt of this number has put other contributions, for a database that was restored since"
+        return Fenced(
+            f"attempt {receipt.attempt} is fenced: {other}",
+            next_step="nothing to do here if a newer attempt is at work; else the next one goes on from there: "
+            f"tidemark retry {self.pipeline_name}",
+            manifest=receipt.manifest_id,
+            **self.context,
+        )
+
+    def _staged(self, receipt: Receipt) -> pa.Table | None:
+        """The groups of all tasks, each key once; None without any. ``WorkFailed`` when they are not all there."""
+        names = sorted({part.staged for part in self._of(receipt, ObjectKind.DATA)})
+        folder = staging_folder(receipt.manifest_id, receipt.attempt)
+        tables = []
+        try:
+            for name in names:
+                with self._store.open(f"{folder}/{name}") as file:
+                    tables.append(pq.read_table(file))
+        except (pa.ArrowException, OSError) as error:
+            raise WorkFailed(
+                f"staged groups cannot be read: {error}",
+                next_step=f"tidemark retry {self.pipeline_name}",
+                manifest=receipt.manifest_id,
+                **self.context,
+            ) from error
+        table = combined(tables, self.totals.key, self.totals.parts) if tables else None
+        rows = pc.sum(table.column("_rows")).as_py() if table is not None else 0
+        expected = sum(part.rows for part in self._of(receipt, ObjectKind.DATA))
+        if rows != expected:
+            raise WorkFailed(
+                f"staging holds the groups of {rows:,} rows, the receipt says {expected:,}",
+                next_step=f"tidemark retry {self.pipeline_name}",
+                manifest=receipt.manifest_id,
+                **self.context,
+            )
+        return table
+
+    def _refuse_large(self, receipt: Receipt, table: pa.Table | None) -> int:
+        """Raise ``SinkRefused`` for too many keys, and for values that no item takes; the most bytes of text in one."""
+        if table is None:
+            return 1
+        what = next_step = ""
+        keys, size = table.num_rows, 1
+        if keys > self.settings.max_keys:
+            what = f"the manifest contributes to {keys:,} keys, and max_keys is {self.settings.max_keys:,}"
+            next_step = "group by fewer values, or raise max_keys of the sink; smaller slices make fewer keys"
+        for name in table.schema.names:
+            column = table.column(name)
+            if pa.types.is_decimal(column.type):
+                largest = pc.max(pc.abs(column)).as_py()
+                if largest is not None and largest >= 10 ** (DIGITS - column.type.scale):
+                    what = f"a value of {name} has more than the {DIGITS} digits that DynamoDB keeps"
+                    next_step = "filter such records, or add them up in PostgreSQL (sinks.totals)"
+            elif pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+                size += pc.max(pc.binary_length(column)).as_py() or 0
+        if size > ITEM_BYTES:
+            what = f"an item of {size:,} bytes of text is larger than DynamoDB keeps"
+            next_step = "shorten the columns of group_by, min and max in transform"
+        if what:
+            raise SinkRefused(
+                what,
+                next_step=f"nothing was written; {next_step}; then: tidemark retry {self.pipeline_name}",
+                manifest=receipt.manifest_id,
+                **self.context,
+            )
+        return size
+
+    def _groups(self, table: pa.Table | None) -> Iterator[Group]:
+        for batch in [] if table is None else table.to_batches(max_chunksize=1_000):
+            for row in batch.to_pylist():
+                yield group_of_row(row, self.totals.key, self.totals.parts)
+
+    def _of(self, receipt: Receipt, kind: ObjectKind) -> list[PublishedObject]:
+        return [part for part in receipt.objects_of(self.name) if part.kind is kind]
+
+    def discard(self, receipt: Receipt) -> None:
+        """Removes staging and dead letters only: contributions are not removed, a higher attempt replaces them."""
+        self._store.delete(part.path for part in self._of(receipt, ObjectKind.DEAD_LETTER))
+        self.clear_staging(receipt.manifest_id, receipt.attempt)
+
+    def staged_manifests(self) -> list[int]:
+        return sorted(int(name) for name in self._store.folders(STAGING) if name.isdecimal())
+
+    def staged_attempts(self, manifest_id: int) -> list[int]:
+        return sorted(int(name) for name in self._store.folders(manifest_staging(manifest_id)) if name.isdecimal())
+
+    def clear_staging(self, manifest_id: int, attempt: int) -> None:
+        self._store.delete_folder(staging_folder(manifest_id, attempt))
+
+    def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
+        return differences_of_dynamodb(database, self, self.tables, self.totals, self.markers, manifests, deep=deep)
+
+    def locate(
+        self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
+    ) -> Located:
+        """A record is part of a total; the table of contributions says which manifests a total is made of."""
+        dead = file_with_offset(self._store, self._of(receipt, ObjectKind.DEAD_LETTER), at, offset)
+        if dead is not None:
+            place = f"{self._store.root}/{dead.path}"
+            return Located(self.name, published.attempt, Standing.HELD, "a dead letter", ObjectKind.DEAD_LETTER, place)
+        marker = self.markers.of(manifest.id)
+        if marker is None:
+            what = f"{self.settings.contributions} has no contribution of the manifest"
+            return Located(self.name, published.attempt, Standing.MISSING, what, place=self.target)
+        what = (
+            f"one of the {marker.rows:,} records that the manifest has contributed to {marker.keys:,} totals; "
+            f"they are the items of {self.settings.contributions} with _manifest_id = {manifest.id}"
+        )
+        return Located(self.name, published.attempt, Standing.HELD, what, ObjectKind.DATA, self.target)
+
+    def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
+        return dead_letters_in(self._store, self._of(receipt, ObjectKind.DEAD_LETTER), values=values)
+
+    def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
+        """Asks for writes whose condition never holds."""
+        del decode, transforms
+        missing = self.tables.check()
+        if missing:
+            yield ok(self.name, f"an attempt creates {' and '.join(wanted.name for wanted in missing)}")
+            return
+        self._refuse_other_definition()
+        self.tables.try_rights()
+        yield ok(self.name, "tables, keys and rights are what an attempt needs (tried, and nothing was written)")
+
+
+def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> DynamoSink:
+    return DynamoSink(pipeline_name, settings, lookup)

@@ -1,0 +1,145 @@
+"""The two tables of totals: that they exist, and have the keys that items here have."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark.errors import SinkRefused, Unavailable
+from tidemark.sinks.dynamodb.client import Changed, Dynamo, MissingTable
+from tidemark.sinks.dynamodb.items import KEY, MANIFEST
+from tidemark.sinks.dynamodb.settings import Settings
+
+CREATED_S = 60.0  # until a table that is being created must be there
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A table with its keys: name and type (S, N or B), the partition key first."""
+
+    name: str
+    keys: tuple[tuple[str, str], ...]
+
+    def definition(self) -> dict[str, Any]:
+        """What creates it, for the client."""
+        return {
+            "TableName": self.name,
+            "AttributeDefinitions": [{"AttributeName": name, "AttributeType": kind} for name, kind in self.keys],
+            "KeySchema": [
+                {"AttributeName": name, "KeyType": role}
+                for (name, _), role in zip(self.keys, ("HASH", "RANGE"), strict=False)
+            ],
+            "BillingMode": "PAY_PER_REQUEST",
+        }
+
+    def command(self) -> str:
+        """What creates it, for a shell."""
+        definitions = " ".join(f"AttributeName={name},AttributeType={kind}" for name, kind in self.keys)
+        schema = " ".join(
+            f"AttributeName={name},KeyType={role}"
+            for (name, _), role in zip(self.keys, ("HASH", "RANGE"), strict=False)
+        )
+        return (
+            f"aws dynamodb create-table --table-name {self.name} --billing-mode PAY_PER_REQUEST "
+            f"--attribute-definitions {definitions} --key-schema {schema}"
+        )
+
+
+class Tables:
+    """Both tables as they are in DynamoDB."""
+
+    def __init__(self, settings: Settings, dynamo: Dynamo, context: dict[str, object]) -> None:
+        self._settings = settings
+        self._dynamo = dynamo
+        self._context = context
+        self._wanted = (
+            Wanted(settings.table, ((KEY, "S"),)),
+            Wanted(settings.contributions, ((KEY, "S"), (MANIFEST, "N"))),
+        )
+
+    def exist(self) -> bool:
+        return all(self._described(wanted) is not None for wanted in self._wanted)
+
+    def ensure(self) -> None:
+        """Create the tables that are missing, if the settings say so; raises ``SinkRefused`` for other keys."""
+        missing = self.check()
+        for wanted in missing:
+            try:
+                self._dynamo.call("create_table", **wanted.definition())
+            except SinkRefused:
+                if self._described(wanted) is None:
+                    raise  # else another process was quicker
+        for wanted in missing:
+            self._await(wanted)
+        if missing:
+            self.check()
+
+    def check(self) -> list[Wanted]:
+        """The tables that are to be created; raises ``SinkRefused`` for those that nobody creates, and other keys."""
+        missing = []
+        for wanted in self._wanted:
+            table = self._described(wanted)
+            if table is None:
+                missing.append(wanted)
+            elif (keys := _keys(table)) != wanted.keys:
+                raise SinkRefused(
+                    f"table {wanted.name} has the keys {_named(keys)}, and totals need {_named(wanted.keys)}",
+                    next_step="nothing was written; give this sink another table, or delete that one if nobody needs "
+                    f"it, and create it: {wanted.command()}",
+                    **self._context,
+                )
+        if missing and not self._settings.auto_create:
+            commands = "; ".join(wanted.command() for wanted in missing)
+            raise SinkRefused(
+                f"{' and '.join(f'table {wanted.name}' for wanted in missing)} do not exist"
+                if len(missing) > 1
+                else f"table {missing[0].name} does not exist",
+                next_step=f"nothing was written; set auto_create: true, or run: {commands}",
+                **self._context,
+            )
+        return missing
+
+    def try_rights(self) -> None:
+        """Ask for writes whose condition never holds, so that nothing is written; raises when they are not allowed."""
+        never = {
+            "ConditionExpression": "attribute_exists(#key) AND attribute_not_exists(#key)",
+            "ExpressionAttributeNames": {"#key": KEY},
+        }
+        items = [{KEY: {"S": "doctor"}}, {KEY: {"S": "doctor"}, MANIFEST: {"N": "0"}}]
+        for wanted, item in zip(self._wanted, items, strict=True):
+            list(self._dynamo.get_each({wanted.name: [item]}))
+            for action in (
+                {"Put": {"TableName": wanted.name, "Item": item, **never}},
+                {"Delete": {"TableName": wanted.name, "Key": item, **never}},
+            ):
+                try:
+                    self._dynamo.write([action])
+                except Changed:
+                    continue
+
+    def _described(self, wanted: Wanted) -> dict[str, Any] | None:
+        try:
+            table: dict[str, Any] = self._dynamo.call("describe_table", TableName=wanted.name)["Table"]
+        except MissingTable:
+            return None
+        return table
+
+    def _await(self, wanted: Wanted) -> None:
+        deadline = time.monotonic() + CREATED_S
+        while (table := self._described(wanted)) is None or table["TableStatus"] != "ACTIVE":
+            if time.monotonic() > deadline:
+                raise Unavailable(
+                    f"table {wanted.name} was not created within {CREATED_S:.0f} s",
+                    next_step="nothing was written; look at it in the console of AWS, then: tidemark retry {pipeline}",
+                    **self._context,
+                )
+            time.sleep(0.2)
+
+
+def _keys(table: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    kinds = {entry["AttributeName"]: entry["AttributeType"] for entry in table["AttributeDefinitions"]}
+    schema = sorted(table["KeySchema"], key=lambda entry: entry["KeyType"])  # HASH, then RANGE
+    return tuple((entry["AttributeName"], kinds[entry["AttributeName"]]) for entry in schema)
+
+
+def _named(keys: tuple[tuple[str, str], ...]) -> str:
+    return ", ".join(f"{name} ({kind})" for name, kind in keys)

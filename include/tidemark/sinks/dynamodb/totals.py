@@ -1,0 +1,203 @@
+"""Contributions and totals in DynamoDB: one item per key and manifest, and one per key, changed together.
+
+A manifest that had nothing in a key *adjusts* its total: DynamoDB itself adds counts and sums; the least and the
+greatest value are replaced on the condition that nobody has changed the total since it was read. Where a manifest had
+something, the total is *combined* again from all contributions of the key, on the same condition.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from tidemark.errors import Unavailable
+from tidemark.sinks.dynamodb.client import Action, Dynamo
+from tidemark.sinks.dynamodb.items import (
+    ATTEMPT,
+    KEY,
+    MANIFEST,
+    REVISION,
+    TOKEN,
+    Group,
+    Item,
+    attribute,
+    combined,
+    group_of_item,
+    of_two,
+)
+from tidemark.sinks.dynamodb.settings import Settings
+from tidemark.sinks.parts import ROWS, Function
+
+KEYS_OF_A_CALL = 49  # DynamoDB takes 100 actions: two for each key, and the check of the marker
+LOOKS = 20  # at a total that changes while it is compared
+
+
+@dataclass(frozen=True)
+class Putting:
+    """The attempt that puts; ``check`` is the condition that it may."""
+
+    manifest: int
+    attempt: int
+    token: str
+    check: Action
+
+
+class Totals:
+    """Both tables of one sink."""
+
+    def __init__(self, settings: Settings, dynamo: Dynamo) -> None:
+        self._settings = settings
+        self._dynamo = dynamo
+        self.key = settings.aggregate.key
+        self.parts = settings.aggregate.parts
+
+    def put(self, groups: Mapping[str, Group | None], putting: Putting) -> None:
+        """Replace what a manifest has in some keys, None: by nothing; at most ``KEYS_OF_A_CALL``.
+
+        All or nothing; what the same attempt has put before stays as it is. Raises ``Changed`` when somebody has
+        changed one of the items meanwhile: the caller asks the fence, and repeats it.
+        """
+        contributions, totals = self.read(list(groups), putting.manifest)
+        actions: list[Action] = []
+        for key, group in groups.items():
+            before = contributions.get(key)
+            mine = before is not None and _is_of(before, putting)
+            if (before is None and group is None) or (mine and group is not None):
+                continue
+            actions.append(self._contribution(key, group, before, putting))
+            total = totals.get(key)
+            if before is None and group is not None:
+                actions.append(self._adjusted(group, total))
+            else:
+                actions.append(self._combined(key, group, total, putting.manifest))
+        if actions:
+            self._dynamo.write([putting.check, *actions])
+
+    def read(self, keys: Sequence[str], manifest: int) -> tuple[dict[str, Item], dict[str, Item]]:
+        """What a manifest contributes to some keys, and their totals."""
+        wanted = {
+            self._settings.contributions: [self._contribution_key(key, manifest) for key in keys],
+            self._settings.table: [{KEY: {"S": key}} for key in keys],
+        }
+        items: dict[str, dict[str, Item]] = {table: {} for table in wanted}
+        for table, item in self._dynamo.get_each(wanted):
+            items[table][item[KEY]["S"]] = item
+        return items[self._settings.contributions], items[self._settings.table]
+
+    def contributions_to(self, key: str) -> Iterator[tuple[int, Group]]:
+        """(manifest, group) of all that was contributed to a key."""
+        items = self._dynamo.query(self._settings.contributions, "#key = :key", {":key": {"S": key}}, {"#key": KEY})
+        for item in items:
+            yield int(item[MANIFEST]["N"]), group_of_item(item, self.key, self.parts)
+
+    def all_contributions(self) -> Iterator[tuple[int, Group]]:
+        """(manifest, group) of all items of the table that are no markers."""
+        for item in self._dynamo.scan(self._settings.contributions):
+            if ATTEMPT in item:
+                yield int(item[MANIFEST]["N"]), group_of_item(item, self.key, self.parts)
+
+    def all_totals(self) -> Iterator[tuple[Item, Group]]:
+        """The items as they are stored, and what they hold."""
+        for item in self._dynamo.scan(self._settings.table):
+            yield item, group_of_item(item, self.key, self.parts)
+
+    def is_right(self, key: str, total: Item | None) -> bool:
+        """Whether the total of a key, which was read before, is the combination of its contributions.
+
+        Also while manifests change it: then it is read again.
+        """
+        for _ in range(LOOKS):
+            expected = combined((group for _, group in self.contributions_to(key)), self.parts)
+            actual = None if total is None else group_of_item(total, self.key, self.parts)
+            if actual == expected:
+                return True
+            again = self._dynamo.get(self._settings.table, {KEY: {"S": key}})
+            if again == total:
+                return False
+            total = again
+        raise Unavailable(f"the total {key} changes all the time", next_step="repeat the command when less is put")
+
+    def _contribution_key(self, key: str, manifest: int) -> Item:
+        return {KEY: {"S": key}, MANIFEST: attribute(manifest)}
+
+    def _contribution(self, key: str, group: Group | None, before: Item | None, putting: Putting) -> Action:
+        """Put or delete the contribution, if it is still as it was read."""
+        place = self._contribution_key(key, putting.manifest)
+        condition: dict[str, Any] = {
+            "ConditionExpression": "attribute_not_exists(#attempt)", "ExpressionAttributeNames": {"#attempt": ATTEMPT},
+        }  # fmt: skip
+        if before is not None:
+            condition = {
+                "ConditionExpression": "#attempt = :attempt AND #token = :token",
+                "ExpressionAttributeNames": {"#attempt": ATTEMPT, "#token": TOKEN},
+                "ExpressionAttributeValues": {":attempt": before[ATTEMPT], ":token": before[TOKEN]},
+            }
+        table = {"TableName": self._settings.contributions, **condition}
+        if group is None:
+            return {"Delete": {"Key": place, **table}}
+        by = {ATTEMPT: attribute(putting.attempt), TOKEN: {"S": putting.token}}
+        return {"Put": {"Item": {**place, **by, **group.attributes(self.parts)}, **table}}
+
+    def _adjusted(self, group: Group, total: Item | None) -> Action:
+        """Add the group to its total."""
+        before = None if total is None else group_of_item(total, self.key, self.parts)
+        assigned: Item = {**group.columns, REVISION: _new_revision()}
+        added: Item = {ROWS: attribute(group.rows)}
+        for number, (part, value) in enumerate(zip(self.parts, group.values, strict=True)):
+            if value is None:
+                continue
+            if part.function in (Function.COUNT, Function.SUM):
+                added[part.column] = attribute(value)
+            else:
+                other = None if before is None else before.values[number]
+                assigned[part.column] = attribute(of_two(part.function, value, other))
+        names = {f"#{number}": name for number, name in enumerate([*assigned, *added])}
+        places = {name: place[1:] for place, name in names.items()}
+        values = {f":{places[name]}": stored for name, stored in (assigned | added).items()}
+        update: dict[str, Any] = {
+            "TableName": self._settings.table,
+            "Key": {KEY: {"S": group.key}},
+            "UpdateExpression": f"SET {', '.join(f'#{places[name]} = :{places[name]}' for name in assigned)} "
+            f"ADD {', '.join(f'#{places[name]} :{places[name]}' for name in added)}",
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": values,
+        }
+        if any(part.function in (Function.MIN, Function.MAX) for part in self.parts):
+            same = _same_revision(total)
+            update["ConditionExpression"] = same["ConditionExpression"]
+            names |= same["ExpressionAttributeNames"]
+            values |= same.get("ExpressionAttributeValues", {})
+        return {"Update": update}
+
+    def _combined(self, key: str, group: Group | None, total: Item | None, manifest: int) -> Action:
+        """Put the combination of all contributions in the place of a total, which was read before them."""
+        groups = [others for other, others in self.contributions_to(key) if other != manifest]
+        together = combined([*groups, *([group] if group else [])], self.parts)
+        table = {"TableName": self._settings.table, **_same_revision(total)}
+        if together is None:
+            return {"Delete": {"Key": {KEY: {"S": key}}, **table}}
+        item = {KEY: {"S": key}, REVISION: _new_revision(), **together.attributes(self.parts)}
+        return {"Put": {"Item": item, **table}}
+
+
+def _is_of(contribution: Item, putting: Putting) -> bool:
+    return contribution[ATTEMPT] == attribute(putting.attempt) and contribution[TOKEN]["S"] == putting.token
+
+
+def _new_revision() -> dict[str, str]:
+    """Never the same again: a total may be removed, and come back."""
+    return {"S": uuid4().hex}
+
+
+def _same_revision(total: Item | None) -> dict[str, Any]:
+    """The condition that a total is as it was read."""
+    if total is None or REVISION not in total:
+        return {
+            "ConditionExpression": "attribute_not_exists(#revision)",
+            "ExpressionAttributeNames": {"#revision": REVISION},
+        }
+    return {
+        "ConditionExpression": "#revision = :revision",
+        "ExpressionAttributeNames": {"#revision": REVISION},
+        "ExpressionAttributeValues": {":revision": total[REVISION]},
+    }

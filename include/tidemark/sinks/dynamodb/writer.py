@@ -1,0 +1,120 @@
+"""Groups the rows of one Spark task by key, and stages what they come to as Parquet; publishing combines the tasks'.
+
+Dead letters are staged as Parquet too, a file for each partition of the source, and stay files.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pyarrow as pa
+
+from tidemark.errors import AccessDenied, TidemarkError, Unavailable
+from tidemark.order import Order, SinkOrder
+from tidemark.receipt import ObjectKind
+from tidemark.sinks.grouping import BESIDE, grouped
+from tidemark.sinks.groups import groups_of
+from tidemark.sinks.measures import Measures
+from tidemark.sinks.staged_parquet import StagedParquet
+from tidemark.sinks.writer import StagedPart
+from tidemark.storage.base import ObjectStore
+from tidemark.storage.open import open_store
+
+GROUPS, DEAD = "groups", "dead"  # the beginnings of the names of staged files
+
+
+class DynamoWriter:
+    """Stages groups in one file, and the dead letters of each partition in one."""
+
+    def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
+        self._name = sink.name
+        self._task = task
+        self._context = {"pipeline": order.pipeline, "manifest": order.manifest_id, "sink": sink.name}
+        self._folder = order.staging
+        self._store = _store(sink)
+        self._groups = groups_of(sink.options)
+        self._measures = Measures()
+        self._staged: StagedParquet | None = None
+        self._dead: dict[tuple[str, int], StagedParquet] = {}
+
+    def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
+        inputs = self._groups.inputs(rows, event_time)
+        for topic, partition, piece in self._groups.measured(rows, inputs):
+            self._measures.add(topic, partition, piece, piece.nbytes)
+        self._stage(self._groups.take(inputs))
+
+    def write_dead_letters(self, rows: pa.RecordBatch) -> None:
+        for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, pa.string())):
+            letters = piece.drop_columns(BESIDE.names)
+            with self._translated():
+                if (topic, partition) not in self._dead:
+                    name = f"{DEAD}-{self._task}-{len(self._dead):05d}.parquet"
+                    self._dead[topic, partition] = StagedParquet(self._store, self._key(name), letters.schema)
+                self._dead[topic, partition].append(letters, piece)
+
+    def close(self) -> list[StagedPart]:
+        self._stage(self._groups.rest())
+        with self._translated():
+            if self._staged is not None:
+                self._staged.finish()
+            return [*self._measures.parts(self._name, ObjectKind.DATA, "", self._groups_file), *self._dead_parts()]
+
+    def abort(self) -> None:
+        files = [*([self._staged] if self._staged else []), *self._dead.values()]
+        for file in files:
+            file.abandon()
+        with suppress(TidemarkError, OSError):  # files that stay do no harm: no receipt names them
+            self._store.delete([file.key for file in files])
+
+    def _dead_parts(self) -> Iterator[StagedPart]:
+        for (topic, partition), file in self._dead.items():
+            rows, size = file.finish()
+            yield StagedPart(
+                sink=self._name, kind=ObjectKind.DEAD_LETTER, staged=file.key.rpartition("/")[2], folder="",
+                format="parquet", topic=topic, partition=partition, rows=rows, bytes=size, digest=str(file.digest),
+                first_offset=min(file.offsets), last_offset=max(file.offsets),
+            )  # fmt: skip
+
+    @property
+    def _groups_file(self) -> str:
+        return f"{GROUPS}-{self._task}.parquet"
+
+    def _key(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+    def _stage(self, groups: pa.Table | None) -> None:
+        if groups is None:
+            return
+        with self._translated():
+            if self._staged is None:
+                self._staged = StagedParquet(self._store, self._key(self._groups_file), groups.schema)
+            self._staged.append(groups)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            kind = AccessDenied if isinstance(error, PermissionError) else Unavailable
+            raise kind(
+                f"the sink {self._name} cannot stage a file: {error}",
+                next_step="free space or give this user the right to write, then: tidemark retry {pipeline}",
+                **self._context,
+            ) from error
+
+
+def _store(sink: SinkOrder) -> ObjectStore:
+    return open_store(sink.options["staging"], sink.options["store"])
+
+
+def open_writer(order: Order, sink: SinkOrder, task: str) -> DynamoWriter:
+    return DynamoWriter(order, sink, task)
+
+
+def try_connection(conn_id: str) -> None:
+    del conn_id  # executors stage only; the publishing process talks to DynamoDB
+
+
+def has_staged(order: Order, sink: SinkOrder) -> bool:
+    """Whether a file of the attempt is complete; the name of an incomplete file begins with a dot."""
+    keys = (key for key, _ in _store(sink).list(order.staging))
+    return any(not key.rpartition("/")[2].startswith(".") for key in keys)

@@ -1,0 +1,110 @@
+"""Groups the rows of one Spark task by key.
+
+A task keeps the groups of its last batches in memory, a bounded number; beyond it they are staged, and publishing
+combines what tasks staged of one key. The digest is that of the rows, so it does not depend on batches.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.sinks.grouping import grouped
+from tidemark.sinks.parts import ROWS, WINDOW, Function, Part, parts_from
+
+MOST_GROUPS = 200_000  # that wait in memory
+DIGITS = 76  # of a sum: 10^38 values of the widest decimal have room
+_PLACE = ("_topic", "_partition", "_offset")
+_OVER_GROUPS = {Function.COUNT: "sum", Function.SUM: "sum", Function.MIN: "min", Function.MAX: "max"}
+
+
+class Groups:
+    """The groups of a task by key; at most about ``most`` wait in memory, beside those of one batch."""
+
+    def __init__(self, group_by: list[str], window_s: int | None, parts: list[Part], most: int = MOST_GROUPS) -> None:
+        self._group_by = group_by
+        self._window_s = window_s
+        self._parts = parts
+        self._key = [*group_by, WINDOW] if window_s else group_by
+        self._sources = list(dict.fromkeys(part.source for part in parts if part.source is not None))
+        self._most = most
+        self._waiting: list[pa.Table] = []
+
+    def inputs(self, rows: pa.RecordBatch, event_time: pa.Array) -> pa.RecordBatch:
+        """The columns that decide the totals: the key, and a column ``of NAME`` of each source."""
+        columns = {name: rows.column(name) for name in self._group_by}
+        if self._window_s:
+            naive = event_time.view(pa.timestamp("us"))  # in UTC, so that no time zone is looked up
+            starts = pc.floor_temporal(naive, multiple=self._window_s, unit="second")
+            columns[WINDOW] = starts.view(event_time.type)
+        for name in self._sources:
+            columns[_input(name)] = _comparable(rows.column(name))
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    @staticmethod
+    def measured(rows: pa.RecordBatch, inputs: pa.RecordBatch) -> Iterator[tuple[str, int, pa.Table]]:
+        """(topic, partition, inputs with offsets) of each partition; the digest covers what decides the totals."""
+        decisive = inputs.select([name for name in inputs.schema.names if name not in _PLACE])
+        place = [rows.column(name) for name in _PLACE]
+        measured = pa.RecordBatch.from_arrays([*place, *decisive.columns], names=[*_PLACE, *decisive.schema.names])
+        for topic, partition, _, piece in grouped(measured, pa.nulls(rows.num_rows, pa.string())):
+            yield topic, partition, piece
+
+    def take(self, inputs: pa.RecordBatch) -> pa.Table | None:
+        """Group a batch; what has to be staged now, because too much would wait."""
+        table = pa.Table.from_batches([inputs])
+        wanted: list[Any] = [([], "count_all")]
+        for part in self._parts:
+            if part.source is None:
+                continue
+            column = _input(part.source)
+            if part.function is Function.SUM:
+                values = table.column(column)
+                scale = values.type.scale if pa.types.is_decimal(values.type) else 0
+                column = f"sum {part.column}"
+                table = table.append_column(column, values.cast(pa.decimal256(DIGITS, scale)))
+            wanted.append((column, part.function.value))
+        made = table.group_by(self._key, use_threads=False).aggregate(wanted).columns
+        keys, rows, values_of = made[: len(self._key)], made[len(self._key)], iter(made[len(self._key) + 1 :])
+        columns = [rows if part.source is None else next(values_of) for part in self._parts]
+        self._waiting.append(pa.Table.from_arrays([*keys, rows, *columns], names=self._names))
+        if sum(groups.num_rows for groups in self._waiting) <= self._most:
+            return None
+        combined = self._combined()
+        self._waiting = [combined] if combined.num_rows <= self._most // 2 else []
+        return None if self._waiting else combined
+
+    def rest(self) -> pa.Table | None:
+        """What still waits, to be staged."""
+        return self._combined() if self._waiting else None
+
+    @property
+    def _names(self) -> list[str]:
+        return [*self._key, ROWS, *(part.column for part in self._parts)]
+
+    def _combined(self) -> pa.Table:
+        return combined(self._waiting, self._key, self._parts)
+
+
+def combined(tables: Sequence[pa.Table], key: Sequence[str], parts: Sequence[Part]) -> pa.Table:
+    """The groups of some tables together, each key once."""
+    wanted = [(ROWS, "sum"), *((part.column, _OVER_GROUPS[part.function]) for part in parts)]
+    groups = pa.concat_tables(tables).group_by(list(key), use_threads=False).aggregate(wanted)
+    return groups.rename_columns([*key, ROWS, *(part.column for part in parts)])
+
+
+def groups_of(options: Mapping[str, Any]) -> Groups:
+    """The groups that the options of an order ask for."""
+    return Groups(options["group_by"], options["window_s"], parts_from(options["parts"]))
+
+
+def _input(source: str) -> str:
+    return f"of {source}"
+
+
+def _comparable(column: pa.Array) -> pa.Array:
+    """NaN is no value, and -0.0 is 0.0: neither is less or greater than others in every program alike."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), pc.add(column, pa.scalar(0.0, column.type)))

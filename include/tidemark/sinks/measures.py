@@ -1,0 +1,37 @@
+"""Counts, digests and offsets of what one task has staged, by partition of the source."""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.digest import Digest
+from tidemark.receipt import ObjectKind
+from tidemark.sinks.grouping import digest_of
+from tidemark.sinks.writer import StagedPart
+
+
+class Measures:
+    """What one task has staged of each partition, all in one place that ``staged`` names."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[tuple[str, int], list[Any]] = {}
+
+    def add(self, topic: str, partition: int, piece: pa.Table, size: int) -> None:
+        """Rows of one partition, with the columns of ``BESIDE``; ``size`` in bytes."""
+        offsets = pc.min_max(piece.column("_offset")).as_py()
+        measured = piece.num_rows, size, digest_of(piece), offsets["min"], offsets["max"]
+        self._pieces.setdefault((topic, partition), []).append(measured)
+
+    def parts(self, sink: str, kind: ObjectKind, folder: str, staged: str) -> list[StagedPart]:
+        return [self._part(sink, kind, folder, staged, *place, pieces) for place, pieces in self._pieces.items()]
+
+    def _part(
+        self, sink: str, kind: ObjectKind, folder: str, staged: str, topic: str, partition: int, pieces: list[Any]
+    ) -> StagedPart:
+        rows, sizes, digests, lowest, highest = zip(*pieces, strict=True)
+        return StagedPart(
+            sink=sink, kind=kind, staged=staged, folder=folder, format=None, topic=topic, partition=partition,
+            rows=sum(rows), bytes=sum(sizes), digest=str(sum(digests, Digest.zero())), first_offset=min(lowest),
+            last_offset=max(highest),
+        )  # fmt: skip

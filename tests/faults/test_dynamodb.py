@@ -1,0 +1,159 @@
+"""Totals in DynamoDB, which are put in several calls: what becomes of an attempt that ends, or pauses, between two."""
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.services.dynamodb import DynamoDB
+from tests.behaviours.sink_examples import CONNECTION, RANGES, DynamoExample, agree, plan_two_manifests
+from tests.faults.dynamodb_proxy import DynamoProxy
+from tests.faults.s3_proxy import Answer, Rule
+from tests.worlds.dynamo_world import DynamoWorld
+from tests.worlds.world import wait_ended, wait_stopped, wake
+from tidemark.database.client import ManifestDatabase
+from tidemark.errors import Fenced
+
+Make = Callable[..., DynamoWorld]
+ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
+RECORDS = 120  # each is a key: three calls
+BY_RECORD = {"group_by": ["n"], "values": {"records": "count", "least": "min(n)", "n_sum": "sum(n)"}}
+
+
+@pytest.fixture
+def proxy(dynamodb: DynamoDB) -> Iterator[DynamoProxy]:
+    with DynamoProxy(dynamodb.port) as opened:
+        yield opened
+
+
+def by_record(make: Make, **settings: Any) -> DynamoWorld:
+    """A world with a total for each record, in one manifest."""
+    world = make(settings=ONE_MANIFEST, **settings)
+    world.settings["sinks"] = [world.entry(aggregate=BY_RECORD)]
+    world.write_pipeline()
+    world.produce(RECORDS)
+    return world
+
+
+def assert_each_record_once(world: DynamoWorld, expected: range) -> None:
+    totals = {item["n"]: (item["_rows"], item["records"], item["least"], item["n_sum"]) for item in world.items()}
+    assert totals == {n: (1, 1, n, n) for n in expected}
+    assert sorted(item["n"] for item in world.contributions()) == list(expected)
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+@pytest.mark.parametrize(
+    ("point", "there"),
+    [
+        ("publish.mid:kill9", 49),
+        pytest.param("publish.mid:kill9@3", RECORDS, marks=pytest.mark.exhaustive),
+        pytest.param("publish.before_record:kill9", RECORDS, marks=pytest.mark.exhaustive),
+        pytest.param("publish.before_mark:kill9", RECORDS, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_killed_between_calls_the_next_attempt_ends_with_every_key_once(
+    make_dynamo_world: Make, point: str, there: int
+) -> None:
+    """The next one makes other rows: it empties what only the dead one has."""
+    world = by_record(make_dynamo_world)
+    killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=point)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert len(world.items()) == len(world.contributions()) == there
+    [marker] = world.markers()
+    whole = point.startswith("publish.before_mark")
+    assert (marker["putting"], marker.get("attempt")) == (1, 1 if whole else None)
+    world.settings["transform"] = [{"filter": "n >= 30"}]
+    world.write_pipeline()
+    world.ok("retry", "demo")
+    assert_each_record_once(world, range(0 if whole else 30, RECORDS))
+    world.ok("replay", "demo", "--manifest", "1")
+    assert_each_record_once(world, range(30, RECORDS))
+    assert world.staging() == []
+
+
+@pytest.mark.parametrize(
+    "point", ["publish.mid:stop", pytest.param("publish.before_record:stop", marks=pytest.mark.exhaustive)]
+)
+def test_an_attempt_that_wakes_between_calls_changes_nothing(make_dynamo_world: Make, point: str) -> None:
+    world = by_record(make_dynamo_world)
+    paused = world.start("run", "demo", "--run-key", "one", failpoint=point)
+    wait_stopped(paused)
+    world.settings["transform"] = [{"filter": "n >= 30"}]
+    world.write_pipeline()
+    world.ok("replay", "demo", "--run-key", "one", "--take-over")
+    before = world.items(), world.contributions()
+    woken = wake(paused)
+    assert "Traceback" not in woken.stderr
+    assert (world.items(), world.contributions()) == before
+    assert_each_record_once(world, range(30, RECORDS))
+
+
+def test_a_replay_that_ended_half_way_is_named_and_the_next_one_puts_it_in_order(make_dynamo_world: Make) -> None:
+    world = by_record(make_dynamo_world)
+    world.ok("run", "demo", "--run-key", "one")
+    world.settings["transform"] = [{"filter": "n >= 30"}]
+    world.write_pipeline()
+    killed = world.tidemark("replay", "demo", "--manifest", "1", failpoint="publish.mid:kill9")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    audit = world.here("audit", "demo")
+    assert (audit.exit_code, "attempt 2 has replaced some of its contributions" in audit.stdout) == (1, True)
+    world.ok("replay", "demo", "--manifest", "1")
+    assert_each_record_once(world, range(30, RECORDS))
+
+
+@pytest.mark.parametrize("question", range(1, 5))
+def test_a_call_that_comes_after_the_intent_of_a_newer_attempt_changes_nothing(
+    database: str, dynamodb: DynamoDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: int
+) -> None:
+    """The database says that the attempt is the newest, then a newer one does everything, then the call comes."""
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", dynamodb.connection())
+    with ManifestDatabase(database, "test") as manifests:
+        plan_two_manifests(manifests)
+        example = DynamoExample(tmp_path, manifests, dynamodb.connection())
+        slow, newer = example.stage(1, also="slow"), example.stage(2, also="newer")
+        asked = 0
+
+        def fence() -> None:
+            nonlocal asked
+            asked += 1
+            if asked == question:
+                example.open().put(newer, RANGES, manifests.id(), agree, agree)
+
+        with pytest.raises(Fenced, match="attempt 2 has begun to put its contributions"):
+            example.sink.put(slow, RANGES, manifests.id(), fence, agree)
+        assert {also for _, also in example.seen().values()} == {"newer"}
+        assert example.sink.holds(newer)
+
+
+@pytest.mark.parametrize("answer", [Answer.LOST, Answer.CUT_BEFORE])
+@pytest.mark.parametrize(
+    "skip", [pytest.param(skip, marks=() if skip == 3 else pytest.mark.exhaustive) for skip in range(8)]
+)
+def test_a_call_that_is_lost_or_whose_answer_is_lost_is_done_once(
+    make_dynamo_world: Make, proxy: DynamoProxy, answer: Answer, skip: int
+) -> None:
+    """Owner, list of keys, intent, three calls of 49 keys, the end: each is lost three times."""
+    world = by_record(make_dynamo_world, endpoint_url=proxy.endpoint_url)
+    rule = proxy.arm(Rule(answer, having="TransactWriteItems", skip=skip))
+    world.ok("run", "demo", "--run-key", "one")
+    assert rule.struck == (3 if skip < 7 else 0)
+    assert_each_record_once(world, range(RECORDS))
+
+
+def test_manifests_that_change_the_same_totals_at_once_miss_nothing_of_each_other(make_dynamo_world: Make) -> None:
+    world = make_dynamo_world()
+    world.produce(120)
+    world.ok("plan", "demo", "--run-key", "one")
+    ids = [one["id"] for one in world.manifests()]
+    assert len(ids) > 2
+    for verb in ("retry", "replay"):
+        if verb == "replay":  # else it finds its contributions there, and changes nothing
+            for manifest in ids:
+                world.damage({"id": manifest})
+        at_once = [world.start(verb, "demo", "--manifest", str(manifest)) for manifest in ids]
+        for process in at_once:
+            ended = wait_ended(process)
+            assert ended.returncode == 0, ended.stderr
+    world.assert_complete()

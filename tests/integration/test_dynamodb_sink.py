@@ -1,0 +1,208 @@
+"""Totals in DynamoDB by the command line: what they count, what they refuse, and what people ask of them."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.faults.dynamodb_proxy import DynamoProxy
+from tests.faults.s3_proxy import Answer, Rule
+from tests.worlds.dynamo_world import DynamoWorld
+from tests.worlds.totals_world import AGGREGATE
+from tidemark.database.migrate import migrate
+from tidemark.sinks.dynamodb import client
+
+Make = Callable[..., DynamoWorld]
+ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
+KEY = [{"AttributeName": "id", "KeyType": "HASH"}]
+
+
+@pytest.fixture
+def world(make_dynamo_world: Make) -> DynamoWorld:
+    """Two manifests published."""
+    made = make_dynamo_world()
+    made.produce(60, bad_every=13)
+    made.ok("run", "demo", "--run-key", "one")
+    return made
+
+
+def test_a_run_counts_every_record_once_and_people_can_ask_for_it(world: DynamoWorld) -> None:
+    world.assert_complete()
+    assert "tables, keys and rights are what an attempt needs" in world.here("doctor", "demo").stdout
+    assert f"{world.table}_contributions with _manifest_id = 1" in world.ok("where", world.topic, "1", "3")
+    assert "a dead letter" in world.ok("where", world.topic, "0", "0")
+    world.produce(30)
+    world.ok("run", "demo", "--run-key", "two")
+    world.assert_complete()
+    with psycopg.connect(world.dsn, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA tidemark CASCADE")
+    migrate(world.dsn)
+    refused = world.here("run", "demo", "--run-key", "three")
+    assert (refused.exit_code, "belongs to another manifest database" in refused.stderr) == (1, True)
+    assert world.json("adopt", "demo", "--why", "a test")["manifests"] == [1, 2, 3]
+    world.assert_complete()
+
+
+def test_a_replay_with_other_code_replaces_what_the_manifest_contributed(make_dynamo_world: Make) -> None:
+    """Also a key that it no longer contributes to; a total that nothing is left of is gone."""
+    world = make_dynamo_world()
+    world.produce(60)
+    world.ok("run", "demo")
+    everything = world.rows()
+    world.settings["transform"] = [{"filter": "n >= 9 AND k <> 3"}]
+    world.write_pipeline()
+    for manifest in world.manifests():
+        world.ok("replay", "demo", "--manifest", str(manifest["id"]))
+    fewer = world.rows()
+    assert {k for k, _ in fewer} == {0, 1, 2, 4, 5, 6, 7, 8}
+    assert sum(row[0] for row in fewer.values()) == sum(1 for n in range(9, 60) if n % 9 != 3)
+    assert all(item["_rows"] and item["k"] != 3 for item in world.contributions())
+    assert world.ok("audit", "demo", "--deep") == ""
+    del world.settings["transform"]
+    world.write_pipeline()
+    for manifest in world.manifests():
+        world.ok("replay", "demo", "--manifest", str(manifest["id"]))
+    assert world.rows() == everything
+    world.assert_complete()
+
+
+def test_what_was_changed_by_hand_is_named_and_a_replay_mends_it(world: DynamoWorld) -> None:
+    total, contribution = world.items()[0], world.contributions()[0]
+    world.change("", total, "least", "-5")
+    audit = world.here("audit", "demo", "--deep").stdout
+    assert f"are not the combination of their contributions, such as {total['_key']}" in audit
+    world.change("_contributions", contribution, "n_sum", "-5")
+    manifest = contribution["_manifest_id"]
+    audit = world.here("audit", "demo", "--deep").stdout
+    assert f"manifest {manifest}: its contributions were changed by hand" in audit
+    world.change("_contributions", contribution, "_rows", "77")
+    assert f"manifest {manifest}: the contributions of it count" in world.here("audit", "demo", "--deep").stdout
+    for one in world.manifests():
+        world.ok("replay", "demo", "--manifest", str(one["id"]))
+    world.assert_complete()
+    stray = {"_key": {"S": "[1]"}, "_manifest_id": {"N": "99"}, "_attempt": {"N": "1"}, "_rows": {"N": "1"}}
+    world.client.put_item(TableName=f"{world.table}_contributions", Item=stray)
+    stray_total = {"_key": {"S": "[2]"}, "_rows": {"N": "1"}}
+    world.client.put_item(TableName=world.table, Item=stray_total)
+    audit = world.here("audit", "demo", "--deep").stdout
+    assert "has 1 contributions of manifest 99, which has contributed nothing" in audit
+    assert "1 totals of connection warehouse, DynamoDB table" in audit
+    assert "have no contributions, such as [2]" in audit
+
+
+def test_decimals_are_exact_and_a_number_that_dynamodb_does_not_keep_is_refused(make_dynamo_world: Make) -> None:
+    world = make_dynamo_world(settings=ONE_MANIFEST)
+    values = {"price": "sum(price)", "also": "max(also)", "day": "min(day)"}
+    world.settings["decode"] = {
+        "format": "json",
+        "schema": "at TIMESTAMP NOT NULL, k STRING NOT NULL, price DECIMAL(38, 2), also STRING, day DATE",
+    }
+    world.settings["sinks"] = [world.entry(aggregate={"group_by": ["k"], "values": values})]
+    world.write_pipeline()
+    world.send(
+        sold("a", "12345678901234567890123456789.10"), sold("a", "0.20"), sold("é\\u0000", "1"), sold("x" * 3000, "1")
+    )
+    world.ok("run", "demo", "--run-key", "one")
+    totals = {item["k"]["S"]: item for item in world.client.scan(TableName=world.table)["Items"]}
+    assert Decimal(totals["a"]["price"]["N"]) == Decimal("12345678901234567890123456789.30")
+    assert (totals["a"]["_key"], totals["a"]["also"], totals["a"]["day"]) == (
+        {"S": '["a"]'}, {"S": "é"}, {"S": "2024-03-01"},
+    )  # fmt: skip
+    assert totals["x" * 3000]["_key"]["S"].startswith("sha256:")
+    assert "é\x00" in totals
+    assert world.ok("audit", "demo", "--deep") == ""
+    world.send(*[sold("a", "9" * 36 + ".00")] * 2)
+    refused = world.here("run", "demo", "--run-key", "two")
+    assert refused.exit_code == 1
+    assert "a value of price has more than the 38 digits that DynamoDB keeps" in refused.stderr
+
+
+def sold(k: str, price: str) -> str:
+    return f'{{"at": "2024-03-01T01:00:00Z", "k": "{k}", "price": {price}, "also": "é", "day": "2024-03-01"}}'
+
+
+def test_tables_that_do_not_fit_are_refused_with_what_to_do(make_dynamo_world: Make) -> None:
+    world = make_dynamo_world()
+    world.settings["sinks"] = [world.entry(auto_create=False)]
+    world.write_pipeline()
+    world.produce(20)
+    missing = world.here("run", "demo")
+    assert (missing.exit_code, "aws dynamodb create-table --table-name" in missing.stderr) == (1, True)
+    world.client.create_table(
+        TableName=world.table, KeySchema=KEY, BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "N"}],
+    )  # fmt: skip
+    world.settings["sinks"] = [world.entry()]
+    world.write_pipeline()
+    other = world.here("run", "demo")
+    assert (other.exit_code, "has the keys id (N), and totals need _key (S)" in other.stderr) == (1, True)
+    assert "has the keys id (N)" in world.here("doctor", "demo").stdout
+    world.client.delete_table(TableName=world.table)
+    world.settings["sinks"] = [world.entry(max_keys=3)]
+    world.write_pipeline()
+    for command in ("retry", "run"):
+        many = world.here(command, "demo")
+    assert (many.exit_code, "and max_keys is 3" in many.stderr) == (1, True)
+    assert (world.items(), world.contributions()) == ([], [])
+    world.settings["sinks"] = [world.entry()]
+    world.write_pipeline()
+    world.ok("retry", "demo")
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_one_table_holds_the_totals_of_one_pipeline_by_one_definition(world: DynamoWorld) -> None:
+    text = (world.pipelines / "demo.yaml").read_text().replace("pipeline: demo", "pipeline: second")
+    (world.pipelines / "second.yaml").write_text(text)
+    refused = world.here("run", "second")
+    assert (refused.exit_code, "the table holds totals of pipeline demo: the two would mix" in refused.stderr) == (
+        1, True,
+    )  # fmt: skip
+    (world.pipelines / "second.yaml").unlink()
+    world.settings["sinks"] = [world.entry(aggregate={**AGGREGATE, "window": "1d"})]
+    world.write_pipeline()
+    world.produce(20)
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert "the table holds totals by another aggregate than this one" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "reasons", "message"),
+    [
+        ("AccessDeniedException", (), "give these keys dynamodb:DescribeTable"),
+        ("UnrecognizedClientException", (), "check the keys of the connection"),
+        ("ProvisionedThroughputExceededException", (), "raise the capacity of both tables"),
+        ("TransactionCanceledException", ("None", "TransactionConflict"), "DynamoDB was too busy"),
+        ("TransactionCanceledException", ("ThrottlingError",), "DynamoDB was too busy"),
+        ("ValidationException", (), "what was put stays, and is put once"),
+    ],
+)
+def test_what_dynamodb_refuses_is_said_and_tried_again(
+    make_dynamo_world: Make,
+    code: str,
+    reasons: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    dynamodb: Any,
+) -> None:
+    with DynamoProxy(dynamodb.port) as proxy:
+        world = make_dynamo_world(endpoint_url=proxy.endpoint_url, settings=ONE_MANIFEST)
+        world.produce(30)
+        proxy.reasons = reasons
+        rule = Rule(Answer.REFUSED, having="TransactWriteItems", times=2, skip=2, status=400, code=code)
+        proxy.arm(rule)
+        done = world.here("run", "demo", "--run-key", "one")
+        assert done.exit_code == (0 if "busy" in message or "capacity" in message else 1), done.stderr
+        monkeypatch.setattr(client, "PATIENCE_S", 0.0)
+        proxy.arm(Rule(Answer.REFUSED, having="TransactWriteItems", times=-1, status=400, code=code))
+        world.produce(30)
+        refused = world.here("run", "demo", "--run-key", "two")
+        assert refused.exit_code == 1
+        assert message in refused.stderr
+        proxy.disarm()
+        world.ok("retry", "demo")
+        world.ok("run", "demo", "--run-key", "two")
+        world.assert_complete()
