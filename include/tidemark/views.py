@@ -355,7 +355,7 @@ class LagView:
 
 @dataclass(frozen=True)
 class ProblemView:
-    """Something that a person must look at: ``kind`` is unfinished, blocked, late or unknown (not looked at).
+    """Something that a person must look at: ``kind`` is unfinished, blocked, late, lost or unknown (not looked at).
 
     ``manifest_id`` is None when it is about the whole pipeline.
     """

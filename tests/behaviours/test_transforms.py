@@ -31,6 +31,7 @@ class Examples:
     wrong: dict[str, Any]
 
 
+LIMITS = {"limit_s": 60, "max_bytes": 2**30}
 CODE = {
     "rows.py": """
 import pyarrow.compute as pc
@@ -54,8 +55,8 @@ EXAMPLES = {
         {"file": "some.sql", "text": "SELECT DISTINCT name FROM batch"},
     ),
     "python": Examples(
-        {"function": "rows:first_names", "code": CODE, "columns": None, "limit_s": 60},
-        {"function": "rows:first_names", "code": CODE, "columns": {"id": "NUMBERISH"}, "limit_s": 60},
+        {"function": "rows:first_names", "code": CODE, "columns": None, **LIMITS},
+        {"function": "rows:first_names", "code": CODE, "columns": {"id": "NUMBERISH"}, **LIMITS},
     ),
     "explode": Examples({"column": "tags", "keep_empty": False}, {"column": "name", "keep_empty": False}),
     "dedupe": Examples(

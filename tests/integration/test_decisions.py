@@ -55,6 +55,10 @@ def test_offsets_that_retention_took_are_given_up_by_a_person_and_stay_visible_a
     assert refused.exit_code == 1
     assert "[20, 30)" in refused.stderr
     assert "tidemark accept-loss demo" in refused.stderr
+    red = world.here("status", "--max-lag", "1000")
+    assert red.exit_code == 1
+    assert f"lost: retention took offsets [20, 30) of {world.topic}-0 before they were planned" in red.stdout
+    assert "next: tidemark accept-loss demo --why TEXT" in red.stdout
     would = world.ok("accept-loss", "demo", "--why", "too late", "--dry-run")
     assert would == f"{world.topic}-0: offsets [20, 30) are given up\n"
     assert lost(world) == []
@@ -64,6 +68,9 @@ def test_offsets_that_retention_took_are_given_up_by_a_person_and_stay_visible_a
     gone = Counter((world.topic, 0, offset) for offset in range(20, 30))
     assert world.exact() == world.everything() - gone
     assert world.ok("audit", "demo", "--deep") == ""
+    assert "; 10 offsets lost" in world.ok("status", "--max-lag", "0")
+    [healthy] = world.json("status", "--max-lag", "0")
+    assert (healthy["healthy"], healthy["lost"], healthy["problems"]) == (True, 10, [])
     assert world.here("accept-loss", "demo", "--why", "again").exit_code == 2
     assert_decided(world, ("accept-loss", "too late"))
 

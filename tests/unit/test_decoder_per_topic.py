@@ -144,6 +144,25 @@ def test_what_is_wrong_in_a_list_is_named(write: Write, old: str, new: str, mess
     assert message in problems(write(listed((old, new))))[0]
 
 
+WITHOUT_TIME = ("at TIMESTAMP NOT NULL, why STRING", "id2 INT, why STRING, meta STRUCT<at:TIMESTAMP>")
+
+
+def test_the_event_time_must_be_in_the_schema_of_every_topic(write: Write) -> None:
+    [message] = problems(write(listed(WITHOUT_TIME)))
+    assert "event_time.field: is at, which the schema of topic delays, late-.* does not have; add it there" in message
+    [message] = problems(write(listed(WITHOUT_TIME, ("field: at\n", "field: meta.at\n"))))
+    assert "event_time.field: is meta.at, which the schema of topic flights does not have" in message
+    [message] = problems(write(listed(WITHOUT_TIME, ("field: at\n", "field: when\n"))))
+    assert "event_time.field: is not in the schema; allowed: " in message
+
+
+def test_a_topic_without_the_event_time_may_fall_back_to_kafka_or_make_it(write: Write) -> None:
+    by_kafka = listed(WITHOUT_TIME, ("field: at\n", "field: at\n  on_invalid: kafka_timestamp\n"))
+    select = """transform: [{select: ['*', 'coalesce("at", meta."at") AS t']}]"""
+    made = listed(WITHOUT_TIME, ("event_time:\n  field: at\n", f"{select}\nevent_time:\n  field: t\n"))
+    assert all(load(write(text), {}) for text in (by_kafka, made))
+
+
 def test_tombstones_of_the_entries_need_a_common_field(write: Write) -> None:
     both = [
         ("TIMESTAMP\n", "TIMESTAMP\n    tombstones: [id]\n"),

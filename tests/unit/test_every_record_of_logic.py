@@ -29,7 +29,9 @@ def odd(batch):
 TRANSFORMS = (
     TransformOrder("filter", {"condition": "name <> 'out' OR name IS NULL"}),
     TransformOrder("sql", {"file": "", "text": "SELECT *, CAST(name AS BIGINT) AS number FROM batch WHERE n <> 4"}),
-    TransformOrder("python", {"function": "logic:odd", "code": CODE, "columns": None, "limit_s": 60}),
+    TransformOrder(
+        "python", {"function": "logic:odd", "code": CODE, "columns": None, "limit_s": 60, "max_bytes": 2**30}
+    ),
     TransformOrder("dedupe", {"keys": ["n"], "keep": "first", "within_us": None}, whole_partitions=True),
     TransformOrder("explode", {"column": "tags", "keep_empty": False}, fans_out=True),
     TransformOrder("filter", {"condition": "tags <> 3 AND CASE WHEN tags = 5 THEN error('five') ELSE true END"}),

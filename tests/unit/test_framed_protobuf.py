@@ -186,8 +186,17 @@ def test_a_schema_that_the_registry_holds_as_base64_can_be_the_reader_s() -> Non
     assert result.rows.to_pylist() == [{"id": 1, "at": {"x": 2.5}}]
 
 
-def test_a_schema_that_the_registry_holds_as_text_cannot() -> None:
-    with pytest.raises(ConfigurationError, match=r"as the text of a \.proto file") as caught:
-        decoded(reader=RegisteredSchema(5, "PROTOBUF", TEXT).as_dict())
+def test_a_schema_that_the_registry_holds_as_text_can_be_it_too() -> None:
+    text = 'syntax = "proto3"; package shop; import "geo.proto"; message Order { int64 id = 1; geo.Point at = 2; }'
+    geo = 'syntax = "proto3"; package geo; message Point { double x = 1; }'
+    reader = RegisteredSchema(5, "PROTOBUF", text, (("geo.proto", geo),)).as_dict()
+    content = message_class(descriptor_set_of(RegisteredSchema.from_dict(reader)), "shop.Order")(id=1, at={"x": 2.5})
+    result = decoded(framed(7, b"\0", content.SerializeToString()), reader=reader)
+    assert result.rows.to_pylist() == [{"id": 1, "at": {"x": 2.5}}]
+
+
+def test_a_text_that_cannot_be_the_reader_s_schema_names_the_other_way() -> None:
+    with pytest.raises(ConfigurationError, match=r"as the text of a \.proto file that cannot be used") as caught:
+        decoded(reader=RegisteredSchema(5, "PROTOBUF", "message M { int32 a 1; }").as_dict())
     assert "decode.descriptor_set" in caught.value.next_step
     assert FileDescriptorProto.FromString(b64decode(SCHEMAS["7"][1])).package == "shop"

@@ -196,7 +196,7 @@ def test_a_schema_file_is_read_into_the_pipeline(write: Write) -> None:
     path = write(
         changed(("  schema: id BIGINT NOT NULL, at TIMESTAMP, gate STRING, late BOOLEAN", "  schema: records.json"))
     )
-    assert load(path, {}).decode.order() == {"format": "json", "schema": schema}
+    assert load(path, {}).decode.order() == {"format": "json", "schema": schema, "max_list_bytes": 64 * 2**20}
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tests.unit.pipeline_text import changed
 from tests.unit.test_sql_of_transforms import GIVEN, batch
 from tidemark.errors import ConfigurationError, WorkFailed
 from tidemark.pipeline.loader import InvalidPipelines, load
+from tidemark.pipeline.settings import Pipeline
 from tidemark.transforms.base import Transformed
 from tidemark.transforms.python.transform import PythonTransform
 
@@ -24,7 +25,7 @@ def run(body: str, columns: dict[str, str] | None = None, **more: str) -> Transf
 
 
 def through(code: dict[str, str], columns: dict[str, str] | None = None) -> Transformed:
-    transform = PythonTransform("logic:rows", code, columns, 60)
+    transform = PythonTransform("logic:rows", code, columns, 60, 2**30)
     transform.schema(GIVEN)
     return transform.apply(batch())
 
@@ -102,7 +103,7 @@ def test_two_codes_with_modules_of_one_name_do_not_meet_and_leave_nothing_behind
         {"logic.py": logic, "shop/tax.py": f"RATE = {rate}\n", "shop/late.py": "from shop import tax\n"}
         for rate in (2, 4)
     )
-    first, second = PythonTransform("logic:rows", one, None, 60), PythonTransform("logic:rows", other, None, 60)
+    first, second = (PythonTransform("logic:rows", code, None, 60, 2**30) for code in (one, other))
     for transform in (first, second):
         transform.schema(GIVEN)
     assert [made.rows.num_rows for made in (each.apply(batch()) for each in (first, second, first))] == [2, 4, 2]
@@ -170,7 +171,8 @@ def test_columns_of_the_function_are_what_the_event_time_is_checked_against(tmp_
 
 
 def test_a_wrong_type_is_refused_without_reading_a_file() -> None:
-    transform = PythonTransform("logic:rows", {}, {"id": "INT), (SELECT content FROM read_text('/etc/passwd')"}, 60)
+    columns = {"id": "INT), (SELECT content FROM read_text('/etc/passwd')"}
+    transform = PythonTransform("logic:rows", {}, columns, 60, 2**30)
     with pytest.raises(ConfigurationError, match="is no type of SQL"):
         transform.schema(GIVEN)
 
@@ -179,7 +181,7 @@ def test_a_wrong_type_is_refused_without_reading_a_file() -> None:
 def test_a_function_that_never_ends_is_ended_and_told_with_its_line_and_offsets(*, swallows: bool) -> None:
     loop = "    try:\n            len(batch)\n        except Exception:\n            pass" if swallows else "    pass"
     code = {"logic.py": f"def rows(batch):\n    while True:\n    {loop}\n"}
-    transform = PythonTransform("logic:rows", code, None, 0.2)
+    transform = PythonTransform("logic:rows", code, None, 0.2, 2**30)
     transform.schema(GIVEN)
     before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(WorkFailed, match=r"logic:rows has not ended after 0.2 s with a batch of 6 rows") as failed:
@@ -188,3 +190,30 @@ def test_a_function_that_never_ends_is_ended_and_told_with_its_line_and_offsets(
     assert failed.value.context["offsets"] == "[100,106)"
     assert signal.getsignal(signal.SIGALRM) == before
     assert "logic" not in sys.modules
+
+
+def test_a_function_that_gives_too_much_back_is_told_with_its_size_and_offsets() -> None:
+    text = "pa.array(['x' * 10_000] * len(batch), pa.string())"
+    code = {"logic.py": f"import pyarrow as pa\ndef rows(batch): return pa.RecordBatch.from_arrays([{text}], ['t'])\n"}
+    transform = PythonTransform("logic:rows", code, {"t": "VARCHAR"}, 60, 50_000)
+    transform.schema(GIVEN)
+    with pytest.raises(
+        WorkFailed, match=r"logic:rows gave 60,\d+ bytes back for a batch of 6 rows, and max_bytes is 50,0"
+    ) as failed:
+        transform.apply(batch())
+    assert failed.value.context["offsets"] == "[100,106)"
+    assert failed.value.context["topic"]
+    allowed = PythonTransform("logic:rows", code, {"t": "VARCHAR"}, 60, 70_000)
+    allowed.schema(GIVEN)
+    assert allowed.apply(batch()).rows.num_rows == 6
+
+
+def test_limits_of_time_and_size_come_from_the_file_and_leave_the_fingerprint(tmp_path: Path) -> None:
+    text = "def rows(batch): return batch\n"
+    first = load(pipeline(tmp_path, "'logic:rows'", logic=text), {})
+    second = load(pipeline(tmp_path, "{function: 'logic:rows', timeout: 9s, max_bytes: 5MiB}", logic=text), {})
+    limits = [
+        (order.options["limit_s"], order.options["max_bytes"]) for (order,) in map(Pipeline.transforms, (first, second))
+    ]
+    assert limits == [(300, 2**30), (9, 5 * 2**20)]
+    assert first.fingerprint() == second.fingerprint()

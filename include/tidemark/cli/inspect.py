@@ -130,8 +130,9 @@ def status(
 ) -> None:
     """Say which pipelines need a person; exit 1 when one does.
 
-    Unfinished (no attempt is at work), blocked, or late manifests and pipelines, with the next step. Lost offsets and
-    dead letters are counted, and do not change the exit status. Without PIPELINE: all of the database and the folder.
+    Unfinished (no attempt is at work), blocked, or late manifests and pipelines, with the next step. Offsets that were
+    given up and dead letters are counted, and do not change the exit status. With --max-lag offsets that are lost, and
+    that nobody has given up, do. Without PIPELINE: all of the database and the folder.
     """
     environment: Environment = command.obj
     with database_of(environment) as database:

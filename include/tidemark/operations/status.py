@@ -10,8 +10,9 @@ from tidemark.errors import TidemarkError
 from tidemark.lifecycle.context import open_context
 from tidemark.lifecycle.older import commands, described
 from tidemark.manifest import Manifest, ManifestState
-from tidemark.operations.lag import lag
+from tidemark.operations.lag import Lag, lag
 from tidemark.pipeline.settings import Pipeline
+from tidemark.planner import OnDataLoss
 
 START = timedelta(minutes=10)  # that a planned manifest may wait for its first attempt: other tasks are before it
 
@@ -20,6 +21,7 @@ class ProblemKind(StrEnum):
     UNFINISHED = "unfinished"
     BLOCKED = "blocked"
     LATE = "late"
+    LOST = "lost"  # retention took offsets before they were planned, and nobody has decided
     UNKNOWN = "unknown"  # something could not be looked at
 
 
@@ -38,9 +40,10 @@ class Status:
     """The state of one pipeline; it is in order when ``problems`` is empty.
 
     Everything stamped before ``published_up_to`` is published; None: no run says so. ``lag`` counts offsets that are
-    not planned, or planned and not published; None when Kafka was not asked. ``at_work`` manifests have a live attempt,
-    ``waiting`` ones were planned a moment ago. ``lost`` offsets and ``dead_lettered`` records were given up by a person
-    or by the pipeline file, so they are no problems.
+    not planned, or planned and not published; None when Kafka was not asked, and then no loss is known that nobody has
+    decided about. ``at_work`` manifests have a live attempt, ``waiting`` ones were planned a moment ago.
+    ``lost`` offsets and ``dead_lettered`` records were given up by a person or by the pipeline file, so they are no
+    problems.
     """
 
     pipeline_name: str
@@ -78,7 +81,9 @@ def status(
         problems.append(Problem(ProblemKind.UNKNOWN, pipeline.what, pipeline.next_step))
     elif pipeline is not None and max_lag is not None:
         try:
-            offsets = sum(part.lag + part.unpublished for part in lag(open_context(pipeline, database)))
+            parts = lag(open_context(pipeline, database))
+            offsets = sum(part.lag + part.unpublished for part in parts)
+            problems += _of_losses(pipeline, parts)
         except TidemarkError as error:
             problems.append(Problem(ProblemKind.UNKNOWN, f"the lag is not known: {error.what}", error.next_step))
     if max_lag is not None and offsets is not None and offsets > max_lag:
@@ -123,6 +128,21 @@ def _of_chains(database: ManifestDatabase, pipeline_name: str) -> list[Problem]:
         )
         for chain in database.chains(pipeline_name)
         if chain.blocked is not None
+    ]
+
+
+def _of_losses(pipeline: Pipeline, parts: Sequence[Lag]) -> list[Problem]:
+    if pipeline.source.on_data_loss is OnDataLoss.RECORD:  # the next plan gives them up by itself
+        return []
+    return [
+        Problem(
+            ProblemKind.LOST,
+            f"retention took offsets [{part.planned:,}, {part.log_start:,}) of {part.topic}-{part.partition} before "
+            "they were planned; no run plans anything until a person decides",
+            f"tidemark accept-loss {pipeline.name} --why TEXT",
+        )
+        for part in parts
+        if part.planned < part.log_start
     ]
 
 

@@ -11,6 +11,7 @@ from tidemark.config import values
 from tidemark.config.base import Duration, Section, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
+from tidemark.decoders.topic_settings import DecodeByTopic
 from tidemark.order import OnInvalid, TimeUnit
 from tidemark.suggestion import with_nearest
 from tidemark.time_pattern import TimePattern
@@ -113,25 +114,42 @@ def check_field(event_time: EventTimeSettings, rows: RowSettings) -> None:
     if event_time.field is None:
         return
     types = rows.field_types()
+    if isinstance(rows, DecodeByTopic) and event_time.on_invalid is not OnInvalid.KAFKA_TIMESTAMP:
+        _check_entries(event_time.field, rows)
     if not types:
         raise wrong_at(
             "field", f"needs decoded fields, and {rows.format} records have none; write from: kafka_timestamp"
         )
-    kind = types.get(event_time.field) or _member(types, event_time.field)
+    kind = _member(types, event_time.field)
+    if kind is None:
+        raise wrong_at("field", with_nearest("is not in the schema", event_time.field, _paths(types), listed=True))
     if not kind.startswith(("timestamp", "date", "string", "int", "uint")):
         raise wrong_at("field", f"is {kind} in the schema; a time is a date-time, a date, text or a whole number")
     if event_time.pattern is not None and kind != "string":
         raise wrong_at("pattern", f"is for text, and {event_time.field} is {kind} in the schema")
 
 
-def _member(types: dict[str, str], path: str) -> str:
-    """The type of a member of structs, as text; raises for a path that leads nowhere."""
-    members = types
-    kind = ""
+def _check_entries(path: str, decode: DecodeByTopic) -> None:
+    """Raise for topics whose schema lacks the field, when others have it: no record of theirs would have a time."""
+    lacking = [entry for entry in decode.entries if _member(entry.columns() or {}, path) is None]
+    if lacking and len(lacking) < len(decode.entries):
+        named = [name for entry in lacking for name in (*entry.topics, entry.topics_regex) if name]
+        raise wrong_at(
+            "field",
+            f"is {path}, which the schema of topic {', '.join(named)} does not have; add it there, make it with "
+            "transform, or write on_invalid: kafka_timestamp",
+        )
+
+
+def _member(types: dict[str, str], path: str) -> str | None:
+    """The type of a field, or of a member of structs, as text; None for a path that leads nowhere."""
+    if path in types:
+        return types[path]
+    members, kind = types, None
     for name in path.split("."):
-        if name not in members:
-            raise wrong_at("field", with_nearest("is not in the schema", path, _paths(types), listed=True))
-        kind = members[name]
+        kind = members.get(name)
+        if kind is None:
+            return None
         members = _members(kind)
     return kind
 

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from tidemark.config.base import json_of_file
 from tidemark.config.values import wrong
-from tidemark.decoders.settings import DecodeSettings
+from tidemark.decoders.list_settings import ListSettings
 from tidemark.errors import ConfigurationError
 
 
@@ -35,7 +35,7 @@ def fields_of(schema: str | dict[str, Any]) -> dict[str, tuple[str, bool]]:
         raise wrong(f"does not parse: {problem.what}") from None
 
 
-class Settings(DecodeSettings):
+class Settings(ListSettings):
     """One JSON object per record, checked strictly against ``record_schema`` (the key ``schema``)."""
 
     keys_are_json = True
@@ -48,7 +48,7 @@ class Settings(DecodeSettings):
     )
 
     def order(self) -> dict[str, Any]:
-        order = {"format": self.format, "schema": self.record_schema}
+        order = {"format": self.format, "schema": self.record_schema, **self.order_of_lists()}
         of_json_keys = self.tombstones and self.key is None
         return {**order, "tombstones": list(self.tombstones)} if of_json_keys else order
 

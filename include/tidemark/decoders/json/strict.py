@@ -18,6 +18,7 @@ from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded
 from tidemark.decoders.json.nested import Struct, quoted
 from tidemark.decoders.json.plain import PlainReader
 from tidemark.decoders.json.shapes import Misfit, json_name
+from tidemark.decoders.lists import ListLimit, count_of_lists
 
 DEPTH_LIMIT = 128  # nesting of a record; Python's scanner gives up near 1,000, at a depth that differs by caller
 RARE = 100  # when more than one record in so many does not match, the patterns learn from some of them
@@ -33,9 +34,11 @@ class Undecodable(Exception):
 class JsonDecoder:
     """Decodes records with the fields of ``struct``, which it gives back as a property."""
 
-    def __init__(self, struct: Struct) -> None:
+    def __init__(self, struct: Struct, max_list_bytes: int | None = None) -> None:
         self.struct = struct
         self._schema = pa.schema([field.arrow for field in struct.fields])
+        self._lists = ListLimit(self._schema, max_list_bytes, self._list_bytes)
+        self._count_of_lists = count_of_lists(struct.arrow) or (lambda _: 0)
         self._plain = PlainReader.of(struct)
         exact = any(pa.types.is_decimal(kind) for kind in _types_within(struct.arrow))
         self._scanner = json.JSONDecoder(
@@ -51,7 +54,15 @@ class JsonDecoder:
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Decode the ``value`` of each record; a record without a value (a tombstone) is an error."""
-        values = batch.column("value")
+        return self._lists.read(batch.column("value"), self._read)
+
+    def _list_bytes(self, value: bytes) -> int:
+        try:
+            return self._count_of_lists(self._parsed(value))
+        except Undecodable:
+            return 0
+
+    def _read(self, values: pa.Array) -> Decoded:
         fits = self._fitting(values)
         if self._plain is None or fits is None:
             return self._one_by_one(values)

@@ -74,7 +74,7 @@ class FramedMessageDecoder(FramedDecoder):
 def open_decoder(config: Mapping[str, Any]) -> Decoder:
     """A decoder for ``message`` of the reader's schema; ``ConfigurationError`` when they do not fit."""
     reader = RegisteredSchema.from_dict(config["reader"])
-    messages = Messages(descriptor_set_of(reader), config["message"])
+    messages = Messages(descriptor_set_of(reader), config["message"], config.get("max_list_bytes"))
     if not config.get("registry"):
         return MessageDecoder(messages)
     schemas = Schemas(config["registry"], config.get("schemas", {}))

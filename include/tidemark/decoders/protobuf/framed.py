@@ -3,7 +3,6 @@
 <count> <index>, ..      zigzag varints: the path to the message, from the top of the file; [0] is written as 00
 """
 
-import re
 from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Iterator
@@ -11,18 +10,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
+from tidemark.decoders.protobuf.text import NotProto, parsed
 from tidemark.positions import positions
 
 MOST_INDEXES = 32  # messages within messages, as deep as columns may be nested
 MOST_PATHS = 64  # paths of one batch that are taken together; records with further ones are taken one at a time
 _FIRST = (0,)
 _END = 2**31 - 1  # without an explicit end, Arrow 26 fails: "Negative buffer resize"
-_TOKEN = re.compile(
-    r"""//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[A-Za-z_][\w.]*|[{};]|\S""", re.DOTALL
-)
 
 
 @dataclass(frozen=True)
@@ -99,52 +96,16 @@ def file_of(text: str) -> FileDescriptorProto | None:
 def message_at(text: str, path: tuple[int, ...]) -> str | None:
     """The full name of the message at a path of a schema, as base64 or as text; None when it has none there."""
     file = file_of(text)
-    package, tree = _tree_of_text(text) if file is None else (file.package, _tree(file.message_type))
-    names = [package] if package else []
+    counts_entries = file is not None  # the messages that protoc makes for maps have places in a descriptor only
+    try:
+        file = file or parsed(text)
+    except NotProto:
+        return None
+    names, messages = [file.package] if file.package else [], list(file.message_type)
     for index in path:
-        if index >= len(tree):
+        if index >= len(messages):
             return None
-        name, tree = tree[index]
-        names.append(name)
+        names.append(messages[index].name)
+        inner = messages[index].nested_type
+        messages = [message for message in inner if counts_entries or not message.options.map_entry]
     return ".".join(names)
-
-
-Tree = list[tuple[str, "Tree"]]  # messages with those within
-
-
-def _tree(messages: list[DescriptorProto]) -> Tree:
-    return [(message.name, _tree(message.nested_type)) for message in messages]
-
-
-def _tree_of_text(text: str) -> tuple[str, Tree]:
-    """(package, messages) of a .proto file; other blocks (enum, oneof, service, options) hold none."""
-    package, top = "", Tree()
-    within: list[Tree] = [top]
-    statement: list[str] = []
-    for word in _TOKEN.findall(text):
-        if word.startswith(("//", "/*")):
-            continue
-        if word not in ("{", "}", ";"):
-            statement.append(word)
-            continue
-        if word == "{":
-            inner = Tree()
-            name = _named(statement)
-            if name:
-                within[-1].append((name, inner))
-            elif statement[:1] == ["oneof"]:
-                inner = within[-1]  # a group in it is a message beside it
-            within.append(inner)
-        elif word == "}":
-            within = within[:-1] or [top]
-        elif statement[:1] == ["package"] and len(statement) == 2:
-            package = statement[1]
-        statement = []
-    return package, top
-
-
-def _named(statement: list[str]) -> str:
-    """The name of the message that a block with this begin is; empty when it is none."""
-    if statement[:1] == ["message"] and len(statement) == 2:
-        return statement[1]
-    return statement[statement.index("group") + 1] if "group" in statement[:2] and "=" in statement else ""

@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded
+from tidemark.decoders.lists import ListLimit
 from tidemark.decoders.protobuf.descriptors import message_of
 from tidemark.decoders.protobuf.fast import LARGEST, Fast, Refused, fast_reader
+from tidemark.decoders.protobuf.lists import list_bytes, parts_with_lists
 from tidemark.decoders.protobuf.runtime import Runtime
 from tidemark.decoders.protobuf.shapes import message_shape
 
@@ -18,12 +20,14 @@ from tidemark.decoders.protobuf.shapes import message_shape
 class Messages:
     """Reads values as one message of a descriptor set."""
 
-    def __init__(self, descriptor_set: bytes, message: str) -> None:
+    def __init__(self, descriptor_set: bytes, message: str, max_list_bytes: int | None = None) -> None:
         descriptor = message_of(descriptor_set, message)
         shape = message_shape(descriptor)
         self._schema = pa.schema([field.arrow for field in shape.fields])
         self._runtime = Runtime(descriptor, shape)
         self._fast = fast_reader(descriptor, shape)
+        parts, most = parts_with_lists(descriptor, shape), max_list_bytes or 0
+        self._lists = ListLimit(self._schema, max_list_bytes, lambda value: list_bytes(value, parts, most))
 
     @property
     def schema(self) -> pa.Schema:
@@ -32,6 +36,9 @@ class Messages:
 
     def read(self, values: pa.Array) -> Decoded:
         """Decode each value (``binary``); an empty one is a message with nothing set, a null is an error."""
+        return self._lists.read(values, self._read)
+
+    def _read(self, values: pa.Array) -> Decoded:
         valid = pc.is_valid(values)
         here = pc.indices_nonzero(valid).cast(pa.int64())
         nulls = pc.indices_nonzero(pc.invert(valid)).to_pylist()

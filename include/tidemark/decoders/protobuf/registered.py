@@ -6,30 +6,39 @@ from importlib import import_module
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from tidemark.decoders.protobuf.framed import file_of
+from tidemark.decoders.protobuf.text import NotProto, parsed, resolve
 from tidemark.decoders.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 
 
 def descriptor_set_of(schema: RegisteredSchema) -> bytes:
-    """The descriptor set of a file (it has the id -1), or made of a schema that the registry holds as base64.
+    """The descriptor set of a file (it has the id -1), or made of a schema that the registry holds as base64 or as the
+    text of a .proto file.
 
-    Raises ``ConfigurationError`` for a schema that the registry holds as the text of a .proto file.
+    Raises ``ConfigurationError`` for a text that cannot be read.
     """
     if schema.id < 0:
         return b64decode(schema.text)
     files: dict[str, FileDescriptorProto] = {}
-    for name, text in (*schema.references, ("", schema.text)):
-        file = file_of(text)
-        if file is None:
-            raise ConfigurationError(
-                f"the registry holds schema {schema.id} as the text of a .proto file, which only protoc reads",
-                next_step="make a descriptor set of that file, protoc --include_imports --descriptor_set_out=NAME.desc "
-                "NAME.proto, and name it as decode.descriptor_set, beside registry",
-            )
-        file.name = name or file.name or "schema.proto"
-        files[file.name] = file
-    known = [_known(name) for file in [*files.values()] for name in file.dependency if name not in files]
-    both = [*(file for file in known if file), *files.values()]
+    texts: list[FileDescriptorProto] = []
+    try:
+        for name, text in (*schema.references, ("", schema.text)):
+            file = file_of(text)
+            if file is None:
+                file = parsed(text)
+                texts.append(file)
+            file.name = name or file.name or "schema.proto"
+            files[file.name] = file
+        known = [_known(name) for file in [*files.values()] for name in file.dependency if name not in files]
+        both = [*(file for file in known if file), *files.values()]
+        for file in texts:
+            resolve(file, both)
+    except NotProto as wrong:
+        raise ConfigurationError(
+            f"the registry holds schema {schema.id} as the text of a .proto file that cannot be used: {wrong}",
+            next_step="make a descriptor set of that file, protoc --include_imports --descriptor_set_out=NAME.desc "
+            "NAME.proto, and name it as decode.descriptor_set, beside registry",
+        ) from None
     return bytes(FileDescriptorSet(file=both).SerializeToString(deterministic=True))
 
 

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, fie
 from tidemark.config.base import Surroundings, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.framed_settings import FramedSettings, Registered
+from tidemark.decoders.list_settings import ListSettings
 from tidemark.decoders.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 
@@ -39,7 +40,7 @@ def _registered(value: object) -> Registered | None:
     return Registered.model_validate(value)
 
 
-class Settings(FramedSettings):
+class Settings(FramedSettings, ListSettings):
     """One Protobuf message per record; the reader's ``message`` decides the columns."""
 
     format: Literal["protobuf"]
@@ -92,7 +93,7 @@ class Settings(FramedSettings):
         return self.record_schema
 
     def order(self) -> dict[str, Any]:
-        return {**super().order(), "message": self.message}
+        return {**super().order(), "message": self.message, **self.order_of_lists()}
 
     def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
         from tidemark.decoders.protobuf.descriptors import message_of

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, GetJsonSchemaHandler, field_validato
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from tidemark.config.base import Duration
+from tidemark.config.base import Duration, Size
 from tidemark.config.values import wrong
 from tidemark.errors import ConfigurationError
 from tidemark.transforms.settings import TransformSettings
@@ -42,6 +42,12 @@ class Settings(TransformSettings):
         json_schema_extra={"default": "5m"},
     )
 
+    max_bytes: Size = Field(
+        default=2**30,
+        description="Bytes that it may give back for a batch, as columns; with more the manifest fails.",
+        json_schema_extra={"default": "1GiB"},
+    )
+
     @field_validator("timeout")
     @classmethod
     def _some_time(cls, timeout: timedelta) -> timedelta:
@@ -69,11 +75,12 @@ class Settings(TransformSettings):
         trees = {each: _parsed(each, text) for each, text in code.items()}
         if name not in _names(trees[file]):
             raise ConfigurationError(f"{file} defines no {name}")
-        limit_s = self.timeout.total_seconds()
-        return {"function": self.function, "columns": self.columns, "code": dict(code), "limit_s": limit_s}
+        made = {"function": self.function, "columns": self.columns, "code": dict(code)}
+        return {**made, "limit_s": self.timeout.total_seconds(), "max_bytes": self.max_bytes}
 
     def decides_output(self, code: Mapping[str, str]) -> dict[str, Any]:
-        return {name: value for name, value in self.options(code).items() if name != "limit_s"}
+        limits = ("limit_s", "max_bytes")
+        return {name: value for name, value in self.options(code).items() if name not in limits}
 
 
 def _parsed(file: str, text: str) -> ast.Module:

@@ -27,17 +27,17 @@ Function = Callable[[pa.RecordBatch], pa.RecordBatch]
 class PythonTransform:
     """``module:function`` of ``code``; ``columns`` are the SQL types of what it gives, None when they do not change.
 
-    ``limit_s``: seconds that it may work on a batch.
+    ``limit_s``: seconds that it may work on a batch; ``max_bytes``: bytes that it may give back for one.
     The module is imported with the first batch: no code of a user runs when a pipeline file is read.
     """
 
     def __init__(
-        self, function: str, code: Mapping[str, str], columns: Mapping[str, str] | None, limit_s: float
+        self, function: str, code: Mapping[str, str], columns: Mapping[str, str] | None, limit_s: float, max_bytes: int
     ) -> None:
         self._name = function
         self._code = Code(code)
         self._columns = columns
-        self._limit_s = limit_s
+        self._limit_s, self._max_bytes = limit_s, max_bytes
         self._schema = pa.schema([])
         self._function: Function | None = None
 
@@ -79,7 +79,10 @@ class PythonTransform:
                 made = function(rows.append_column(ORDINAL, ordinals))
             except (Exception, SystemExit) as error:
                 raise Refusal(self._why(error)) from error
-        return self._checked(made, ordinals)
+        checked = self._checked(made, ordinals)
+        if checked.nbytes > self._max_bytes:
+            raise self._too_large(rows, checked.nbytes)
+        return checked
 
     def _imported(self) -> Function:
         module, _, name = self._name.partition(":")
@@ -134,13 +137,16 @@ class PythonTransform:
         return column
 
     def _too_long(self, rows: pa.RecordBatch, late: TooLong) -> WorkFailed:
-        offsets = pc.min_max(rows.column("_offset")).as_py()
         place = self._code.line_in(late.frame) or self._name
         return self._wrong(
             f"has not ended after {self._limit_s:g} s with a batch of {rows.num_rows:,} rows; it was at {place}",
-            topic=rows.column("_topic")[0].as_py(),
-            partition=rows.column("_partition")[0].as_py(),
-            offsets=f"[{offsets['min']},{offsets['max'] + 1})",
+            **_place_of(rows),
+        )
+
+    def _too_large(self, rows: pa.RecordBatch, size: int) -> WorkFailed:
+        return self._wrong(
+            f"gave {size:,} bytes back for a batch of {rows.num_rows:,} rows, and max_bytes is {self._max_bytes:,}",
+            **_place_of(rows),
         )
 
     def _wrong(self, what: str, **context: object) -> WorkFailed:
@@ -150,6 +156,15 @@ class PythonTransform:
             "tidemark retry {pipeline} --manifest {manifest}",
             **context,
         )
+
+
+def _place_of(rows: pa.RecordBatch) -> dict[str, object]:
+    offsets = pc.min_max(rows.column("_offset")).as_py()
+    return {
+        "topic": rows.column("_topic")[0].as_py(),
+        "partition": rows.column("_partition")[0].as_py(),
+        "offsets": f"[{offsets['min']},{offsets['max'] + 1})",
+    }
 
 
 def _ascends(kept: pa.Array, count: int) -> bool:
@@ -163,4 +178,5 @@ def _ascends(kept: pa.Array, count: int) -> bool:
 
 
 def open_transform(options: Mapping[str, Any]) -> PythonTransform:
-    return PythonTransform(options["function"], options["code"], options["columns"], options["limit_s"])
+    limits = options["limit_s"], options["max_bytes"]
+    return PythonTransform(options["function"], options["code"], options["columns"], *limits)

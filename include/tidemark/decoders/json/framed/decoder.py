@@ -24,8 +24,8 @@ from tidemark.errors import ConfigurationError
 class FramedJsonDecoder(FramedDecoder):
     """Reads the JSON of every writer in the same way."""
 
-    def __init__(self, reader: RegisteredSchema, schemas: Schemas, part: Part) -> None:
-        self._values = decoder_of(reader)
+    def __init__(self, reader: RegisteredSchema, schemas: Schemas, part: Part, max_list_bytes: int | None) -> None:
+        self._values = decoder_of(reader, max_list_bytes)
         super().__init__(self._values.schema, reader, schemas, part)
 
     def _read(self, group: Group, named: str) -> Iterator[tuple[pa.Array, Decoded | Refused]]:
@@ -44,7 +44,7 @@ def _of(record: BadRecord, schemas: str) -> BadRecord:
     return replace(record, reason=record.reason[: REASON_LIMIT - len(suffix)] + suffix, error=error, schemas=schemas)
 
 
-def decoder_of(reader: RegisteredSchema) -> JsonDecoder:
+def decoder_of(reader: RegisteredSchema, max_list_bytes: int | None) -> JsonDecoder:
     """Reads JSON with a JSON Schema; ``ConfigurationError`` for one that is wrong or has unsupported words."""
     try:
         schema = json.loads(reader.text)
@@ -52,11 +52,12 @@ def decoder_of(reader: RegisteredSchema) -> JsonDecoder:
         raise ConfigurationError(
             f"schema {reader.id} of the registry is not JSON", next_step="look at it in the registry"
         ) from None
-    return JsonDecoder(struct_of(schema))
+    return JsonDecoder(struct_of(schema), max_list_bytes)
 
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:
     """The decoder for ``decode`` of an order, in which the reader's schema is pinned."""
     reader = RegisteredSchema.from_dict(config["reader"])
     schemas = Schemas(config["registry"], config.get("schemas", {}))
-    return FramedJsonDecoder(reader, schemas, Part(config.get("part", Part.VALUE)))
+    part = Part(config.get("part", Part.VALUE))
+    return FramedJsonDecoder(reader, schemas, part, config.get("max_list_bytes"))

@@ -9,6 +9,7 @@ from tidemark.config.base import wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.framed_settings import Registered, TextSchemaSettings, is_registered
 from tidemark.decoders.json.settings import fields_of, read_schema
+from tidemark.decoders.list_settings import ListSettings
 from tidemark.decoders.registered_schema import RegisteredSchema
 
 
@@ -24,7 +25,7 @@ def _schema(value: object, info: ValidationInfo) -> object:
     return schema
 
 
-class Settings(TextSchemaSettings):
+class Settings(TextSchemaSettings, ListSettings):
     """One framed JSON object per record; the reader's schema, ``schema``, decides the columns."""
 
     schema_kind = "JSON"
@@ -45,6 +46,9 @@ class Settings(TextSchemaSettings):
         if self.registry is None:
             raise wrong_at("registry", "is missing: JSON without Confluent's framing is format: json")
         return self
+
+    def order(self) -> dict[str, Any]:
+        return {**super().order(), **self.order_of_lists()}
 
     def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
         return fields_of(json.loads(reader.text))

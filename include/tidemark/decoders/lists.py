@@ -1,0 +1,106 @@
+"""A limit on what the lists of a record take as columns.
+
+An element of a list has all columns of its kind, whether they are set or not: a message of two bytes with 1,000 numbers
+is 8,000 bytes. So some 100 kB would need the memory of a whole worker. The sizes here are those of Arrow's fixed
+parts; texts are not counted, because they are no larger than in the record.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.decoders.base import BadRecord, Decoded
+from tidemark.positions import positions
+
+_OFFSET = 4  # bytes, for each text and each list
+
+
+class ListLimit:
+    """Keeps records away from a decoder whose lists take more than ``limit`` bytes; None: no limit.
+
+    ``counted`` gives what the lists of a value take, and may stop above the limit; 0 for a value that cannot be read.
+    It is asked only about values that are long enough to need more.
+    """
+
+    def __init__(self, schema: pa.Schema, limit: int | None, counted: Callable[[bytes], int]) -> None:
+        widest = max((widest_element(field.type) for field in schema), default=0)
+        self._limit = limit
+        self._harmless = None if limit is None or widest == 0 else limit // widest  # each element has a byte of its own
+        self._counted = counted
+
+    def read(self, values: pa.Array, read: Callable[[pa.Array], Decoded]) -> Decoded:
+        """What ``read`` gives for the values, with an error for each one that is too large."""
+        large = self._too_large(values)
+        if not large:
+            return read(values)
+        wrong = pa.array(large, pa.int64())
+        others = pc.indices_nonzero(pc.invert(pc.is_in(positions(len(values)), value_set=wrong))).cast(pa.int64())
+        decoded = read(values.take(others))
+        reason = f"its lists take more than {self._limit:,} bytes as columns, which is max_list_bytes"
+        errors = [BadRecord(index, reason) for index in large]
+        errors += [bad.at(others[bad.index].as_py()) for bad in decoded.errors]
+        return Decoded(decoded.rows, others.take(decoded.good), tuple(sorted(errors)), decoded.deleted)
+
+    def _too_large(self, values: pa.Array) -> list[int]:
+        if self._limit is None or self._harmless is None:
+            return []
+        lengths = pc.binary_length(values)
+        if (pc.max(lengths).as_py() or 0) <= self._harmless:
+            return []
+        suspects = pc.indices_nonzero(pc.greater(lengths, self._harmless)).to_pylist()
+        return [index for index in suspects if self._counted(values[index].as_py()) > self._limit]
+
+
+def width(kind: pa.DataType) -> int:
+    """The bytes that a value takes in columns when nothing in it is set."""
+    if pa.types.is_struct(kind):
+        return sum(width(field.type) for field in kind)
+    return (kind.bit_width + 7) // 8 if pa.types.is_primitive(kind) or pa.types.is_decimal(kind) else _OFFSET
+
+
+def element_width(kind: pa.DataType) -> int:
+    """The bytes that an element of a list or a map takes."""
+    return _OFFSET + width(kind.item_type) if pa.types.is_map(kind) else width(kind.value_type)
+
+
+def widest_element(kind: pa.DataType) -> int:
+    """The bytes of the widest element of all lists and maps in a value; 0 when it has none."""
+    if pa.types.is_struct(kind):
+        return max((widest_element(field.type) for field in kind), default=0)
+    if not (pa.types.is_list(kind) or pa.types.is_map(kind)):
+        return 0
+    inner = kind.item_type if pa.types.is_map(kind) else kind.value_type
+    return max(element_width(kind), widest_element(inner))
+
+
+Count = Callable[[Any], int]
+
+
+def count_of_lists(kind: pa.DataType) -> Count | None:
+    """Counts what the lists and maps of a value take: of dicts, lists and scalars, as JSON is read. What does not fit
+    counts as 0. None for a kind that has no lists."""
+    if pa.types.is_struct(kind):
+        fields = [(field.name, count) for field in kind if (count := count_of_lists(field.type))]
+        return partial(_in_object, fields) if fields else None
+    if pa.types.is_map(kind):
+        return partial(_in_map, element_width(kind), count_of_lists(kind.item_type))
+    if pa.types.is_list(kind):
+        return partial(_in_list, element_width(kind), count_of_lists(kind.value_type))
+    return None
+
+
+def _in_object(fields: Sequence[tuple[str, Count]], value: Any) -> int:
+    return sum(count(value.get(name)) for name, count in fields) if isinstance(value, dict) else 0
+
+
+def _in_list(width: int, inner: Count | None, value: Any) -> int:
+    if not isinstance(value, list):
+        return 0
+    return len(value) * width + (sum(map(inner, value)) if inner else 0)
+
+
+def _in_map(width: int, inner: Count | None, value: Any) -> int:
+    return _in_list(width, inner, [*value.values()]) if isinstance(value, dict) else 0
