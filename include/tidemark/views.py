@@ -3,6 +3,7 @@
 Offsets are half-open, times know their zone, ids are numbers. A view is a copy: it does not change with the database.
 """
 
+from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -21,6 +22,7 @@ from tidemark.operations.dead_letters import Kept, Letters, Place
 from tidemark.operations.fill import Filled
 from tidemark.operations.hours import Hour
 from tidemark.operations.lag import Lag
+from tidemark.operations.locate import Found
 from tidemark.operations.status import ProblemKind, Status
 from tidemark.pipeline.settings import Pipeline
 from tidemark.receipt import ObjectKind, PublishedObject
@@ -387,6 +389,52 @@ class StatusView:
 
 
 @dataclass(frozen=True)
+class PipelineView(StatusView):
+    """One pipeline as the page in Airflow lists it: its status, how many ``manifests`` are in each state, and when the
+    last one was done.
+
+    ``lag`` is known here unless ``why_no_lag`` says why the source was not heard.
+    """
+
+    manifests: dict[str, int]
+    last_done_at: datetime | None
+    why_no_lag: str | None
+
+
+@dataclass(frozen=True)
+class PartView:
+    """Offsets ``[start, end)`` of a lane that are not done: planned, running, abandoned (its process is dead), failed,
+    blocked or lost.
+
+    ``first_manifest`` is None for lost offsets; ``manifests`` says how many neighbours are in this state together.
+    """
+
+    start: int
+    end: int
+    state: str
+    first_manifest: int | None
+    manifests: int
+
+
+@dataclass(frozen=True)
+class LaneView:
+    """The chain of one partition, offsets ``[start, end)``: done, except its ``parts``.
+
+    ``retired``: its life has ended. ``blocked`` says why nothing more is planned, until a person decides.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    incarnation: int
+    retired: bool
+    blocked: str | None
+    start: int
+    end: int
+    parts: tuple[PartView, ...]
+
+
+@dataclass(frozen=True)
 class HourView:
     """An event hour, from ``start`` in UTC: its published ``rows``, of which ``late`` came after the allowed lateness.
 
@@ -483,10 +531,13 @@ def _refuse_unknown_sink(pipeline_name: str, sink: str, known: Sequence[str]) ->
         )
 
 
-def manifest_views(database: ManifestDatabase, manifests: Sequence[Manifest]) -> list[ManifestView]:
-    """Manifests with the paths that are published of them, in the order given."""
+def manifest_views(
+    database: ManifestDatabase, manifests: Sequence[Manifest], *, objects: bool = True
+) -> list[ManifestView]:
+    """Manifests with the paths that are published of them, in the order given; without ``objects`` no path is read."""
     paths: dict[tuple[int, ObjectKind], list[ObjectView]] = {}
-    for manifest_id, root, written in database.published_objects(ids=[manifest.id for manifest in manifests]):
+    with_paths = [manifest.id for manifest in manifests] if objects else []
+    for manifest_id, root, written in database.published_objects(ids=with_paths):
         paths.setdefault((manifest_id, written.kind), []).append(object_view(root, written))
     return [
         ManifestView(
@@ -616,6 +667,57 @@ def status_view(status: Status) -> StatusView:
         status.dead_lettered,
         problems,
     )
+
+
+def pipeline_view(
+    database: ManifestDatabase, status: Status, lag: Sequence[LagView] | None, why_no_lag: str | None
+) -> PipelineView:
+    """``lag`` by partition, or None; then ``why_no_lag`` says why."""
+    states = database.states(status.pipeline_name)
+    done = states.get(ManifestState.DONE)
+    return PipelineView(
+        **{
+            **vars(status_view(status)),
+            "lag": None if lag is None else sum(part.lag + part.unpublished for part in lag),
+        },
+        manifests={state.value: states[state]["manifests"] if state in states else 0 for state in ManifestState},
+        last_done_at=done["last_done"] if done else None,
+        why_no_lag=why_no_lag if lag is None else None,
+    )
+
+
+def lane_views(database: ManifestDatabase, pipeline_name: str) -> list[LaneView]:
+    """The chains of a pipeline by topic and partition, an older life of a partition before the newer one."""
+    parts: dict[int, list[PartView]] = {}
+    for row in database.parts_not_done(pipeline_name):
+        parts.setdefault(row.pop("chain_id"), []).append(PartView(**row))
+    return [
+        LaneView(
+            lane["topic"], lane["topic_id"], lane["partition"], lane["incarnation"], lane["retired"], lane["blocked"],
+            lane["anchor"], lane["end_offset"], tuple(parts.get(lane["id"], ())),
+        )
+        for lane in database.lanes(pipeline_name)
+    ]  # fmt: skip
+
+
+def found_view(found: Found) -> dict[str, Any]:
+    """What ``tidemark where`` says of one chain: the manifest by its number, its state and its attempts."""
+    manifest = found.manifest and {
+        "id": found.manifest.id, "state": found.manifest.state.value, "attempt": found.manifest.attempt,
+        "run_key": found.manifest.run_key, "alive": found.manifest.alive, "reason": found.manifest.reason,
+    }  # fmt: skip
+    place = {"pipeline": found.pipeline_name, **asdict(found.at), "offset": found.offset}
+    covered = None if found.start is None else {"start": found.start, "end": found.end}
+    sinks = [asdict(each) for each in found.sinks]
+    return {**place, "incarnation": found.incarnation, "retired": found.retired, "standing": found.standing.value,
+            "said": found.said, "range": covered, "manifest": manifest, "sinks": sinks}  # fmt: skip
+
+
+def as_json_text(value: object) -> str:
+    """What JSON has of a value that it does not know: bytes as base64, times in ISO format."""
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def hour_views(hours: Iterable[Hour]) -> list[HourView]:

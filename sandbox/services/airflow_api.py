@@ -63,6 +63,10 @@ class AirflowApi:
         """Allow runs of the DAG to start."""
         self._request("PATCH", f"/dags/{dag_id}", json={"is_paused": False})
 
+    def pause(self, dag_id: str) -> None:
+        """Let runs wait that are started from now on."""
+        self._request("PATCH", f"/dags/{dag_id}", json={"is_paused": True})
+
     def trigger(self, dag_id: str, conf: dict[str, Any] | None = None, logical_date: datetime | None = None) -> str:
         """Start a manual run, as the form does, and return its run id. Without ``logical_date`` the run has none."""
         body = {"conf": conf or {}, "logical_date": logical_date.isoformat() if logical_date else None}

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import signal
 from datetime import timedelta
 
+import httpx
 import pytest
 
 from sandbox.bootstrap.checkout import CHECKOUT
@@ -64,6 +66,35 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     assert demo.states(run_id) == {("plan", -1): "success", ("process", -1): "skipped", ("close", -1): "success"}
     assert len(world.json("manifests", DAG)) == 4
     assert airflow.asset_events(run_id) == [], "nothing is new"
+
+
+def test_the_page_is_for_who_is_logged_in_and_starts_a_run_in_their_name(airflow_world: AirflowWorld) -> None:
+    demo, airflow = airflow_world, airflow_world.airflow
+    demo.world.produce(40)
+    demo.world.ok("plan", DAG)
+    demo.deploy()
+    airflow.pause(DAG)
+    plugins = airflow._request("GET", "/plugins").json()["plugins"]
+    [view] = [view for plugin in plugins for view in plugin["external_views"] if view["name"] == "Tidemark"]
+    assert (view["href"], view["url_route"], view["nav_top_level"]) == ("/tidemark/", "tidemark", True)
+    with httpx.Client(base_url=airflow.url, timeout=30, trust_env=False) as browser:
+        for path in ("/tidemark/", "/tidemark/api/pipelines", f"/tidemark/pipelines/{DAG}/start/retry"):
+            assert browser.get(path).status_code == 401
+        login = {"username": airflow.user, "password": airflow.password}
+        token = browser.post("/auth/token", json=login).json()["access_token"]
+        with_token = browser.get("/tidemark/api/pipelines", headers={"Authorization": f"Bearer {token}"}).json()
+        assert [(each["pipeline"], each["manifests"]["planned"]) for each in with_token] == [(DAG, 1)]
+        browser.cookies.set("_token", token)
+        assert f"/tidemark/pipelines/{DAG}" in browser.get("/tidemark/").text
+        preview = browser.get(f"/tidemark/pipelines/{DAG}/start/retry").text
+        assert "The DAG is paused" in preview
+        form = {"token": re.findall(r'name="token" value="([^"]+)"', preview)[0], "why": "a test asks for it"}
+        places = {browser.post(f"/tidemark/pipelines/{DAG}/start/retry", data=form).headers["location"] for _ in "ab"}
+        assert f"{airflow.url}/dags" not in browser.get(places.pop()).text, "links are relative to Airflow"
+        assert places == set(), "the second click starts no second run"
+    [run] = airflow.runs(DAG)
+    assert (run["conf"], run["note"], run["triggering_user_name"]) == ({"retry_unfinished": True}, form["why"], "admin")
+    assert [each["why"] for each in demo.world.json("history", DAG)] == [form["why"]]
 
 
 def test_a_typo_in_the_pipeline_file_while_it_runs_stops_nothing_and_shows_where_people_look(

@@ -35,11 +35,12 @@ ROOMS: Mapping[str, set[str]] = {
     "doctor": {"words", "database", "pipeline", "lifecycle", "sources", "sinks"},
     "spark": {"words", "storage", "sources", "sinks", "processing", "pipeline", "doctor"},
     "api": {"words", "database", "pipeline", "lifecycle", "operations", "sinks", "spark"},
-    "airflow": {"words", "config", "database", "pipeline", "lifecycle", "operations", "doctor", "spark"},
+    "airflow": {"words", "config", "database", "pipeline", "lifecycle", "operations", "sinks", "doctor", "spark",
+                "api"},
     "cli": {"words", "config", "database", "pipeline", "lifecycle", "operations", "sources", "sinks", "doctor", "spark",
             "api", "airflow"},
 }  # fmt: skip
-API = {"__init__", "api", "views"}
+API = {"__init__", "api", "open_metrics", "views"}
 SEAMS = ("sources", "decoders", "transforms", "sinks")
 
 DRIVERS = {"airflow", "boto3", "botocore", "confluent_kafka", "psycopg", "pyspark"}
@@ -47,7 +48,9 @@ PURE = ("offsets", "planner", "manifest", "order", "receipt", "paths", "errors",
 
 # Below include/tidemark, unless the path begins with another folder of the checkout.
 MAY_IMPORT = {
-    "airflow": ("airflow/", "dags/"),
+    "airflow": ("airflow/", "dags/", "plugins/"),
+    "fastapi": ("airflow/page/",),
+    "jinja2": ("airflow/page/",),
     "pyspark": ("spark/", "sources/spark.py", "sources/kafka/spark.py"),
     "confluent_kafka": ("kafka/cluster.py", "kafka/refusals.py", "kafka/transaction.py"),
     "boto3": ("storage/s3.py", "storage/s3_client.py", "sinks/dynamodb/client.py"),

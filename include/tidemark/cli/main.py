@@ -37,6 +37,9 @@ COMMANDS = {
         "audit": "Compare database and lake; exit 1 on any difference.",
         "history": "Show what people decided about a pipeline: who, when, why.",
     },
+    "metrics": {
+        "metrics": "Print gauges for monitoring, as OpenMetrics text.",
+    },
     "records": {
         "where": "Say which file or row holds a record; exit 1 when none does.",
         "peek": "Decode real records and show them; write nothing.",

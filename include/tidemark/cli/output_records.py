@@ -1,25 +1,32 @@
 """How single records are shown: where they are, what a pipeline makes of them, and those that it could not read."""
 
 import json
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import click
 
-from tidemark.cli.output import as_table, as_text, note
+from tidemark.cli.output import as_table, note
 from tidemark.operations.locate import Found
 from tidemark.operations.peek import Peeked
 from tidemark.sinks.located import Located
-from tidemark.views import BroughtBackView, DeadLettersView, DeadLetterView, LetterPlaceView
+from tidemark.views import (
+    BroughtBackView,
+    DeadLettersView,
+    DeadLetterView,
+    LetterPlaceView,
+    as_json_text,
+    found_view,
+)
 
 SHOWN = 100  # characters of a value; --json has all of it
 
 
 def located(found: Sequence[Found], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps([_view(one) for one in found], indent=2, default=as_text))
+        click.echo(json.dumps([found_view(one) for one in found], indent=2, default=as_json_text))
         return
     for one in found:
         life = f", incarnation {one.incarnation}, which has ended" if one.retired else ""
@@ -43,24 +50,11 @@ def _in_sink(one: Located) -> str:
     return f"sink {one.sink}, attempt {one.attempt}: {one.said}{place}"
 
 
-def _view(one: Found) -> dict[str, Any]:
-    """As the documented JSON: the manifest by its number, its state and its attempts."""
-    manifest = one.manifest and {
-        "id": one.manifest.id, "state": one.manifest.state.value, "attempt": one.manifest.attempt,
-        "run_key": one.manifest.run_key, "alive": one.manifest.alive, "reason": one.manifest.reason,
-    }  # fmt: skip
-    place = {"pipeline": one.pipeline_name, **asdict(one.at), "offset": one.offset, "incarnation": one.incarnation}
-    covered = None if one.start is None else {"start": one.start, "end": one.end}
-    sinks = [asdict(each) for each in one.sinks]
-    return {**place, "retired": one.retired, "standing": one.standing.value, "said": one.said, "range": covered,
-            "manifest": manifest, "sinks": sinks}  # fmt: skip
-
-
 def peeked(found: Peeked, as_json: bool) -> None:
     """Rows and dead letters, as JSON one to a line; what would fail a manifest stands on standard error."""
     if as_json:
         for row in (*found.rows, *({**row, "taken_away": True} for row in found.taken_away), *found.dead_letters):
-            click.echo(json.dumps(row, ensure_ascii=False, default=as_text))
+            click.echo(json.dumps(row, ensure_ascii=False, default=as_json_text))
     else:
         _tables(found)
     taken = f", {len(found.taken_away):,} taken away by the transforms" if found.taken_away else ""
@@ -122,7 +116,7 @@ def _short(text: str) -> str:
 
 def dead_letters(view: DeadLettersView, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(asdict(view), indent=2, default=_as_json_text))
+        click.echo(json.dumps(asdict(view), indent=2, default=as_json_text))
         return
     if view.groups:
         rows = [
@@ -139,10 +133,6 @@ def dead_letters(view: DeadLettersView, as_json: bool) -> None:
         note(f"the first {len(view.records):,} are shown; --limit shows more")
 
 
-def _as_json_text(value: object) -> str:
-    return b64encode(value).decode() if isinstance(value, bytes) else as_text(value)
-
-
 def _placed(place: LetterPlaceView) -> str:
     when = place.timestamp.strftime("%Y-%m-%d %H:%M:%S ") if place.timestamp else ""
     return f"{when}{place.topic}-{place.partition} offset {place.offset} (manifest {place.manifest_id})"
@@ -157,7 +147,7 @@ def _letter(view: DeadLetterView) -> tuple[str, ...]:
 
 def brought_back(view: BroughtBackView, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(asdict(view), indent=2, default=as_text))
+        click.echo(json.dumps(asdict(view), indent=2, default=as_json_text))
         return
     for part in view.returned:
         if part.brought_back is None:

@@ -598,6 +598,26 @@ class ManifestDatabase:
             rows = self._rows("hand_out", manifests=ids, dag_runs=before, dag_run=dag_run)
         return sorted(row["id"] for row in rows)
 
+    def states(self, pipeline_name: str) -> dict[ManifestState, Row]:
+        """By state that a manifest of the pipeline is in: ``manifests`` (how many), ``last_done``."""
+        return {ManifestState(row.pop("state")): row for row in self._rows("states", pipeline_name=pipeline_name)}
+
+    def lanes(self, pipeline_name: str) -> list[Row]:
+        """Each chain, also retired ones, with ``anchor`` and ``end_offset``."""
+        return self._rows("lanes", pipeline_name=pipeline_name)
+
+    def parts_not_done(self, pipeline_name: str) -> list[Row]:
+        """What is lost or not done of each chain: chain_id, start, end, state, first_manifest, manifests (how many)."""
+        return self._rows("parts_not_done", pipeline_name=pipeline_name)
+
+    def published_sums(self, pipeline_name: str) -> Row:
+        """``read`` and ``written`` records of what is published, in one sink of each manifest."""
+        return self._rows("published_sums", pipeline_name=pipeline_name)[0]
+
+    def sums_of_hours(self, pipeline_name: str) -> Row:
+        """``late`` rows, and how many hours are ``incomplete``."""
+        return self._rows("sums_of_hours", pipeline_name=pipeline_name)[0]
+
     def pipelines(self) -> list[str]:
         """The pipelines that were ever planned."""
         return [row["name"] for row in self._rows("pipelines")]

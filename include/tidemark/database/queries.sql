@@ -449,6 +449,50 @@ SELECT coalesce(sum(records), 0)::bigint AS records FROM (
 SELECT DISTINCT manifest_id AS id FROM standing_publication
 WHERE pipeline = %(pipeline_name)s AND (counts ->> 'dead_lettered')::bigint > 0 ORDER BY manifest_id;
 
+-- name: states
+SELECT state::text AS state, count(*) AS manifests, max(done_at) AS last_done
+FROM manifest WHERE pipeline = %(pipeline_name)s GROUP BY state;
+
+-- name: lanes
+-- Each chain from its anchor to its end. No range is read but the first and the last, however long its history is.
+SELECT c.id, c.topic, c.topic_id, c.partition, c.incarnation, c.retired_at IS NOT NULL AS retired, c.blocked,
+       anchor.end_offset AS anchor, latest.end_offset
+FROM chain c
+JOIN manifest_range anchor ON anchor.chain_id = c.id AND anchor.kind = 'anchor'
+CROSS JOIN LATERAL (
+    SELECT r.end_offset FROM manifest_range r WHERE r.chain_id = c.id ORDER BY r.end_offset DESC LIMIT 1) latest
+WHERE c.pipeline = %(pipeline_name)s ORDER BY c.topic, c.partition, c.incarnation;
+
+-- name: parts_not_done
+-- What is lost or not done of each chain, by indexes that have only that; neighbours in one state are one part.
+WITH part AS (
+    SELECT g.chain_id, g.start_offset, g.end_offset, m.id AS manifest_id,
+           CASE WHEN m.state = 'running' AND NOT is_alive(m.id, m.attempt) THEN 'abandoned' ELSE m.state::text END AS state
+    FROM manifest m JOIN manifest_range g ON g.manifest_id = m.id
+    WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done'
+    UNION ALL
+    SELECT g.chain_id, g.start_offset, g.end_offset, NULL, 'lost'
+    FROM chain c JOIN manifest_range g ON g.chain_id = c.id AND g.kind = 'lost' WHERE c.pipeline = %(pipeline_name)s),
+marked AS (
+    SELECT *, lag(end_offset) OVER chain IS DISTINCT FROM start_offset OR lag(state) OVER chain <> state AS begins
+    FROM part WINDOW chain AS (PARTITION BY chain_id ORDER BY start_offset)),
+numbered AS (
+    SELECT *, count(*) FILTER (WHERE begins) OVER (PARTITION BY chain_id ORDER BY start_offset) AS number FROM marked)
+SELECT chain_id, min(start_offset) AS start, max(end_offset) AS end, state,
+       min(manifest_id) AS first_manifest, count(manifest_id) AS manifests
+FROM numbered GROUP BY chain_id, number, state ORDER BY chain_id, start;
+
+-- name: published_sums
+-- The records of done manifests, each once: every sink counts the same, so of each manifest one sink counts.
+SELECT coalesce(sum((counts ->> 'read')::bigint), 0)::bigint AS read,
+       coalesce(sum((counts ->> 'written')::bigint), 0)::bigint AS written
+FROM (SELECT DISTINCT ON (p.manifest_id) p.counts FROM publication p JOIN manifest m ON m.id = p.manifest_id
+      WHERE m.pipeline = %(pipeline_name)s ORDER BY p.manifest_id, p.sink) counted;
+
+-- name: sums_of_hours
+SELECT coalesce(sum(late), 0)::bigint AS late, count(*) FILTER (WHERE complete_at IS NULL) AS incomplete
+FROM hour WHERE pipeline = %(pipeline_name)s;
+
 -- name: pipelines
 SELECT name FROM pipeline ORDER BY name;
 

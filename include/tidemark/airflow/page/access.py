@@ -1,0 +1,90 @@
+"""Who may see and do what, by Airflow's own authorization, and that a change comes from a form of ours.
+
+Airflow does not check the requests of an app that a plugin mounts: every route must name one of these dependencies.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.auth.tokens import get_signing_key
+from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires_access_dag
+from airflow.configuration import conf
+from fastapi import Depends, HTTPException, Request
+from itsdangerous import BadSignature, URLSafeTimedSerializer
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.environment import Environment
+from tidemark.errors import NotFound
+from tidemark.manifest import Manifest
+
+FORM_LIFE = 3600  # seconds that a preview may be confirmed; what it shows may be old then
+
+LOGGED_IN = Depends(get_user)  # 401
+MAY_READ = Depends(requires_access_dag("GET"))  # 403; the DAG is the path parameter dag_id
+MAY_START_RUNS = Depends(requires_access_dag("POST", DagAccessEntity.RUN))
+
+
+def readable_dags(user: GetUserDep) -> set[str]:
+    """The ids of the DAGs that the caller may read."""
+    return get_auth_manager().get_authorized_dag_ids(user=user)
+
+
+def opened_database(user: GetUserDep) -> Iterator[ManifestDatabase]:
+    """The manifest database for one request; its history names the caller."""
+    with ManifestDatabase(Environment.from_variables().database(), f"airflow page {user.get_name()}") as database:
+        yield database
+
+
+Database = Annotated[ManifestDatabase, Depends(opened_database)]
+ReadableDags = Annotated[set[str], Depends(readable_dags)]
+
+
+def own_pipeline(database: Database, dag_id: str) -> str:
+    """The pipeline of a DAG; ``NotFound`` when it was never planned."""
+    if dag_id not in database.pipelines():
+        raise NotFound(
+            f"there is no pipeline {dag_id} that was planned",
+            next_step=f"start a run of the DAG {dag_id}, if there is one",
+        )
+    return dag_id
+
+
+def own_manifest(database: Database, dag_id: str, manifest_id: int) -> Manifest:
+    """A manifest of the DAG in the path: the caller's rights on that DAG are no rights on another one's manifests."""
+    manifest = database.manifest(manifest_id)
+    if manifest.pipeline_name != dag_id:
+        raise NotFound(f"there is no manifest {manifest_id} of pipeline {dag_id}", next_step="list its manifests")
+    return manifest
+
+
+PipelineName = Annotated[str, Depends(own_pipeline)]
+OwnManifest = Annotated[Manifest, Depends(own_manifest)]
+
+
+def refuse_forged(request: Request) -> None:
+    """403 for a request that a page of another site has sent. Browsers set both headers; scripts cannot change them."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    ours = {request.headers.get("host"), urlsplit(conf.get("api", "base_url", fallback="")).netloc}
+    if site not in (None, "same-origin") or (origin is not None and urlsplit(origin).netloc not in ours):
+        raise HTTPException(403, "this request comes from another site")
+
+
+def signed(user_id: str, form: dict[str, Any]) -> str:
+    """What a preview shows, for the form that confirms it: only this user can send it, and only for an hour."""
+    return _signer(user_id).dumps(form)
+
+
+def confirmed(user_id: str, token: str) -> dict[str, Any]:
+    """What the preview has shown; 403 for a token that is another user's, too old, or not ours."""
+    try:
+        form: dict[str, Any] = _signer(user_id).loads(token, max_age=FORM_LIFE)
+    except BadSignature:
+        raise HTTPException(403, "this form is not from this page, or older than an hour: open it again") from None
+    return form
+
+
+def _signer(user_id: str) -> URLSafeTimedSerializer:
+    return URLSafeTimedSerializer(get_signing_key("api", "secret_key"), salt=f"tidemark page {user_id}")

@@ -1,0 +1,71 @@
+"""The app that Airflow mounts below ``/tidemark``: pages, their JSON, and what an error looks like in both."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from tidemark.airflow.page import json_api, pages
+from tidemark.airflow.page.render import page
+from tidemark.errors import ConfigurationError, IllegalTransition, NotFound, TidemarkError, Unavailable
+from tidemark.version import VERSION
+
+# Nothing from elsewhere, no script and no style within a page, and only Airflow may show it in a frame.
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+STATUS: dict[type[TidemarkError], int] = {
+    NotFound: 404,
+    IllegalTransition: 409,
+    ConfigurationError: 409,
+    Unavailable: 503,
+}
+
+
+def build_app() -> FastAPI:
+    app = FastAPI(title="Tidemark", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
+    app.include_router(json_api.router)
+    app.include_router(pages.router)
+    app.add_exception_handler(TidemarkError, _ours)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _not_understood)
+    app.middleware("http")(_with_headers)
+    return app
+
+
+async def _with_headers(request: Request, handle: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = await handle(request)
+    response.headers.update(HEADERS)
+    return response
+
+
+def _ours(request: Request, error: Any) -> Response:
+    status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
+    return _told(request, status, error.what, error.next_step)
+
+
+def _refused(request: Request, error: Any) -> Response:
+    step = "log in to Airflow, and open this page again" if error.status_code == 401 else ""
+    return _told(request, error.status_code, str(error.detail), step)
+
+
+def _not_understood(request: Request, error: Any) -> Response:
+    wrong = [f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
+    return _told(request, 422, "; ".join(wrong), "go back and correct it")
+
+
+def _told(request: Request, status: int, what: str, next_step: str) -> Response:
+    path = request.url.path.removeprefix(str(request.scope.get("root_path", "")))
+    if path.startswith("/api/"):
+        return JSONResponse({"detail": what, "next": next_step}, status)
+    return page(request, "error.html", {"status": status, "what": what, "next_step": next_step}, status)
+
+
+app = build_app()

@@ -1,0 +1,70 @@
+"""What the page and its JSON show, from the views that the command line and the Python functions have too."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from tidemark.airflow.doctor import stored
+from tidemark.airflow.page.lag import Answer
+from tidemark.database.client import ManifestDatabase
+from tidemark.environment import Environment
+from tidemark.errors import about
+from tidemark.lifecycle.context import Context, open_context
+from tidemark.operations.dead_letters import Wanted, dead_letters
+from tidemark.operations.hours import hours
+from tidemark.operations.locate import Found, locate
+from tidemark.operations.status import status
+from tidemark.pipeline.deployed import deployed_named
+from tidemark.pipeline.settings import Pipeline
+from tidemark.sinks.located import Located
+from tidemark.views import DeadLettersView, HourView, PipelineView, dead_letters_view, hour_views, pipeline_view
+
+NOT_OPENED = "the page opens no sink; `tidemark where` names the row"
+
+
+def pipeline_of(database: ManifestDatabase, name: str, lag: Answer) -> PipelineView:
+    return pipeline_view(database, status(database, name, None), lag.parts, lag.why)
+
+
+def settings_of(name: str) -> Pipeline:
+    """The pipeline file, or its last right text; the API server must see the folder of pipeline files."""
+    return deployed_named(Environment.from_variables().pipelines, name).pipeline
+
+
+@contextmanager
+def context_of(database: ManifestDatabase, name: str) -> Iterator[Context]:
+    """The context that a task of the pipeline has, with Airflow's connections; nothing is connected yet."""
+    with about(pipeline=name):
+        yield open_context(settings_of(name), database, stored)
+
+
+def hours_of(database: ManifestDatabase, name: str, *, incomplete: bool = False) -> list[HourView]:
+    lateness = settings_of(name).event_time.allowed_lateness
+    return hour_views(hours(database, name, lateness, incomplete=incomplete))
+
+
+def letters_of(database: ManifestDatabase, name: str, manifest_id: int | None, limit: int) -> DeadLettersView:
+    """Opens the sink and reads what is published of dead letters."""
+    with context_of(database, name) as context:
+        return dead_letters_view(dead_letters(context, Wanted(manifest_id, None, None, None), limit=limit))
+
+
+def found(database: ManifestDatabase, names: Sequence[str], topic: str, partition: int, offset: int) -> list[Found]:
+    """What the chains of these pipelines know of an offset, and which published files may hold its record."""
+    chains = locate(database, topic, partition, offset, lambda _: NOT_OPENED)
+    return [_with_files(database, chain) for chain in chains if chain.pipeline_name in names]
+
+
+def _with_files(database: ManifestDatabase, chain: Found) -> Found:
+    if chain.manifest is None or not chain.sinks:
+        return chain
+    place = chain.at.topic, chain.at.partition
+    files: dict[str, str] = {}
+    for _, root, each in database.published_objects(ids=[chain.manifest.id]):
+        if (each.topic, each.partition) == place and each.first_offset <= chain.offset <= each.last_offset:
+            files[each.sink] = ", ".join(filter(None, [files.get(each.sink), f"{root}/{each.path}"]))
+    return replace(chain, sinks=tuple(_in_file(sink, files.get(sink.sink)) for sink in chain.sinks))
+
+
+def _in_file(sink: Located, files: str | None) -> Located:
+    return replace(sink, said="the files that may hold it", place=files) if files else sink

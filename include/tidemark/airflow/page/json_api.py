@@ -1,0 +1,115 @@
+"""The JSON behind the page: the views that ``--json`` prints, for programs with a token of Airflow."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from tidemark import open_metrics
+from tidemark.airflow.page import content
+from tidemark.airflow.page.access import LOGGED_IN, MAY_READ, Database, OwnManifest, PipelineName, ReadableDags
+from tidemark.airflow.page.lag import Lags
+from tidemark.manifest import ManifestState
+from tidemark.views import as_json_text, found_view, lane_views, manifest_history_view, manifest_views
+
+router = APIRouter(prefix="/api")
+lags = Lags()
+PAGE = 50  # manifests
+
+Limit = Annotated[int, Query(ge=1, le=1000)]
+
+
+def answer(value: Any) -> Response:
+    """Views as JSON; FastAPI's own way would refuse bytes that are no UTF-8."""
+    return Response(json.dumps(_plain(value), default=as_json_text), media_type="application/json")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Sequence):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, dict) else asdict(value)
+
+
+@router.get("/openapi.json", dependencies=[LOGGED_IN])
+def openapi(request: Request) -> dict[str, Any]:
+    """This description."""
+    description: dict[str, Any] = request.app.openapi()
+    return description
+
+
+@router.get("/pipelines", dependencies=[LOGGED_IN])
+def pipelines(database: Database, readable: ReadableDags) -> Response:
+    """The pipelines whose DAG you may read: status, manifests by state, lag."""
+    names = [name for name in database.pipelines() if name in readable]
+    answers = lags.of(names)
+    return answer([content.pipeline_of(database, name, answers[name]) for name in names])
+
+
+@router.get("/pipelines/{dag_id}", dependencies=[MAY_READ])
+def pipeline(database: Database, name: PipelineName) -> Response:
+    return answer(content.pipeline_of(database, name, lags.of([name])[name]))
+
+
+@router.get("/pipelines/{dag_id}/lag", dependencies=[MAY_READ])
+def lag(name: PipelineName) -> Response:
+    """By partition; ``parts`` is null, with ``why``, when the source has not answered in time."""
+    return answer(lags.of([name])[name])
+
+
+@router.get("/pipelines/{dag_id}/lanes", dependencies=[MAY_READ])
+def lanes(database: Database, name: PipelineName) -> Response:
+    """The chain of each partition: done, except its ``parts``."""
+    return answer(lane_views(database, name))
+
+
+@router.get("/pipelines/{dag_id}/manifests", dependencies=[MAY_READ])
+def manifests(
+    database: Database,
+    name: PipelineName,
+    state: ManifestState | None = None,
+    after: int | None = None,
+    limit: Limit = PAGE,
+) -> Response:
+    """Newest first; for the next page give the last id as ``after``. Each with its published files."""
+    return answer(manifest_views(database, database.page_of_manifests(name, state, limit=limit, after=after)))
+
+
+@router.get("/pipelines/{dag_id}/manifests/{manifest_id}", dependencies=[MAY_READ])
+def manifest(database: Database, own: OwnManifest) -> Response:
+    """With all its attempts and its history."""
+    return answer(manifest_history_view(database, own))
+
+
+@router.get("/pipelines/{dag_id}/hours", dependencies=[MAY_READ])
+def hours(database: Database, name: PipelineName, incomplete: bool = False) -> Response:
+    """Event hours, oldest first. Needs the pipeline file."""
+    return answer(content.hours_of(database, name, incomplete=incomplete))
+
+
+@router.get("/pipelines/{dag_id}/dead-letters", dependencies=[MAY_READ])
+def dead_letters(
+    database: Database, name: PipelineName, manifest: int | None = None, limit: Annotated[int, Query(ge=0, le=1000)] = 0
+) -> Response:
+    """In groups, and the first ``limit`` records. Needs the pipeline file, and reads the sink."""
+    return answer(content.letters_of(database, name, manifest, limit))
+
+
+@router.get("/where", dependencies=[LOGGED_IN])
+def where(database: Database, readable: ReadableDags, topic: str, partition: int, offset: int) -> Response:
+    """The manifest that covers an offset, and the files that may hold the record, of pipelines that you may read."""
+    chains = content.found(database, list(readable), topic, partition, offset)
+    return answer([found_view(chain) for chain in chains])
+
+
+@router.get("/metrics", dependencies=[LOGGED_IN])
+def metrics(database: Database, readable: ReadableDags) -> Response:
+    """Gauges in the text format of OpenMetrics, of pipelines whose DAG you may read."""
+    names = [name for name in database.pipelines() if name in readable]
+    answers = lags.of(names)
+    pipelines = [
+        open_metrics.measured(database, content.pipeline_of(database, name, answers[name]), answers[name].parts)
+        for name in names
+    ]
+    return Response(open_metrics.text(pipelines), media_type=open_metrics.CONTENT_TYPE)

@@ -1,0 +1,76 @@
+"""How far pipelines are behind, asked in threads: a page is there soon, also when Kafka does not answer."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+
+from tidemark.airflow.doctor import stored
+from tidemark.database.client import ManifestDatabase
+from tidemark.environment import Environment
+from tidemark.errors import TidemarkError, about
+from tidemark.lifecycle.context import open_context
+from tidemark.operations.lag import lag
+from tidemark.pipeline.deployed import deployed_named
+from tidemark.views import LagView, lag_views
+
+LIMIT = 1.5  # seconds that a page waits for sources, all together
+FRESH = 5.0  # seconds for which an answer is given again
+
+Ask = Callable[[str], tuple[LagView, ...]]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """``parts`` by partition, or None; then ``why`` says why the lag is not known."""
+
+    parts: tuple[LagView, ...] | None
+    why: str | None = None
+
+
+def ask_source(pipeline_name: str) -> tuple[LagView, ...]:
+    environment = Environment.from_variables()
+    pipeline = deployed_named(environment.pipelines, pipeline_name).pipeline
+    with about(pipeline=pipeline_name), ManifestDatabase(environment.database(), "airflow page") as database:
+        return tuple(lag_views(lag(open_context(pipeline, database, stored))))
+
+
+class Lags:
+    """Asks for each pipeline once at a time, so that a silent broker holds one thread of ours for a pipeline."""
+
+    def __init__(self, ask: Ask = ask_source, *, limit: float = LIMIT) -> None:
+        self._ask = ask
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._asked: dict[str, tuple[float, Future[tuple[LagView, ...]]]] = {}
+
+    def of(self, names: Iterable[str]) -> dict[str, Answer]:
+        """The answers that are there within ``limit`` seconds; the others say that they are not."""
+        asked = {name: self._begun(name) for name in names}
+        wait(asked.values(), timeout=self._limit)
+        return {name: _answer(future, self._limit) for name, future in asked.items()}
+
+    def _begun(self, name: str) -> Future[tuple[LagView, ...]]:
+        with self._lock:
+            began, future = self._asked.get(name, (0.0, None))
+            if future is None or (future.done() and time.monotonic() - began > FRESH):
+                future = Future()
+                self._asked[name] = time.monotonic(), future
+                threading.Thread(target=self._run, args=(name, future), daemon=True).start()
+            return future
+
+    def _run(self, name: str, future: Future[tuple[LagView, ...]]) -> None:
+        try:
+            future.set_result(self._ask(name))
+        except Exception as error:  # it belongs to whoever asked
+            future.set_exception(error)
+
+
+def _answer(future: Future[tuple[LagView, ...]], limit: float) -> Answer:
+    if not future.done():
+        return Answer(None, f"Kafka has not answered within {limit:g} s")
+    error = future.exception()
+    if error is None:
+        return Answer(future.result())
+    return Answer(None, error.what if isinstance(error, TidemarkError) else f"{type(error).__name__}: {error}")

@@ -1,0 +1,166 @@
+"""The pages: each gathers what ``content`` and the views have, and hands it to its template."""
+
+from importlib.resources import files
+from itertools import islice
+from typing import Annotated, Literal
+
+from airflow.api_fastapi.core_api.security import GetUserDep
+from fastapi import APIRouter, Depends, Form, HTTPException, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from tidemark.airflow.page import content
+from tidemark.airflow.page.access import (
+    LOGGED_IN,
+    MAY_READ,
+    MAY_START_RUNS,
+    Database,
+    OwnManifest,
+    PipelineName,
+    ReadableDags,
+    confirmed,
+    refuse_forged,
+    signed,
+)
+from tidemark.airflow.page.actions import Action, dag_states, new_run_id, preview, start
+from tidemark.airflow.page.json_api import PAGE, lags
+from tidemark.airflow.page.lanes import bars
+from tidemark.airflow.page.render import page
+from tidemark.errors import TidemarkError
+from tidemark.manifest import ManifestState
+from tidemark.views import HourView, decision_views, lane_views, manifest_history_view, manifest_views
+
+router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
+HOURS = 48  # of a pipeline on its page: the newest, and those that are open
+LETTERS = 20  # dead letters on their page
+ASSETS = {"page.css": "text/css", "page.js": "text/javascript"}
+
+
+@router.get("/static/{name}", dependencies=[LOGGED_IN])
+def static(name: str) -> Response:
+    if name not in ASSETS:
+        raise HTTPException(404, "there is no such file")
+    return Response((files(__package__) / name).read_text("utf-8"), media_type=ASSETS[name])
+
+
+@router.get("/", dependencies=[LOGGED_IN])
+def pipelines(request: Request, database: Database, readable: ReadableDags) -> Response:
+    names = [name for name in database.pipelines() if name in readable]
+    answers, dags = lags.of(names), dag_states(names)
+    views = [content.pipeline_of(database, name, answers[name]) for name in names]
+    return page(request, "pipelines.html", {"pipelines": views, "dags": dags})
+
+
+@router.get("/where", dependencies=[LOGGED_IN])
+def where(
+    request: Request, database: Database, readable: ReadableDags, topic: str = "", partition: str = "", offset: str = ""
+) -> Response:
+    asked = {"topic": topic.strip(), "partition": partition.strip(), "offset": offset.replace(",", "").strip()}
+    wrong = [name for name in ("partition", "offset") if any(asked.values()) and not asked[name].isdecimal()]
+    chains = []
+    if asked["topic"] and not wrong:
+        chains = content.found(database, list(readable), asked["topic"], int(asked["partition"]), int(asked["offset"]))
+    return page(request, "where.html", {"asked": asked, "wrong": wrong, "chains": chains})
+
+
+@router.get("/pipelines/{dag_id}", dependencies=[MAY_READ])
+def pipeline(
+    request: Request,
+    database: Database,
+    name: PipelineName,
+    state: ManifestState | Literal[""] = "",
+    after: int | None = None,
+    started: str | None = None,
+) -> Response:
+    chosen = ManifestState(state) if state else None
+    lag = lags.of([name])[name]
+    ends = {(part.topic, part.partition): part for part in lag.parts or ()}
+    lanes = []
+    for lane in lane_views(database, name):
+        part = None if lane.retired else ends.get((lane.topic, lane.partition))
+        lanes.append((lane, part, bars(lane, part.last_stable if part else None)))
+    manifests = database.page_of_manifests(name, chosen, limit=PAGE, after=after)
+    matching, older = database.count_manifests(name, chosen, manifests[-1].id) if manifests else (0, 0)
+    hours, no_hours = _hours(database, name)
+    values = {
+        "view": content.pipeline_of(database, name, lag),
+        "dag": dag_states([name]).get(name),
+        "lanes": lanes,
+        "manifests": manifest_views(database, manifests, objects=False),
+        "states": list(ManifestState),
+        "state": chosen,
+        "after": after,
+        "matching": matching,
+        "older": older,
+        "hours": hours,
+        "no_hours": no_hours,
+        "decisions": decision_views(database, name)[-10:][::-1],
+        "started": started,
+    }
+    return page(request, "pipeline.html", values)
+
+
+def _hours(database: Database, name: str) -> tuple[list[HourView], str | None]:
+    """The open hours and the newest ones, newest first; or why they are not known."""
+    try:
+        hours = content.hours_of(database, name)
+    except TidemarkError as error:
+        return [], error.what
+    recent = {hour.start for hour in hours[-HOURS:]}
+    chosen = (hour for hour in reversed(hours) if not hour.complete or hour.start in recent)
+    return list(islice(chosen, 2 * HOURS)), None
+
+
+@router.get("/pipelines/{dag_id}/manifests/{manifest_id}", dependencies=[MAY_READ])
+def manifest(request: Request, database: Database, own: OwnManifest) -> Response:
+    view = manifest_history_view(database, own)
+    values = {"view": view, "dag_run": own.dag_run, "span": sum(part.span for part in own.ranges)}
+    return page(request, "manifest.html", values)
+
+
+@router.get("/pipelines/{dag_id}/dead-letters", dependencies=[MAY_READ])
+def dead_letters(request: Request, database: Database, name: PipelineName, manifest: int | None = None) -> Response:
+    letters = content.letters_of(database, name, manifest, LETTERS)
+    return page(request, "dead_letters.html", {"pipeline": name, "view": letters, "manifest": manifest})
+
+
+@router.get("/pipelines/{dag_id}/start/{action}", dependencies=[MAY_START_RUNS])
+def asked(
+    request: Request,
+    database: Database,
+    user: GetUserDep,
+    name: PipelineName,
+    action: Action,
+    manifest: Annotated[list[int] | None, Query()] = None,
+) -> Response:
+    """What the run would do, and the form that starts it."""
+    with content.context_of(database, name) as context:
+        shown = preview(context, action, sorted(set(manifest or ())))
+    form = {"dag": name, "action": action, "manifests": shown.ids, "run": new_run_id(action)}
+    values = {
+        "pipeline": name,
+        "action": action,
+        "preview": shown,
+        "manifests": manifest_views(database, shown.manifests[:PAGE], objects=False),
+        "conf": action.conf(shown.ids),
+        "dag": dag_states([name]).get(name),
+        "token": signed(user.get_id(), form),
+    }
+    return page(request, "action.html", values)
+
+
+@router.post("/pipelines/{dag_id}/start/{action}", dependencies=[Depends(refuse_forged), MAY_START_RUNS])
+def begun(
+    request: Request,
+    database: Database,
+    user: GetUserDep,
+    name: PipelineName,
+    action: Action,
+    token: Annotated[str, Form()],
+    why: Annotated[str, Form(min_length=1, max_length=1000)],
+) -> Response:
+    form = confirmed(user.get_id(), token)
+    if (form["dag"], form["action"]) != (name, action):
+        raise HTTPException(403, "this form is for something else: open it again")
+    start(database, name, action, form["manifests"], why.strip(), user.get_name(), form["run"])
+    root = request.scope.get("root_path", "")
+    return RedirectResponse(f"{root}/pipelines/{name}?started={form['run']}", 303)

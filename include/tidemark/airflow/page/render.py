@@ -1,0 +1,81 @@
+"""Templates to pages: no state of ours in the browser, no script but the one that leaves Airflow's frame."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+MOUNT = "/tidemark"
+SHOWN = 200  # characters of a key or a value
+ACTOR = re.compile(r"airflow (?P<dag>\S+) (?P<run>.+) (?P<task>\w+?)(?:\[(?P<map>\d+)\])? try (?P<attempt>\d+)")
+
+
+def moment(value: datetime | None) -> str:
+    return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z" if value else ""
+
+
+def ago(value: datetime | None) -> str:
+    """How long ago, in its two largest units."""
+    return span(datetime.now(UTC) - value) if value else "not known"
+
+
+def span(value: timedelta) -> str:
+    seconds = max(0, int(value.total_seconds()))
+    days, hours, minutes = seconds // 86_400, seconds // 3_600 % 24, seconds // 60 % 60
+    if days:
+        return f"{days:,} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
+
+
+def run_path(dag_id: str, run_id: str) -> str:
+    """A DAG run, below the address of Airflow."""
+    return f"/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
+
+
+def log_path(actor: str) -> str | None:
+    """The log of the task that made an attempt, below the address of Airflow; None for another actor."""
+    task = ACTOR.fullmatch(actor)
+    if task is None:
+        return None
+    mapped = f"/mapped/{task['map']}" if task["map"] is not None else ""
+    return f"{run_path(task['dag'], task['run'])}/tasks/{task['task']}{mapped}?try_number={task['attempt']}"
+
+
+def shown(value: bytes | None) -> str:
+    """Bytes of a record, cut; those that are no text as Python writes them."""
+    if value is None:
+        return "null"
+    text = value.decode("utf-8", "replace")
+    text = text if text.isprintable() else repr(value)[2:-1]
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}.."
+
+
+TEMPLATES = Environment(
+    loader=PackageLoader("tidemark.airflow.page"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.filters |= {
+    "moment": moment,
+    "ago": ago,
+    "span": span,
+    "shown": shown,
+    "number": "{:,}".format,
+    "log_path": log_path,
+}
+TEMPLATES.globals |= {"run_path": run_path}
+
+
+def page(request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
+    root = str(request.scope.get("root_path", ""))
+    html = TEMPLATES.get_template(template).render(root=root, airflow=root.removesuffix(MOUNT), **values)
+    return HTMLResponse(html, status)

@@ -1,0 +1,92 @@
+"""What monitoring reads of pipelines: gauges in the text format of OpenMetrics, which Prometheus and others scrape.
+
+Every value is of now, as the manifest database has it, and may go down: a replay counts its records anew.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.views import LagView, PipelineView
+
+CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+HELP = {
+    "tidemark_manifests": "Manifests by state.",
+    "tidemark_problems": "What needs a person, by kind: unfinished, blocked, unknown.",
+    "tidemark_records_read": "Records read by published manifests.",
+    "tidemark_rows_written": "Rows of published manifests, in one sink of each.",
+    "tidemark_records_dead_lettered": "Records that are published as dead letters.",
+    "tidemark_rows_late": "Published rows that came after the allowed lateness.",
+    "tidemark_offsets_lost": "Offsets that were given up before they were read.",
+    "tidemark_hours_incomplete": "Event hours that are open.",
+    "tidemark_published_up_to_seconds": "All stamped before this Unix time is published; absent when no run says so.",
+    "tidemark_last_done_seconds": "The Unix time at which the last manifest was done; absent before the first.",
+    "tidemark_lag_known": "1 when the source was heard, else 0, and the two gauges of the lag are absent.",
+    "tidemark_offsets_not_planned": "Offsets of a partition that no manifest covers yet.",
+    "tidemark_offsets_not_published": "Offsets of a partition that are planned and not published.",
+}
+
+Sample = tuple[str, Mapping[str, str], float]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One pipeline; ``lag`` is None when its source was not heard."""
+
+    view: PipelineView
+    lag: Sequence[LagView] | None
+    read: int
+    written: int
+    late: int
+    incomplete_hours: int
+
+
+def measured(database: ManifestDatabase, view: PipelineView, lag: Sequence[LagView] | None) -> Measured:
+    records, hours = database.published_sums(view.pipeline), database.sums_of_hours(view.pipeline)
+    return Measured(view, lag, records["read"], records["written"], hours["late"], hours["incomplete"])
+
+
+def text(pipelines: Sequence[Measured]) -> str:
+    """All gauges of these pipelines; samples of a gauge stand together, as the format asks."""
+    samples = [sample for pipeline in pipelines for sample in _samples(pipeline)]
+    lines = []
+    for name, help_ in HELP.items():
+        lines += [f"# TYPE {name} gauge", f"# HELP {name} {help_}"]
+        lines += [f"{name}{{{_labels(labels)}}} {value:.15g}" for of, labels, value in samples if of == name]
+    return "\n".join([*lines, "# EOF", ""])
+
+
+def _samples(pipeline: Measured) -> Iterator[Sample]:
+    view = pipeline.view
+    own = {"pipeline": view.pipeline}
+    for state, count in view.manifests.items():
+        yield "tidemark_manifests", {**own, "state": state}, count
+    for kind in ("unfinished", "blocked", "unknown"):
+        count = sum(problem.kind == kind for problem in view.problems)
+        yield "tidemark_problems", {**own, "kind": kind}, count
+    yield "tidemark_records_read", own, pipeline.read
+    yield "tidemark_rows_written", own, pipeline.written
+    yield "tidemark_records_dead_lettered", own, view.dead_lettered
+    yield "tidemark_rows_late", own, pipeline.late
+    yield "tidemark_offsets_lost", own, view.lost
+    yield "tidemark_hours_incomplete", own, pipeline.incomplete_hours
+    yield from _time("tidemark_published_up_to_seconds", own, view.published_up_to)
+    yield from _time("tidemark_last_done_seconds", own, view.last_done_at)
+    yield "tidemark_lag_known", own, 0 if pipeline.lag is None else 1
+    for part in pipeline.lag or ():
+        place = {**own, "topic": part.topic, "partition": str(part.partition)}
+        yield "tidemark_offsets_not_planned", place, part.lag
+        yield "tidemark_offsets_not_published", place, part.unpublished
+
+
+def _time(name: str, labels: Mapping[str, str], moment: datetime | None) -> Iterator[Sample]:
+    if moment is not None:
+        yield name, labels, moment.timestamp()
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    escaped = {
+        name: value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for name, value in labels.items()
+    }
+    return ",".join(f'{name}="{value}"' for name, value in escaped.items())

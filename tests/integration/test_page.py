@@ -1,0 +1,336 @@
+"""The page's app with a real manifest database and real files; of Airflow only who asks is replaced."""
+
+import contextlib
+import json
+import os
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest import mock
+
+import pytest
+import yaml
+from airflow import settings
+from airflow.api_fastapi import app as airflow_app
+from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.api_fastapi.core_api.security import get_user
+from airflow.models.dag import DagModel
+from airflow.models.dagbundle import DagBundleModel
+from airflow.models.team import Team, dag_bundle_team_association_table
+from click.testing import CliRunner
+from fastapi.routing import APIRoute
+from fastapi.testclient import TestClient
+from sqlalchemy import create_engine
+from sqlalchemy.orm import scoped_session, sessionmaker
+
+from sandbox.services.postgres import Postgres
+from sandbox.services.processes import wait_until
+from tests.faults.model_world import SCHEMAS, ModelWorld, ScheduleSettings
+from tidemark.airflow.dag import PARAMS
+from tidemark.airflow.page import actions, json_api, pages
+from tidemark.airflow.page.actions import Action
+from tidemark.airflow.page.app import build_app
+from tidemark.airflow.page.lag import Answer, Lags
+from tidemark.cli import main
+from tidemark.errors import WorkFailed
+from tidemark.lifecycle.attempt import process
+from tidemark.order import Order
+
+RIGHTS = {"operator": {"GET", "POST"}, "reader": {"GET"}, "stranger": set[str]()}
+ROUTES = [route for route in build_app().routes if isinstance(route, APIRoute)]
+START = "/pipelines/demo/start"
+
+
+class Rights(SimpleAuthManager):
+    """Airflow's simple manager of users with rights by DAG, which it has not: those of `demo` are in `RIGHTS`."""
+
+    def is_authorized_dag(self, *, method: Any, user: Any, details: Any = None, **_: Any) -> bool:
+        return bool(details and details.id == "demo" and str(method) in RIGHTS[user.username])
+
+
+@pytest.fixture
+def _metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What authorization asks of Airflow's metadata: two DAGs."""
+    engine = create_engine(f"sqlite:///{tmp_path}/airflow.db")
+    tables = [DagBundleModel.__table__, Team.__table__, dag_bundle_team_association_table, DagModel.__table__]
+    DagModel.metadata.create_all(engine, tables=tables)
+    session = scoped_session(sessionmaker(engine))
+    session.add(DagBundleModel(name="files"))
+    session.flush()
+    for dag_id in ("demo", "other"):
+        session.add(DagModel(dag_id=dag_id, bundle_name="files", is_paused=False, is_stale=False))
+    session.commit()
+    monkeypatch.setattr(settings, "Session", session)
+    monkeypatch.setattr(airflow_app._AuthManagerState, "instance", Rights())
+    monkeypatch.setenv("AIRFLOW__API__SECRET_KEY", "of this test")
+    yield
+    session.remove()
+    engine.dispose()
+
+
+@pytest.fixture
+def world(postgres: Postgres, template: str) -> Iterator[ModelWorld]:
+    """Manifest 1 is done and has a dead letter, 2 is planned, 3 has failed. The file names a Kafka that is absent."""
+    with contextlib.closing(ModelWorld(postgres, template, ScheduleSettings(max_records=10), Counter())) as made:
+        (made.folder / "pipelines").mkdir()
+        text = {
+            "pipeline": "demo",
+            "source": {"kafka": {"bootstrap_servers": "127.0.0.1:1", "topics": ["a"]}},
+            "decode": {"format": "json", "schema": SCHEMAS[0]},
+            "on_error": "dead_letter",
+            "sinks": [made.sink()],
+        }
+        (made.folder / "pipelines" / "demo.yaml").write_text(yaml.safe_dump(text))
+        made.produce(bad=True)
+        made.produce(14)
+        made.produce(15, partition=1)
+        made.finish(made.plan())
+        made.finish(made.process(1))
+        with pytest.raises(WorkFailed):
+            process(made.onlooker(), 3, without_spark)
+        yield made
+
+
+def without_spark(_: Order) -> NoReturn:
+    raise WorkFailed("there is no Spark", next_step="start one")
+
+
+def environment(world: ModelWorld) -> dict[str, str]:
+    pipelines = world.folder / "pipelines"
+    return {"TIDEMARK_DB": world.dsn, "TIDEMARK_PIPELINES": str(pipelines), "TIDEMARK_HOME": str(world.folder)}
+
+
+def printed(world: ModelWorld, *words: str) -> str:
+    """What a command prints."""
+    return CliRunner().invoke(main.main, words, env=environment(world), catch_exceptions=False).stdout
+
+
+@pytest.fixture
+def ask(world: ModelWorld, _metadata: None) -> Iterator[Callable[..., TestClient]]:
+    """A client of the app as a user; None is nobody."""
+
+    def client(user: str | None = "operator") -> TestClient:
+        app = build_app()
+        if user is not None:
+            app.dependency_overrides[get_user] = lambda: SimpleAuthManagerUser(username=user, role="user")
+        return TestClient(app, follow_redirects=False)
+
+    with (
+        mock.patch.dict(os.environ, environment(world)),
+        mock.patch.object(json_api, "lags", hasty := Lags(limit=0.01)),
+        mock.patch.object(pages, "lags", hasty),
+    ):
+        yield client
+
+
+def filled(route: APIRoute, dag_id: str = "demo") -> str:
+    values = {"dag_id": dag_id, "manifest_id": "1", "action": "retry", "name": "page.css"}
+    return re.sub(r"{(\w+)}", lambda match: values[match[1]], route.path)
+
+
+def requests(routes: list[APIRoute]) -> list[tuple[str, APIRoute]]:
+    return [(method, route) for route in routes for method in sorted(route.methods)]
+
+
+def token_of(html: str) -> str:
+    found = re.search(r'name="token" value="([^"]+)"', html)
+    assert found is not None, html
+    return found[1]
+
+
+def test_every_route_refuses_who_is_not_logged_in(ask: Callable[..., TestClient]) -> None:
+    nobody = ask(None)
+    assert len(build_app().routes) == len(ROUTES), "routes of another kind would not be walked here"
+    answers = {f"{method} {route.path}": nobody.request(method, filled(route)) for method, route in requests(ROUTES)}
+    assert {name: answer.status_code for name, answer in answers.items()} == dict.fromkeys(answers, 401)
+    assert "log in to Airflow" in answers["GET /"].text
+
+
+def test_every_route_of_a_pipeline_refuses_who_may_not_read_its_dag(ask: Callable[..., TestClient]) -> None:
+    of_dag = [route for route in ROUTES if "{dag_id}" in route.path]
+    assert len(of_dag) > 10
+    codes = {ask("stranger").request(method, filled(route)).status_code for method, route in requests(of_dag)}
+    assert codes == {403}
+    codes = {ask().request(method, filled(route, "other")).status_code for method, route in requests(of_dag)}
+    assert codes == {403}, "rights on one DAG are none on another"
+    stranger = ask("stranger")
+    assert stranger.get("/api/pipelines").json() == []
+    assert stranger.get("/api/where?topic=a&partition=0&offset=1").json() == []
+    assert "demo" not in stranger.get("/").text
+    assert "demo" not in stranger.get("/api/metrics").text
+
+
+def test_who_may_read_a_dag_and_start_no_run_of_it_sees_all_and_starts_nothing(ask: Callable[..., TestClient]) -> None:
+    reader = ask("reader")
+    assert reader.get("/pipelines/demo").status_code == 200
+    for method in ("GET", "POST"):
+        assert reader.request(method, f"{START}/retry").status_code == 403
+
+
+def test_the_json_is_what_the_commands_print(ask: Callable[..., TestClient], world: ModelWorld) -> None:
+    client, api = ask(), "/api/pipelines/demo"
+
+    def command(*words: str) -> Any:
+        return json.loads(printed(world, *words, "--json"))
+
+    assert client.get(f"{api}/manifests").json() == command("manifests", "demo")
+    assert client.get(f"{api}/manifests?state=done").json() == command("manifests", "--state", "done")
+    assert [manifest["id"] for manifest in client.get(f"{api}/manifests?limit=1&after=3").json()] == [2]
+    assert client.get(f"{api}/manifests/3").json() == command("show", "3")
+    assert client.get(f"{api}/hours").json() == command("hours", "demo")
+    assert client.get(f"{api}/dead-letters?limit=20").json() == command("dead-letters", "demo", "--show")
+    assert client.get("/api/metrics").text == printed(world, "metrics", "--no-lag")
+    pipeline, [status] = client.get(api).json(), command("status", "demo")
+    assert {key: pipeline[key] for key in status} == status
+    assert pipeline["manifests"] == {"planned": 1, "running": 0, "failed": 1, "blocked": 0, "done": 1}
+    assert client.get("/api/pipelines").json() == [pipeline]
+    [chain] = client.get("/api/where?topic=a&partition=1&offset=3").json()
+    [asked] = command("where", "a", "1", "3")
+    assert (chain["manifest"], chain["range"]) == (asked["manifest"], asked["range"])
+    assert chain["sinks"][0]["place"] == asked["sinks"][0]["place"]
+    assert client.get(f"{api}/manifests?limit=0").status_code == 422
+    assert client.get(f"{api}/manifests/99").status_code == 404
+    assert "/api/pipelines/{dag_id}/lanes" in client.get("/api/openapi.json").json()["paths"]
+
+
+def test_a_silent_kafka_leaves_the_lag_unknown_and_everything_else_there(ask: Callable[..., TestClient]) -> None:
+    client, why = ask(), "Kafka has not answered within 0.01 s"
+    assert client.get("/api/pipelines/demo/lag").json() == {"parts": None, "why": why}
+    [pipeline] = client.get("/api/pipelines").json()
+    assert (pipeline["lag"], pipeline["why_no_lag"], pipeline["dead_lettered"]) == (None, why, 1)
+    assert f"unknown: {why}" in client.get("/pipelines/demo").text
+    assert 'tidemark_lag_known{pipeline="demo"} 0' in client.get("/api/metrics").text
+
+
+def test_the_metrics_are_text_that_scrapers_read(ask: Callable[..., TestClient]) -> None:
+    answer = ask().get("/api/metrics")
+    assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    *lines, end, empty = answer.text.split("\n")
+    assert (end, empty) == ("# EOF", "")
+    sample = r'tidemark_\w+\{pipeline="demo"(,\w+="\w+")*\} -?[\d.e+]+'
+    assert [line for line in lines if not re.fullmatch(rf"# (TYPE|HELP) tidemark_.+|{sample}", line)] == []
+    assert 'tidemark_records_read{pipeline="demo"} 10' in lines
+    assert 'tidemark_rows_written{pipeline="demo"} 9' in lines
+
+
+def test_the_lanes_show_what_is_done_planned_and_failed(ask: Callable[..., TestClient]) -> None:
+    lanes = ask().get("/api/pipelines/demo/lanes").json()
+    assert [(lane["partition"], lane["start"], lane["end"]) for lane in lanes] == [(0, 0, 15), (1, 0, 15)]
+    parts = [
+        [(part["state"], part["start"], part["end"], part["first_manifest"]) for part in lane["parts"]]
+        for lane in lanes
+    ]
+    assert parts == [[("planned", 5, 10, 2), ("failed", 10, 15, 3)]] * 2
+
+
+def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., TestClient]) -> None:
+    client = ask()
+    overview = client.get("/").text
+    assert 'href="/pipelines/demo"' in overview
+    assert "there is no Spark" in overview
+    pipeline = client.get("/pipelines/demo").text
+    assert "Retry what is unfinished" in pipeline
+    assert re.search(r'<rect [^>]*fill="url\(#p-failed\)"><title>failed \[10, 15\), manifest 3</title>', pipeline)
+    assert client.get("/pipelines/demo?state=failed").text.count('name="manifest" value=') == 1
+    assert client.get("/pipelines/demo?state=").text.count('name="manifest" value=') == 3
+    failed = client.get("/pipelines/demo/manifests/3").text
+    assert "Nothing is published of its 10 offsets" in failed
+    assert "next: start one" in failed
+    done = client.get("/pipelines/demo/manifests/1").text
+    assert "10 read + 0 invisible = 10 offsets" in done
+    assert "10 read = 9 written + 1 dead-lettered" in done
+    assert "adds up" in done
+    assert 'href="/pipelines/demo/manifests/1"' in client.get("/where?topic=a&partition=0&offset=3").text
+    assert "write a number" in client.get("/where?topic=a&partition=x&offset=1").text
+    letters = client.get("/pipelines/demo/dead-letters").text
+    assert "1 records in 1 manifests" in letters
+    assert "{bad 1" in letters
+    assert client.get("/pipelines/demo/manifests/99").status_code == 404
+
+
+def test_a_page_loads_nothing_from_elsewhere_and_is_framed_by_airflow_alone(ask: Callable[..., TestClient]) -> None:
+    client = ask()
+    for path in ("/", "/pipelines/demo", "/pipelines/demo/manifests/3", "/where", f"{START}/retry", "/nowhere"):
+        answer = client.get(path)
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'")
+        assert "frame-ancestors 'self'" in policy
+        assert re.findall(r'(?:src|href|action)="(?!/|#|data:,)', answer.text) == []
+        assert " style=" not in answer.text
+    assert client.get("/static/page.css").headers["content-type"].startswith("text/css")
+    assert client.get("/static/app.py").status_code == 404
+
+
+def test_a_retry_shows_what_it_would_do_and_starts_one_run_with_the_reason_in_the_callers_name(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    client = ask()
+    shown = client.get(f"{START}/retry")
+    assert "2 manifests, 20 offsets" in shown.text
+    form = {"token": token_of(shown.text), "why": "the producer was mended"}
+    with mock.patch.object(actions, "trigger_dag") as trigger:  # the real one is called in tests/e2e
+        answer = client.post(f"{START}/retry", data=form)
+    assert answer.status_code == 303
+    called = trigger.call_args
+    assert called.kwargs["conf"] == {"retry_unfinished": True}
+    assert (called.kwargs["triggering_user_name"], called.kwargs["note"]) == ("operator", form["why"])
+    assert answer.headers["location"] == f"/pipelines/demo?started={called.kwargs['run_id']}"
+    [decision] = json.loads(printed(world, "history", "demo", "--json"))
+    assert (decision["decision"], decision["why"]) == ("retry", form["why"])
+    assert "airflow page operator" in decision["actor"]
+
+
+def test_a_replay_does_what_its_preview_showed_and_refuses_manifests_of_others(ask: Callable[..., TestClient]) -> None:
+    client = ask()
+    shown = client.get(f"{START}/replay?manifest=1&manifest=1")
+    form = {"token": token_of(shown.text), "why": "a mended decoder"}
+    with mock.patch.object(actions, "trigger_dag") as trigger:
+        client.post(f"{START}/replay", data=form)
+    assert trigger.call_args.kwargs["conf"] == {"replay": [1]}
+    assert client.get(f"{START}/replay?manifest=99").status_code == 404
+    assert client.get(f"{START}/replay").status_code == 409
+    assert {key for action in Action for key in action.conf([1])} <= set(PARAMS)
+
+
+@pytest.mark.parametrize(
+    ("headers", "by", "action"),
+    [
+        ({"sec-fetch-site": "cross-site"}, "operator", "retry"),
+        ({"sec-fetch-site": "same-site"}, "operator", "retry"),
+        ({"origin": "https://elsewhere.example"}, "operator", "retry"),
+        ({"origin": "null"}, "operator", "retry"),
+        ({}, "second", "retry"),
+        ({}, "operator", "replay"),
+        ({}, "nobody's token", "retry"),
+    ],
+)
+def test_a_form_from_another_site_of_another_user_or_for_something_else_starts_nothing(
+    ask: Callable[..., TestClient], headers: dict[str, str], by: str, action: str
+) -> None:
+    token = token_of(ask().get(f"{START}/retry").text)
+    with mock.patch.object(actions, "trigger_dag") as trigger, mock.patch.dict(RIGHTS, second={"GET", "POST"}):
+        sent = {"token": "forged" if by.startswith("nobody") else token, "why": "because"}
+        client = ask("operator" if by.startswith("nobody") else by)
+        assert client.post(f"{START}/{action}", data=sent, headers=headers).status_code == 403
+        assert client.post(f"{START}/{action}", data={"why": "because"}).status_code == 422
+    trigger.assert_not_called()
+
+
+def test_a_page_is_there_soon_and_says_why_the_lag_is_unknown_when_kafka_is_silent() -> None:
+    release, asked = threading.Event(), []
+
+    def silent(name: str) -> tuple[()]:
+        asked.append(name)
+        assert release.wait(30)
+        return ()
+
+    lags = Lags(silent, limit=0.5)
+    for _ in range(3):
+        assert lags.of(["demo"]) == {"demo": Answer(None, "Kafka has not answered within 0.5 s")}
+    assert asked == ["demo"], "one thread for a pipeline"
+    release.set()
+    wait_until(lambda: lags.of(["demo"]) == {"demo": Answer(())}, "the answer")
