@@ -8,6 +8,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.worlds.new_topics import new_topic
+from tests.worlds.used_topics import delete_later
 from tests.worlds.world import Place, World
 
 QUIET = {"log_level": 2}
@@ -28,8 +30,7 @@ class TopicWorld(World):
 
     def __post_init__(self) -> None:
         self.servers = self.servers or self.broker.bootstrap_servers
-        self.out = f"out{self.folder.name}{id(self):x}"
-        create_topic(self.broker.bootstrap_servers, self.out, self.out_partitions)
+        self.out = new_topic(self.broker, self.out_partitions)
         sinks: list[dict[str, Any]] = [topic_sink(self.servers, self.out, key=["k"])]
         if self.has_lake:
             sinks.append({"files": {"root": str(self.lake), "layout": "raw/{stream}/%Y/%m/%d/%H"}})
@@ -98,8 +99,7 @@ class TopicWorld(World):
 
     def stop(self) -> None:
         super().stop()
-        for topic in (self.out, f"{self.out}-markers", f"{self.out}-dead-letters"):
-            self.broker.delete_topic(topic)
+        delete_later(self.broker, self.out, f"{self.out}-markers", f"{self.out}-dead-letters")
 
 
 def place_of(message: Message) -> Place:
