@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
@@ -74,13 +74,19 @@ class Broker(Service):
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic and wait until its partitions have leaders; ``SandboxFailed`` when it exists."""
+        self.create_topics([name], partitions, config)
+
+    def create_topics(self, names: Sequence[str], partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """Create topics that are alike, and wait as ``create_topic`` does."""
         admin = self.admin()
-        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-        try:
-            admin.create_topics([topic])[name].result(timeout=30)
-        except KafkaException as error:
-            raise SandboxFailed(f"topic {name} was not created: {error}", next_step="choose another name") from error
-        wait_until(lambda: _has_leaders(admin, name), f"topic {name} to have leaders", timeout=30)
+        topics = [NewTopic(name, partitions, replication_factor=1, config=dict(config or {})) for name in names]
+        for name, created in admin.create_topics(topics).items():
+            try:
+                created.result(timeout=30)
+            except KafkaException as error:
+                message = f"topic {name} was not created: {error}"
+                raise SandboxFailed(message, next_step="choose another name") from error
+        wait_until(lambda: _have_leaders(admin, names), f"topics to have leaders: {', '.join(names)}", timeout=30)
 
     def delete_topic(self, *names: str) -> None:
         """Delete topics; no error when there is none of that name."""
@@ -153,6 +159,8 @@ class Broker(Service):
             "log.retention.check.interval.ms": 5000,
             "log.cleaner.backoff.ms": 1000,
             "log.cleaner.dedupe.buffer.size": 16777216,
+            # Twice a second the controller would write, and sync, a record that says nothing.
+            "metadata.max.idle.interval.ms": 0,
             "num.network.threads": 2,
             "num.io.threads": 4,
         }
@@ -171,10 +179,10 @@ class Broker(Service):
             raise SandboxFailed(message, next_step="make clean")
 
 
-def _has_leaders(admin: AdminClient, name: str) -> bool:
+def _have_leaders(admin: AdminClient, names: Sequence[str]) -> bool:
     """The controller knows a new topic first, the broker a moment later."""
     try:
-        topic = admin.describe_topics(TopicCollection([name]))[name].result(timeout=30)
+        topics = [topic.result(timeout=30) for topic in admin.describe_topics(TopicCollection(list(names))).values()]
     except KafkaException:
         return False
-    return all(partition.leader is not None for partition in topic.partitions)
+    return all(partition.leader is not None for topic in topics for partition in topic.partitions)

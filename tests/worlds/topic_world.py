@@ -4,11 +4,12 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.worlds.new_topics import new_topic
+from tests.worlds.used_topics import delete_later
 from tests.worlds.world import Place, World
 
 QUIET = {"log_level": 2}
@@ -38,8 +39,7 @@ class TopicWorld(World):
     def entry(self) -> dict[str, Any]:
         """The entry of ``sinks`` for a new topic."""
         self.servers = self.servers or self.broker.bootstrap_servers
-        self.out = f"out{uuid4().hex[:12]}"
-        create_topic(self.broker.bootstrap_servers, self.out, self.out_partitions)
+        self.out = new_topic(self.broker, self.out_partitions)
         return topic_sink(self.servers, self.out, key=["k"])
 
     def sent(self) -> list[Message]:
@@ -102,8 +102,7 @@ class TopicWorld(World):
         return [*super().staging(), *(str(path) for path in (self.folder / "staging").rglob("*.arrow"))]
 
     def remove_targets(self) -> None:
-        for topic in (self.out, f"{self.out}-markers", f"{self.out}-dead-letters"):
-            self.broker.delete_topic(topic)
+        delete_later(self.broker, self.out, f"{self.out}-markers", f"{self.out}-dead-letters")
 
 
 def place_of(message: Message) -> Place:

@@ -29,6 +29,7 @@ from sandbox.services.processes import wait_until
 from tests.faults import counts
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.forked_command import ForkedCommand, fork_server
+from tests.worlds.new_topics import new_topic
 from tests.worlds.used_topics import delete_later
 from tidemark.cli import main
 from tidemark.connections import from_environment
@@ -64,9 +65,11 @@ class World:
     opened: list[ManifestDatabase] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.topic = self.topic or f"t{uuid4().hex[:12]}"
         self.pipelines.mkdir(parents=True, exist_ok=True)
-        self.create_topic()
+        if self.topic:
+            self.create_topic()
+        else:
+            self.topic = new_topic(self.broker, self.partitions, self.topic_config)
         self.write_pipeline()
 
     def create_topic(self) -> None:
