@@ -182,6 +182,7 @@ def _read(sink: Sink, name: RecordName, content: dict[str, Any]) -> _Content:
         parts = (*content["objects"], *content["gone"])
         objects = [{**part, "sink": sink.name, "staged": ""} for part in parts]
         raw = {"manifest_id": name.manifest_id, "attempt": name.attempt, "sinks": [sink.name], "objects": objects}
+        raw["follows"] = {}  # what a person had decided is done
         measured = {name: content[name] for name in ("partitions", "hours", "reasons", "schemas")}
         receipt = Receipt.from_raw({**raw, **measured})
         ranges = tuple(range_from(raw_range) for raw_range in content["ranges"])
