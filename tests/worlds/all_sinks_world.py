@@ -84,7 +84,9 @@ class AllSinksWorld(World):
     def versions(self) -> dict[Place, int]:
         """The version of the code that made each row of the lake."""
         columns = ["_topic", "_partition", "_offset", "version"]
-        tables = [pq.read_table(path, columns=columns, partitioning=None) for path in self.data_paths()]
+        tables = [
+            pq.read_table(path, columns=columns, partitioning=None) for path in self.data_paths("--sink", "files")
+        ]
         return {place_of(row): row["version"] for table in tables for row in table.to_pylist()}
 
     def staging(self) -> list[str]:
