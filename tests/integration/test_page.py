@@ -301,7 +301,7 @@ def test_a_replay_does_what_its_preview_showed_and_refuses_manifests_of_others(a
     [
         ({"sec-fetch-site": "cross-site"}, "operator", "retry"),
         ({"sec-fetch-site": "same-site"}, "operator", "retry"),
-        ({"origin": "https://elsewhere.example"}, "operator", "retry"),
+        ({"origin": "https://example.org"}, "operator", "retry"),
         ({"origin": "null"}, "operator", "retry"),
         ({}, "second", "retry"),
         ({}, "operator", "replay"),

@@ -98,7 +98,10 @@ def show(environment: Environment, manifest_id: int, as_json: bool) -> None:
 @common_options
 @click.pass_obj
 def objects(environment: Environment, pipeline_name: str, sink: str | None, dead_letters: bool, as_json: bool) -> None:
-    """Print the published paths: the exact reader. Of an Iceberg table the files of its current snapshot."""
+    """Print the published paths: the exact reader.
+
+    Of an Iceberg table the files of its current snapshot.
+    """
     with database_of(environment) as database, ExitStack() as connections:
         check_pipeline(environment, database, pipeline_name)
 
