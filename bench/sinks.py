@@ -15,6 +15,7 @@ import pyarrow as pa
 from bench.planning import NAME, MemorySource
 from bench.records import PARTITIONS, SCHEMA, messages
 from sandbox.services.broker import Broker
+from sandbox.services.dynamodb import DynamoDB
 from sandbox.services.postgres import Postgres
 from tidemark.config.base import Surroundings
 from tidemark.connections import from_environment
@@ -34,6 +35,7 @@ BATCH = 20_000
 TABLE = {"connection": "warehouse", "auto_create": True}
 VALUES = {"events": "count", "pieces": "sum(quantity)", "least": "min(amount)", "greatest": "max(amount)"}
 BY_KIND = {"group_by": ["kind", "country"], "window": "1h", "values": VALUES}  # 2,400 keys
+BY_KIND_ALONE = {**BY_KIND, "group_by": ["kind"]}
 BY_USER = {"group_by": ["user"], "values": VALUES}  # at most 262,144
 
 SINKS: dict[str, dict[str, Any]] = {
@@ -46,6 +48,9 @@ SINKS: dict[str, dict[str, Any]] = {
         "iceberg": {**TABLE, "table": "bench.events", "warehouse": "warehouse", "partition_by": ["hour(_event_time)"]}
     },
     "totals by kind, country and hour": {"totals": {**TABLE, "table": "by_kind", "aggregate": BY_KIND}},
+    "totals by kind and hour in DynamoDB (an emulator)": {
+        "dynamodb": {"connection": "dynamodb", "table": "by_kind", "auto_create": True, "aggregate": BY_KIND_ALONE}
+    },
     "totals by user": {"totals": {**TABLE, "table": "by_user", "aggregate": BY_USER}},
 }
 
@@ -53,17 +58,24 @@ SINKS: dict[str, dict[str, Any]] = {
 def measure(broker: Broker, postgres: Postgres, folder: Path, count: int) -> list[dict[str, Any]]:
     """Stage ``count`` messages for each of ``SINKS`` in this process, and publish them."""
     read = list(batches(count))
-    figures = []
-    for name, entry in SINKS.items():
-        place = Path(tempfile.mkdtemp(prefix="sink-", dir=folder))
-        with postgres.temporary_database("sinks") as dsn, mock.patch.dict(os.environ, AIRFLOW_CONN_WAREHOUSE=dsn):
-            migrate(dsn)
-            with ManifestDatabase(dsn, "bench") as database:
-                figures.append(
-                    {"sink": name, "messages": count, **_once(_pipeline(entry, broker, place), database, read)}
-                )
-        shutil.rmtree(place)
-    return figures
+    with DynamoDB(folder) as dynamodb, mock.patch.dict(os.environ, AIRFLOW_CONN_DYNAMODB=dynamodb.connection()):
+        return [
+            {"sink": name, "messages": count, **_alone(entry, broker, postgres, folder, read)}
+            for name, entry in SINKS.items()
+        ]
+
+
+def _alone(
+    entry: dict[str, Any], broker: Broker, postgres: Postgres, folder: Path, read: Sequence[pa.RecordBatch]
+) -> dict[str, float]:
+    """One sink, with a folder and a database of its own."""
+    place = Path(tempfile.mkdtemp(prefix="sink-", dir=folder))
+    with postgres.temporary_database("sinks") as dsn, mock.patch.dict(os.environ, AIRFLOW_CONN_WAREHOUSE=dsn):
+        migrate(dsn)
+        with ManifestDatabase(dsn, "bench") as database:
+            timed = _once(_pipeline(entry, broker, place), database, read)
+    shutil.rmtree(place)
+    return timed
 
 
 def _pipeline(entry: dict[str, Any], broker: Broker, folder: Path) -> Pipeline:

@@ -31,7 +31,7 @@ def world(make_dynamo_world: Make) -> DynamoWorld:
 def test_a_run_counts_every_record_once_and_people_can_ask_for_it(world: DynamoWorld) -> None:
     world.assert_complete()
     assert "tables, keys and rights are what an attempt needs" in world.here("doctor", "demo").stdout
-    assert f"{world.table}_contributions with _manifest_id = 1" in world.ok("where", world.topic, "1", "3")
+    assert f"{world.items_table}_contributions with _manifest_id = 1" in world.ok("where", world.topic, "1", "3")
     assert "a dead letter" in world.ok("where", world.topic, "0", "0")
     world.produce(30)
     world.ok("run", "demo", "--run-key", "two")
@@ -83,12 +83,12 @@ def test_what_was_changed_by_hand_is_named_and_a_replay_mends_it(world: DynamoWo
         world.ok("replay", "demo", "--manifest", str(one["id"]))
     world.assert_complete()
     stray = {"_key": {"S": "[1]"}, "_manifest_id": {"N": "99"}, "_attempt": {"N": "1"}, "_rows": {"N": "1"}}
-    world.client.put_item(TableName=f"{world.table}_contributions", Item=stray)
+    world.client.put_item(TableName=f"{world.items_table}_contributions", Item=stray)
     stray_total = {"_key": {"S": "[2]"}, "_rows": {"N": "1"}}
-    world.client.put_item(TableName=world.table, Item=stray_total)
+    world.client.put_item(TableName=world.items_table, Item=stray_total)
     audit = world.here("audit", "demo", "--deep").stdout
     assert "has 1 contributions of manifest 99, which has contributed nothing" in audit
-    assert "1 totals of connection warehouse, DynamoDB table" in audit
+    assert "1 totals of connection dynamodb, DynamoDB table" in audit
     assert "have no contributions, such as [2]" in audit
 
 
@@ -105,7 +105,7 @@ def test_decimals_are_exact_and_a_number_that_dynamodb_does_not_keep_is_refused(
         sold("a", "12345678901234567890123456789.10"), sold("a", "0.20"), sold("é\\u0000", "1"), sold("x" * 3000, "1")
     )
     world.ok("run", "demo", "--run-key", "one")
-    totals = {item["k"]["S"]: item for item in world.client.scan(TableName=world.table)["Items"]}
+    totals = {item["k"]["S"]: item for item in world.client.scan(TableName=world.items_table)["Items"]}
     assert Decimal(totals["a"]["price"]["N"]) == Decimal("12345678901234567890123456789.30")
     assert (totals["a"]["_key"], totals["a"]["also"], totals["a"]["day"]) == (
         {"S": '["a"]'}, {"S": "é"}, {"S": "2024-03-01"},
@@ -131,7 +131,7 @@ def test_tables_that_do_not_fit_are_refused_with_what_to_do(make_dynamo_world: M
     missing = world.here("run", "demo")
     assert (missing.exit_code, "aws dynamodb create-table --table-name" in missing.stderr) == (1, True)
     world.client.create_table(
-        TableName=world.table, KeySchema=KEY, BillingMode="PAY_PER_REQUEST",
+        TableName=world.items_table, KeySchema=KEY, BillingMode="PAY_PER_REQUEST",
         AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "N"}],
     )  # fmt: skip
     world.settings["sinks"] = [world.entry()]
@@ -139,7 +139,7 @@ def test_tables_that_do_not_fit_are_refused_with_what_to_do(make_dynamo_world: M
     other = world.here("run", "demo")
     assert (other.exit_code, "has the keys id (N), and totals need _key (S)" in other.stderr) == (1, True)
     assert "has the keys id (N)" in world.here("doctor", "demo").stdout
-    world.client.delete_table(TableName=world.table)
+    world.client.delete_table(TableName=world.items_table)
     world.settings["sinks"] = [world.entry(max_keys=3)]
     world.write_pipeline()
     for command in ("retry", "run"):

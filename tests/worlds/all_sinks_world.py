@@ -1,11 +1,13 @@
 """One pipeline with a sink of each kind, and what the readers of each of them must see."""
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pyarrow.parquet as pq
 
+from sandbox.services.dynamodb import DynamoDB
+from tests.worlds.dynamo_world import DynamoWorld
 from tests.worlds.iceberg_readers import read_by_duckdb
 from tests.worlds.iceberg_world import IcebergWorld
 from tests.worlds.table_world import TABLE_SCHEMA, TableWorld
@@ -14,7 +16,7 @@ from tests.worlds.totals_world import Key, TotalsWorld, key_of
 from tests.worlds.world import Place, World
 
 W = TypeVar("W", bound=World)
-KINDS: tuple[type[World], ...] = (World, TableWorld, TopicWorld, IcebergWorld, TotalsWorld)
+KINDS: tuple[type[World], ...] = (World, TableWorld, TopicWorld, IcebergWorld, TotalsWorld, DynamoWorld)
 OF_VERSIONS = {"oldest": "min(version)", "newest": "max(version)"}
 
 
@@ -26,6 +28,8 @@ class AllSinksWorld(World):
     """
 
     version: int = 0
+    server: DynamoDB = field(kw_only=True)
+    endpoint_url: str = ""
 
     def __post_init__(self) -> None:
         sinks = [view.entry() for view in self.views()]

@@ -24,21 +24,18 @@ class DynamoWorld(TotalsWorld):
     server: DynamoDB = field(kw_only=True)
     endpoint_url: str = ""
 
-    def __post_init__(self) -> None:
-        self.table = f"totals{uuid4().hex[:12]}"
-        self.targets = {"warehouse": self.server.connection(self.endpoint_url)}
-        self.client = self.server.client()
-        super().__post_init__()
-
     def entry(self, **options: Any) -> dict[str, Any]:
-        settings = {"connection": "warehouse", "table": self.table, "auto_create": True, "aggregate": AGGREGATE}
+        self.items_table = f"totals{uuid4().hex[:12]}"
+        self.targets = {**self.targets, "dynamodb": self.server.connection(self.endpoint_url)}
+        self.client = self.server.client()
+        settings = {"connection": "dynamodb", "table": self.items_table, "auto_create": True, "aggregate": AGGREGATE}
         return {"dynamodb": {**settings, **options}}
 
     def items(self, suffix: str = "") -> Items:
         """Every item of a table; none while there is no table."""
-        if self.table + suffix not in self.client.list_tables()["TableNames"]:
+        if self.items_table + suffix not in self.client.list_tables()["TableNames"]:
             return []
-        pages = self.client.get_paginator("scan").paginate(TableName=self.table + suffix, ConsistentRead=True)
+        pages = self.client.get_paginator("scan").paginate(TableName=self.items_table + suffix, ConsistentRead=True)
         return [{name: _plain(stored) for name, stored in item.items()} for page in pages for item in page["Items"]]
 
     def contributions(self) -> Items:
@@ -53,7 +50,7 @@ class DynamoWorld(TotalsWorld):
         if suffix:
             keys["_manifest_id"] = {"N": str(item["_manifest_id"])}
         self.client.update_item(
-            TableName=self.table + suffix, Key=keys, UpdateExpression="SET #column = :value",
+            TableName=self.items_table + suffix, Key=keys, UpdateExpression="SET #column = :value",
             ExpressionAttributeNames={"#column": column}, ExpressionAttributeValues={":value": {"N": value}},
         )  # fmt: skip
 
@@ -109,11 +106,11 @@ class DynamoWorld(TotalsWorld):
         World.assert_complete(self)
 
     def dead_letters(self) -> int:
-        kept = (self.folder / "staging" / "demo" / self.table / "_dead_letters").rglob("*.parquet")
+        kept = (self.folder / "staging" / "demo" / self.items_table / "_dead_letters").rglob("*.parquet")
         return sum(pq.read_metadata(path).num_rows for path in kept)
 
     def staging(self) -> list[str]:
-        staged = (self.folder / "staging" / "demo" / self.table / "_staging").rglob("*.parquet")
+        staged = (self.folder / "staging" / "demo" / self.items_table / "_staging").rglob("*.parquet")
         return [*super().staging(), *map(str, staged)]
 
 
