@@ -58,7 +58,7 @@ def _metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     engine = create_engine(f"sqlite:///{tmp_path}/airflow.db")
     tables = [DagBundleModel.__table__, Team.__table__, dag_bundle_team_association_table, DagModel.__table__]
     DagModel.metadata.create_all(engine, tables=tables)
-    session = scoped_session(sessionmaker(engine))
+    session = scoped_session(sessionmaker(engine, expire_on_commit=False))  # as Airflow has it
     session.add(DagBundleModel(name="files"))
     session.flush()
     for dag_id in ("demo", "other"):
