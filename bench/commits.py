@@ -72,7 +72,7 @@ def _publish(target: IcebergTarget, manifest_id: int) -> float:
     path.parent.mkdir(parents=True)
     footer = {PARTITION: b"[19783]", SPEC: str(table.spec().spec_id).encode()}
     schema = schema_to_pyarrow(table.schema()).with_metadata(footer)
-    row = {"_topic": "t", "_partition": 0, "_offset": manifest_id, "_manifest_id": manifest_id, "n": 1}
+    row = {"_topic": "t", "_topic_partition": 0, "_offset": manifest_id, "_manifest_id": manifest_id, "n": 1}
     when = pa.scalar(datetime(2024, 3, 1, tzinfo=UTC), INSTANT).as_py()
     pq.write_table(pa.Table.from_pylist([{**row, "_timestamp": when, "_event_time": when}], schema=schema), path)
     began = time.monotonic()

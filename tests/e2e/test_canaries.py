@@ -148,14 +148,14 @@ def test_secrets_are_nowhere_after_runs_on_the_command_line(
     assert ("Kafka refuses this client" if way == "mTLS" else "Kafka does not let Spark read") in said
     for words in (("manifests", "demo", "--json"), ("show", "1", "--json"), ("audit", "demo", "--json")):
         canaries.look(f"output of {words}", world.here(*words).output)
+    for manifest in world.context().database.manifests("demo"):
+        canaries.look("an order", order_of(world.context(), manifest, 1).to_json())
     with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
         connection.execute(f"ALTER ROLE {conninfo_to_dict(warehouse)['user']} PASSWORD 'another one'")
     for words in (("audit", "demo"), ("retry", "demo")):
         refused = world.here(*words)
         assert refused.exit_code != 0
         canaries.look(f"output of {words} with a password that is no longer right", refused.output)
-    for manifest in world.context().database.manifests("demo"):
-        canaries.look("an order", order_of(world.context(), manifest, 1).to_json())
     files = {one.name for one in canaries.look_at_files(world.folder)}
     assert {"spark.log", "_owner.json", "demo.yaml"} <= files
     events = canaries.look_at_files(tmp_path / "events")

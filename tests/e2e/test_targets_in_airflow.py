@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.worlds.airflow_world import DAG, AirflowWorld, postgres_connection
-from tests.worlds.all_sinks_world import AllSinksWorld
+from tests.worlds.all_sinks_world import KINDS, AllSinksWorld
 from tests.worlds.s3_world import CONNECTION, S3World
 from tests.worlds.world import World
 
@@ -19,7 +19,7 @@ ONE_SLICE = {"retry_delay": "1s", "kafka": {"slice": {"max_records": 1000}}}
 def test_a_sink_of_each_kind_is_filled_and_the_password_of_the_connection_is_seen_nowhere(
     airflow_world: AirflowWorld, make_all_sinks_world: Callable[..., AllSinksWorld]
 ) -> None:
-    world = make_all_sinks_world(settings=ONE_SLICE)
+    world = make_all_sinks_world(kinds=KINDS, settings=ONE_SLICE)
     assert_filled(airflow_world, world, "warehouse", postgres_connection(world.targets["warehouse"]))
 
 

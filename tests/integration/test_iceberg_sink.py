@@ -191,7 +191,7 @@ def test_a_table_of_another_shape_is_refused_by_name(make_iceberg_world: Make) -
     world.settings["sinks"] = world.sinks(auto_create=False, partition_by=[])
     world.write_pipeline()
     create(world, Schema(NestedField(1, "n", LongType(), required=False)))
-    assert "the table has no column _topic, _partition" in refusal(world)
+    assert "the table has no column _topic, _topic_partition" in refusal(world)
     with world.catalog() as catalog:
         catalog.drop_table(TABLE)
     assert "the table does not exist" in refusal(world)

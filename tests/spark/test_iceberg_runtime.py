@@ -15,7 +15,7 @@ def test_spark_reads_a_table_and_its_compaction_and_expired_snapshots_are_surviv
         world.produce(30, bad_every=13)
         world.ok("run", "demo", "--run-key", str(number))
     before = world.rows()
-    rows = f"SELECT _topic, _partition, _offset FROM tidemark.{TABLE}"
+    rows = f"SELECT _topic, _topic_partition, _offset FROM tidemark.{TABLE}"
     rewrite = f"CALL tidemark.system.rewrite_data_files(table => '{TABLE}', options => map('rewrite-all', 'true'))"
     expire = f"CALL tidemark.system.expire_snapshots(table => '{TABLE}', older_than => TIMESTAMP '2100-01-01')"
     read, [rewritten], [expired], again = by_spark(

@@ -23,9 +23,10 @@ class DynamoWorld(TotalsWorld):
     sink: ClassVar[str] = "dynamodb"
     server: DynamoDB = field(kw_only=True)
     endpoint_url: str = ""
+    items_table: str = ""
 
     def entry(self, **options: Any) -> dict[str, Any]:
-        self.items_table = f"totals{uuid4().hex[:12]}"
+        self.items_table = self.items_table or f"totals{uuid4().hex[:12]}"
         self.targets = {**self.targets, "dynamodb": self.server.connection(self.endpoint_url)}
         self.client = self.server.client()
         settings = {"connection": "dynamodb", "table": self.items_table, "auto_create": True, "aggregate": AGGREGATE}
@@ -111,7 +112,7 @@ class DynamoWorld(TotalsWorld):
 
     def staging(self) -> list[str]:
         staged = (self.folder / "staging" / "demo" / self.items_table / "_staging").rglob("*.parquet")
-        return [*super().staging(), *map(str, staged)]
+        return [*World.staging(self), *map(str, staged)]
 
 
 _COLUMNS = ("_rows", *COLUMNS.split(", "))

@@ -19,7 +19,7 @@ for extension in ("avro", "iceberg"):
     folder = pathlib.Path(sys.argv[1], f"duckdb_extension_{extension}", "extensions")
     [file] = folder.glob("*/*.duckdb_extension")
     connection.execute(f"LOAD '{file}'")
-rows = connection.execute(f"SELECT _topic, _partition, _offset FROM iceberg_scan('{sys.argv[2]}')").fetchall()
+rows = connection.execute(f"SELECT _topic, _topic_partition, _offset FROM iceberg_scan('{sys.argv[2]}')").fetchall()
 print(json.dumps(rows))
 """
 

@@ -89,7 +89,7 @@ class IcebergWorld(World):
         table = self.table()
         if table is None:
             return Counter()
-        rows = table.scan(selected_fields=("_topic", "_partition", "_offset")).to_arrow()
+        rows = table.scan(selected_fields=("_topic", "_topic_partition", "_offset")).to_arrow()
         return Counter(zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True))
 
     def dead(self) -> Counter[Place]:

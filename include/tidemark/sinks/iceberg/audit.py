@@ -10,13 +10,13 @@ from tidemark.manifest import Manifest, Publication
 from tidemark.receipt import Receipt
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
-from tidemark.sinks.iceberg.columns import NUMBER
+from tidemark.sinks.iceberg.columns import NUMBER, TOPIC_PARTITION
 from tidemark.sinks.iceberg.files import manifests_in, rows_of
 from tidemark.sinks.iceberg.table import IcebergTarget
 from tidemark.sinks.left import left_in_staging
 from tidemark.sinks.unknown import unknown_manifests
 
-PLACES = ("_topic", "_partition", "_offset")
+PLACES = ("_topic", TOPIC_PARTITION, "_offset")
 
 
 def differences_of_iceberg(
@@ -70,14 +70,16 @@ def _rows(sink: Sink, manifest: Manifest, publication: Publication, rows: pa.Tab
     twice = places.filter(pc.greater(places.column("count_all"), 1))
     if twice.num_rows:
         first = twice.slice(0, 1).to_pylist()[0]
-        place = f"{first['_topic']}-{first['_partition']} offset {first['_offset']}"
+        place = f"{first['_topic']}-{first[TOPIC_PARTITION]} offset {first['_offset']}"
         what = f"{twice.num_rows:,} rows twice, first {place}"
         yield Difference(manifest.id, what, replay)
     spans = {(covered.at.topic, covered.at.partition): covered for covered in manifest.ranges}
-    for part in rows.group_by(["_topic", "_partition"]).aggregate([("_offset", "min"), ("_offset", "max")]).to_pylist():
-        covered = spans.get((part["_topic"], part["_partition"]))
+    for part in (
+        rows.group_by(["_topic", TOPIC_PARTITION]).aggregate([("_offset", "min"), ("_offset", "max")]).to_pylist()
+    ):
+        covered = spans.get((part["_topic"], part[TOPIC_PARTITION]))
         if covered is None or part["_offset_min"] < covered.start or part["_offset_max"] >= covered.end:
-            place = f"{part['_topic']}-{part['_partition']} offsets {part['_offset_min']} to {part['_offset_max']}"
+            place = f"{part['_topic']}-{part[TOPIC_PARTITION]} offsets {part['_offset_min']} to {part['_offset_max']}"
             yield Difference(manifest.id, f"the table has rows of it from {place}, which it does not cover", replay)
 
 

@@ -19,9 +19,13 @@ from tidemark.order import TransformOrder
 from tidemark.sinks.iceberg.partitioning import EVENT_TIME, Term
 from tidemark.transforms.chain import columns_after
 
+TOPIC_PARTITION = "_topic_partition"
+IS_DELETED = "_is_deleted"
+# Iceberg keeps these names for itself: Spark reads no table that has such a column.
+_RENAMED = {"_partition": TOPIC_PARTITION, "_deleted": IS_DELETED}
 _PLACES = pa.schema(
     [
-        ("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64()), ("_timestamp", INSTANT),
+        ("_topic", pa.string()), (TOPIC_PARTITION, pa.int32()), ("_offset", pa.int64()), ("_timestamp", INSTANT),
         ("_key", pa.binary()), ("_manifest_id", pa.int64()),
     ]
 )  # fmt: skip
@@ -33,8 +37,13 @@ def stored_columns(decode: Mapping[str, Any], transforms: Sequence[TransformOrde
     """The columns of rows as a task stages them, with the types that they have before they are stored."""
     columns = columns_after(decode, transforms)
     number = [pa.field(NUMBER, pa.int32())] if columns.fans_out else []
-    deleted = [pa.field("_deleted", pa.bool_())] if tombstone_fields(decode) else []
+    deleted = [pa.field(IS_DELETED, pa.bool_())] if tombstone_fields(decode) else []
     return pa.schema([*_PLACES, *number, *deleted, *columns.schema, pa.field(EVENT_TIME, INSTANT)])
+
+
+def stored_names(names: Sequence[str]) -> list[str]:
+    """The names in the table of columns of rows."""
+    return [_RENAMED.get(name, name) for name in names]
 
 
 def schema_for(columns: pa.Schema) -> Schema:

@@ -25,6 +25,7 @@ from pyiceberg.types import LongType
 from tidemark.errors import SinkRefused, WorkFailed
 from tidemark.offsets import TopicPartition
 from tidemark.sinks.base import NamedFile
+from tidemark.sinks.iceberg.columns import TOPIC_PARTITION
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, root_of
 
 MANIFEST_ID = "_manifest_id"
@@ -109,7 +110,7 @@ def has_row(table: Table, manifest_id: int, at: TopicPartition, offset: int) -> 
     place = And(
         _equal(MANIFEST_ID, manifest_id),
         _equal("_topic", at.topic),
-        _equal("_partition", at.partition),
+        _equal(TOPIC_PARTITION, at.partition),
         _equal("_offset", offset),
     )
     rows: pa.Table = table.scan(place, selected_fields=("_offset",)).to_arrow()

@@ -20,7 +20,7 @@ from tidemark.sinks.settings import SinkSettings
 from tidemark.storage.base import is_s3
 from tidemark.suggestion import with_nearest
 
-NEVER_NULL = {"_topic": "string", "_partition": "int32", "_offset": "int64", EVENT_TIME: "timestamp[us, tz=UTC]"}
+NEVER_NULL = {"_topic": "string", "_topic_partition": "int32", "_offset": "int64", EVENT_TIME: "timestamp[us, tz=UTC]"}
 _TABLE = r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62}){1,4}"
 _SECRET = re.compile(r"password|secret|token|credential|access-?key|uri$", re.IGNORECASE)
 

@@ -23,6 +23,7 @@ from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
 from tidemark.sinks.grouping import BESIDE, grouped
 from tidemark.sinks.held_rows import HeldRows
+from tidemark.sinks.iceberg.columns import stored_names
 from tidemark.sinks.iceberg.partitioning import EVENT_TIME
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder
 from tidemark.sinks.staged_parquet import StagedParquet
@@ -67,11 +68,11 @@ class IcebergWriter:
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         rows = rows.append_column(EVENT_TIME, event_time)
-        columns = [(part, self._partitioned(part, rows)) for part in self._spec.fields]
+        columns = [(part, self._partitioned(part, _as_in_table(rows))) for part in self._spec.fields]
         apart = [column.cast(pa.string()) for _, column in columns]
         key = pc.binary_join_element_wise(*apart, "\x1f") if apart else pa.nulls(rows.num_rows, pa.string())
         for topic, partition, _, piece in grouped(rows, key):
-            first = piece.slice(0, 1).drop_columns(BESIDE.names).to_batches()[0]
+            first = _as_in_table(piece.slice(0, 1).drop_columns(BESIDE.names).to_batches()[0])
             values = [_plain(self._partitioned(part, first)[0].as_py()) for part in self._spec.fields]
             self._hold(_Target(ObjectKind.DATA, topic, partition, json.dumps(values)), piece)
 
@@ -120,9 +121,10 @@ class IcebergWriter:
         """Rows with the types and field ids of the table; dead letters, which are no rows of it, as they are."""
         if target.kind is ObjectKind.DEAD_LETTER:
             return rows
-        fields = [self._columns.field(name) for name in rows.schema.names]
+        names = stored_names(rows.schema.names)
+        fields = [self._columns.field(name) for name in names]
         footer = {PARTITION: target.values.encode(), SPEC: str(self._spec.spec_id).encode()}
-        return rows.cast(pa.schema(fields)).replace_schema_metadata(footer)
+        return rows.rename_columns(names).cast(pa.schema(fields)).replace_schema_metadata(footer)
 
     def _begin(self, target: _Target, schema: pa.Schema) -> StagedParquet:
         if len(self._open) >= OPEN_FILES:
@@ -173,6 +175,10 @@ class IcebergWriter:
                 next_step="free space or give this user the right to write, then: tidemark retry {pipeline}",
                 **context,
             ) from error
+
+
+def _as_in_table(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows.rename_columns(stored_names(rows.schema.names))
 
 
 def _plain(value: Any) -> Any:
