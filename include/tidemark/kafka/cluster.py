@@ -44,6 +44,7 @@ NO_COORDINATOR_YET = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 )
+LEADER_HAS_CHANGED = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH)
 T = TypeVar("T")
 _SILENT = logging.getLogger("tidemark.kafka.client")
 _SILENT.addHandler(logging.NullHandler())
@@ -262,15 +263,19 @@ class KafkaCluster:
         asked = {KafkaPartition(place.topic, place.partition): place for place in places}
         if not asked:
             return {}
-        futures = self._admin.list_offsets(
-            {partition: spec() for partition in asked}, isolation_level=isolation, request_timeout=TIMEOUT_S
-        )
-        answers: dict[TopicPartition, tuple[int, int]] = {}
-        for partition, answer in self._results(futures).items():
-            if isinstance(answer, KafkaError):
-                raise self.translated(answer)
-            answers[asked[partition]] = (answer.offset, answer.timestamp)
-        return answers
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            futures = self._admin.list_offsets(
+                {partition: spec() for partition in asked}, isolation_level=isolation, request_timeout=TIMEOUT_S
+            )
+            answers = self._results(futures)
+            refused = [answer for answer in answers.values() if isinstance(answer, KafkaError)]
+            if not refused:
+                return {asked[partition]: (answer.offset, answer.timestamp) for partition, answer in answers.items()}
+            if refused[0].code() not in LEADER_HAS_CHANGED or time.monotonic() > deadline:
+                raise self.translated(refused[0])
+            self.topics()  # asks for the leaders again
+            time.sleep(0.1)
 
     def bounds(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
         start = self._offsets(places, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED)

@@ -46,6 +46,12 @@ def stored_names(names: Sequence[str]) -> list[str]:
     return [_RENAMED.get(name, name) for name in names]
 
 
+def names_of_rows(stored: Sequence[str]) -> list[str]:
+    """The names that columns of the table have in rows; digests are made of these."""
+    before = {name: own for own, name in _RENAMED.items()}
+    return [before.get(name, name) for name in stored]
+
+
 def schema_for(columns: pa.Schema) -> Schema:
     """The schema of a table for these columns; every column may be null, so that others can be added."""
     nullable = [pa.field(column.name, _SMALL.get(column.type, column.type)) for column in columns]

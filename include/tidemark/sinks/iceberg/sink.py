@@ -28,7 +28,7 @@ from tidemark.sinks.dead_letter_files import dead_letters_in, file_with_offset
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.iceberg.audit import differences_of_iceberg
-from tidemark.sinks.iceberg.columns import stored_columns
+from tidemark.sinks.iceberg.columns import names_of_rows, stored_columns
 from tidemark.sinks.iceberg.files import has_row, named_files, rows_of
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import data_folder, root_of
@@ -170,7 +170,8 @@ class IcebergSink(Sink):
                 return False
             rows = rows_of(table, now.manifest_id, self._columns.names)
         try:
-            return row_digest(rows.select(self._columns.names).cast(self._columns)) == expected
+            rows = rows.select(self._columns.names).cast(self._columns)
+            return row_digest(rows.rename_columns(names_of_rows(self._columns.names))) == expected
         except pa.ArrowException:
             return False
 
