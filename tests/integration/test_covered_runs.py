@@ -225,7 +225,7 @@ def test_all_before_a_time_is_complete_over_all_runs_and_names_what_is_missing(w
                                                 [(3, "planned", 20, 30)]]  # fmt: skip
     assert [each.run_key for each in found[:3]] == ["by hand 20", "by hand 30", "by hand 40"]
     assert (found[3].run_key, found[3].planned_up_to) == (None, minute(40))
-    assert {part.sink for part in found[1].missing} == {"files"}
+    assert {part.sink for part in found[1].missing} == {"lake"}
 
 
 def test_a_time_between_two_cuts_asks_the_source_only_when_something_is_missing(world: ModelWorld) -> None:

@@ -268,12 +268,17 @@ class KafkaCluster:
             futures = self._admin.list_offsets(
                 {partition: spec() for partition in asked}, isolation_level=isolation, request_timeout=TIMEOUT_S
             )
-            answers = self._results(futures)
-            refused = [answer for answer in answers.values() if isinstance(answer, KafkaError)]
-            if not refused:
-                return {asked[partition]: (answer.offset, answer.timestamp) for partition, answer in answers.items()}
-            if refused[0].code() not in LEADER_HAS_CHANGED or time.monotonic() > deadline:
-                raise self.translated(refused[0])
+            answers: dict[TopicPartition, tuple[int, int]] = {}
+            refused: KafkaError | None = None
+            for partition, answer in self._results(futures, *LEADER_HAS_CHANGED).items():
+                if isinstance(answer, KafkaError):
+                    refused = answer
+                else:
+                    answers[asked[partition]] = (answer.offset, answer.timestamp)
+            if refused is None:
+                return answers
+            if refused.code() not in LEADER_HAS_CHANGED or time.monotonic() > deadline:
+                raise self.translated(refused)
             self.topics()  # asks for the leaders again
             time.sleep(0.1)
 
