@@ -53,10 +53,16 @@ def pytest_collection_finish() -> None:
 
 
 class ByModule(LoadScopeScheduling):
-    """A module's tests run in one worker, and all that need Airflow in the same one."""
+    """A module's tests run in one worker, and all that need Airflow in the same one.
+
+    The hundreds of kills go to the workers by function: one worker alone would be the last to end.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "airflow" if needs_airflow(nodeid) else nodeid.partition("::")[0]
+        if needs_airflow(nodeid):
+            return "airflow"
+        module = nodeid.partition("::")[0]
+        return nodeid.partition("[")[0] if module.endswith("/test_kills.py") else module
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModule | None:
