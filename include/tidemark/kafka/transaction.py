@@ -168,7 +168,7 @@ class Transaction:
 
     def flush(self) -> None:
         """Wait until every message is stored; raises when one is not."""
-        while self._producer.flush(ASK_S):
+        while self._waits():
             self.check()
         self.check()
         stored = sum(delivered.count for delivered in self.delivered.values())
@@ -199,6 +199,13 @@ class Transaction:
             function()
         except KafkaException as failed:
             raise self._translated(failed.args[0]) from failed
+
+    def _waits(self) -> bool:
+        """Whether messages are not stored after ``ASK_S``."""
+        try:
+            return bool(self._producer.flush(ASK_S))
+        except SystemError:  # seen of confluent-kafka 2.16 while its brokers were cut off: it failed without an error
+            return True
 
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
