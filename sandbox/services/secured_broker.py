@@ -11,6 +11,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     ResourcePatternType,
@@ -23,7 +24,7 @@ from confluent_kafka.admin import (
 
 from sandbox.services.authority import Authority, Identity
 from sandbox.services.broker import Broker
-from sandbox.services.processes import free_port
+from sandbox.services.processes import free_port, wait_until
 
 _SECURITY = "org.apache.kafka.common.security"
 _SCRAM = (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
@@ -67,12 +68,14 @@ class SecuredBroker(Broker):
     def allow(self, topic: str, user: str, operation: AclOperation) -> None:
         """Allow one user one operation on a topic. The broker then refuses all other requests for this topic."""
         admin = self.admin()
-        binding = AclBinding(
+        right = (
             ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", "*", operation,
             AclPermissionType.ALLOW,
         )  # fmt: skip
-        for future in admin.create_acls([binding]).values():
+        for future in admin.create_acls([AclBinding(*right)]).values():
             future.result(timeout=30)
+        asked = AclBindingFilter(*right)  # the controller answers before the broker knows it
+        wait_until(lambda: bool(admin.describe_acls(asked).result(timeout=30)), "a right of the broker", timeout=30)
 
     def _java(self) -> list[str]:
         command, *rest = super()._java()
