@@ -127,7 +127,7 @@ def test_a_call_that_comes_after_the_intent_of_a_newer_attempt_changes_nothing(
         assert example.sink.holds(newer)
 
 
-@pytest.mark.parametrize("answer", [Answer.LOST, Answer.CUT_BEFORE])
+@pytest.mark.parametrize("answer", [Answer.LOST, pytest.param(Answer.CUT_BEFORE, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize(
     "skip", [pytest.param(skip, marks=() if skip == 3 else pytest.mark.exhaustive) for skip in range(8)]
 )
@@ -142,6 +142,7 @@ def test_a_call_that_is_lost_or_whose_answer_is_lost_is_done_once(
     assert_each_record_once(world, range(RECORDS))
 
 
+@pytest.mark.exhaustive  # PostgreSQL is asked the same in `make test`
 def test_manifests_that_change_the_same_totals_at_once_miss_nothing_of_each_other(make_dynamo_world: Make) -> None:
     world = make_dynamo_world()
     world.produce(120)

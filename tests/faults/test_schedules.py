@@ -11,7 +11,7 @@ from tests.faults.model_world import ModelWorld
 from tests.faults.schedules import SCHEDULES
 
 MOST = 200  # operations of one process; the longest here has about 90
-APART = 29  # of the fast part, which tries some operations only
+APART = 57  # of the fast part, which tries some operations only
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
