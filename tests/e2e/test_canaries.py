@@ -152,7 +152,8 @@ def test_secrets_are_nowhere_after_runs_on_the_command_line(
         canaries.look("an order", order_of(world.context(), manifest, 1).to_json())
     with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
         connection.execute(f"ALTER ROLE {conninfo_to_dict(warehouse)['user']} PASSWORD 'another one'")
-    for words in (("audit", "demo"), ("retry", "demo")):
+    unfinished = () if way == "mTLS" else (("retry", "demo"),)  # with mTLS nothing was planned
+    for words in (("audit", "demo"), *unfinished):
         refused = world.here(*words)
         assert refused.exit_code != 0
         canaries.look(f"output of {words} with a password that is no longer right", refused.output)
