@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from airflow.dag_processing.dagbag import BundleDagBag
 from airflow.sdk import DAG
 from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID as PARSED_FOR
@@ -57,6 +58,17 @@ def test_a_task_gets_its_own_pipeline_whatever_the_other_files_hold(write: Write
     assert list(read()) == ["flights", "flights-2"]
     assert list(read("flights")) == ["flights"]
     assert list(read("flights-2")) == ["flights-2"]
+
+
+def test_what_is_appended_is_put_by_one_task_at_a_time(write: Write, read: Read) -> None:
+    pipeline = yaml.safe_load(named("appends"))
+    pipeline["sinks"].append({"topic": {"topic": "clean", "bootstrap_servers": "localhost:9092", "key": []}})
+    write(GOOD, "a.yaml")
+    write(yaml.safe_dump(pipeline), "b.yaml")
+    limits = {
+        name: dag.get_task("process").partial_kwargs.get("max_active_tis_per_dag") for name, dag in read().items()
+    }
+    assert limits == {"flights": None, "appends": 1}
 
 
 def test_a_task_whose_pipeline_no_text_shows_gets_its_dag_or_is_told_what_is_wrong(write: Write, read: Read) -> None:

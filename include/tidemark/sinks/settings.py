@@ -17,11 +17,13 @@ class SinkSettings(Section):
 
     ``stores_nul``: whether its text may have the character NUL; if not, such a record becomes a dead letter.
     ``names_files``: whether its target names the files with its rows to readers, so that the sink can list them.
+    ``in_order``: whether manifests are put one after the other (``lifecycle/turns.py``), as what is appended must be.
     """
 
     kind: ClassVar[str]
     stores_nul: ClassVar[bool] = True
     names_files: ClassVar[bool] = False
+    in_order: ClassVar[bool] = False
 
     name: Name = Field(description="Name of this sink, unique in the pipeline.")
 

@@ -49,6 +49,7 @@ class Settings(SinkSettings):
     """
 
     kind = "topic"
+    in_order = True
 
     name: Name = Field(default="topic", description="Name of this sink, unique in the pipeline.")
     topic: Topic = Field(description="The topic to write to; it must exist.", examples=["orders_clean"])
