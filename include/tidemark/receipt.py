@@ -209,6 +209,7 @@ def _schemas_of(order: Order, tasks: list[Mapping[str, Any]]) -> dict[str, Any]:
     """All schemas that were pinned or fetched, of values and of keys."""
     decodes = [entry["decode"] for entry in order.decode.get("by_topic", [])] or [order.decode]
     pinned = [part.get("schemas", {}) for decode in decodes for part in (decode, decode.get("key", {}))]
+    pinned += [sink.options.get("schemas", {}) for sink in order.sinks]
     schemas: dict[str, Any] = {}
     for used in (*pinned, *(task["schemas"] for task in tasks)):
         schemas |= used

@@ -58,7 +58,7 @@ MAY_IMPORT = {
     "psycopg": ("database/", "sinks/postgres/"),
     "pyiceberg": ("sinks/iceberg/",),
     "duckdb": ("transforms/",),
-    "fastavro": ("sinks/files/avro.py", "decoders/avro/types.py", "decoders/avro/reading.py"),
+    "fastavro": ("sinks/files/avro.py", "sinks/topic/avro.py", "decoders/avro/types.py", "decoders/avro/reading.py"),
     "google": ("decoders/protobuf/",),
     "ptars": ("decoders/protobuf/fast.py",),
     "cryptography": ("kafka/certificates.py",),
@@ -214,7 +214,7 @@ EXECUTED = {
     "sinks/files/avro.py": {"fastavro"},
     "sinks/iceberg/writer.py": {"pyiceberg"},
     "sinks/postgres/writer.py": {"psycopg"},
-    "sinks/topic/writer.py": set(),
+    "sinks/topic/writer.py": {"fastavro", "pyruhvro"},
     "sinks/postgres/totals/writer.py": {"psycopg"},
     "storage/s3.py": {"boto3", "botocore"},
 }

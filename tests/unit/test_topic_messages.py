@@ -126,6 +126,8 @@ def test_rows_of_one_record_are_numbered(tmp_path: Path) -> None:
         ({"key": ["a", "a"]}, "must name each column once"),
         ({"format": "raw"}, "is for format: raw, which needs it"),
         ({"value": "a"}, "is for format: raw, which needs it"),
+        ({"format": "avro"}, "is for format: avro, which needs it"),
+        ({"registry": {"url": "http://registry:8081"}}, "is for format: avro, which needs it"),
         ({"transaction_timeout": "2h"}, "must be from 10s to 1h"),
         ({"markers": "out"}, "must differ from the topics of markers and dead_letters"),
         ({"staging_connection": "aws"}, "is for staging such as s3://bucket/prefix"),

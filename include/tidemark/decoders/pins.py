@@ -12,13 +12,14 @@ from tidemark.errors import ConfigurationError
 class Pins:
     """``stored`` is what earlier attempts at the manifest used: it is used again. ``used`` grows by what is fetched.
 
-    ``topics`` is empty for a pattern of topics.
+    ``topics`` is empty for a pattern of topics. With ``register`` schemas may be added to a registry.
     """
 
     topics: Sequence[str]
     stored: Mapping[str, Any] = field(default_factory=dict)
     lookup: Lookup = from_environment
     used: dict[str, Any] = field(default_factory=dict)
+    register: bool = False
 
     def all(self) -> dict[str, Any]:
         return {**self.stored, **self.used}

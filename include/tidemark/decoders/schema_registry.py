@@ -69,6 +69,16 @@ class SchemaRegistry:
         raw = self._get(f"subjects/{quote(subject, safe='')}/versions/{version or 'latest'}")
         return self._whole(raw, raw["id"])
 
+    def id_of(self, subject: str, kind: str, text: str) -> int:
+        """The id of a schema that is registered for a subject; raises ``UnknownSchema`` when it is not, and the rest
+        like ``by_writer``."""
+        return int(self._get(f"subjects/{quote(subject, safe='')}", {"schemaType": kind, "schema": text})["id"])
+
+    def register(self, subject: str, kind: str, text: str) -> int:
+        """The id of a schema, registered for a subject unless it is; raises when the registry does not allow it."""
+        path = f"subjects/{quote(subject, safe='')}/versions"
+        return int(self._get(path, {"schemaType": kind, "schema": text})["id"])
+
     def subjects(self) -> list[str]:
         """All subjects: a request that needs the right to read."""
         return list(self._get("subjects"))
@@ -90,19 +100,20 @@ class SchemaRegistry:
             self._refer(inner, references, seen)
             references[reference["name"]] = inner["schema"]
 
-    def _get(self, path: str) -> Any:
+    def _get(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         for pause in (*PAUSES_S, None):
             try:
-                return self._answer(path)
+                return self._answer(path, body)
             except Unavailable:
                 if pause is None:
                     raise
                 time.sleep(pause)
         raise AssertionError("unreachable")
 
-    def _answer(self, path: str) -> Any:
-        headers = {"Accept": MEDIA, **self._authorization}
-        request = Request(f"{self.url}/{path}", headers=headers)  # noqa: S310 - its address is http or https
+    def _answer(self, path: str, body: Mapping[str, Any] | None) -> Any:
+        headers = {"Accept": MEDIA, **self._authorization} | ({"Content-Type": MEDIA.partition(",")[0]} if body else {})
+        data = json.dumps(body).encode() if body else None
+        request = Request(f"{self.url}/{path}", data, headers)  # noqa: S310 - its address is http or https
         try:
             with self._opener.open(request, timeout=TIMEOUT_S) as answer:
                 content = answer.read(LARGEST + 1)
@@ -121,6 +132,12 @@ class SchemaRegistry:
     def _refused(self, error: HTTPError, path: str) -> Exception:
         if error.code == 404:
             return self._missing(error, path)
+        if error.code in (409, 422):
+            return ConfigurationError(
+                f"the schema registry {self.name} does not take a schema at {path}: {self._reason(error)}",
+                next_step="make the columns fit the schemas that the subject has (new columns nullable, none gone), "
+                "change the compatibility of the subject, or name another subject",
+            )
         if error.code in (401, 403):
             return AccessDenied(
                 f"the schema registry {self.name} refused access to {path} ({error.code})",
@@ -133,6 +150,12 @@ class SchemaRegistry:
                 "tidemark retry {pipeline} when it answers",
             )
         return self._wrong(f"answered {path} with {error.code}")
+
+    def _reason(self, error: HTTPError) -> str:
+        try:
+            return str(json.loads(error.read(10_000)).get("message", ""))[:500]
+        except (ValueError, AttributeError, OSError, HTTPException):
+            return str(error.code)
 
     def _missing(self, error: HTTPError, path: str) -> Exception:
         """A registry says in JSON what it lacks; any other 404 is of another server."""

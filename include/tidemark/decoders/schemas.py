@@ -5,6 +5,7 @@ with the receipt, and is pinned by a replay, so a replay does not ask which vers
 """
 
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from typing import Any
 
 from tidemark.connections import Lookup, from_environment
@@ -65,6 +66,16 @@ class Schemas:
         """A version of a subject, or the newest; raises ``UnknownSchema``."""
         key = f"subject {subject} {version or 'newest'}"
         return self._schema(key, lambda registry: registry.by_subject(subject, version))
+
+    def written(self, subject: str, kind: str, text: str, *, register: bool) -> RegisteredSchema:
+        """A schema with the id that it has for a subject; raises ``UnknownSchema`` when it has none and shall not
+        ``register``."""
+
+        def fetch(registry: SchemaRegistry) -> RegisteredSchema:
+            give = registry.register if register else registry.id_of
+            return RegisteredSchema(give(subject, kind, text), kind, text)
+
+        return self._schema(f"written {subject} {sha256(text.encode()).hexdigest()[:16]}", fetch)
 
     def _schema(self, question: str, fetch: Callable[[SchemaRegistry], RegisteredSchema]) -> RegisteredSchema:
         key = f"{self._name}: {question}"

@@ -10,12 +10,17 @@ from tidemark.pipeline.settings import Pipeline
 
 
 def checks(pipeline: Pipeline, lookup: Lookup) -> list[Check]:
-    if pipeline.decode.uses_registry():
+    if pipeline.uses_registry():
         return [Check(f"{pipeline.name}: schema registry", lambda: findings(pipeline, lookup), 4 * TIMEOUT_S)]
     return []
 
 
 def findings(pipeline: Pipeline, lookup: Lookup) -> Iterator[Finding]:
     name = f"{pipeline.name}: schema registry"
-    columns = pinned(pipeline, lookup, {}).decode.columns() or {}
-    yield ok(name, f"it answers, and the schema of the rows has the columns {', '.join(columns)}")
+    checked = pinned(pipeline, lookup, {})
+    if checked.decode.uses_registry():
+        columns = checked.decode.columns() or {}
+        yield ok(name, f"it answers, and the schema of the rows has the columns {', '.join(columns)}")
+    for sink in checked.sinks:
+        if sink.uses_registry():
+            yield ok(name, f"it answers, and the rows fit the schema of sink {sink.name}")

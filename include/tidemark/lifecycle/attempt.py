@@ -56,14 +56,16 @@ def process(
         _refuse_done_before(manifest)
         replay = False
     refuse_undecoded(context.pipeline, sorted({part.at.topic for part in manifest.ranges}), manifest=manifest_id)
-    context = replace(context, pipeline=pinned(context.pipeline, context.lookup, _schemas(context, manifest_id)))
+    context = replace(
+        context, pipeline=pinned(context.pipeline, context.lookup, _schemas(context, manifest_id), register=True)
+    )
     return _Attempt(context, manifest, stage, replay=replay, allowed=allowed).run()
 
 
 def _schemas(context: Context, manifest_id: int) -> dict[str, Any]:
     """The schemas of a registry that attempts at a manifest have used; where they differ, those of the newest."""
     schemas: dict[str, Any] = {}
-    if context.pipeline.decode.uses_registry():
+    if context.pipeline.uses_registry():
         for stored in reversed(context.database.receipts(manifest_id)):
             schemas |= stored.receipt.schemas
     return schemas

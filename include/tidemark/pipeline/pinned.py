@@ -14,16 +14,18 @@ from tidemark.pipeline.rows import check_transforms, rows_of
 from tidemark.pipeline.settings import Pipeline
 
 
-def pinned(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any]) -> Pipeline:
+def pinned(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any], *, register: bool = False) -> Pipeline:
     """The pipeline with the schemas of its registry; ``stored`` are those that the manifest was read with before.
+    Only with ``register`` sinks may add schemas to it.
 
     Raises ``ConfigurationError`` when a schema does not exist or does not fit event time and sinks, ``Unavailable`` or
     ``AccessDenied`` when the registry does not give it. A pipeline without a registry is returned as it is.
     """
-    if not pipeline.decode.uses_registry():
+    if not pipeline.uses_registry():
         return pipeline
     topics = pipeline.source.topics if pipeline.source.topics_regex is None else ()
-    decode = pipeline.decode.pinned(Pins(topics, stored, lookup))
+    pins = Pins(topics, stored, lookup, register=register)
+    decode = pipeline.decode.pinned(pins)
     problem = _misfit(pipeline, decode)
     if problem:
         raise ConfigurationError(
@@ -32,7 +34,9 @@ def pinned(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any]) -> Pip
             f"then: tidemark doctor {pipeline.name}",
             pipeline=pipeline.name,
         )
-    return pipeline.model_copy(update={"decode": decode})
+    rows = rows_of(decode, pipeline.transform, pipeline.code)
+    sinks = tuple(sink.pinned(rows, pins) for sink in pipeline.sinks) if rows is not None else pipeline.sinks
+    return pipeline.model_copy(update={"decode": decode, "sinks": sinks})
 
 
 def _misfit(pipeline: Pipeline, decode: RecordSettings) -> str:

@@ -274,6 +274,9 @@ class Pipeline(Section):
         of_sinks = [sink.connections() for sink in self.sinks]
         return self.source.connections().union(self.decode.connections(), *of_sinks)
 
+    def uses_registry(self) -> bool:
+        return self.decode.uses_registry() or any(sink.uses_registry() for sink in self.sinks)
+
     def fingerprint(self) -> str:
         """SHA-256 of all settings that decide the rows and files of a range; their place is not among them. Of a
         pipeline with a schema registry that of the pinned schemas follows, after a plus.

@@ -2,11 +2,12 @@
 
 from abc import abstractmethod
 from datetime import datetime
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field
 
 from tidemark.config.base import Name, OneKind, Section
+from tidemark.decoders.pins import Pins
 from tidemark.decoders.settings import RowSettings
 from tidemark.kafka.address import Address
 from tidemark.sinks.kinds import SINKS
@@ -69,6 +70,15 @@ class SinkSettings(Section):
     def sharing(self) -> tuple[str, ...]:
         """The pipelines that may write the same topics into these folders."""
         return ()
+
+    def uses_registry(self) -> bool:
+        """Whether a schema registry has the schema of its output."""
+        return False
+
+    def pinned(self, rows: RowSettings, pins: Pins) -> Self:
+        """These settings with the schema of the registry that fits the rows; raises what registries raise."""
+        del rows, pins
+        return self
 
     def writes_topics(self) -> tuple[Address | None, tuple[str, ...]]:
         """The topics that it writes to, and where they are; none for most kinds."""

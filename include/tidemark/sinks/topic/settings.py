@@ -6,11 +6,14 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, StrictBool, ValidationInfo, field_validator, model_validator
 
 from tidemark.config import values
 from tidemark.config.base import Duration, Name, Surroundings, Topic, wrong_at
 from tidemark.config.values import wrong
+from tidemark.decoders.pins import Pins
+from tidemark.decoders.registered_schema import RegisteredSchema
+from tidemark.decoders.schema_settings import RegistrySettings
 from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.address import Address, one_address
@@ -24,6 +27,7 @@ SHORTEST, LONGEST = timedelta(seconds=10), timedelta(hours=1)  # of a transactio
 class MessageFormat(StrEnum):
     JSON = "json"
     RAW = "raw"
+    AVRO = "avro"
 
 
 class Partitioner(StrEnum):
@@ -66,7 +70,19 @@ class Settings(SinkSettings):
         examples=[["order_id"]],
     )
     format: MessageFormat = Field(
-        default=MessageFormat.JSON, description="The value of a message: a JSON object of the columns, or one column."
+        default=MessageFormat.JSON,
+        description="The value of a message: a JSON object of the columns, one column, or an Avro record of the "
+        "columns with the id of its schema in a registry.",
+    )
+    registry: RegistrySettings | None = Field(
+        default=None, validate_default=True, description="For format: avro, the registry of its schema."
+    )
+    subject: str | None = Field(
+        default=None, min_length=1, description="The subject of the schema in the registry; TOPIC-value by default."
+    )
+    auto_register: StrictBool = Field(
+        default=False,
+        description="Whether the schema of the columns is registered; else the subject's newest schema must fit them.",
     )
     value: str | None = Field(
         default=None, validate_default=True, description="The column that is the value, for format: raw."
@@ -100,6 +116,9 @@ class Settings(SinkSettings):
         default=None, description="Id of an Airflow connection of type aws, for staging in s3://."
     )
 
+    _schema: RegisteredSchema | None = PrivateAttr(default=None)
+    _schemas: dict[str, Any] = PrivateAttr(default_factory=dict)
+
     _one_address = field_validator("bootstrap_servers")(one_address)
 
     @field_validator("key")
@@ -115,6 +134,13 @@ class Settings(SinkSettings):
         if "format" in info.data and (info.data["format"] is MessageFormat.RAW) != (value is not None):
             raise wrong("is for format: raw, which needs it: the column that is the value")
         return value
+
+    @field_validator("registry")
+    @classmethod
+    def _registry_of_avro(cls, registry: RegistrySettings | None, info: ValidationInfo) -> RegistrySettings | None:
+        if "format" in info.data and (info.data["format"] is MessageFormat.AVRO) != (registry is not None):
+            raise wrong("is for format: avro, which needs it: where the schema of the values is")
+        return registry
 
     @field_validator("transaction_timeout")
     @classmethod
@@ -169,7 +195,9 @@ class Settings(SinkSettings):
         return self.topic, self.dead_letter_topic, self.markers_topic
 
     def decides_output(self) -> str:
-        return self.model_dump_json(exclude_defaults=True, include={"key", "format", "value", "partitioner"})
+        return self.model_dump_json(
+            exclude_defaults=True, include={"key", "format", "value", "partitioner", "subject", "auto_register"}
+        )
 
     def staging_root(self, pipeline_name: str) -> str:
         """Where this sink stages. Only the owner of the topic stages there, so it knows every manifest it finds."""
@@ -179,11 +207,32 @@ class Settings(SinkSettings):
         return {"connection": self.staging_connection} if self.staging_connection else {}
 
     def order(self) -> dict[str, Any]:
-        return {"key": list(self.key), "value": self.value, "store": dict(self.store_settings())}
+        order: dict[str, Any] = {"key": list(self.key), "value": self.value, "store": dict(self.store_settings())}
+        if self._schema is not None:
+            order |= {"schema": self._schema.as_dict(), "schemas": self._schemas}
+        return order
+
+    def uses_registry(self) -> bool:
+        return self.registry is not None
+
+    def pinned(self, rows: RowSettings, pins: Pins) -> Self:
+        """With ``auto_register`` the schema of the columns, else the newest of the subject, which must fit them. What
+        an earlier attempt has used is used again while it fits."""
+        if self.registry is None:
+            return self
+        from tidemark.sinks.topic.schema import chosen_schema  # takes its time, and most commands ask no registry
+
+        pinned = self.model_copy()
+        pinned._schema, pinned._schemas = chosen_schema(
+            self.name, self.registry.order(), self.subject or f"{self.topic}-value", rows.arrow_schema(), pins,
+            auto_register=self.auto_register,
+        )  # fmt: skip
+        return pinned
 
     def why_not(self, rows: RowSettings) -> str:
         # Imported late: it needs pyarrow, which checking the other settings does without.
         from tidemark.json_text import refuse_unwritable
+        from tidemark.sinks.avro_types import avro_schema
 
         columns = rows.arrow_schema()
         for key, names in (("key", self.key), ("value", (self.value,) if self.value else ())):
@@ -194,7 +243,10 @@ class Settings(SinkSettings):
             kind = str(columns.field(self.value).type)
             return "" if kind in ("string", "binary") else f"may not have {self.value} as its value: it is {kind}"
         try:
-            refuse_unwritable(columns)
+            if self.format is MessageFormat.AVRO:
+                avro_schema(columns)
+            else:
+                refuse_unwritable(columns)
         except ConfigurationError as problem:
             return f"may not have format {self.format}: {problem.what}"
         return ""
@@ -204,7 +256,8 @@ class Settings(SinkSettings):
         return f"{self.cluster}, topic {self.dead_letter_topic if when is None else self.topic}"
 
     def connections(self) -> set[str]:
-        return {name for name in (self.connection, self.staging_connection) if name}
+        named = {name for name in (self.connection, self.staging_connection) if name}
+        return named | (self.registry.connections() if self.registry else set())
 
     def folders(self) -> set[str]:
         return set() if is_s3(self.staging) else {self.staging}

@@ -3,11 +3,12 @@
 import json
 from base64 import b64encode
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.decoders.registered_schema import RegisteredSchema
 from tidemark.event_time import INSTANT
 from tidemark.json_text import json_object, json_texts
 from tidemark.order import Order, SinkOrder
@@ -17,6 +18,9 @@ from tidemark.sinks.topic.staged import MESSAGES, SUFFIX, StagedFile
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
+
+if TYPE_CHECKING:
+    from tidemark.sinks.topic.avro import AvroValues
 
 _PLACE = ["_topic", "_partition", "_offset"]
 _OF_DEAD_LETTERS = ("_timestamp", "_error_class", "_reason", "_schemas", "_headers")
@@ -30,6 +34,7 @@ class TopicWriter:
         self._sink = sink.name
         self._key: list[str] = sink.options["key"]
         self._value: str | None = sink.options["value"]
+        self._avro = _avro_values(sink.options.get("schema"))
         self._task = task
         self._folder = order.staging
         self._store = _store(sink)
@@ -38,9 +43,13 @@ class TopicWriter:
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         del event_time
         names = [name for name in rows.schema.names if not name.startswith("_")]
-        value = _value_of(rows.select(names), self._value)
-        if "_deleted" in rows.schema.names:
-            value = pc.if_else(rows.column("_deleted"), pa.scalar(None, pa.binary()), value)
+        deleted = rows.column("_deleted") if "_deleted" in rows.schema.names else None
+        if self._avro is not None:
+            value = _of_the_others(self._avro, rows.select(names), deleted)
+        else:
+            value = _value_of(rows.select(names), self._value)
+            if deleted is not None:
+                value = pc.if_else(deleted, pa.scalar(None, pa.binary()), value)
         key = _key_of(rows.select(self._key)) if self._key else rows.column("_key")
         self._append(ObjectKind.DATA, rows, key, value, pa.nulls(rows.num_rows, pa.binary()))
 
@@ -79,6 +88,23 @@ class TopicWriter:
                 name = f"{self._task}-{len(self._files):05d}{SUFFIX}"
                 self._files[place] = name, StagedFile(self._store, f"{self._folder}/{name}")
             self._files[place][1].append(piece)
+
+
+def _avro_values(schema: dict[str, Any] | None) -> "AvroValues | None":
+    if schema is None:
+        return None
+    from tidemark.sinks.topic.avro import AvroValues  # it needs more libraries than the other formats
+
+    return AvroValues(RegisteredSchema.from_dict(schema))
+
+
+def _of_the_others(avro: "AvroValues", rows: pa.RecordBatch, deleted: pa.Array | None) -> pa.Array:
+    """The values of rows that are not deleted, null for the others: their columns may be null against the schema."""
+    if deleted is None:
+        return avro.of(rows)
+    kept = pc.invert(deleted)
+    numbers = pc.subtract(pc.cumulative_sum(kept.cast(pa.int64())), 1)
+    return avro.of(rows.filter(kept)).take(pc.if_else(kept, numbers, pa.scalar(None, pa.int64())))
 
 
 def _value_of(rows: pa.RecordBatch, column: str | None) -> pa.Array:
