@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from typing import IO
 
 
@@ -191,10 +192,21 @@ def _run(request: int, out: int, err: int) -> None:
 
 if __name__ == "__main__":
     from tests.worlds.command_without_spark import without_spark
-    from tidemark.cli import decide, inspect, main, prepare, records, run
+    from tidemark.cli import main
+    from tidemark.decoders.registry import DECODERS
+    from tidemark.sinks.kinds import SINKS
     from tidemark.spark import in_process
 
-    assert all((decide, inspect, prepare, records, run)), "imported now, so that no forked process has to"
+    # Imported now, so that no forked process has to.
+    for name in ("decide", "inspect", "prepare", "records", "run"):
+        import_module(f"tidemark.cli.{name}")
+    for package in SINKS.values():
+        for name in ("settings", "sink", "writer"):
+            import_module(f"{package}.{name}")
+    for package in DECODERS.values():
+        import_module(f"{package}.settings")
+    for name in ("tidemark.sources.kafka.source", "tidemark.storage.s3", "tidemark.sinks.files.parquet"):
+        import_module(name)
     in_process.stage_in = without_spark
     gc.freeze()  # else the collector of each forked process writes to, and so copies, every page of the server
     _serve(socket.socket(fileno=int(sys.argv[1])))
