@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.faults import counts
-from tests.worlds.all_sinks_world import AllSinksWorld
+from tests.worlds.all_sinks_world import KINDS, AllSinksWorld
 from tests.worlds.world import Command, wait_ended
 from tidemark.failpoints import FAILPOINTS
 
@@ -32,13 +32,14 @@ class Killer:
         self.dice = random.Random(seed)
         self.kills = 0
         self.runs = 0
-        self.longest = self.time_of_a_run()
+        self.time_of_a_run("first")  # which creates tables, and may start the server of commands
+        self.longest = self.time_of_a_run("second")
         print(f"{SEED}={seed}, a run takes {self.longest:.1f} s")
 
-    def time_of_a_run(self) -> float:
+    def time_of_a_run(self, run_key: str) -> float:
         self.world.produce(20)
         begin = time.monotonic()
-        assert self.world.start("run", "demo", "--run-key", "first").wait() == 0
+        assert self.world.start("run", "demo", "--run-key", run_key).wait() == 0
         return time.monotonic() - begin
 
     def kill(self, times: int) -> None:
@@ -57,7 +58,9 @@ class Killer:
         unfinished = sum(manifest["state"] != "done" for manifest in manifests)
         if self.dice.random() < (0.1 if unfinished else 0.8):
             self.world.produce(self.dice.randint(5, 50), bad_every=self.dice.choice((0, 7)))
-        if self.dice.random() < 0.2:
+        # A topic that a replay has not reached takes no rows of other code, until a person appends them again.
+        half_replayed = any(shown["behind"] for manifest in manifests for shown in manifest["publications"])
+        if self.dice.random() < 0.2 and not half_replayed:
             self.world.change_code()
             self.world.write_pipeline()
         ids = [manifest["id"] for manifest in manifests]
@@ -111,7 +114,7 @@ class Killer:
 
 @pytest.mark.parametrize("kills", [8, pytest.param(200, marks=(pytest.mark.exhaustive, pytest.mark.timeout(900)))])
 def test_killed_at_random_every_sink_of_a_pipeline_ends_exact(make_all_sinks_world: Make, kills: int) -> None:
-    world = make_all_sinks_world()
+    world = make_all_sinks_world(kinds=KINDS)  # calls of DynamoDB take ten times as long; test_kills.py kills over it
     killer = Killer(world, int(os.environ.get(SEED, 0)) or secrets.randbelow(10**6))
     killer.kill(kills)
     world.ok("retry", "demo")
