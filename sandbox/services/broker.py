@@ -9,11 +9,11 @@ import shutil
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from sandbox.bootstrap.jars import java
 from sandbox.errors import SandboxFailed
@@ -73,7 +73,7 @@ class Broker(Service):
         return AdminClient({**QUIET, "bootstrap.servers": self.bootstrap_servers})
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Create a topic and wait until its partitions have leaders; ``SandboxFailed`` when it exists."""
+        """Create a topic and wait until its partitions answer; ``SandboxFailed`` when it exists."""
         self.create_topics([name], partitions, config)
 
     def create_topics(self, names: Sequence[str], partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
@@ -86,7 +86,8 @@ class Broker(Service):
             except KafkaException as error:
                 message = f"topic {name} was not created: {error}"
                 raise SandboxFailed(message, next_step="choose another name") from error
-        wait_until(lambda: _have_leaders(admin, names), f"topics to have leaders: {', '.join(names)}", timeout=30)
+        partitions_of = [TopicPartition(name, one) for name in names for one in range(partitions)]
+        wait_until(lambda: _answer(admin, partitions_of), f"topics to answer: {', '.join(names)}", timeout=30)
 
     def delete_topic(self, *names: str) -> None:
         """Delete topics; no error when there is none of that name."""
@@ -179,10 +180,15 @@ class Broker(Service):
             raise SandboxFailed(message, next_step="make clean")
 
 
-def _have_leaders(admin: AdminClient, names: Sequence[str]) -> bool:
-    """The controller knows a new topic first, the broker a moment later."""
+def _answer(admin: AdminClient, partitions: Sequence[TopicPartition]) -> bool:
+    """The controller knows a new topic first, the broker a moment later; until then it says "not the leader".
+
+    A client that meets that answer tries again for seconds, and may send records in another order.
+    """
     try:
-        topics = [topic.result(timeout=30) for topic in admin.describe_topics(TopicCollection(list(names))).values()]
+        newest: Callable[[], OffsetSpec] = OffsetSpec.latest
+        for answer in admin.list_offsets({one: newest() for one in partitions}, request_timeout=5).values():
+            answer.result(timeout=30)
     except KafkaException:
         return False
-    return all(partition.leader is not None for topic in topics for partition in topic.partitions)
+    return True

@@ -21,12 +21,13 @@ from pyiceberg.table import Table
 
 from tests.toys.toy_sink.settings import Settings as ToySettings
 from tests.worlds.s3_world import BUCKET, Prefix
-from tests.worlds.topic_world import committed, create_topic, delete_records, headers
+from tests.worlds.topic_world import committed, delete_records, headers
 from tidemark.config.base import Surroundings
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.decoders.base import HEADERS
 from tidemark.errors import Fenced
+from tidemark.kafka.cluster import KafkaCluster
 from tidemark.manifest import RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import Order, SinkOrder, SourceOrder
@@ -276,7 +277,7 @@ class TopicExample(Example):
     def settings(self) -> SinkSettings:
         self.topic = f"out{uuid4().hex[:12]}"
         self.servers: str = json.loads(self.warehouse)["extra"]["bootstrap.servers"]
-        create_topic(self.servers, self.topic, 2)
+        KafkaCluster(self.servers, {}).create_topic(self.topic, 2, {"retention.ms": "-1"})
         return TopicSettings.model_validate(
             {"connection": CONNECTION, "topic": self.topic}, context=Surroundings(self.folder, self.folder)
         )

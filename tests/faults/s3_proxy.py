@@ -8,10 +8,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
 
 from tests.faults import counts
+from tests.worlds.local_http import LocalHttp
 
 AT_EVERY_TRY = 3  # the client gives up after three tries
 
@@ -55,30 +56,19 @@ class Rule:
         return True
 
 
-class S3Proxy:
-    """Listens on a free port of 127.0.0.1 and passes requests on to ``port``; use it with ``with``."""
+class S3Proxy(LocalHttp):
+    """Passes requests on to ``port``."""
 
     def __init__(self, port: int) -> None:
         self.port = port
         self.rule: Rule | None = None
         self.requests: list[str] = []
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(_handler(self))
 
     @property
     def endpoint_url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://127.0.0.1:{self.own_port}"
 
     def arm(self, rule: Rule) -> Rule:
         self.rule = rule

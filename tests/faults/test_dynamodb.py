@@ -9,10 +9,11 @@ import pytest
 
 from sandbox.services.dynamodb import DynamoDB
 from tests.behaviours.sink_examples import CONNECTION, RANGES, DynamoExample, agree, plan_two_manifests
+from tests.faults.at_once import retried_and_replayed_at_once
 from tests.faults.dynamodb_proxy import DynamoProxy
 from tests.faults.s3_proxy import Answer, Rule
 from tests.worlds.dynamo_world import DynamoWorld
-from tests.worlds.world import wait_ended, wait_stopped, wake
+from tests.worlds.world import wait_stopped, wake
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Fenced
 
@@ -146,15 +147,5 @@ def test_a_call_that_is_lost_or_whose_answer_is_lost_is_done_once(
 def test_manifests_that_change_the_same_totals_at_once_miss_nothing_of_each_other(make_dynamo_world: Make) -> None:
     world = make_dynamo_world()
     world.produce(120)
-    world.ok("plan", "demo", "--run-key", "one")
-    ids = [one["id"] for one in world.manifests()]
-    assert len(ids) > 2
-    for verb in ("retry", "replay"):
-        if verb == "replay":  # else it finds its contributions there, and changes nothing
-            for manifest in ids:
-                world.damage({"id": manifest})
-        at_once = [world.start(verb, "demo", "--manifest", str(manifest)) for manifest in ids]
-        for process in at_once:
-            ended = wait_ended(process)
-            assert ended.returncode == 0, ended.stderr
+    assert retried_and_replayed_at_once(world) > 2
     world.assert_complete()

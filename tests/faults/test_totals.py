@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.at_once import retried_and_replayed_at_once
 from tests.faults.documented import killed_and_done_again, table
 from tests.worlds.totals_world import TotalsWorld
 from tests.worlds.world import wait_ended, wait_stopped, wake
@@ -61,17 +62,7 @@ def test_killed_while_its_contributions_are_replaced_totals_are_the_old_or_the_n
 def test_manifests_that_change_the_same_totals_at_once_wait_for_each_other(make_totals_world: Make, same: bool) -> None:
     world = make_totals_world(same=same)
     world.produce(160)
-    world.ok("plan", "demo", "--run-key", "one")
-    ids = [one["id"] for one in world.manifests()]
-    assert len(ids) == 4
-    for verb in ("retry", "replay"):
-        if verb == "replay":  # else it finds its contributions there, and changes nothing
-            for manifest in ids:
-                world.damage({"id": manifest})
-        at_once = [world.start(verb, "demo", "--manifest", str(manifest)) for manifest in ids]
-        for process in at_once:
-            ended = wait_ended(process)
-            assert ended.returncode == 0, ended.stderr
+    assert retried_and_replayed_at_once(world) == 4
     world.assert_complete()
 
 

@@ -29,7 +29,7 @@ def test_a_table_of_a_rest_catalog_is_exact_also_when_commits_are_answered_with_
     make_iceberg_world: Callable[..., IcebergWorld], proxy: RestProxy
 ) -> None:
     world = make_iceberg_world(iceberg={"catalog": "rest"}, settings={"kafka": {"slice": {"max_records": 1000}}})
-    world.targets["warehouse"] = f"http://client:canary-of-a-catalog@127.0.0.1:{proxy.port}"
+    world.targets["warehouse"] = f"http://client:canary-of-a-catalog@127.0.0.1:{proxy.own_port}"
     world.produce(60, bad_every=13)
     world.ok("run", "demo", "--run-key", "0")
     world.produce(30)

@@ -31,7 +31,7 @@ from sandbox.services.postgres import Postgres
 from sandbox.services.processes import wait_until
 from tests.faults.model_world import SCHEMAS, ModelWorld, ScheduleSettings
 from tidemark.airflow.dag import PARAMS
-from tidemark.airflow.page import actions, json_api, pages
+from tidemark.airflow.page import actions, content
 from tidemark.airflow.page.actions import Action
 from tidemark.airflow.page.app import build_app
 from tidemark.airflow.page.lag import Answer, Lags
@@ -121,8 +121,7 @@ def ask(world: ModelWorld, _metadata: None) -> Iterator[Callable[..., TestClient
 
     with (
         mock.patch.dict(os.environ, environment(world)),
-        mock.patch.object(json_api, "lags", hasty := Lags(limit=0.01)),
-        mock.patch.object(pages, "lags", hasty),
+        mock.patch.object(content, "lags", Lags(content.ask_source, limit=0.01)),
     ):
         yield client
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AclOperation, AlterConfigOpType, ConfigEntry, 
 from sandbox.services.postgres import Postgres
 from tests.worlds.secret_search import Canaries
 from tests.worlds.secured_world import CONNECTION, USER, Secured
-from tests.worlds.topic_world import TopicWorld, committed, create_topic, delete_records, headers, place_of, topic_sink
+from tests.worlds.topic_world import TopicWorld, committed, delete_records, headers, place_of, topic_sink
 from tidemark.database.migrate import migrate
 
 Make = Callable[..., TopicWorld]
@@ -190,7 +190,7 @@ def test_bad_targets_are_refused_by_name_and_nothing_is_half_done(make_topic_wor
 
     assert "topic nowhere does not exist" in refusal(topic="nowhere")
     forgetful = f"{world.out}-forgetful"
-    create_topic(servers, forgetful, 1, {"cleanup.policy": "delete"})
+    world.broker.create_topic(forgetful, 1, {"retention.ms": "-1", "cleanup.policy": "delete"})
     assert f"{forgetful} has cleanup.policy=delete" in refusal(markers=forgetful)
     assert entry["topic"] == world.out
 
@@ -237,9 +237,8 @@ def test_a_topic_that_was_made_anew_is_refused_until_a_person_accepts_it(make_to
     world = make_topic_world()
     world.produce(40)
     world.ok("run", "demo")
-    servers = world.broker.bootstrap_servers
     world.broker.delete_topic(world.out)
-    create_topic(servers, world.out, 2)
+    world.broker.create_topic(world.out, 2, {"retention.ms": "-1"})
     world.produce(40)
     refused = world.here("run", "demo")
     assert refused.exit_code == 1

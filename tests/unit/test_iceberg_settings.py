@@ -1,14 +1,14 @@
 """What a pipeline file may say of an Iceberg table, and what the client of each catalog gets."""
 
-import threading
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from tests.worlds.local_http import LocalHttp
 from tidemark.config.base import Surroundings
 from tidemark.connections import Secret
 from tidemark.decoders.avro.settings import Settings as Avro
@@ -122,13 +122,8 @@ def gateway() -> Iterator[int]:
         def log_message(self, format: str, *words: Any) -> None:  # noqa: A002
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with LocalHttp(Answer) as server:
+        yield server.own_port
 
 
 def test_a_rest_catalog_that_times_out_or_is_not_there_is_named_without_its_secret(gateway: int) -> None:

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 from sandbox.services.dynamodb import DynamoDB
 from tests.worlds.totals_world import AGGREGATE, COLUMNS, TotalsWorld
 from tests.worlds.world import Place, World
-from tidemark.database.client import ManifestDatabase
 
 Items = list[dict[str, Any]]
 
@@ -68,17 +67,7 @@ class DynamoWorld(TotalsWorld):
 
     def merged_spans(self) -> Counter[Place]:
         """Every offset of the manifests whose marker says that they are whole."""
-        return self._spans({item["_manifest_id"] for item in self.markers() if _is_whole(item)})
-
-    def _spans(self, ids: set[int]) -> Counter[Place]:
-        with ManifestDatabase(self.dsn, "reader") as database:
-            manifests = database.manifests(ids=sorted(ids)) if ids else []
-        return Counter(
-            (range_.at.topic, range_.at.partition, offset)
-            for manifest in manifests
-            for range_ in manifest.ranges
-            for offset in range(range_.start, range_.end)
-        )
+        return self.spans({item["_manifest_id"] for item in self.markers() if _is_whole(item)})
 
     def assert_nothing_is_seen(self) -> None:
         assert (self.exact(), self.listing(), self.merged_spans()) == ({}, {}, {})
@@ -92,9 +81,9 @@ class DynamoWorld(TotalsWorld):
         for item in self.contributions():
             if item["_manifest_id"] in whole:
                 counts[_key(item)] += item["_rows"]
-        merged = self._spans(whole)
+        merged = self.spans(whole)
         assert counts == {key: values[0] for key, values in self.latest(merged).items()}
-        half = self._spans({item["_manifest_id"] for item in self.markers()} - whole)
+        half = self.spans({item["_manifest_id"] for item in self.markers()} - whole)
         assert self.published_spans(self.sink) <= merged + half
 
     def assert_readers_complete(self) -> None:

@@ -105,17 +105,6 @@ class IcebergWorld(World):
                         seen.update(zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True))
         return seen
 
-    def spans(self, manifests: set[int]) -> Counter[Place]:
-        """Every offset of some manifests."""
-        with ManifestDatabase(self.dsn, "reader") as database:
-            chosen = database.manifests(ids=sorted(manifests)) if manifests else []
-        return Counter(
-            (range_.at.topic, range_.at.partition, offset)
-            for manifest in chosen
-            for range_ in manifest.ranges
-            for offset in range(range_.start, range_.end)
-        )
-
     def exact(self) -> Counter[Place]:
         return self.rows() + self.dead()
 

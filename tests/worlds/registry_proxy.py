@@ -6,16 +6,16 @@ that is made of its id. ``requests`` are the paths that were asked for.
 
 import json
 import ssl
-import threading
 import urllib.request
 from base64 import b64encode
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
 from urllib.error import HTTPError
 from uuid import UUID
 
 from sandbox.services.authority import Authority, Identity
 from sandbox.services.registry import SchemaRegistry
+from tests.worlds.local_http import LocalHttp
 
 _GUIDS = 0xA11C << 112
 
@@ -28,8 +28,8 @@ def basic(user: str, password: str) -> str:
     return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
-class RegistryProxy:
-    """Start it with ``with``. ``authorization`` is the header it wants; with an ``authority`` it speaks TLS, and asks
+class RegistryProxy(LocalHttp):
+    """``authorization`` is the header it wants; with an ``authority`` it speaks TLS, and asks
     for a client's certificate when ``mutual``. Paths that hold ``down`` get 503."""
 
     def __init__(
@@ -44,7 +44,7 @@ class RegistryProxy:
         self._wanted = authorization
         self.requests: list[str] = []
         self.down = ""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        super().__init__(self._handler())
         self._scheme = "http"
         if authority is not None:
             self._scheme = "https"
@@ -58,17 +58,9 @@ class RegistryProxy:
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
     @property
     def url(self) -> str:
-        return f"{self._scheme}://localhost:{self._server.server_port}"
+        return f"{self._scheme}://localhost:{self.own_port}"
 
     def _answer(self, method: str, path: str, body: bytes | None) -> tuple[int, Any]:
         path = path.partition("?")[0].lstrip("/")

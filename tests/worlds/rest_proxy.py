@@ -1,10 +1,10 @@
 """A gateway before a REST catalog that answers a commit with a time-out, before or after the catalog has done it."""
 
 import http.client
-import threading
 from enum import StrEnum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Self
+from http.server import BaseHTTPRequestHandler
+
+from tests.worlds.local_http import LocalHttp
 
 
 class Late(StrEnum):
@@ -14,28 +14,13 @@ class Late(StrEnum):
     LOST = "lost"
 
 
-class RestProxy:
-    """Start it with ``with``. ``late`` is for the next commit of a table only; ``struck`` counts those."""
+class RestProxy(LocalHttp):
+    """``late`` is for the next commit of a table only; ``struck`` counts those."""
 
     def __init__(self, port: int) -> None:
         self.late: Late | None = None
         self.struck = 0
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, port))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-
-    @property
-    def port(self) -> int:
-        return self._server.server_port
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(_handler(self, port))
 
 
 def _handler(proxy: RestProxy, port: int) -> type[BaseHTTPRequestHandler]:

@@ -2,23 +2,23 @@
 
 import base64
 import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from sandbox.services.secured_broker import ISSUER
+from tests.worlds.local_http import LocalHttp
 
 KEY_ID = "only"
 LIFETIME_S = 600
 
 
-class TokenEndpoint:
-    """Start it with ``with``. ``jwks``: the file with the key that verifies its tokens."""
+class TokenEndpoint(LocalHttp):
+    """``jwks``: the file with the key that verifies its tokens."""
 
     def __init__(self, folder: Path, client: str, secret: str) -> None:
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -31,19 +31,11 @@ class TokenEndpoint:
         self.jwks.write_text(
             json.dumps({"keys": [{"kty": "RSA", "kid": KEY_ID, "alg": "RS256", "use": "sig", **public}]})
         )
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(self._handler())
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}/token"
+        return f"http://127.0.0.1:{self.own_port}/token"
 
     def token(self) -> str:
         now = int(time.time())

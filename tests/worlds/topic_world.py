@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from tests.worlds.new_topics import new_topic
 from tests.worlds.used_topics import delete_later
@@ -109,13 +109,6 @@ def place_of(message: Message) -> Place:
     """Topic, partition and offset in the source, by the headers."""
     said = headers(message)
     return said["tidemark.topic"].decode(), int(said["tidemark.partition"]), int(said["tidemark.offset"])
-
-
-def create_topic(servers: str, topic: str, partitions: int, config: dict[str, str] | None = None) -> None:
-    """Create a topic that keeps all messages."""
-    admin = AdminClient({**QUIET, "bootstrap.servers": servers})
-    settings = {"retention.ms": "-1", **(config or {})}
-    admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(30)
 
 
 def committed(servers: str, topic: str) -> list[Message]:

@@ -35,6 +35,7 @@ from tidemark.cli import main
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.lifecycle.context import Context, open_context
+from tidemark.manifest import Manifest
 from tidemark.pipeline.loader import find
 from tidemark.spark import in_process
 
@@ -310,13 +311,12 @@ class World:
     def published_spans(self, sink: str = "files") -> Counter[Place]:
         """Every offset of manifests that are published in a sink."""
         with ManifestDatabase(self.dsn, "reader") as database:
-            published = [manifest for manifest in database.manifests("demo") if manifest.published(sink)]
-        return Counter(
-            (range_.at.topic, range_.at.partition, offset)
-            for manifest in published
-            for range_ in manifest.ranges
-            for offset in range(range_.start, range_.end)
-        )
+            return _offsets([manifest for manifest in database.manifests("demo") if manifest.published(sink)])
+
+    def spans(self, manifests: set[int]) -> Counter[Place]:
+        """Every offset of some manifests."""
+        with ManifestDatabase(self.dsn, "reader") as database:
+            return _offsets(database.manifests(ids=sorted(manifests)))
 
     def everything(self) -> Counter[Place]:
         """Every offset that ``produce`` sent; only for topics without transactions."""
@@ -349,6 +349,15 @@ class World:
     def lies_in_files(self) -> bool:
         """Whether there is a lake, for readers that list folders."""
         return self.lake.exists()
+
+
+def _offsets(manifests: list[Manifest]) -> Counter[Place]:
+    return Counter(
+        (range_.at.topic, range_.at.partition, offset)
+        for manifest in manifests
+        for range_ in manifest.ranges
+        for offset in range(range_.start, range_.end)
+    )
 
 
 def places(paths: list[Path]) -> Counter[Place]:

@@ -112,7 +112,7 @@ def build_dag(pipeline: Pipeline, problem: TidemarkError | None = None) -> DAG:
             pipeline=pipeline,
             map_index_template="{{ task.manifest_label() }}",
             # Airflow starts them in the order of runs and of their index: none then waits for a turn in a process.
-            max_active_tis_per_dag=1 if any(sink.in_order for sink in pipeline.sinks) else None,
+            max_active_tis_per_dag=1 if pipeline.in_order else None,
         ).expand(manifest_id=planned)
         process >> close(planned)
     return dag

@@ -44,7 +44,12 @@ NO_COORDINATOR_YET = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 )
-LEADER_HAS_CHANGED = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH)
+LEADER_HAS_CHANGED = (
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+)
 T = TypeVar("T")
 _SILENT = logging.getLogger("tidemark.kafka.client")
 _SILENT.addHandler(logging.NullHandler())

@@ -55,10 +55,8 @@ class Publisher:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.pipeline = context.pipeline
         self.pipeline_name = context.pipeline_name
         self.database = context.database
-        self.sinks = context.sinks
         self._database_id = context.database.id()
 
     def publish(
@@ -76,8 +74,8 @@ class Publisher:
         attempt = receipt.attempt
         wanted = [sink.name for sink in sinks] + list(failed)
         takes_back = [sink.name for sink in sinks if sink.way.takes_back]
-        stored = self.database.receipts(manifest.id) if self.pipeline.transform else []
-        note = note_of(receipt, self.pipeline.fingerprint(), stored)
+        stored = self.database.receipts(manifest.id) if self.context.pipeline.transform else []
+        note = note_of(receipt, self.context.pipeline.fingerprint(), stored)
         self._refuse_appending_twice(manifest, receipt, sinks)
         if not self.database.store_receipt(receipt, asdict(receipt), wanted, takes_back, note):
             refuse_outlived(self.pipeline_name, self.database, manifest.id)
@@ -205,7 +203,7 @@ class Publisher:
                 self._finish(manifest.id, attempt, state)
 
     def _finish(self, manifest_id: int, attempt: int, state: AttemptState) -> None:
-        if not self.database.finish(manifest_id, attempt, [sink.name for sink in self.sinks]):
+        if not self.database.finish(manifest_id, attempt, self.context.sink_names()):
             raise self.overtaken(manifest_id, attempt)
         self.database.end_attempt(manifest_id, attempt, state)
 
@@ -239,7 +237,7 @@ class Publisher:
         belongs to another database.
         """
         swept: set[int] = set()
-        for sink in self.sinks:
+        for sink in self.context.sinks:
             with suppress(*OF_ONE_SINK):
                 owner = sink.owner()
                 if owner is None or owner.database != self._database_id or went_back(self.database, sink):
@@ -320,7 +318,7 @@ class Publisher:
         """End an attempt that had nothing to do: every sink has a publication, only the state was not ``done``."""
         with self.database.transaction():
             self._finish(manifest.id, attempt, AttemptState.UNCHANGED)
-        self.clean(manifest.id, attempt, self.sinks)
+        self.clean(manifest.id, attempt, self.context.sinks)
         done = self.database.manifest(manifest.id)
         return Outcome(manifest.id, done.published_attempt or 0, Ending.RECOVERED, published_counts(done))
 

@@ -18,13 +18,16 @@ ASK_S = 0.5
 def in_turn(context: Context, own: Sequence[Manifest], taken: Sequence[Manifest]) -> list[Manifest]:
     """A run's own manifests and those that it takes along, as it works on them: its own first, if it may."""
     manifests = [*own, *taken]
-    appends = any(sink.way is Way.APPENDS for sink in context.sinks)
-    return sorted(manifests, key=lambda manifest: manifest.id) if appends else manifests
+    return sorted(manifests, key=lambda manifest: manifest.id) if context.pipeline.in_order else manifests
 
 
 def refuse_before_turn(context: Context, sink: Sink, manifest: Manifest) -> None:
     """Raise ``WorkFailed`` when a manifest with earlier records lacks its output, and nobody is at work on it."""
-    for earlier in _earlier(context, sink, manifest):
+    _refuse(context, sink, manifest, _earlier(context, sink, manifest))
+
+
+def _refuse(context: Context, sink: Sink, manifest: Manifest, manifests: Sequence[Manifest]) -> None:
+    for earlier in manifests:
         if not earlier.alive:
             raise WorkFailed(
                 f"manifest {earlier.id}, which is {earlier.state}, has earlier records of the same partitions, and "
@@ -41,7 +44,7 @@ def wait_for_turn(context: Context, sink: Sink, manifest: Manifest, fence: Calla
     """Return when every earlier record is published in the sink; raises as ``refuse_before_turn``, and ``fence``."""
     deadline = time.monotonic() + WAIT_S
     while earlier := _earlier(context, sink, manifest):
-        refuse_before_turn(context, sink, manifest)
+        _refuse(context, sink, manifest, earlier)
         fence()
         if time.monotonic() > deadline:
             raise Unavailable(

@@ -265,6 +265,11 @@ class Pipeline(Section):
                     raise wrong_at(index, message)
         return sinks
 
+    @property
+    def in_order(self) -> bool:
+        """Whether manifests take turns (``lifecycle/turns.py``)."""
+        return any(sink.in_order for sink in self.sinks)
+
     def transforms(self) -> tuple[TransformOrder, ...]:
         """The transforms as an order has them, with the texts of SQL files and of the pipeline's own code."""
         return tuple(entry.order(self.code) for entry in self.transform)

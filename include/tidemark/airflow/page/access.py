@@ -27,11 +27,6 @@ MAY_READ = Depends(requires_access_dag("GET"))  # 403; the DAG is the path param
 MAY_START_RUNS = Depends(requires_access_dag("POST", DagAccessEntity.RUN))
 
 
-def readable_dags(user: GetUserDep) -> set[str]:
-    """The ids of the DAGs that the caller may read."""
-    return get_auth_manager().get_authorized_dag_ids(user=user)
-
-
 def opened_database(user: GetUserDep) -> Iterator[ManifestDatabase]:
     """The manifest database for one request; its history names the caller."""
     with ManifestDatabase(Environment.from_variables().database(), f"airflow page {user.get_name()}") as database:
@@ -39,7 +34,12 @@ def opened_database(user: GetUserDep) -> Iterator[ManifestDatabase]:
 
 
 Database = Annotated[ManifestDatabase, Depends(opened_database)]
-ReadableDags = Annotated[set[str], Depends(readable_dags)]
+
+
+def readable_pipelines(database: Database, user: GetUserDep) -> list[str]:
+    """The pipelines that were planned and whose DAG the caller may read."""
+    dags = get_auth_manager().get_authorized_dag_ids(user=user)
+    return [name for name in database.pipelines() if name in dags]
 
 
 def own_pipeline(database: Database, dag_id: str) -> str:
@@ -60,6 +60,7 @@ def own_manifest(database: Database, dag_id: str, manifest_id: int) -> Manifest:
     return manifest
 
 
+ReadablePipelines = Annotated[list[str], Depends(readable_pipelines)]
 PipelineName = Annotated[str, Depends(own_pipeline)]
 OwnManifest = Annotated[Manifest, Depends(own_manifest)]
 

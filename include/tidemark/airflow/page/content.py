@@ -5,25 +5,31 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tidemark.airflow.doctor import stored
-from tidemark.airflow.page.lag import Answer
+from tidemark.airflow.page.lag import Answer, Lags
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.operations.dead_letters import Wanted, dead_letters
 from tidemark.operations.hours import hours
+from tidemark.operations.lag import lag
 from tidemark.operations.locate import Found, locate
 from tidemark.operations.status import status
 from tidemark.pipeline.deployed import deployed_named
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.located import Located
-from tidemark.views import DeadLettersView, HourView, PipelineView, dead_letters_view, hour_views, pipeline_view
+from tidemark.views import (
+    DeadLettersView,
+    HourView,
+    LagView,
+    PipelineView,
+    dead_letters_view,
+    hour_views,
+    lag_views,
+    pipeline_view,
+)
 
 NOT_OPENED = "the page opens no sink; `tidemark where` names the row"
-
-
-def pipeline_of(database: ManifestDatabase, name: str, lag: Answer) -> PipelineView:
-    return pipeline_view(database, status(database, name, None), lag.parts, lag.why)
 
 
 def settings_of(name: str) -> Pipeline:
@@ -36,6 +42,24 @@ def context_of(database: ManifestDatabase, name: str) -> Iterator[Context]:
     """The context that a task of the pipeline has, with Airflow's connections; nothing is connected yet."""
     with about(pipeline=name):
         yield open_context(settings_of(name), database, stored)
+
+
+def ask_source(name: str) -> tuple[LagView, ...]:
+    database_url = Environment.from_variables().database()
+    with ManifestDatabase(database_url, "airflow page") as database, context_of(database, name) as context:
+        return tuple(lag_views(lag(context)))
+
+
+lags = Lags(ask_source)
+
+
+def pipelines_of(database: ManifestDatabase, names: Sequence[str]) -> list[tuple[PipelineView, Answer]]:
+    """Each with its lag; the sources are asked side by side."""
+    answers = lags.of(names)
+    return [
+        (pipeline_view(database, status(database, name, None), answers[name].parts, answers[name].why), answers[name])
+        for name in names
+    ]
 
 
 def hours_of(database: ManifestDatabase, name: str, *, incomplete: bool = False) -> list[HourView]:

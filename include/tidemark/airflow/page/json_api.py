@@ -9,13 +9,11 @@ from fastapi import APIRouter, Query, Request, Response
 
 from tidemark import open_metrics
 from tidemark.airflow.page import content
-from tidemark.airflow.page.access import LOGGED_IN, MAY_READ, Database, OwnManifest, PipelineName, ReadableDags
-from tidemark.airflow.page.lag import Lags
+from tidemark.airflow.page.access import LOGGED_IN, MAY_READ, Database, OwnManifest, PipelineName, ReadablePipelines
 from tidemark.manifest import ManifestState
 from tidemark.views import as_json_text, found_view, lane_views, manifest_history_view, manifest_views
 
 router = APIRouter(prefix="/api")
-lags = Lags()
 PAGE = 50  # manifests
 
 Limit = Annotated[int, Query(ge=1, le=1000)]
@@ -40,22 +38,21 @@ def openapi(request: Request) -> dict[str, Any]:
 
 
 @router.get("/pipelines", dependencies=[LOGGED_IN])
-def pipelines(database: Database, readable: ReadableDags) -> Response:
+def pipelines(database: Database, readable: ReadablePipelines) -> Response:
     """The pipelines whose DAG you may read: status, manifests by state, lag."""
-    names = [name for name in database.pipelines() if name in readable]
-    answers = lags.of(names)
-    return answer([content.pipeline_of(database, name, answers[name]) for name in names])
+    return answer([view for view, _ in content.pipelines_of(database, readable)])
 
 
 @router.get("/pipelines/{dag_id}", dependencies=[MAY_READ])
 def pipeline(database: Database, name: PipelineName) -> Response:
-    return answer(content.pipeline_of(database, name, lags.of([name])[name]))
+    [(view, _)] = content.pipelines_of(database, [name])
+    return answer(view)
 
 
 @router.get("/pipelines/{dag_id}/lag", dependencies=[MAY_READ])
 def lag(name: PipelineName) -> Response:
     """By partition; ``parts`` is null, with ``why``, when the source has not answered in time."""
-    return answer(lags.of([name])[name])
+    return answer(content.lags.of([name])[name])
 
 
 @router.get("/pipelines/{dag_id}/lanes", dependencies=[MAY_READ])
@@ -97,19 +94,15 @@ def dead_letters(
 
 
 @router.get("/where", dependencies=[LOGGED_IN])
-def where(database: Database, readable: ReadableDags, topic: str, partition: int, offset: int) -> Response:
+def where(database: Database, readable: ReadablePipelines, topic: str, partition: int, offset: int) -> Response:
     """The manifest that covers an offset, and the files that may hold the record, of pipelines that you may read."""
-    chains = content.found(database, list(readable), topic, partition, offset)
+    chains = content.found(database, readable, topic, partition, offset)
     return answer([found_view(chain) for chain in chains])
 
 
 @router.get("/metrics", dependencies=[LOGGED_IN])
-def metrics(database: Database, readable: ReadableDags) -> Response:
+def metrics(database: Database, readable: ReadablePipelines) -> Response:
     """Gauges in the text format of OpenMetrics, of pipelines whose DAG you may read."""
-    names = [name for name in database.pipelines() if name in readable]
-    answers = lags.of(names)
-    pipelines = [
-        open_metrics.measured(database, content.pipeline_of(database, name, answers[name]), answers[name].parts)
-        for name in names
-    ]
+    views = content.pipelines_of(database, readable)
+    pipelines = [open_metrics.measured(database, view, lag.parts) for view, lag in views]
     return Response(open_metrics.text(pipelines), media_type=open_metrics.CONTENT_TYPE)

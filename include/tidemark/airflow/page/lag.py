@@ -6,14 +6,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
-from tidemark.airflow.doctor import stored
-from tidemark.database.client import ManifestDatabase
-from tidemark.environment import Environment
-from tidemark.errors import TidemarkError, about
-from tidemark.lifecycle.context import open_context
-from tidemark.operations.lag import lag
-from tidemark.pipeline.deployed import deployed_named
-from tidemark.views import LagView, lag_views
+from tidemark.errors import TidemarkError
+from tidemark.views import LagView
 
 LIMIT = 1.5  # seconds that a page waits for sources, all together
 FRESH = 5.0  # seconds for which an answer is given again
@@ -29,17 +23,10 @@ class Answer:
     why: str | None = None
 
 
-def ask_source(pipeline_name: str) -> tuple[LagView, ...]:
-    environment = Environment.from_variables()
-    pipeline = deployed_named(environment.pipelines, pipeline_name).pipeline
-    with about(pipeline=pipeline_name), ManifestDatabase(environment.database(), "airflow page") as database:
-        return tuple(lag_views(lag(open_context(pipeline, database, stored))))
-
-
 class Lags:
     """Asks for each pipeline once at a time, so that a silent broker holds one thread of ours for a pipeline."""
 
-    def __init__(self, ask: Ask = ask_source, *, limit: float = LIMIT) -> None:
+    def __init__(self, ask: Ask, *, limit: float = LIMIT) -> None:
         self._ask = ask
         self._limit = limit
         self._lock = threading.Lock()

@@ -16,13 +16,13 @@ from tidemark.airflow.page.access import (
     Database,
     OwnManifest,
     PipelineName,
-    ReadableDags,
+    ReadablePipelines,
     confirmed,
     refuse_forged,
     signed,
 )
 from tidemark.airflow.page.actions import Action, dag_states, new_run_id, preview, start
-from tidemark.airflow.page.json_api import PAGE, lags
+from tidemark.airflow.page.json_api import PAGE
 from tidemark.airflow.page.lanes import bars
 from tidemark.airflow.page.render import page
 from tidemark.errors import TidemarkError
@@ -43,22 +43,25 @@ def static(name: str) -> Response:
 
 
 @router.get("/", dependencies=[LOGGED_IN])
-def pipelines(request: Request, database: Database, readable: ReadableDags) -> Response:
-    names = [name for name in database.pipelines() if name in readable]
-    answers, dags = lags.of(names), dag_states(names)
-    views = [content.pipeline_of(database, name, answers[name]) for name in names]
-    return page(request, "pipelines.html", {"pipelines": views, "dags": dags})
+def pipelines(request: Request, database: Database, readable: ReadablePipelines) -> Response:
+    views = [view for view, _ in content.pipelines_of(database, readable)]
+    return page(request, "pipelines.html", {"pipelines": views, "dags": dag_states(readable)})
 
 
 @router.get("/where", dependencies=[LOGGED_IN])
 def where(
-    request: Request, database: Database, readable: ReadableDags, topic: str = "", partition: str = "", offset: str = ""
+    request: Request,
+    database: Database,
+    readable: ReadablePipelines,
+    topic: str = "",
+    partition: str = "",
+    offset: str = "",
 ) -> Response:
     asked = {"topic": topic.strip(), "partition": partition.strip(), "offset": offset.replace(",", "").strip()}
     wrong = [name for name in ("partition", "offset") if any(asked.values()) and not asked[name].isdecimal()]
     chains = []
     if asked["topic"] and not wrong:
-        chains = content.found(database, list(readable), asked["topic"], int(asked["partition"]), int(asked["offset"]))
+        chains = content.found(database, readable, asked["topic"], int(asked["partition"]), int(asked["offset"]))
     return page(request, "where.html", {"asked": asked, "wrong": wrong, "chains": chains})
 
 
@@ -72,7 +75,7 @@ def pipeline(
     started: str | None = None,
 ) -> Response:
     chosen = ManifestState(state) if state else None
-    lag = lags.of([name])[name]
+    [(view, lag)] = content.pipelines_of(database, [name])
     ends = {(part.topic, part.partition): part for part in lag.parts or ()}
     lanes = []
     for lane in lane_views(database, name):
@@ -82,7 +85,7 @@ def pipeline(
     matching, older = database.count_manifests(name, chosen, manifests[-1].id) if manifests else (0, 0)
     hours, no_hours = _hours(database, name)
     values = {
-        "view": content.pipeline_of(database, name, lag),
+        "view": view,
         "dag": dag_states([name]).get(name),
         "lanes": lanes,
         "manifests": manifest_views(database, manifests, objects=False),

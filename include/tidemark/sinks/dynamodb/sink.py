@@ -27,7 +27,7 @@ from tidemark.findings import Finding, ok
 from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
-from tidemark.paths import STAGING, RecordName, manifest_staging, staging_folder
+from tidemark.paths import RecordName, staging_folder
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink, Way
 from tidemark.sinks.dead_letter_files import dead_letters_in, file_with_offset
@@ -42,6 +42,7 @@ from tidemark.sinks.dynamodb.tables import Tables
 from tidemark.sinks.dynamodb.totals import KEYS_OF_A_CALL, Putting, Totals
 from tidemark.sinks.groups import combined
 from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.staging import staged_attempts, staged_manifests
 from tidemark.storage.base import Move
 from tidemark.storage.open import open_store
 from tidemark.storage.s3_client import access
@@ -312,10 +313,10 @@ class DynamoSink(Sink):
         self.clear_staging(receipt.manifest_id, receipt.attempt)
 
     def staged_manifests(self) -> list[int]:
-        return sorted(int(name) for name in self._store.folders(STAGING) if name.isdecimal())
+        return staged_manifests(self._store)
 
     def staged_attempts(self, manifest_id: int) -> list[int]:
-        return sorted(int(name) for name in self._store.folders(manifest_staging(manifest_id)) if name.isdecimal())
+        return staged_attempts(self._store, manifest_id)
 
     def clear_staging(self, manifest_id: int, attempt: int) -> None:
         self._store.delete_folder(staging_folder(manifest_id, attempt))

@@ -4,16 +4,17 @@ Dead letters are staged as Parquet too, a file for each partition of the source,
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 
 import pyarrow as pa
 
-from tidemark.errors import AccessDenied, TidemarkError, Unavailable
+from tidemark.errors import TidemarkError
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
 from tidemark.sinks.grouping import BESIDE, grouped
 from tidemark.sinks.groups import groups_of
 from tidemark.sinks.measures import Measures
+from tidemark.sinks.staged_file import has_complete_file, staging_of
 from tidemark.sinks.staged_parquet import StagedParquet
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
@@ -45,7 +46,7 @@ class DynamoWriter:
     def write_dead_letters(self, rows: pa.RecordBatch) -> None:
         for topic, partition, _, piece in grouped(rows, pa.nulls(rows.num_rows, pa.string())):
             letters = piece.drop_columns(BESIDE.names)
-            with self._translated():
+            with self._staging():
                 if (topic, partition) not in self._dead:
                     name = f"{DEAD}-{self._task}-{len(self._dead):05d}.parquet"
                     self._dead[topic, partition] = StagedParquet(self._store, self._key(name), letters.schema)
@@ -53,7 +54,7 @@ class DynamoWriter:
 
     def close(self) -> list[StagedPart]:
         self._stage(self._groups.rest())
-        with self._translated():
+        with self._staging():
             if self._staged is not None:
                 self._staged.finish()
             return [*self._measures.parts(self._name, ObjectKind.DATA, "", self._groups_file), *self._dead_parts()]
@@ -66,13 +67,8 @@ class DynamoWriter:
             self._store.delete([file.key for file in files])
 
     def _dead_parts(self) -> Iterator[StagedPart]:
-        for (topic, partition), file in self._dead.items():
-            rows, size = file.finish()
-            yield StagedPart(
-                sink=self._name, kind=ObjectKind.DEAD_LETTER, staged=file.key.rpartition("/")[2], folder="",
-                format="parquet", topic=topic, partition=partition, rows=rows, bytes=size, digest=str(file.digest),
-                first_offset=min(file.offsets), last_offset=max(file.offsets),
-            )  # fmt: skip
+        for place, file in self._dead.items():
+            yield file.part(self._name, ObjectKind.DEAD_LETTER, *place, staged=file.name, folder="", suffix="parquet")
 
     @property
     def _groups_file(self) -> str:
@@ -84,22 +80,13 @@ class DynamoWriter:
     def _stage(self, groups: pa.Table | None) -> None:
         if groups is None:
             return
-        with self._translated():
+        with self._staging():
             if self._staged is None:
                 self._staged = StagedParquet(self._store, self._key(self._groups_file), groups.schema)
             self._staged.append(groups)
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            kind = AccessDenied if isinstance(error, PermissionError) else Unavailable
-            raise kind(
-                f"the sink {self._name} cannot stage a file: {error}",
-                next_step="free space or give this user the right to write, then: tidemark retry {pipeline}",
-                **self._context,
-            ) from error
+    def _staging(self) -> AbstractContextManager[None]:
+        return staging_of(self._name, **self._context)
 
 
 def _store(sink: SinkOrder) -> ObjectStore:
@@ -115,6 +102,4 @@ def try_connection(conn_id: str) -> None:
 
 
 def has_staged(order: Order, sink: SinkOrder) -> bool:
-    """Whether a file of the attempt is complete; the name of an incomplete file begins with a dot."""
-    keys = (key for key, _ in _store(sink).list(order.staging))
-    return any(not key.rpartition("/")[2].startswith(".") for key in keys)
+    return has_complete_file(_store(sink), order.staging)

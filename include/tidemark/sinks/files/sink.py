@@ -19,7 +19,7 @@ from tidemark.findings import Finding, disk_space, existing, failed, ok
 from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
-from tidemark.paths import OWNER, RECORDS, STAGING, Layout, ObjectName, RecordName, manifest_staging, staging_folder
+from tidemark.paths import OWNER, RECORDS, Layout, ObjectName, RecordName, staging_folder
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import CompleteHour, Fence, Leftover, Mark, Owner, Sink, Way
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, columns_of, dead_letter
@@ -32,6 +32,7 @@ from tidemark.sinks.files.settings import Settings
 from tidemark.sinks.files.success import show_complete
 from tidemark.sinks.files.writer import too_many_objects
 from tidemark.sinks.located import Located
+from tidemark.sinks.staging import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore, is_s3
 from tidemark.storage.open import open_store
 
@@ -142,11 +143,11 @@ class FilesSink(Sink):
         self.clear_staging(receipt.manifest_id, receipt.attempt)
 
     def staged_manifests(self) -> list[int]:
-        """Of all pipelines; also manifests whose folder is empty."""
-        return [int(name) for name in self.store.folders(STAGING) if name.isdecimal()]
+        """Of all pipelines."""
+        return staged_manifests(self.store)
 
     def staged_attempts(self, manifest_id: int) -> list[int]:
-        return [int(name) for name in self.store.folders(manifest_staging(manifest_id)) if name.isdecimal()]
+        return staged_attempts(self.store, manifest_id)
 
     def clear_staging(self, manifest_id: int, attempt: int) -> None:
         self.store.delete_folder(staging_folder(manifest_id, attempt))

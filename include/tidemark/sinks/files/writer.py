@@ -6,24 +6,24 @@ of the Spark task too, so that a task that runs twice writes other files. Nothin
 does that.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
+from tidemark.errors import SinkRefused, TidemarkError
 from tidemark.event_time import EARLIEST, INSTANT
 from tidemark.order import Order, SinkOrder
 from tidemark.paths import Layout, dead_letter_folder
 from tidemark.receipt import ObjectKind
 from tidemark.sinks.files.formats import open_format
+from tidemark.sinks.files.formatted_file import FormattedFile
 from tidemark.sinks.files.repetition import SAMPLE_ROWS
-from tidemark.sinks.files.staged_file import StagedFile
 from tidemark.sinks.grouping import BESIDE, grouped
 from tidemark.sinks.held_rows import HeldRows
+from tidemark.sinks.staged_file import has_complete_file, staging_of
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
@@ -59,7 +59,7 @@ class FilesWriter:
         self._store = _store(sink)
         self._folder = f"{order.staging}/{self._name}"
         self._held = HeldRows[_Target](file_rows=self._max_rows, file_bytes=self._max_bytes)
-        self._open: dict[_Target, StagedFile] = {}
+        self._open: dict[_Target, FormattedFile] = {}
         self._staged: list[StagedPart] = []
         self._names = 0
 
@@ -100,7 +100,7 @@ class FilesWriter:
             rows = rows.sort_by([(name, "ascending") for name in self._sort_by])
         start = 0
         while start < rows.num_rows:
-            with self._translated(target):
+            with self._staging(target):
                 file = self._open.get(target) or self._begin(target, rows)
                 group = rows.slice(start, min(self._held.group_rows, self._max_rows - file.rows)).combine_chunks()
                 before = file.bytes
@@ -110,7 +110,7 @@ class FilesWriter:
             if file.rows >= self._max_rows or 2 * file.bytes - before > self._max_bytes:
                 self._finish(target)
 
-    def _begin(self, target: _Target, rows: pa.Table) -> StagedFile:
+    def _begin(self, target: _Target, rows: pa.Table) -> FormattedFile:
         if len(self._open) >= OPEN_FILES:
             self._finish(max(self._open, key=lambda target: self._open[target].bytes))
         number = self._names
@@ -119,42 +119,21 @@ class FilesWriter:
             context = {**self._context, "topic": target.topic, "partition": target.partition}
             raise too_many_objects(f"one task has made {number:,} files", self._max_objects, context)
         sample = rows.slice(0, SAMPLE_ROWS).drop_columns(BESIDE.names)
-        self._open[target] = StagedFile(self._store, self._key(number), self._format, sample.schema, sample)
+        self._open[target] = FormattedFile(self._store, self._key(number), self._format, sample.schema, sample)
         return self._open[target]
 
     def _finish(self, target: _Target) -> None:
         file = self._open.pop(target)
-        with self._translated(target):
-            rows, size = file.finish()
-        assert file.first_offset is not None, "a file is begun for rows"
-        self._staged.append(
-            StagedPart(
-                sink=self._name,
-                kind=target.kind,
-                staged=f"{self._name}/{PurePosixPath(file.key).name}",
-                folder=target.folder,
-                format=self._format.suffix,
-                topic=target.topic,
-                partition=target.partition,
-                rows=rows,
-                bytes=size,
-                digest=str(file.digest),
-                first_offset=file.first_offset,
-                last_offset=file.last_offset,
-            )
-        )
+        with self._staging(target):
+            part = file.part(
+                self._name, target.kind, target.topic, target.partition,
+                staged=f"{self._name}/{file.name}", folder=target.folder, suffix=self._format.suffix,
+            )  # fmt: skip
+        self._staged.append(part)
 
-    @contextmanager
-    def _translated(self, target: _Target) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            kind = AccessDenied if isinstance(error, PermissionError) else Unavailable
-            raise kind(
-                f"the sink {self._name} cannot stage a file: {error}",
-                next_step="free space or give this user the right to write, then: tidemark retry {pipeline}",
-                topic=target.topic, partition=target.partition, file=f"{self._store.root}/{self._folder}",
-            ) from error  # fmt: skip
+    def _staging(self, target: _Target) -> AbstractContextManager[None]:
+        file = f"{self._store.root}/{self._folder}"
+        return staging_of(self._name, topic=target.topic, partition=target.partition, file=file)
 
     def _key(self, number: int) -> str:
         return f"{self._folder}/{self._file_name(number)}"
@@ -186,6 +165,4 @@ def try_connection(conn_id: str) -> None:
 
 
 def has_staged(order: Order, sink: SinkOrder) -> bool:
-    """Whether a file of the attempt is complete; the name of an incomplete file begins with a dot."""
-    staged = _store(sink).list(f"{order.staging}/{sink.name}")
-    return any(not PurePosixPath(key).name.startswith(".") for key, _ in staged)
+    return has_complete_file(_store(sink), f"{order.staging}/{sink.name}")

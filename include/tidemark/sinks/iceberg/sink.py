@@ -21,7 +21,7 @@ from tidemark.findings import Finding, ok, warning
 from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
-from tidemark.paths import STAGING, RecordName, manifest_staging, staging_folder
+from tidemark.paths import STAGING, RecordName, staging_folder
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import Fence, Mark, NamedFile, Owner, Position, Sink, Way
 from tidemark.sinks.dead_letter_files import dead_letters_in, file_with_offset
@@ -34,6 +34,7 @@ from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
 from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.staging import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.open import open_store
 
@@ -227,11 +228,11 @@ class IcebergSink(Sink):
 
     def staged_manifests(self) -> list[int]:
         store = self.store()
-        return [int(name) for name in store.folders(STAGING) if name.isdecimal()] if store else []
+        return staged_manifests(store) if store else []
 
     def staged_attempts(self, manifest_id: int) -> list[int]:
         store = self.store()
-        return [int(name) for name in store.folders(manifest_staging(manifest_id)) if name.isdecimal()] if store else []
+        return staged_attempts(store, manifest_id) if store else []
 
     def clear_staging(self, manifest_id: int, attempt: int) -> None:
         """Files that a snapshot names, or named, stay: those are removed when the snapshots are expired.

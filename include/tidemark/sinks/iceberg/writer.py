@@ -18,7 +18,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 
-from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable
+from tidemark.errors import SinkRefused, TidemarkError
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
 from tidemark.sinks.grouping import BESIDE, grouped
@@ -26,6 +26,7 @@ from tidemark.sinks.held_rows import HeldRows
 from tidemark.sinks.iceberg.columns import stored_names
 from tidemark.sinks.iceberg.partitioning import EVENT_TIME
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder
+from tidemark.sinks.staged_file import has_complete_file, staging_of
 from tidemark.sinks.staged_parquet import StagedParquet
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
@@ -144,35 +145,25 @@ class IcebergWriter:
 
     def _finish(self, target: _Target) -> None:
         file = self._open.pop(target)
-        with self._translated(target):
-            rows, size = file.finish()
         dead = target.kind is ObjectKind.DEAD_LETTER
-        self._staged.append(
-            StagedPart(
-                sink=self._name, kind=target.kind, folder="", format="parquet" if dead else None,
-                staged=f"{self._name}/{file.key.rpartition('/')[2]}" if dead else file.key, topic=target.topic,
-                partition=target.partition, rows=rows, bytes=size, digest=str(file.digest),
-                first_offset=min(file.offsets), last_offset=max(file.offsets),
-            )
-        )  # fmt: skip
+        with self._translated(target):
+            part = file.part(
+                self._name, target.kind, target.topic, target.partition,
+                staged=f"{self._name}/{file.name}" if dead else file.key, folder="", suffix="parquet" if dead else None,
+            )  # fmt: skip
+        self._staged.append(part)
 
     @contextmanager
     def _translated(self, target: _Target) -> Iterator[None]:
         context = {"topic": target.topic, "partition": target.partition, **self._context}
         try:
-            yield
+            with staging_of(self._name, **context):
+                yield
         except pa.ArrowException as error:
             raise SinkRefused(
                 f"the table cannot store a row: {str(error)[:300]}",
                 next_step="nothing was published; the table has changed since the attempt began: tidemark retry "
                 "{pipeline}",
-                **context,
-            ) from error
-        except OSError as error:
-            kind = AccessDenied if isinstance(error, PermissionError) else Unavailable
-            raise kind(
-                f"the sink {self._name} cannot stage a file: {error}",
-                next_step="free space or give this user the right to write, then: tidemark retry {pipeline}",
                 **context,
             ) from error
 
@@ -199,6 +190,4 @@ def try_connection(conn_id: str) -> None:
 
 
 def has_staged(order: Order, sink: SinkOrder) -> bool:
-    """Whether a file of rows of the attempt is complete; the name of an incomplete file begins with a dot."""
-    staged = _store(sink).list(data_folder(order.manifest_id, order.attempt))
-    return any(not key.rpartition("/")[2].startswith(".") for key, _ in staged)
+    return has_complete_file(_store(sink), data_folder(order.manifest_id, order.attempt))

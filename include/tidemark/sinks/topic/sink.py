@@ -20,12 +20,13 @@ from tidemark.kafka.transaction import BATCH_BYTES, TRIES, Interrupted, Transact
 from tidemark.manifest import Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
-from tidemark.paths import STAGING, RecordName, manifest_staging, staging_folder
+from tidemark.paths import RecordName, staging_folder
 from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink, Way
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.staging import staged_attempts, staged_manifests
 from tidemark.sinks.topic.append import append
 from tidemark.sinks.topic.appended import earlier_of
 from tidemark.sinks.topic.audit import differences_of_topic
@@ -273,10 +274,10 @@ class TopicSink(Sink):
         return {place.topic_id for place in self.cluster.partitions(topics)[0]}
 
     def staged_manifests(self) -> list[int]:
-        return sorted(int(name) for name in self._store.folders(STAGING) if name.isdecimal())
+        return staged_manifests(self._store)
 
     def staged_attempts(self, manifest_id: int) -> list[int]:
-        return sorted(int(name) for name in self._store.folders(manifest_staging(manifest_id)) if name.isdecimal())
+        return staged_attempts(self._store, manifest_id)
 
     def clear_staging(self, manifest_id: int, attempt: int) -> None:
         self._store.delete_folder(staging_folder(manifest_id, attempt))

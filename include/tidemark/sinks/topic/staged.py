@@ -4,14 +4,13 @@ Executors write them and the publishing process reads them, so this imports the 
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from typing import BinaryIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tidemark.digest import Digest
-from tidemark.errors import TidemarkError, WorkFailed
+from tidemark.errors import WorkFailed
 from tidemark.sinks.grouping import BESIDE, digest_of
+from tidemark.sinks.staged_file import StagedFile
 from tidemark.storage.base import ObjectStore
 
 # ``row`` is the number of a row among those of its record, where a record may have several; ``about`` is JSON, of dead
@@ -31,46 +30,22 @@ SUFFIX = ".arrow"
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
-class _Abandoned(Exception):
-    """Tells the store that the file is not to get its name."""
-
-
-class StagedFile:
-    """Messages with the columns of ``BESIDE`` are appended; then it is finished or abandoned, also after an error."""
-
+class MessagesFile(StagedFile):
     def __init__(self, store: ObjectStore, key: str) -> None:
-        self.rows = 0
-        self.digest = Digest.zero()
-        self.offsets: list[int] = []  # the lowest and the highest of each piece
-        self._stack = ExitStack()
-        self._file = self._stack.enter_context(store.create(key))
-        self._writer = pa.ipc.new_file(self._file, MESSAGES, options=_OPTIONS)
+        super().__init__(store, key)
+        self._writer = self._messages = pa.ipc.new_file(self._file, MESSAGES, options=_OPTIONS)
 
     def append(self, measured: pa.Table) -> None:
+        """Messages with the columns of ``BESIDE``."""
         rows = measured.drop_columns(BESIDE.names)
-        self._writer.write_table(rows)
-        self.digest += digest_of(measured)
-        self.rows += rows.num_rows
-        ends = pc.min_max(rows.column("_offset")).as_py()
-        self.offsets += [ends["min"], ends["max"]]
+        self._messages.write_table(rows)
+        self._measure(rows, digest_of(measured))
 
-    def finish(self) -> int:
-        """The size in bytes; the rows are counted in the file, before it gets its name."""
-        with self._stack:
-            self._writer.close()
-            size = self._file.seek(0, 2)
-            self._file.seek(0)
-            rows = pa.ipc.open_file(self._file).count_rows()
-            if rows != self.rows:
-                raise WorkFailed(
-                    f"a staged file has {rows:,} messages of {self.rows:,}", next_step="retry the manifest"
-                )
-        return size
-
-    def abandon(self) -> None:
-        """Remove the file, if possible; never raises."""
-        with suppress(_Abandoned, OSError, TidemarkError, pa.ArrowException), self._stack:
-            raise _Abandoned
+    def _counted(self, file: BinaryIO) -> int:
+        rows = int(pa.ipc.open_file(file).count_rows())
+        if rows != self.rows:
+            raise WorkFailed(f"a staged file has {rows:,} messages of {self.rows:,}", next_step="retry the manifest")
+        return rows
 
 
 def staged_messages(store: ObjectStore, key: str) -> Iterator[pa.RecordBatch]:

@@ -14,7 +14,8 @@ from tidemark.json_text import json_object, json_texts
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
 from tidemark.sinks.grouping import grouped
-from tidemark.sinks.topic.staged import MESSAGES, SUFFIX, StagedFile
+from tidemark.sinks.staged_file import has_complete_file
+from tidemark.sinks.topic.staged import MESSAGES, SUFFIX, MessagesFile
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
@@ -38,7 +39,7 @@ class TopicWriter:
         self._task = task
         self._folder = order.staging
         self._store = _store(sink)
-        self._files: dict[Place, tuple[str, StagedFile]] = {}
+        self._files: dict[Place, MessagesFile] = {}
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         del event_time
@@ -60,23 +61,16 @@ class TopicWriter:
         )
 
     def close(self) -> list[StagedPart]:
-        parts = []
-        for (kind, topic, partition), (name, file) in self._files.items():
-            size = file.finish()
-            parts.append(
-                StagedPart(
-                    sink=self._sink, kind=kind, staged=name, folder="", format=None, topic=topic, partition=partition,
-                    rows=file.rows, bytes=size, digest=str(file.digest), first_offset=min(file.offsets),
-                    last_offset=max(file.offsets),
-                )
-            )  # fmt: skip
-        return parts
+        return [
+            file.part(self._sink, *place, staged=file.name, folder="", suffix=None)
+            for place, file in self._files.items()
+        ]
 
     def abort(self) -> None:
-        for name, file in self._files.values():
+        for file in self._files.values():
             file.abandon()
             with suppress(Exception):  # a file that stays does no harm: no receipt names it
-                self._store.delete([f"{self._folder}/{name}"])
+                self._store.delete([file.key])
 
     def _append(self, kind: ObjectKind, rows: pa.RecordBatch, key: pa.Array, value: pa.Array, about: pa.Array) -> None:
         row = rows.column("_row") if "_row" in rows.schema.names else pa.nulls(rows.num_rows, pa.int32())
@@ -85,9 +79,9 @@ class TopicWriter:
         for topic, partition, _, piece in grouped(messages, pa.nulls(rows.num_rows, INSTANT)):
             place = kind, topic, partition
             if place not in self._files:
-                name = f"{self._task}-{len(self._files):05d}{SUFFIX}"
-                self._files[place] = name, StagedFile(self._store, f"{self._folder}/{name}")
-            self._files[place][1].append(piece)
+                key = f"{self._folder}/{self._task}-{len(self._files):05d}{SUFFIX}"
+                self._files[place] = MessagesFile(self._store, key)
+            self._files[place].append(piece)
 
 
 def _avro_values(schema: dict[str, Any] | None) -> "AvroValues | None":
@@ -152,6 +146,4 @@ def try_connection(conn_id: str) -> None:
 
 
 def has_staged(order: Order, sink: SinkOrder) -> bool:
-    """Whether a file of the attempt is complete; the name of an incomplete file begins with a dot."""
-    keys = (key for key, _ in _store(sink).list(order.staging))
-    return any(not key.rpartition("/")[2].startswith(".") for key in keys)
+    return has_complete_file(_store(sink), order.staging)

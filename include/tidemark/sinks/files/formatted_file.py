@@ -1,0 +1,27 @@
+"""One staged file of a lake, in the format of its sink."""
+
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from tidemark.sinks.files.formats import Format
+from tidemark.sinks.grouping import BESIDE, digest_of
+from tidemark.sinks.staged_file import StagedFile
+from tidemark.storage.base import ObjectStore
+
+
+class FormattedFile(StagedFile):
+    """Its digest is the one that the format measures."""
+
+    def __init__(self, store: ObjectStore, key: str, format_: Format, schema: pa.Schema, sample: pa.Table) -> None:
+        super().__init__(store, key)
+        self._format = format_
+        self._writer = self._rows = format_.writer(self._file, schema, sample)
+
+    def append(self, measured: pa.Table) -> None:
+        """Rows with the columns of ``BESIDE``."""
+        rows = measured.drop_columns(BESIDE.names)
+        self._measure(rows, self._rows.write(rows, digest_of(measured)))
+
+    def _counted(self, file: BinaryIO) -> int:
+        return self._format.count(file)

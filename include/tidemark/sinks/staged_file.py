@@ -1,0 +1,105 @@
+"""One file of an attempt while a task writes it, whatever its format: it grows, and gets its name when it is finished.
+
+Standard library and pyarrow only: executors stage with it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import BinaryIO, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.digest import Digest
+from tidemark.errors import AccessDenied, TidemarkError, Unavailable
+from tidemark.receipt import ObjectKind
+from tidemark.sinks.writer import StagedPart
+from tidemark.storage.base import ObjectStore
+
+
+class _Abandoned(Exception):
+    """Tells the store that the file is not to get its name."""
+
+
+class _Writer(Protocol):
+    def close(self) -> None: ...
+
+
+class StagedFile(ABC):
+    """Rows are appended; then it is finished or abandoned, also after an error. ``rows``, ``digest`` and ``offsets``
+    are of what was appended; the offsets are the lowest and the highest of each piece."""
+
+    _writer: _Writer
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        self.key = key
+        self.rows = 0
+        self.digest = Digest.zero()
+        self.offsets: list[int] = []
+        self._stack = ExitStack()
+        self._file = self._stack.enter_context(store.create(key))
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition("/")[2]
+
+    @property
+    def bytes(self) -> int:
+        """The size so far, without what the format adds at the end."""
+        return self._file.tell()
+
+    def _measure(self, rows: pa.Table, digest: Digest) -> None:
+        """Count rows that have the column ``_offset``."""
+        self.rows += rows.num_rows
+        self.digest += digest
+        self.offsets += pc.min_max(rows.column("_offset")).as_py().values()
+
+    @abstractmethod
+    def _counted(self, file: BinaryIO) -> int:
+        """The number of rows, counted in the file itself."""
+
+    def finish(self) -> tuple[int, int]:
+        """(rows, bytes) of the file; the rows are counted in the file, before it gets its name."""
+        with self._stack:
+            self._writer.close()
+            size = self._file.seek(0, 2)
+            self._file.seek(0)
+            return self._counted(self._file), size
+
+    def part(
+        self, sink: str, kind: ObjectKind, topic: str, partition: int, *, staged: str, folder: str, suffix: str | None
+    ) -> StagedPart:
+        """Finish the file of one partition, and tell what it holds."""
+        rows, size = self.finish()
+        return StagedPart(
+            sink=sink, kind=kind, staged=staged, folder=folder, format=suffix, topic=topic, partition=partition,
+            rows=rows, bytes=size, digest=str(self.digest), first_offset=min(self.offsets),
+            last_offset=max(self.offsets),
+        )  # fmt: skip
+
+    def abandon(self) -> None:
+        """Remove the file, if possible; never raises."""
+        with suppress(Exception):
+            self._writer.close()
+        with suppress(_Abandoned, OSError, TidemarkError), self._stack:
+            raise _Abandoned
+
+
+@contextmanager
+def staging_of(sink: str, /, **context: object) -> Iterator[None]:
+    """Errors of the disk or the store as ``AccessDenied`` or ``Unavailable``."""
+    try:
+        yield
+    except OSError as error:
+        kind = AccessDenied if isinstance(error, PermissionError) else Unavailable
+        raise kind(
+            f"the sink {sink} cannot stage a file: {error}",
+            next_step="free space or give this user the right to write, then: tidemark retry {pipeline}",
+            **{"sink": sink, **context},
+        ) from error
+
+
+def has_complete_file(store: ObjectStore, folder: str) -> bool:
+    """The name of an incomplete file begins with a dot."""
+    return any(not key.rpartition("/")[2].startswith(".") for key, _ in store.list(folder))
