@@ -126,6 +126,10 @@ class AirflowApi:
         after = {run["dag_run_id"] for run in self.runs(dag_id) if run["run_type"] == "backfill"}
         return sorted(after - before)
 
+    def set_pool_slots(self, slots: int) -> None:
+        """How many tasks of all DAGs may run at a time; 128 is Airflow's default."""
+        self._request("PATCH", "/pools/default_pool", params={"update_mask": "slots"}, json={"slots": slots})
+
     def delete_dag(self, dag_id: str) -> None:
         """Delete the DAG with its runs; Airflow adds it again, paused, when it reads the file again."""
         self._request("DELETE", f"/dags/{dag_id}", accept=(200, 204, 404))

@@ -87,7 +87,9 @@ class Broker(Service):
                 message = f"topic {name} was not created: {error}"
                 raise SandboxFailed(message, next_step="choose another name") from error
         partitions_of = [TopicPartition(name, one) for name in names for one in range(partitions)]
-        wait_until(lambda: _answer(admin, partitions_of), f"topics to answer: {', '.join(names)}", timeout=30)
+        wait_until(
+            lambda: _answer(admin, partitions_of), f"topics to answer: {', '.join(names)}", timeout=30, interval=0.01
+        )
 
     def delete_topic(self, *names: str) -> None:
         """Delete topics; no error when there is none of that name."""
@@ -186,6 +188,7 @@ def _answer(admin: AdminClient, partitions: Sequence[TopicPartition]) -> bool:
     A client that meets that answer tries again for seconds, and may send records in another order.
     """
     try:
+        admin.list_topics(timeout=5)  # else this client goes on without the leaders of new topics for over 10 s
         newest: Callable[[], OffsetSpec] = OffsetSpec.latest
         for answer in admin.list_offsets({one: newest() for one in partitions}, request_timeout=5).values():
             answer.result(timeout=30)

@@ -29,7 +29,17 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     world.produce(60, bad_every=20)
     demo.deploy()
 
-    run_id = demo.trigger()
+    # A task that waits to start bears its manifest already.
+    airflow.set_pool_slots(1)
+    try:
+        run_id = demo.trigger()
+        held = demo.hold_spark(1)
+        waiting = demo.instance(run_id, "process", 1)
+    finally:
+        airflow.set_pool_slots(128)
+    assert waiting["start_date"] is None
+    assert re.fullmatch(rf"manifest 2 {world.topic} 0:\[\d+, \d+\)( 1:\[\d+, \d+\))?", waiting["rendered_map_index"])
+    wake(held)
     demo.succeed(run_id)
     world.assert_complete()
     manifests = world.manifests()
@@ -53,8 +63,11 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
 
     # Killed with SIGKILL in the middle of its work, the task is tried again by Airflow and loses nothing.
     world.produce(60)
+    world.ok("plan", DAG)
     run_id = demo.trigger()
     spark = demo.hold_spark(1, manifest=3, staged=True)
+    [note] = [run["note"] for run in airflow.runs(DAG) if run["dag_run_id"] == run_id]
+    assert re.findall(r"unfinished: manifest (\d) .*; this run takes it along", note) == ["3", "4"], note
     os.killpg(spark[0].leader.pid, signal.SIGKILL)
     demo.succeed(run_id)
     world.assert_complete()

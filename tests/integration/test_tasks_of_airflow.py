@@ -25,7 +25,7 @@ from tidemark.pipeline.settings import Pipeline, Unfinished
 from tidemark.receipt import Receipt
 
 HOUR = timedelta(hours=1)
-Task = Callable[..., contextlib.AbstractContextManager[object]]
+Task = Callable[..., contextlib.AbstractContextManager[dict[str, Any]]]
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,8 @@ def world(postgres: Postgres, template: str) -> Iterator[ModelWorld]:
 def task(world: ModelWorld) -> Task:
     """``task(kind, begin, end, **params)``: what a task of a DAG run sees. Airflow gives that to its workers only.
 
-    ``at_work`` are the DAG runs that have not ended, ``succeeded`` those that have ended well.
+    ``at_work`` are the DAG runs that have not ended, ``succeeded`` those that have ended well. It yields XComs that the
+    task leaves, by key.
     """
 
     @contextlib.contextmanager
@@ -56,12 +57,14 @@ def task(world: ModelWorld) -> Task:
         at_work: Sequence[str] = (),
         succeeded: Sequence[str] = (),
         **params: object,
-    ) -> Iterator[None]:
+    ) -> Iterator[dict[str, Any]]:
+        left: dict[str, Any] = {}
         run = SimpleNamespace(
             run_id=run_id, run_type=kind, data_interval_start=begin, data_interval_end=end, logical_date=begin
         )
         instance = SimpleNamespace(
             dag_id="demo",
+            xcom_push=left.__setitem__,
             get_dr_count=lambda _, run_ids, states: len(
                 {*run_ids} & {*(succeeded if states == ["success"] else at_work)}
             ),
@@ -73,7 +76,7 @@ def task(world: ModelWorld) -> Task:
             mock.patch.object(dag, "opened", return_value=opened),
             mock.patch.object(dag, "spark_master"),
         ):
-            yield
+            yield left
 
     return block
 
@@ -184,9 +187,15 @@ def test_the_next_run_takes_along_what_a_failed_run_left_and_its_event_names_it(
     pipeline: Any = world.pipeline()
     assert failed_run(world, task) == [1, 2]
     world.produce(10)
-    with task(run_id="next run"):
+    with task(run_id="next run") as left:
         assert dag.plan_run(pipeline) == [3, 1, 2]
         told = caplog.text
+        assert left["tidemark"]["labels"] == [
+            f"manifest {number} a 0:[{start}, {start + 10})" for number, start in ((3, 20), (1, 0), (2, 10))
+        ]
+        note = left["tidemark"]["note"].splitlines()
+        assert len(note) == 2
+        assert all(line in told for line in note)
         publish(world, [3, 1])
         with pytest.raises(AirflowFailException, match="1 of 3 manifests are not published: manifest 2"):
             dag.close_run(pipeline, [3, 1, 2])
@@ -196,8 +205,9 @@ def test_the_next_run_takes_along_what_a_failed_run_left_and_its_event_names_it(
     assert "manifest=1]; this run takes it along" in told
     assert "next:" not in told
     assert (event["manifests"], event["read"]) == ([1, 2, 3], 30)
-    with task(run_id="a quiet run"):
+    with task(run_id="a quiet run") as left:
         assert dag.plan_run(pipeline) == []
+    assert left["tidemark"] == {"labels": [], "note": ""}
     assert "run a quiet run: nothing new up to offset 30 of a-0; covered by manifests 3" in caplog.text
 
 

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 from airflow.sdk import DAG, Asset, Param, get_current_context, task
 from croniter import croniter  # type: ignore[import-untyped]
 
+from tidemark.airflow.left_by_plan import leave
+from tidemark.airflow.log_lines import label
 from tidemark.airflow.lookup import opened, spark_master
 from tidemark.airflow.map_length import longest_list, oldest, refuse_rest, whole
 from tidemark.airflow.process import ProcessManifestOperator
@@ -157,37 +159,45 @@ def interval_start(pipeline: Pipeline, task_context: Any, tick: Tick) -> datetim
 def plan_run(pipeline: Pipeline) -> list[int]:
     """Manifest ids to process: those of the run's plan, or those that the trigger form asked for."""
     task_context: Any = get_current_context()
-    params = task_context["params"]
     with airflow_verdict(), opened(pipeline, task_context) as context:
         spark_master("spark_default")
-        if isinstance(params.get("replay"), list) and params["replay"]:
-            manifests = [own_manifest(context, manifest_id) for manifest_id in params["replay"]]
-            refuse_at_work(manifests)
-            return handed_out(context, task_context, whole(context, [manifest.id for manifest in manifests]))
-        if params.get("retry_unfinished"):
-            return handed_out(context, task_context, oldest([manifest.id for manifest in unfinished(context)]))
-        tick = tick_of(task_context)
-        begin = interval_start(pipeline, task_context, tick)
-        of_interval = tick.kind is not RunKind.MANUAL  # a run by hand stands for all that was before its time
-        run = plan_ranges(context, replace(tick, since=begin) if of_interval else tick)
-        if params.get("replay"):
-            covering = manifests_between(context, begin, tick.cut_at) if begin and tick.cut_at else run.covered_by
-            planned = context.database.manifests(ids=run.manifests)
-            # No other run processes what this plan has just recorded.
-            todo = [manifest.id for manifest in planned if manifest.state is not ManifestState.DONE]
-            ids = sorted({*todo, *covering})
-            wait_for_others(context, ids, limit=LONGEST_WAIT)
-            refuse_at_work(context.database.manifests(ids=ids))
-            return handed_out(context, task_context, whole(context, ids))
-        own = handed_out(context, task_context, whole(context, run.manifests))
-        older = older_unfinished(context, own, held_elsewhere(task_context))
-        able = to_take_along(context, older)[: longest_list() - len(own)]
-        taken = context.database.hand_out(able, task_context["dag_run"].run_id)
-        for line in (*run.notes, *named(context, older, taken)):
+        ids, notes = to_process(context, pipeline, task_context)
+        for line in notes:
             log.warning(line)
-        log.info(planned_text(run))
-        mine, others = context.database.manifests(ids=own), context.database.manifests(ids=taken)
-        return [manifest.id for manifest in in_turn(context, mine, others)]
+        manifests = {manifest.id: manifest for manifest in context.database.manifests(ids=ids)}
+        leave(task_context, [label(one, manifests[one].ranges) for one in ids], notes)
+        return ids
+
+
+def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple[list[int], list[str]]:
+    """(manifest ids, what a person should know of this run)."""
+    params = task_context["params"]
+    if isinstance(params.get("replay"), list) and params["replay"]:
+        manifests = [own_manifest(context, manifest_id) for manifest_id in params["replay"]]
+        refuse_at_work(manifests)
+        return handed_out(context, task_context, whole(context, [manifest.id for manifest in manifests])), []
+    if params.get("retry_unfinished"):
+        return handed_out(context, task_context, oldest([manifest.id for manifest in unfinished(context)])), []
+    tick = tick_of(task_context)
+    begin = interval_start(pipeline, task_context, tick)
+    of_interval = tick.kind is not RunKind.MANUAL  # a run by hand stands for all that was before its time
+    run = plan_ranges(context, replace(tick, since=begin) if of_interval else tick)
+    if params.get("replay"):
+        covering = manifests_between(context, begin, tick.cut_at) if begin and tick.cut_at else run.covered_by
+        planned = context.database.manifests(ids=run.manifests)
+        # No other run processes what this plan has just recorded.
+        todo = [manifest.id for manifest in planned if manifest.state is not ManifestState.DONE]
+        ids = sorted({*todo, *covering})
+        wait_for_others(context, ids, limit=LONGEST_WAIT)
+        refuse_at_work(context.database.manifests(ids=ids))
+        return handed_out(context, task_context, whole(context, ids)), list(run.notes)
+    own = handed_out(context, task_context, whole(context, run.manifests))
+    older = older_unfinished(context, own, held_elsewhere(task_context))
+    able = to_take_along(context, older)[: longest_list() - len(own)]
+    taken = context.database.hand_out(able, task_context["dag_run"].run_id)
+    log.info(planned_text(run))
+    mine, others = context.database.manifests(ids=own), context.database.manifests(ids=taken)
+    return [manifest.id for manifest in in_turn(context, mine, others)], [*run.notes, *named(context, older, taken)]
 
 
 def handed_out(context: Context, task_context: Any, ids: list[int]) -> list[int]:

@@ -1,10 +1,16 @@
-"""The page of Tidemark in Airflow's navigation bar. All of Airflow's processes import this; the API server shows it."""
+"""What Tidemark adds to Airflow: its page in the navigation bar, notes of DAG runs, labels of tasks that wait.
+
+All of Airflow's processes import this. The API server shows the page; the scheduler calls the hooks.
+"""
 
 from typing import Any
 from urllib.parse import urlsplit
 
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
+from airflow.settings import get_policy_plugin_manager
+
+from tidemark.airflow import in_scheduler
 
 ROOT = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
 
@@ -16,8 +22,8 @@ async def page(scope: Any, receive: Any, send: Any) -> None:
     await app(scope, receive, send)
 
 
-class TidemarkPage(AirflowPlugin):
-    name = "tidemark_page"
+class Tidemark(AirflowPlugin):
+    name = "tidemark"
     fastapi_apps = [{"name": "tidemark", "app": page, "url_prefix": "/tidemark"}]  # noqa: RUF012
     external_views = [  # noqa: RUF012
         {
@@ -28,3 +34,8 @@ class TidemarkPage(AirflowPlugin):
             "nav_top_level": True,
         }
     ]
+    listeners = [in_scheduler]  # noqa: RUF012
+
+
+if not get_policy_plugin_manager().is_registered(in_scheduler):
+    get_policy_plugin_manager().register(in_scheduler)

@@ -1,0 +1,84 @@
+"""The note of a DAG run, and the label of a task that waits to start: only the scheduler may write these.
+
+``plan`` leaves both as an XCom (`left_by_plan.py`). A mutation hook (Airflow's cluster policy) labels the tasks of
+manifests while the scheduler makes them; it and a listener write the note. Without the plugin, tasks get their label
+when they start and runs have no note. No hook raises: that would stop the runs of every DAG.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from airflow.listeners import hookimpl
+from airflow.policies import hookimpl as policy
+
+from tidemark.airflow.left_by_plan import KEY
+
+OPERATOR = "ProcessManifestOperator"
+LONGEST_NOTE, LONGEST_LABEL = 1000, 250  # characters; Airflow's columns take no more
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def whatever_fails() -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        log.exception("notes and labels of Tidemark's DAG runs cannot be written; nothing else is affected")
+
+
+def left_by_plan(dag_run: Any) -> dict[str, Any]:
+    """What the run's `plan` has left; empty before that, for other DAGs, and when it lies in an XCom backend."""
+    from airflow.models.xcom import XComModel  # tasks load this module too, and have no use for Airflow's tables
+    from sqlalchemy import select
+    from sqlalchemy.orm import object_session
+
+    session = object_session(dag_run)
+    if session is None:
+        return {}
+    if (KEY, dag_run.id) not in session.info:  # the hook asks for each of the tasks in turn
+        asked = select(XComModel).where(XComModel.dag_run_id == dag_run.id, XComModel.key == KEY)
+        with session.no_autoflush:
+            found = session.scalar(asked)
+        left = XComModel.deserialize_value(found) if found is not None else None
+        session.info[KEY, dag_run.id] = left if isinstance(left, dict) else {}
+    known: dict[str, Any] = session.info[KEY, dag_run.id]
+    return known
+
+
+def write_note(dag_run: Any) -> None:
+    """Give the run the note of its `plan`, unless a person has written one."""
+    text, kept = left_by_plan(dag_run).get("note"), dag_run.dag_run_note
+    if text is None or (kept is not None and kept.user_id is not None):
+        return
+    if text:
+        dag_run.note = text if len(text) <= LONGEST_NOTE else f"{text[: LONGEST_NOTE - 3]} .."
+    elif kept is not None:
+        dag_run.dag_run_note = None
+
+
+@policy
+@whatever_fails()
+def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
+    """Label a task that has just been mapped. It is called for the tasks of all DAGs, and mostly has nothing to do."""
+    index = task_instance.map_index
+    if dag_run is None or index < 0 or task_instance.operator != OPERATOR or task_instance._rendered_map_index:
+        return
+    labels = left_by_plan(dag_run).get("labels", [])
+    if index < len(labels):
+        task_instance._rendered_map_index = labels[index][:LONGEST_LABEL]
+    if index == 0:
+        write_note(dag_run)
+
+
+@hookimpl
+@whatever_fails()
+def on_dag_run_success(dag_run: Any) -> None:
+    write_note(dag_run)
+
+
+@hookimpl
+@whatever_fails()
+def on_dag_run_failed(dag_run: Any) -> None:
+    write_note(dag_run)
