@@ -1,10 +1,9 @@
-"""What all tests need, with and without services: which of them are faults, who runs where, and the counts in the end.
+"""What all tests need, with and without services: which of them are drawn, who runs where, and the counts in the end.
 
 Fixtures of services are in ``tests/fixtures``; the folders whose tests need them load them, ``tests/unit`` does not.
 """
 
 import gc
-import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -20,10 +19,6 @@ from tests.fixtures.modules import needs_airflow
 
 pytest.register_assert_rewrite("tests.worlds")
 
-DOCS = Path(__file__).parents[1] / "docs"
-PROMISES = "".join((DOCS / name).read_text() for name in ("guarantees.md", "invariants.md"))
-NAMED = frozenset(re.findall(r"`(tests/[\w/]+\.py::test_\w+)`", PROMISES))
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """A shell's background job ignores SIGINT and hands that on to every process a test starts and interrupts."""
@@ -35,9 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """``make test-faults`` runs these folders, what the two documents name, and what is exhaustive anywhere."""
-    if item.path.parent.name in ("faults", "characterization") or item.nodeid.partition("[")[0] in NAMED:
-        item.add_marker(pytest.mark.fault)
+    """``make test-faults`` draws all examples of these."""
     if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         item.add_marker(pytest.mark.drawn)
 
@@ -55,13 +48,16 @@ def pytest_collection_finish() -> None:
 class ByModule(LoadScopeScheduling):
     """A module's tests run in one worker, and all that need Airflow in the same one.
 
-    The hundreds of kills go to the workers by function: one worker alone would be the last to end.
+    The hundreds of kills go to the workers by function, and the kills of all sinks one by one: one worker alone would
+    be the last to end.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         if needs_airflow(nodeid):
             return "airflow"
         module = nodeid.partition("::")[0]
+        if module.endswith("/test_all_sinks.py"):
+            return nodeid
         return nodeid.partition("[")[0] if module.endswith("/test_kills.py") else module
 
 

@@ -25,6 +25,7 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
 ) -> None:
     demo, world, airflow = airflow_world, airflow_world.world, airflow_world.airflow
     world.settings["kafka"] = {"slice": {"max_records": 40}}
+    world.settings["unfinished"] = "retry"
     world.write_pipeline()
     world.produce(60, bad_every=20)
     demo.deploy()

@@ -77,11 +77,11 @@ def produce_avro(world: World, topic: str, registry: SchemaRegistry, numbers: ra
     at = {"type": "long", "logicalType": "timestamp-millis"}
     fields = [{"name": "n", "type": "long"}, {"name": "at", "type": at}, {"name": "name", "type": ["null", "string"]}]
     schema = json.dumps({"type": "record", "name": "Reading", "fields": fields})
-    serialized = AvroSerializer(SchemaRegistryClient({"url": registry.url}), schema)
-    producer = world.broker.producer()
-    for n in numbers:
-        context = SerializationContext(topic, MessageField.VALUE)
-        producer.produce(topic, serialized({"n": n, "at": EPOCH, "name": f"r{n}"}, context))
+    context, producer = SerializationContext(topic, MessageField.VALUE), world.broker.producer()
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        serialized = AvroSerializer(client, schema)
+        for n in numbers:
+            producer.produce(topic, serialized({"n": n, "at": EPOCH, "name": f"r{n}"}, context))
     assert producer.flush(30) == 0
 
 
