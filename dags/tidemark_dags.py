@@ -9,4 +9,5 @@ from tidemark.pipeline.deployed import deployed, deployed_named
 pipelines = Environment.from_variables().pipelines
 dag_id = get_parsing_context().dag_id  # the DAG of the task that will run; None: all DAGs
 for each in deployed(pipelines) if dag_id is None else [deployed_named(pipelines, dag_id)]:
-    globals()[each.pipeline.name] = build_dag(each.pipeline, each.problem)
+    if not each.pipeline.airflow.own_dag:
+        globals()[each.pipeline.name] = build_dag(each.pipeline, each.problem)

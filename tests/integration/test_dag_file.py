@@ -1,7 +1,9 @@
 """``dags/``: a DAG per pipeline file, for a task its own DAG alone, and an import error while a file is wrong."""
 
+import re
 import runpy
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,13 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
 from tests.unit.pipeline_text import GOOD
+from tidemark.airflow.dag import pipeline_dag
+from tidemark.errors import ConfigurationError, NotFound
 from tidemark.pipeline.deployed import deployed_named
 from tidemark.pipeline.loader import InvalidPipelines, load_each
 
-DAGS = Path(__file__).parents[2] / "dags"
+REPOSITORY = Path(__file__).parents[2]
+DAGS = REPOSITORY / "dags"
 Write = Callable[..., Path]
 Read = Callable[..., dict[str, DAG]]
 
@@ -134,3 +139,42 @@ def comparable(dag: DAG, without: set[str] = frozenset()) -> dict[str, Any]:  # 
     """What Airflow stores of a DAG."""
     stored: dict[str, Any] = DagSerialization.to_dict(dag)["dag"]
     return {key: value for key, value in stored.items() if key not in {*without, "fileloc", "relative_fileloc"}}
+
+
+def test_the_file_says_how_airflow_runs_the_tasks(write: Write, read: Read) -> None:
+    write(GOOD, "a.yaml")
+    settings = "airflow: {pool: spark, pool_slots: 2, priority_weight: 7, queue: big, max_retry_delay: 10m}"
+    write(f"{named('flights-2')}\n{settings}\n", "b.yaml")
+    plain, told = (dag.get_task("process") for dag in read().values())
+
+    def said(task: Any) -> tuple[object, ...]:
+        waits = (task.retry_exponential_backoff, task.max_retry_delay)
+        return task.pool, task.pool_slots, task.priority_weight, task.queue, *waits
+
+    assert said(told) == ("spark", 2, 7, "big", 2, timedelta(minutes=10))
+    assert said(plain) == ("default_pool", 1, 1, "default", 0, None)
+    assert read()["flights-2"].get_task("plan").pool == "default_pool", "only what processes is heavy"
+
+
+def test_a_dag_of_ones_own_passes_on_what_airflow_takes(write: Write, read: Read) -> None:
+    """The DAG file is the one that docs/configuration.md shows."""
+    page = (REPOSITORY / "docs/configuration.md").read_text()
+    [text] = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "pipeline_dag(" in block]
+    write(GOOD, "a.yaml")
+    with pytest.raises(ConfigurationError, match="Tidemark makes the DAG of this pipeline") as refused:
+        exec(text, {})
+    assert "airflow: {own_dag: true}" in str(refused.value)
+    write(f"{GOOD}\nairflow: {{own_dag: true}}\nretries: 4\n", "a.yaml")
+    assert read() == {}
+    made: dict[str, Any] = {}
+    exec(text, made)
+    dag = made["dag"]
+    assert (dag.dag_id, dag.dagrun_timeout, dag.tags) == ("flights", timedelta(hours=2), {"tidemark", "team-a"})
+    assert {task.task_id: (task.owner, task.retries) for task in dag.tasks} == dict.fromkeys(
+        ("plan", "process", "close"), ("team-a", 4)
+    )
+    assert dag.get_task("process").execution_timeout == timedelta(hours=1)
+    with pytest.raises(ConfigurationError, match="has the pipeline's name"):
+        pipeline_dag("flights", dag_id="other")
+    with pytest.raises(NotFound, match="there is no pipeline unknown"):
+        pipeline_dag("unknown")

@@ -1,15 +1,18 @@
 """Ctrl-C: one clear line and exit status 130, whatever Spark is at."""
 
+import logging
 import os
 import signal
 import subprocess
 from collections.abc import Callable
 
 import psutil
+import py4j.java_gateway
 import pytest
 
 from sandbox.services.processes import wait_until
 from tests.worlds.world import World, wait_stopped
+from tidemark.spark.session import _no_traceback_of_py4j
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -33,6 +36,13 @@ def assert_one_clear_line(world: World, process: "subprocess.Popen[str]") -> Non
     assert manifest["state"] == "failed"
     world.ok("retry", "demo")
     world.assert_complete()
+
+
+@pytest.mark.parametrize(("file", "shown"), [(py4j.java_gateway.__file__, False), (__file__, True)])
+def test_what_py4j_logs_of_a_jvm_that_is_gone_is_no_traceback(file: str, *, shown: bool) -> None:
+    lost = (ConnectionError, ConnectionError("Answer from Java side is empty"), None)
+    record = logging.LogRecord("root", logging.ERROR, file, 1, "Exception while sending command.", None, lost)
+    assert _no_traceback_of_py4j(record) == shown
 
 
 @pytest.mark.exhaustive

@@ -6,12 +6,13 @@ asks the database whether every manifest of the run is published. Retries, clear
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from datetime import time as time_of_day
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from airflow.sdk import DAG, Asset, Param, get_current_context, task
@@ -24,6 +25,7 @@ from tidemark.airflow.map_length import longest_list, oldest, refuse_rest, whole
 from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.config.values import cron
+from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotPublished, TidemarkError, WorkFailed, about
 from tidemark.lifecycle.close import published_sums, ranges_of_hours, require_done, require_run_done
 from tidemark.lifecycle.context import Context
@@ -34,9 +36,11 @@ from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.select import own_manifest, refuse_at_work, unfinished
 from tidemark.lifecycle.turns import in_turn
 from tidemark.manifest import ManifestState, RunKind
+from tidemark.pipeline.deployed import deployed_named
 from tidemark.pipeline.settings import Pipeline
 
 log = logging.getLogger(__name__)  # what is printed may stand below "Post Execute", which Airflow's page folds
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 OTHERS_POLL = 3.0  # seconds; a manifest takes from 15 s to minutes
 LONGEST_WAIT = 1800.0  # seconds that a replay waits for a live attempt, before a person must look at it
 PARAMS = {
@@ -66,28 +70,53 @@ def hours_asset_of(pipeline: Pipeline) -> Asset:
     return Asset(name=f"tidemark_{pipeline.name}_hours", uri=f"tidemark://pipeline/{pipeline.name}/hours")
 
 
-def build_dag(pipeline: Pipeline, problem: TidemarkError | None = None) -> DAG:
+def pipeline_dag(name: str, *, process: Mapping[str, Any] = NOTHING, **arguments: Any) -> DAG:
+    """The DAG of the pipeline with this name, for a DAG file of your own; its file says ``airflow: {own_dag: true}``.
+
+    ``arguments`` are those of Airflow's DAG, such as ``dagrun_timeout``, ``deadline`` or ``on_failure_callback``, and
+    win over the file's; ``default_args`` and ``tags`` come beside ours. ``process``: arguments of the operator that
+    processes a manifest, such as ``execution_timeout`` or ``executor_config``.
+
+    Raises ``NotFound``, and ``ConfigurationError`` for a pipeline whose DAG Tidemark makes itself.
+    """
+    found = deployed_named(Environment.from_variables().pipelines, name)
+    if not found.pipeline.airflow.own_dag:
+        raise ConfigurationError(
+            "Tidemark makes the DAG of this pipeline, and Airflow would find two of one name",
+            next_step="write airflow: {own_dag: true} into its file",
+            pipeline=name,
+        )
+    if "dag_id" in arguments:
+        raise ConfigurationError(
+            "the DAG of a pipeline has the pipeline's name", next_step="leave dag_id out", pipeline=name
+        )
+    return build_dag(found.pipeline, found.problem, process=process, **arguments)
+
+
+def build_dag(
+    pipeline: Pipeline, problem: TidemarkError | None = None, *, process: Mapping[str, Any] = NOTHING, **arguments: Any
+) -> DAG:
     """The DAG of one pipeline file. It does no I/O, because Airflow parses DAG files often.
 
     ``problem``: what is wrong with the file now; ``pipeline`` is from its last right text then. ``plan`` fails with the
-    problem, and the tasks of runs that are planned go on.
+    problem, and the tasks of runs that are planned go on. ``process``, ``arguments``: as for ``pipeline_dag``.
     """
+    defaults = {**pipeline.airflow.retries(pipeline.retries, pipeline.retry_delay), **arguments.pop("default_args", {})}
+    tags = ["tidemark", *(["broken"] if problem else []), *arguments.pop("tags", ())]
     asset, hours_asset = asset_of(pipeline), hours_asset_of(pipeline)
     wrong = f"Its file is wrong; `plan` fails until it is corrected:\n```\n{problem}\n```\n\n" if problem else ""
-    with DAG(
-        dag_id=pipeline.name,
-        description=pipeline.description,
-        schedule=pipeline.schedule,
-        start_date=datetime.combine(pipeline.start_date, time_of_day(), UTC),
-        catchup=pipeline.catchup,
-        max_active_runs=pipeline.max_active_runs,
-        params=PARAMS,
-        tags=["tidemark", "broken"] if problem else ["tidemark"],
-        default_args={"retries": pipeline.retries, "retry_delay": pipeline.retry_delay},
-        doc_md=f"{wrong}Topics {pipeline.source.described}. {pipeline.description}\n\n"
+    of_file: dict[str, Any] = {
+        "description": pipeline.description,
+        "schedule": pipeline.schedule,
+        "start_date": datetime.combine(pipeline.start_date, time_of_day(), UTC),
+        "catchup": pipeline.catchup,
+        "max_active_runs": pipeline.max_active_runs,
+        "doc_md": f"{wrong}Topics {pipeline.source.described}. {pipeline.description}\n\n"
         f"On the command line: `tidemark manifests {pipeline.name}`, `tidemark audit {pipeline.name}`, "
         "and `tidemark show 1` for manifest 1.",
-    ) as dag:
+        "params": PARAMS,
+    }
+    with DAG(dag_id=pipeline.name, tags=tags, default_args=defaults, **{**of_file, **arguments}) as dag:
 
         @task
         def plan() -> list[int]:
@@ -109,14 +138,17 @@ def build_dag(pipeline: Pipeline, problem: TidemarkError | None = None) -> DAG:
             closing.outlets = [outlet for outlet in closing.outlets if has_news[outlet.name]]
 
         planned: Any = plan()
-        process = ProcessManifestOperator.partial(
-            task_id="process",
-            pipeline=pipeline,
-            map_index_template="{{ task.manifest_label() }}",
+        of_process = {
+            "map_index_template": "{{ task.manifest_label() }}",
             # Airflow starts them in the order of runs and of their index: none then waits for a turn in a process.
-            max_active_tis_per_dag=1 if pipeline.in_order else None,
-        ).expand(manifest_id=planned)
-        process >> close(planned)
+            "max_active_tis_per_dag": 1 if pipeline.in_order else None,
+            **pipeline.airflow.of_process(),
+            **process,
+        }
+        processed = ProcessManifestOperator.partial(task_id="process", pipeline=pipeline, **of_process).expand(
+            manifest_id=planned
+        )
+        processed >> close(planned)
     return dag
 
 

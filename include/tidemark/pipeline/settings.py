@@ -42,6 +42,7 @@ from tidemark.decoders.registry import DECODERS
 from tidemark.decoders.settings import DecodeSettings, RowSettings
 from tidemark.decoders.topic_settings import DecodeByTopic, RecordSettings, TopicSettings
 from tidemark.order import OnError, TransformOrder
+from tidemark.pipeline.airflow_tasks import AirflowTasks
 from tidemark.pipeline.code import CodeFolder
 from tidemark.pipeline.event_time import EventTimeSettings, check_field
 from tidemark.pipeline.own_output import topic_between
@@ -151,6 +152,7 @@ class Pipeline(Section):
         description="What a run does about manifests that earlier runs left unfinished: process them too, name them "
         "only, or name them and fail.",
     )
+    airflow: AirflowTasks = Field(default_factory=AirflowTasks, description="How Airflow runs the tasks.")
     spark: Spark = Field(default_factory=Spark, description="The Spark application.")
     source: SourceEntry = Field(description="Where the records come from.")
     decode: Decode = Field(description="How a record becomes a row.")

@@ -34,6 +34,11 @@ MASTER_TIMEOUT_S = 5.0  # Spark itself tries for a minute to reach a master
 DEFAULT_MASTER_PORT = 7077
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOOPBACK = "127.0.0.1"  # no other machine has a part in the work of a local master
+LOCAL = {
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.python.daemon.module": "tidemark.spark.daemon",
+}
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -61,13 +66,13 @@ def spark_configuration(jars: Path | None) -> dict[str, str]:
 
 
 def of_driver(master: str, folder: Path, conf: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a driver on this machine, beside ``conf``: where it listens, and its working folder.
+    """The properties of a driver on this machine, beside ``conf``: where it listens, its working folder, and the daemon
+    of its Python workers on a local master (a cluster's executors get our package only after theirs has started).
 
     Spark 4.0 leaves a folder ``artifacts`` where its JVM works: ``folder`` is one that somebody removes afterwards.
     """
     java = f"-Duser.dir='{folder.absolute()}' {conf.get(JAVA_OPTIONS, '')}".strip()
-    loopback = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK} if is_local(master) else {}
-    return {**loopback, **conf, JAVA_OPTIONS: java}
+    return {**(LOCAL if is_local(master) else {}), **conf, JAVA_OPTIONS: java}
 
 
 def arrow_batches(record_bytes: float | None) -> dict[str, str]:
@@ -103,7 +108,7 @@ def open_session(
     """
     os.environ["PYSPARK_PYTHON"] = python_of_executors(conf)
     check_master(master)
-    logging.getLogger().addFilter(_no_traceback_of_interrupts)
+    logging.getLogger().addFilter(_no_traceback_of_py4j)
     with _interruptible(), _standard_error_to(log):
         folder = Path(tempfile.mkdtemp(prefix="tidemark-spark-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -136,9 +141,9 @@ def check_master(master: str) -> None:
     )
 
 
-def _no_traceback_of_interrupts(record: logging.LogRecord) -> bool:
-    """py4j logs a traceback when Ctrl-C interrupts it, and then raises the interrupt anyway."""
-    return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)
+def _no_traceback_of_py4j(record: logging.LogRecord) -> bool:
+    """py4j logs a traceback when Ctrl-C interrupts it or the JVM is gone, and then raises that anyway."""
+    return not (record.exc_info and Path(record.pathname).parent.name == "py4j")
 
 
 @contextmanager

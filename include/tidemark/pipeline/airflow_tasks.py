@@ -1,0 +1,46 @@
+"""``airflow`` of a pipeline file: how Airflow runs its tasks, and who makes its DAG."""
+
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import Field, StrictBool, StrictInt, StringConstraints
+
+from tidemark.config.base import Duration, Section
+
+AirflowName = Annotated[str, StringConstraints(min_length=1, max_length=250)]
+
+
+class AirflowTasks(Section):
+    """Pool, priority and queue of the tasks that process manifests, and the pause before a further try."""
+
+    pool: AirflowName = Field(default="default_pool", description="Pool of the tasks that process manifests.")
+    pool_slots: StrictInt = Field(default=1, ge=1, le=10_000, description="Slots of the pool that one of them takes.")
+    priority_weight: StrictInt = Field(
+        default=1,
+        ge=-1_000_000,
+        le=1_000_000,
+        description="Of tasks that wait for a slot, those with most start first.",
+    )
+    queue: AirflowName | None = Field(
+        default=None, description="Queue of the tasks that process manifests; null: the executor's own."
+    )
+    max_retry_delay: Duration | None = Field(
+        default=None,
+        description="The pause before each further try is twice the one before, and at most this; null: always "
+        "retry_delay.",
+    )
+    own_dag: StrictBool = Field(
+        default=False, description="Whether a DAG file of yours makes the DAG, with tidemark.airflow.dag.pipeline_dag."
+    )
+
+    def retries(self, number: int, delay: timedelta) -> dict[str, object]:
+        """Airflow's arguments of a task that is tried again."""
+        pauses = {"retries": number, "retry_delay": delay}
+        if self.max_retry_delay is None:
+            return pauses
+        return {**pauses, "retry_exponential_backoff": 2, "max_retry_delay": self.max_retry_delay}
+
+    def of_process(self) -> dict[str, object]:
+        """Airflow's arguments of the tasks that process manifests."""
+        queue = {} if self.queue is None else {"queue": self.queue}
+        return {"pool": self.pool, "pool_slots": self.pool_slots, "priority_weight": self.priority_weight, **queue}
