@@ -16,7 +16,7 @@ from sandbox.bootstrap.jars import java
 from sandbox.errors import SandboxFailed
 from sandbox.services.processes import Child, Service, free_port, wait_until
 
-JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 READY_S = 240  # 4 s on idle cores, more than 60 on busy ones
 INHERITED = (
     "PATH",
@@ -47,6 +47,7 @@ class SparkCluster(Service):
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         # Spark's scripts, which are not used here, would set the Scala version.
         own = {"SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": "127.0.0.1"}
+        own["JAVA_TOOL_OPTIONS"] = " ".join(QUICK)  # executors work for seconds
         self._environment = {**inherited, **own, **(environment or {})}
 
     @property
@@ -82,7 +83,7 @@ class SparkCluster(Service):
         self.workers[number].kill(tree=True)
 
     def _launch(self, name: str, main: str, *arguments: str) -> Child:
-        classes = (java(), *JVM, "-cp", f"{spark_home()}/jars/*", f"org.apache.spark.deploy.{main}")
+        classes = (java(), "-Xmx256m", "-cp", f"{spark_home()}/jars/*", f"org.apache.spark.deploy.{main}")
         log = self.logs / f"spark-{name}.log"
         return Child(
             f"Spark {name}", [*classes, "--host", "127.0.0.1", *arguments], log, env=self._environment, cwd=self.state

@@ -25,7 +25,7 @@ def proxy(s3: S3) -> Iterator[S3Proxy]:
 
 @pytest.fixture
 def world(make_s3_world: Make, proxy: S3Proxy) -> S3World:
-    """One manifest, five event hours on two partitions, through the proxy."""
+    """One manifest, two event hours on two partitions, through the proxy."""
     return make_s3_world(endpoint_url=proxy.endpoint_url, settings={"kafka": {"slice": {"max_records": 1000}}})
 
 
@@ -113,7 +113,7 @@ def test_F4_any_request_of_a_run_may_be_lost(
 @pytest.mark.exhaustive
 def test_F12_a_copy_that_fails_half_way_leaves_nothing_half(world: S3World, proxy: S3Proxy) -> None:
     world.produce(60)
-    rule = proxy.arm(Rule(Answer.REFUSED, "PUT", "/raw/", copy=True, times=-1, skip=4))
+    rule = proxy.arm(Rule(Answer.REFUSED, "PUT", "/raw/", copy=True, times=-1, skip=2))
     done = world.here("run", "demo", *KEY)
     assert done.exit_code == 1
     assert "S3 refused to copy s3://lake/" in done.stderr

@@ -282,7 +282,7 @@ def test_F11_late_events_of_published_hours_join_them_and_each_replay_keeps_the_
     world = make_world(settings={"kafka": {"slice": {"max_records": 1000}}})
     world.produce(60)
     world.ok("run", "demo")
-    world.produce(60)  # the same five hours
+    world.produce(60)  # the same hours
     world.ok("run", "demo")
     hours = Counter(path.parent for path in world.lake.glob("raw/**/*.parquet"))
     assert set(hours.values()) == {4}, "two manifests, two partitions each"

@@ -143,7 +143,7 @@ class AirflowWorld:
             found[:] = [one for one in jvms if LAUNCHER not in one.words]
             return bool(found)
 
-        wait_until(started, f"Spark of manifest {manifest} attempt {attempt}", timeout=timeout, interval=0.02)
+        wait_until(started, f"Spark of manifest {manifest} attempt {attempt}", timeout=timeout, interval=0.1)
         return found[0]
 
     def _at_work(self, attempt: int, manifest: int = 1) -> list["Process"]:

@@ -14,6 +14,8 @@ from typing import Self
 import psycopg
 from psycopg import sql
 
+SHORT_LIVED = ("order.json", "receipt.json", "failure.json")
+
 
 @dataclass
 class Canaries:
@@ -81,10 +83,9 @@ class Watch:
     def _run(self) -> None:
         while not self._stop.is_set():
             self.commands.update(_command_lines())
-            for name in ("order.json", "receipt.json", "failure.json"):
-                with suppress(OSError):  # a folder may be removed meanwhile; the next round reads the rest
-                    self.orders |= {file.read_text() for file in self._folder.rglob(name)}
-            time.sleep(0.05)
+            with suppress(OSError):  # a folder may be removed meanwhile; the next round reads the rest
+                self.orders |= {file.read_text() for file in self._folder.rglob("*.json") if file.name in SHORT_LIVED}
+            time.sleep(0.2)  # what is looked for is there for longer
 
 
 def _command_lines() -> Iterator[str]:

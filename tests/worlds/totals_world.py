@@ -63,7 +63,7 @@ class TotalsWorld(TableWorld):
 
 def key_of(number: int) -> Key:
     """The key and the window of the record with this number."""
-    return number % KEYS, (EPOCH + timedelta(minutes=number * 7 % 300)).replace(minute=0)
+    return number % KEYS, (EPOCH + timedelta(minutes=number * 7 % 120)).replace(minute=0)
 
 
 def total(numbers: list[int]) -> tuple[Any, ...]:

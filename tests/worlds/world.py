@@ -113,10 +113,10 @@ class World:
         (self.pipelines / "demo.yaml").write_text(yaml.safe_dump(pipeline))
 
     def produce(self, count: int, *, bad_every: int = 0, partition: int | None = None) -> None:
-        """Send numbered records to the partitions in turn, over five event hours; one of ``bad_every`` is no JSON."""
+        """Send numbered records to the partitions in turn, over two event hours; one of ``bad_every`` is no JSON."""
         producer = self.broker.producer()
         for number in range(self.produced, self.produced + count):
-            when = EPOCH + timedelta(minutes=number * 7 % 300)
+            when = EPOCH + timedelta(minutes=number * 7 % 120)
             value = {"n": number, "at": when.isoformat(), "name": f"r{number}", "k": number % KEYS}
             bad = bool(bad_every) and number % bad_every == 0
             self.bad |= {number} if bad else set()
