@@ -1,7 +1,12 @@
 """The command for monitoring: the state of pipelines as numbers."""
 
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.parse import urlsplit
 
 import click
 
@@ -11,36 +16,96 @@ from tidemark.cli.opened import connections_of, database_of
 from tidemark.cli.options import common_options, pipeline_argument
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
-from tidemark.errors import TidemarkError
+from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.lifecycle.context import open_context
-from tidemark.open_metrics import Measured, measured, text
+from tidemark.open_metrics import CONTENT_TYPE, Measured, measured, text
 from tidemark.operations.lag import lag as measure_lag
 from tidemark.operations.status import status
 from tidemark.pipeline.loader import find
 from tidemark.views import LagView, as_json_text, lag_views, pipeline_view
 
 commands = click.Group()
+LOOPBACK = "127.0.0.1"
+
+
+def _address(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    if value is None:
+        return None
+    del context
+    host, _, port = value.rpartition(":")
+    if not port.isascii() or not port.isdigit() or not 0 <= int(port) < 2**16:
+        raise click.BadParameter(f"{value!r} has no port; write 9108 or 0.0.0.0:9108", param=option)
+    return host.strip("[]") or LOOPBACK, int(port)
 
 
 @commands.command()
 @pipeline_argument(required=False)
 @click.option("--lag/--no-lag", default=True, show_default=True, help="Ask Kafka how far each partition is behind.")
+@click.option(
+    "--listen",
+    metavar="[HOST:]PORT",
+    callback=_address,
+    help="Serve them at http://HOST:PORT/metrics until Ctrl-C, measured at each request. HOST is 127.0.0.1 if not set; "
+    "whoever reaches another one may read them.",
+)
 @common_options
 @click.pass_obj
-def metrics(environment: Environment, pipeline_name: str | None, lag: bool, as_json: bool) -> None:
+def metrics(
+    environment: Environment, pipeline_name: str | None, lag: bool, listen: tuple[str, int] | None, as_json: bool
+) -> None:
     """Print gauges for monitoring, as OpenMetrics text.
 
     Lag, manifests by state, records, late rows, dead letters, lost offsets. Without PIPELINE: all that were planned.
     """
-    with database_of(environment) as database:
-        if pipeline_name is not None:
-            check_pipeline(environment, database, pipeline_name)
-        names = [name for name in database.pipelines() if pipeline_name in (None, name)]
-        pipelines = [_measured(environment, database, name, asks=lag) for name in names]
-    if as_json:
-        click.echo(json.dumps([asdict(pipeline) for pipeline in pipelines], indent=2, default=as_json_text))
+
+    def pipelines() -> list[Measured]:
+        with database_of(environment) as database:
+            if pipeline_name is not None:
+                check_pipeline(environment, database, pipeline_name)
+            names = [name for name in database.pipelines() if pipeline_name in (None, name)]
+            return [_measured(environment, database, name, asks=lag) for name in names]
+
+    if listen is not None:
+        if as_json:
+            raise click.UsageError("--listen serves OpenMetrics text; leave out --json")
+        _serve(listen, lambda: text(pipelines()))
+    elif as_json:
+        click.echo(json.dumps([asdict(pipeline) for pipeline in pipelines()], indent=2, default=as_json_text))
     else:
-        click.echo(text(pipelines), nl=False)
+        click.echo(text(pipelines()), nl=False)
+
+
+def _serve(address: tuple[str, int], measure: Callable[[], str]) -> None:
+    """Answer one request after the other until Ctrl-C; an error is status 503 with its text, and the next one is tried
+    again."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if urlsplit(self.path).path != "/metrics":
+                self.send_error(HTTPStatus.NOT_FOUND, "it is /metrics")
+                return
+            try:
+                status, kind, body = HTTPStatus.OK, CONTENT_TYPE, measure()
+            except TidemarkError as error:
+                status, kind, body = HTTPStatus.SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", f"{error}\n"
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            """A line for each request would hide what matters."""
+
+    try:
+        server = HTTPServer(address, Answer)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot listen on {address[0]}:{address[1]}: {error.strerror or error}",
+            next_step="choose another port or address of this machine",
+        ) from None
+    with server, suppress(KeyboardInterrupt):
+        output.note(f"http://{address[0]}:{server.server_port}/metrics")
+        server.serve_forever()
 
 
 def _measured(environment: Environment, database: ManifestDatabase, name: str, *, asks: bool) -> Measured:

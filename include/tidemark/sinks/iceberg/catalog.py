@@ -20,9 +20,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from requests.adapters import HTTPAdapter
-from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError, ProgrammingError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
 
 from tidemark.connections import Lookup, Secret, masked, revealed, variable_of
 from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
@@ -51,21 +49,37 @@ class OpenCatalog:
 
     def __init__(self, settings: Settings, lookup: Lookup) -> None:
         self.properties = _properties(settings, lookup)
-        with self.translated():
+        self._blocks = 0
+        with self._translated({}):
             kind = CatalogType(settings.catalog.value)
             self.catalog: Catalog = AVAILABLE_CATALOGS[kind](settings.catalog_name, revealed(self.properties))
-            if isinstance(self.catalog, SqlCatalog):
-                # A pool would keep a connection open, and hand it to forks, for the hours that Spark works.
-                self.catalog.engine.dispose()
-                self.catalog.engine = create_engine(self.catalog.engine.url, poolclass=NullPool)
+        self._close_connections()
         session = getattr(self.catalog, "_session", None)
         if session is not None:  # the client of REST catalogs waits for ever without it
             session.mount("https://", _Limited())
             session.mount("http://", _Limited())
 
     @contextmanager
-    def translated(self, **context: object) -> Iterator[None]:
-        """Errors of the client as ours; a refused commit (``CommitFailedException``) stays as it is."""
+    def used(self, **context: object) -> Iterator[None]:
+        """Errors of the client as ours; a refused commit (``CommitFailedException``) stays as it is.
+
+        Calls in one block share a connection to a SQL catalog; none stays open for the hours that Spark works.
+        """
+        self._blocks += 1
+        try:
+            with self._translated(context):
+                yield
+        finally:
+            self._blocks -= 1
+            if not self._blocks:
+                self._close_connections()
+
+    def _close_connections(self) -> None:
+        if isinstance(self.catalog, SqlCatalog):
+            self.catalog.engine.dispose()
+
+    @contextmanager
+    def _translated(self, context: Mapping[str, object]) -> Iterator[None]:
         try:
             yield
         except (TidemarkError, CommitFailedException):

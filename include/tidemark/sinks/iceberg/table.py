@@ -68,7 +68,7 @@ class IcebergTarget:
     def _catalog(self, **more: object) -> Iterator[OpenCatalog]:
         if self._opened is None:
             self._opened = OpenCatalog(self._settings, self._lookup)
-        with self._opened.translated(**self.context(**more)), _quiet():
+        with self._opened.used(**self.context(**more)), _quiet():
             yield self._opened
 
     # whose it is
