@@ -49,7 +49,7 @@ def test_a_database_that_is_gone_is_a_503_with_its_reason(make_world: Callable[.
     status, _, text = scraped(port)
     assert status == 503
     assert text.startswith("the manifest database cannot be reached: ")
-    assert "\n  next: " in text
+    assert "\nnext: " in text
     serving.send_signal(signal.SIGINT)
     assert wait_ended(serving).returncode == 0
 
