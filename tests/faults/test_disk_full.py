@@ -66,6 +66,7 @@ def failure(world: World, disk: Path, pages_left: int) -> str:
 
 
 def test_F7_a_disk_with_any_number_of_pages_left_publishes_all_or_nothing(world: World, disk: Path) -> None:
+    world.hours = 5
     world.produce(40)
     world.ok("run", "demo")
     failures = [failure(world, disk, pages) for pages in (0, 1, 3, 6, 9, 10, 11, 12, 13, 14, 16, 50)]

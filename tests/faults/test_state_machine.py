@@ -24,7 +24,7 @@ MOST_SEEDS = 20
 SEEDED = 10  # schedules of one seed; about 5 s on two cores that do nothing else
 STEPS = 25  # more find less in the same time: half of a schedule is to finish what its steps planned
 CHUNK = 10
-SECONDS = float(os.environ.get("TIDEMARK_FAULT_SECONDS", "180"))
+SECONDS = float(os.environ.get("TIDEMARK_FAULT_SECONDS", "120"))
 FEWEST = 1  # schedules drawn in a second; 2 were seen on two cores
 ALSO_DRAWN = (
     "source: retention",

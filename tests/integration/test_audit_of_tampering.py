@@ -238,6 +238,7 @@ OF_A_TABLE = {
 def lake(make_world: MakeWorld) -> World:
     """Manifest 1 covers [0, 20), manifest 2 [20, 32): a gap of two offsets, then ten records, two of them bad."""
     world = make_world(partitions=1, settings={"kafka": {"gaps": "transactions"}})
+    world.hours = 5
     world.produce(20)
     world.ok("run", "demo")
     world.transact("never seen", commit=False)

@@ -2,11 +2,11 @@
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, ClassVar
 
 from tests.worlds.table_world import TableWorld
-from tests.worlds.world import EPOCH, KEYS, Place, World
+from tests.worlds.world import KEYS, Place, World, happened
 
 AGGREGATE = {
     "group_by": ["k"],
@@ -63,7 +63,7 @@ class TotalsWorld(TableWorld):
 
 def key_of(number: int) -> Key:
     """The key and the window of the record with this number."""
-    return number % KEYS, (EPOCH + timedelta(minutes=number * 7 % 120)).replace(minute=0)
+    return number % KEYS, happened(number).replace(minute=0)
 
 
 def total(numbers: list[int]) -> tuple[Any, ...]:

@@ -47,6 +47,11 @@ KEYS = 9  # odd, so that both of two partitions have records of each key
 SCHEMA = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING"
 
 
+def happened(number: int, hours: int = 2) -> datetime:
+    """The event time of the record with this number."""
+    return EPOCH + timedelta(minutes=number * 7 % (hours * 60))
+
+
 @dataclass
 class World:
     """``settings`` replace keys of the pipeline file; ``kafka`` in them replaces keys of its source."""
@@ -61,6 +66,7 @@ class World:
     topic_config: dict[str, str] = field(default_factory=dict)
     targets: dict[str, str] = field(default_factory=dict)  # connection id -> DSN, for sinks that are tables
     produced: int = 0
+    hours: int = 2  # of event time that records are spread over
     bad: set[int] = field(default_factory=set)  # the numbers of records that cannot be decoded
     started: list[Command] = field(default_factory=list)
     opened: list[ManifestDatabase] = field(default_factory=list)
@@ -113,10 +119,10 @@ class World:
         (self.pipelines / "demo.yaml").write_text(yaml.safe_dump(pipeline))
 
     def produce(self, count: int, *, bad_every: int = 0, partition: int | None = None) -> None:
-        """Send numbered records to the partitions in turn, over two event hours; one of ``bad_every`` is no JSON."""
+        """Send numbered records to the partitions in turn, over event hours; one of ``bad_every`` is no JSON."""
         producer = self.broker.producer()
         for number in range(self.produced, self.produced + count):
-            when = EPOCH + timedelta(minutes=number * 7 % 120)
+            when = happened(number, self.hours)
             value = {"n": number, "at": when.isoformat(), "name": f"r{number}", "k": number % KEYS}
             bad = bool(bad_every) and number % bad_every == 0
             self.bad |= {number} if bad else set()
