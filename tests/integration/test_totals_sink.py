@@ -203,13 +203,13 @@ def test_one_table_holds_the_totals_of_one_pipeline_by_one_definition(make_total
 
 def test_too_many_keys_are_named_and_nothing_is_applied(make_totals_world: Make) -> None:
     world = make_totals_world(settings=ONE_MANIFEST)
-    world.settings["sinks"] = [totals_sink(max_keys=20)]
+    world.settings["sinks"] = [totals_sink(max_keys=10)]
     world.write_pipeline()
     world.produce(60)
     refused = world.here("run", "demo")
     assert refused.exit_code == 1
     keys = len(world.latest(world.everything()))
-    assert f"the manifest contributes to {keys} keys, and max_keys is 20" in refused.stderr
+    assert f"the manifest contributes to {keys} keys, and max_keys is 10" in refused.stderr
     assert world.rows() == {}
     world.settings["sinks"] = [totals_sink()]
     world.write_pipeline()
