@@ -64,7 +64,7 @@ class Killer:
             self.world.change_code()
             self.world.write_pipeline()
         ids = [manifest["id"] for manifest in manifests]
-        for work in [self.begin(ids, unfinished) for _ in range(self.dice.choice((1, 2)))]:
+        for work in [self.begin(ids, unfinished) for _ in range(self.dice.choice((1, 2, 2)))]:
             self.end(*work)
 
     def begin(self, manifests: list[int], unfinished: int) -> tuple[Command, float | None]:
