@@ -34,11 +34,6 @@ MASTER_TIMEOUT_S = 5.0  # Spark itself tries for a minute to reach a master
 DEFAULT_MASTER_PORT = 7077
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOOPBACK = "127.0.0.1"  # no other machine has a part in the work of a local master
-LOCAL = {
-    "spark.driver.host": LOOPBACK,
-    "spark.driver.bindAddress": LOOPBACK,
-    "spark.python.daemon.module": "tidemark.spark.daemon",
-}
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -66,13 +61,13 @@ def spark_configuration(jars: Path | None) -> dict[str, str]:
 
 
 def of_driver(master: str, folder: Path, conf: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a driver on this machine, beside ``conf``: where it listens, its working folder, and the daemon
-    of its Python workers on a local master (a cluster's executors get our package only after theirs has started).
+    """The properties of a driver on this machine, beside ``conf``: where it listens, and its working folder.
 
     Spark 4.0 leaves a folder ``artifacts`` where its JVM works: ``folder`` is one that somebody removes afterwards.
     """
     java = f"-Duser.dir='{folder.absolute()}' {conf.get(JAVA_OPTIONS, '')}".strip()
-    return {**(LOCAL if is_local(master) else {}), **conf, JAVA_OPTIONS: java}
+    loopback = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK} if is_local(master) else {}
+    return {**loopback, **conf, JAVA_OPTIONS: java}
 
 
 def arrow_batches(record_bytes: float | None) -> dict[str, str]:
