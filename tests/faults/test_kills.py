@@ -33,7 +33,6 @@ SINKS = (
     "totals", "totals in the manifest database", "lake and totals", "dynamodb",
 )  # fmt: skip
 ALONE = ("lake", "bucket")  # test_guarantees.py kills over these at the same failpoints, and looks closer
-IN_PAIRS = ("lake and table", "lake and topic", "lake and totals", "totals in the manifest database")
 
 
 def over_every_sink(*quick: str, but: tuple[str, ...] = ()) -> pytest.MarkDecorator:
@@ -172,7 +171,7 @@ def test_a_paused_planner_that_wakes_late_planned_what_nobody_else_did(
     world.assert_complete()
 
 
-@over_every_sink("lake", but=IN_PAIRS)  # those are killed and paused at each failpoint, which is harder
+@over_every_sink("lake")
 @pytest.mark.parametrize("point", FAILPOINTS)
 def test_an_error_at_a_failpoint_is_one_message_and_leaves_nothing_half(world: World, point: str) -> None:
     world.produce(60)
@@ -188,7 +187,7 @@ def test_an_error_at_a_failpoint_is_one_message_and_leaves_nothing_half(world: W
     world.assert_complete()
 
 
-@over_every_sink("lake", but=IN_PAIRS)
+@over_every_sink("lake")
 @pytest.mark.parametrize(
     "seconds", [0.3, *(pytest.param(one, marks=pytest.mark.exhaustive) for one in (0.1, 0.2, 0.45, 0.7))]
 )

@@ -1,12 +1,21 @@
 """Notes and labels that the scheduler writes; a real one does in tests/e2e/test_dag_run.py."""
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import pytest
+from airflow.models import import_all_models
+from airflow.models.base import Base
+from airflow.models.dagrun import DagRun
+from airflow.models.xcom import XComModel
+from airflow.utils.state import DagRunState
+from sqlalchemy import create_engine, delete, insert
+from sqlalchemy.orm import Session
 
 from tidemark.airflow import in_scheduler
+from tidemark.airflow.left_by_plan import KEY
 
 OURS, A_PERSONS = SimpleNamespace(user_id=None), SimpleNamespace(user_id="1")
 
@@ -28,6 +37,29 @@ def test_a_note_is_written_and_taken_back_and_a_persons_note_stays() -> None:
     assert note({}, OURS) == ("nothing new", OURS), "the DAG of somebody else"
     long, _ = note({"note": "x" * 2000}, None)
     assert (len(str(long)), str(long)[-4:]) == (1000, "x ..")
+
+
+def test_a_plan_that_was_cleared_is_read_anew_and_the_state_of_the_run_stays() -> None:
+    """Airflow's own tables. The scheduler keeps one session for as long as it runs, with changes not yet written."""
+    import_all_models()
+    engine = create_engine("sqlite://")
+    Base.metadata.create_all(engine)
+    of_run = {"dag_id": "flights", "run_id": "a", "run_type": "manual"}
+    with Session(engine, expire_on_commit=False) as session:
+        run = DagRun(**of_run, run_after=datetime.now(UTC))
+        session.add(run)
+        for text in ("manifest 1 is unfinished", "manifest 2 is unfinished"):
+            run.set_state(DagRunState.RUNNING)
+            session.commit()
+            left = XComModel.serialize_value({"labels": [], "note": text})
+            of_plan = {"dag_run_id": run.id, "dag_id": "flights", "run_id": "a", "task_id": "plan", "map_index": -1}
+            with engine.connect() as tasks:
+                tasks.execute(delete(XComModel))
+                tasks.execute(insert(XComModel).values(**of_plan, key=KEY, value=left))
+                tasks.commit()
+            run.set_state(DagRunState.SUCCESS)
+            in_scheduler.on_dag_run_success(dag_run=run)
+            assert (run.note, run.state) == (text, DagRunState.SUCCESS)
 
 
 def test_a_hook_that_fails_stops_nothing_and_says_so(caplog: pytest.LogCaptureFixture) -> None:

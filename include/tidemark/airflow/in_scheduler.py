@@ -13,10 +13,10 @@ from typing import Any
 from airflow.listeners import hookimpl
 from airflow.policies import hookimpl as policy
 
-from tidemark.airflow.left_by_plan import KEY
+from tidemark.airflow.left_by_plan import KEY, cut
 
 OPERATOR = "ProcessManifestOperator"
-LONGEST_NOTE, LONGEST_LABEL = 1000, 250  # characters; Airflow's columns take no more
+LONGEST_NOTE = 1000  # characters; Airflow's column takes no more
 log = logging.getLogger(__name__)
 
 
@@ -37,14 +37,12 @@ def left_by_plan(dag_run: Any) -> dict[str, Any]:
     session = object_session(dag_run)
     if session is None:
         return {}
-    if (KEY, dag_run.id) not in session.info:  # the hook asks for each of the tasks in turn
-        asked = select(XComModel).where(XComModel.dag_run_id == dag_run.id, XComModel.key == KEY)
-        with session.no_autoflush:
-            found = session.scalar(asked)
-        left = XComModel.deserialize_value(found) if found is not None else None
-        session.info[KEY, dag_run.id] = left if isinstance(left, dict) else {}
-    known: dict[str, Any] = session.info[KEY, dag_run.id]
-    return known
+    # A column, and no object: the session of the scheduler is as old as it, and may know what an earlier `plan` left.
+    asked = select(XComModel.value).where(XComModel.dag_run_id == dag_run.id, XComModel.key == KEY)
+    with session.no_autoflush:
+        found = session.execute(asked).first()
+    left = XComModel.deserialize_value(found) if found is not None else None
+    return left if isinstance(left, dict) else {}
 
 
 def write_note(dag_run: Any) -> None:
@@ -53,7 +51,7 @@ def write_note(dag_run: Any) -> None:
     if text is None or (kept is not None and kept.user_id is not None):
         return
     if text:
-        dag_run.note = text if len(text) <= LONGEST_NOTE else f"{text[: LONGEST_NOTE - 3]} .."
+        dag_run.note = cut(text, LONGEST_NOTE)
     elif kept is not None:
         dag_run.dag_run_note = None
 
@@ -67,7 +65,7 @@ def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
         return
     labels = left_by_plan(dag_run).get("labels", [])
     if index < len(labels):
-        task_instance._rendered_map_index = labels[index][:LONGEST_LABEL]
+        task_instance._rendered_map_index = labels[index]
     if index == 0:
         write_note(dag_run)
 

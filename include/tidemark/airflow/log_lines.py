@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tidemark.airflow.left_by_plan import cut
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.publish import Outcome
@@ -21,8 +22,7 @@ def label(manifest_id: int, ranges: Sequence[Range]) -> str:
         name = "" if part.at.topic == topic else f"{part.at.topic} "
         words.append(f"{name}{part.at.partition}:[{part.start}, {part.end})")
         topic = part.at.topic
-    text = " ".join(words)
-    return text if len(text) <= LABEL else f"{text[: LABEL - 3]} .."
+    return cut(" ".join(words), LABEL)
 
 
 def begins(order: Order, targets: Sequence[str]) -> list[str]:

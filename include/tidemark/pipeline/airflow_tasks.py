@@ -19,7 +19,7 @@ class AirflowTasks(Section):
         default=1,
         ge=-1_000_000,
         le=1_000_000,
-        description="Of tasks that wait for a slot, those with most start first.",
+        description="Of tasks that wait for a slot, those with a higher number start first.",
     )
     queue: AirflowName | None = Field(
         default=None, description="Queue of the tasks that process manifests; null: the executor's own."
@@ -41,6 +41,5 @@ class AirflowTasks(Section):
         return {**pauses, "retry_exponential_backoff": 2, "max_retry_delay": self.max_retry_delay}
 
     def of_process(self) -> dict[str, object]:
-        """Airflow's arguments of the tasks that process manifests."""
-        queue = {} if self.queue is None else {"queue": self.queue}
-        return {"pool": self.pool, "pool_slots": self.pool_slots, "priority_weight": self.priority_weight, **queue}
+        """Airflow's arguments of the tasks that process manifests; those that are as Airflow has them are left out."""
+        return self.model_dump(include={"pool", "pool_slots", "priority_weight", "queue"}, exclude_defaults=True)
