@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up down unit test test-faults bench lint lock clean python
+.PHONY: help setup run up down unit test test-ui docs test-faults bench lint lock clean python
 
 help:
 	@sed -n 's/^## \{0,1\}//p' Makefile
@@ -21,6 +21,8 @@ help:
 ##   make setup   only the virtual environment and the jars (PYTHON=.. names another Python 3.11)
 ##   make unit    the tests that need no service, less than a minute
 ##   make test    all the tests, on real services, within 20 minutes on 2 cores
+##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)
+##   make docs    the screenshots of docs/images, taken again
 ##   make lint    ruff and mypy, as in CI
 ##   make lock    write the lock files of packages and jars again (after a change of requirements/*.in or jars/ivy.xml)
 ##
@@ -66,6 +68,15 @@ unit: setup
 test: setup
 	@$(PYTEST)
 
+test-ui: setup
+	@$(BIN)/python -m sandbox.bootstrap.browser
+	@$(BIN)/python -m pytest tests/ui
+
+# The screenshots of docs/.
+docs: setup
+	@$(BIN)/python -m sandbox.bootstrap.browser
+	@TIDEMARK_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/ui -k readable
+
 # pytest ends after 45 minutes at the latest.
 test-faults: setup
 	@$(PYTEST) -m "exhaustive or drawn" --session-timeout 2700
@@ -79,7 +90,7 @@ lint: setup
 	@$(BIN)/mypy
 
 lock: setup
-	@cd requirements && for name in tidemark installer registry readers; do \
+	@cd requirements && for name in tidemark installer registry readers browser; do \
 	  ../.tidemark/tools/bin/uv pip compile --quiet --no-header --python-version 3.11 --universal --generate-hashes \
 	    --no-emit-index-url $$name.in -o $$name.lock || exit 1; done
 	@$(BIN)/python -m sandbox lock-jars

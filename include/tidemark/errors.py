@@ -20,10 +20,12 @@
     |   +-- Fenced                nobody: a newer attempt has taken over
     +-- Blocked                   a person: the numbers do not agree, nothing was published
     +-- IllegalTransition         a person: the manifest is not in a state that allows this
+    +-- NotDone                   a person: a part of what was asked for was not done
 
 Every message says what happened, to which pipeline, manifest, topic, partition and offsets, and what to do next.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -31,12 +33,13 @@ from contextlib import contextmanager
 class TidemarkError(Exception):
     """An error for people: what happened, where, and the next step.
 
-    ``next_step`` is printed on its own line; ``context`` holds the names and numbers to search logs for. A place
-    that does not know the pipeline or manifest writes ``{pipeline}`` or ``{manifest}`` into the next step; ``about``
-    fills it in.
+    ``next_step`` is printed on its own line; ``context`` holds the names and numbers to search logs for. ``code`` is a
+    heading of docs/errors.md, and never changes. A place that does not know the pipeline or manifest writes
+    ``{pipeline}`` or ``{manifest}`` into the next step; ``about`` fills it in.
     """
 
     exit_code = 1
+    before_context = " "
 
     def __init__(self, what: str, *, next_step: str = "", **context: object) -> None:
         self.what = what
@@ -44,6 +47,12 @@ class TidemarkError(Exception):
         self.context: dict[str, object] = {}
         self.within(**context)
         super().__init__(what)
+
+    @property
+    def code(self) -> str:
+        """Of an error that another module derives from one of these: that one's."""
+        [name] = [kind.__name__ for kind in type(self).__mro__ if kind.__module__ == __name__][:1]
+        return re.sub(r"\B[A-Z]", lambda letter: f"-{letter[0]}", name.removesuffix("Error")).lower()
 
     def within(self, **context: object) -> None:
         """Add words to the context where it lacks them, and to the next step where it asks for them."""
@@ -53,8 +62,9 @@ class TidemarkError(Exception):
             self.next_step = self.next_step.replace(f"{{{name}}}", str(value))
 
     def __str__(self) -> str:
-        where = " ".join(f"{name}={value}" for name, value in self.context.items())
-        lines = [f"{self.what} [{where}]" if where else self.what]
+        where = {"error": self.code, **self.context}
+        words = " ".join(f"{name}={value}" for name, value in where.items())
+        lines = [f"{self.what}{self.before_context}[{words}]"]
         if self.next_step:
             lines.append(f"next: {self.next_step}")
         return "\n".join(lines)
@@ -159,3 +169,7 @@ class Blocked(TidemarkError):
 
 class IllegalTransition(TidemarkError):
     """The manifest is not in a state that allows this."""
+
+
+class NotDone(TidemarkError):
+    """A part of what was asked for was not done; the rest is."""

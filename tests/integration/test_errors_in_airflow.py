@@ -30,6 +30,7 @@ FAILED_AT_ONCE = [
     errors.Fenced,
     errors.Blocked,
     errors.IllegalTransition,
+    errors.NotDone,
 ]
 
 
@@ -70,14 +71,14 @@ def test_airflow_never_tries_again_what_is_fenced_or_waits_for_a_person(
 def test_the_task_says_where_it_happened_and_what_to_do(airflow: Any) -> None:
     with pytest.raises(airflow.AirflowException) as raised:
         verdict_on(errors.Fenced("it happened", next_step="nothing", pipeline="demo", manifest=7))
-    assert str(raised.value) == "it happened [pipeline=demo manifest=7]\nnext: nothing"
+    assert str(raised.value) == "it happened [error=fenced pipeline=demo manifest=7]\nnext: nothing"
 
 
 @pytest.mark.parametrize(
     ("error", "entry"),
     [
-        (errors.WorkFailed("it happened", next_step="wait"), {"event": "it happened\nnext: wait"}),
-        (errors.Blocked("it happened"), {"event": "it happened"}),
+        (errors.WorkFailed("it happened", next_step="wait"), {"event": "it happened [error=work-failed]\nnext: wait"}),
+        (errors.Blocked("it happened"), {"event": "it happened [error=blocked]"}),
         (ZeroDivisionError(), {"event": "Task failed with exception", "exc_info": True}),
     ],
 )

@@ -100,6 +100,24 @@ def test_a_pipeline_is_late_by_its_lag_and_by_the_age_of_what_is_published(world
     assert world.here("status", "--max-age", "soon").exit_code == 2
 
 
+def test_max_age_of_the_file_is_what_status_and_metrics_go_by(make_world: MakeWorld) -> None:
+    world = make_world(settings={"max_age": "2h"})
+    world.produce(10)
+    world.ok("run", "demo", "--until", "2024-03-02")
+    late = world.here("status")
+    assert late.exit_code == 1
+    assert "and at most 2:00:00 are allowed" in late.stdout
+    [view] = tidemark.status(dsn=world.dsn, pipelines=world.pipelines)
+    assert view.max_age_s == 7200
+    printed = world.ok("metrics", "--no-lag")
+    assert 'tidemark_problems{pipeline="demo",kind="late"} 1' in printed
+    assert 'tidemark_max_age_seconds{pipeline="demo"} 7200' in printed
+    world.ok("run", "demo")
+    assert world.here("status").exit_code == 0
+    assert 'kind="late"} 0' in world.ok("metrics", "--no-lag")
+    assert world.here("status", "--max-age", "0s").exit_code == 1, "the option goes before the file"
+
+
 def test_what_is_published_reaches_only_up_to_the_first_manifest_that_is_not_done(world: World) -> None:
     world.produce(10)
     world.ok("run", "demo", "--run-key", "one")

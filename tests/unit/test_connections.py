@@ -93,7 +93,7 @@ def test_a_missing_connection_says_what_to_set_and_what_is_near(
         kafka_connection(pipeline(tmp_path))
     assert str(caught.value) == (
         'the Kafka connection kafka_default does not exist; did you mean "AIRFLOW_CONN_KAFKA_DEFAULTS"? '
-        "[pipeline=flights connection=kafka_default]\n"
+        "[error=configuration pipeline=flights connection=kafka_default]\n"
         "next: set AIRFLOW_CONN_KAFKA_DEFAULT="
         """'{"conn_type": "kafka", "extra": {"bootstrap.servers": "HOST:PORT"}}', """
         "or add it in Airflow under Admin, Connections, or write source.kafka.bootstrap_servers instead"

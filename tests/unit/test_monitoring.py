@@ -31,7 +31,7 @@ def labels() -> dict[str, set[str]]:
     now = datetime(2024, 3, 1, tzinfo=UTC)
     view = PipelineView.__new__(PipelineView)
     known = {"pipeline": "demo", "manifests": {"done": 1}, "problems": [], "dead_lettered": 0, "lost": 0}
-    for name, value in {**known, "published_up_to": now, "last_done_at": now}.items():
+    for name, value in {**known, "published_up_to": now, "max_age_s": 7200.0, "last_done_at": now}.items():
         object.__setattr__(view, name, value)
     lag = LagView.__new__(LagView)
     for name, value in {"topic": "t", "partition": 0, "lag": 1, "unpublished": 2}.items():

@@ -1,13 +1,13 @@
 """Engines that have no code of PyIceberg, each in a process of its own: DuckDB, and Spark with Iceberg's runtime."""
 
-import fcntl
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from sandbox.bootstrap.checkout import CHECKOUT, STATE
+from sandbox.bootstrap.apart import packages_of
+from sandbox.bootstrap.checkout import STATE
 from sandbox.bootstrap.jars import fetch_for_tests
 from sandbox.services.iceberg_catalog import jdbc_options
 from tests.worlds.world import Place
@@ -26,17 +26,7 @@ print(json.dumps(rows))
 
 def read_by_duckdb(metadata: str) -> list[Place]:
     """The places of all rows of the table with this metadata file."""
-    folder = STATE / "readers"
-    with (STATE / "readers.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            part = folder.with_suffix(".part")
-            command = [
-                str(STATE / "tools" / "bin" / "uv"), "--quiet", "pip", "install", "--require-hashes", "--python",
-                sys.executable, "--target", str(part), "-r", str(CHECKOUT / "requirements" / "readers.lock"),
-            ]  # fmt: skip
-            subprocess.run(command, check=True)
-            part.rename(folder)
+    folder = packages_of("readers")
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(folder), metadata.removeprefix("file://")],
         env={"PYTHONPATH": str(folder)},

@@ -15,6 +15,8 @@ from typing import Self
 
 import psycopg
 
+from sandbox.services.processes import wait_until
+
 REPORTED = ("server_version", "client_encoding", "standard_conforming_strings", "DateStyle", "TimeZone")
 IDLE = b"I"  # the status of a session outside a transaction
 
@@ -53,7 +55,8 @@ class Pooler:
         return f"postgresql://anybody@127.0.0.1:{self._listener.getsockname()[1]}/{database}?sslmode=disable"
 
     def settings(self, name: str) -> set[str]:
-        """The values that a setting has in the sessions that no client has."""
+        """The values that a setting has in the sessions, when all clients have given them back."""
+        wait_until(lambda: len(self.sessions) == len(self._opened), "clients to leave", timeout=10, interval=0.01)
         return {str(session.execute(f"SHOW {name}").fetchone()) for session in self.sessions}  # type: ignore[arg-type]
 
     def _accept(self) -> None:

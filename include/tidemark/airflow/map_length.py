@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from airflow.configuration import conf
 
-from tidemark.errors import ConfigurationError, TidemarkError
+from tidemark.errors import ConfigurationError, NotDone
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import unfinished
 
@@ -41,7 +41,7 @@ def refuse_rest(context: Context, processed: Sequence[int]) -> None:
     """Raise when a retry did as many manifests as Airflow takes, and others are unfinished."""
     left = unfinished(context) if len(processed) >= longest_list() else []
     if left:
-        raise TidemarkError(
+        raise NotDone(
             f"the {len(processed)} manifests of this run are published, and {len(left)} more are unfinished: Airflow "
             "makes no more tasks of one list",
             next_step=f"trigger the retry again until nothing is left, or: tidemark retry {context.pipeline_name}",

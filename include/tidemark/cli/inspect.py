@@ -124,7 +124,7 @@ def objects(environment: Environment, pipeline_name: str, sink: str | None, dead
     help="Late when more offsets than this are not published; asks Kafka.",
 )  # fmt: skip
 @click.option("--max-age", type=Duration(),
-    help="Late when what is published ends longer ago, such as 90m or 2h.",
+    help="Late when what is published ends longer ago, such as 90m or 2h; if not set, max_age of the pipeline file.",
 )  # fmt: skip
 @common_options
 @click.pass_context

@@ -16,12 +16,13 @@ from tidemark.cli.opened import connections_of, database_of
 from tidemark.cli.options import common_options, pipeline_argument
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
-from tidemark.errors import ConfigurationError, TidemarkError
+from tidemark.errors import ConfigurationError, NotFound, TidemarkError
 from tidemark.lifecycle.context import open_context
 from tidemark.open_metrics import CONTENT_TYPE, Measured, measured, text
 from tidemark.operations.lag import lag as measure_lag
 from tidemark.operations.status import status
 from tidemark.pipeline.loader import find
+from tidemark.pipeline.settings import Pipeline
 from tidemark.views import LagView, as_json_text, lag_views, pipeline_view
 
 commands = click.Group()
@@ -109,17 +110,18 @@ def _serve(address: tuple[str, int], measure: Callable[[], str]) -> None:
 
 
 def _measured(environment: Environment, database: ManifestDatabase, name: str, *, asks: bool) -> Measured:
+    pipeline: Pipeline | TidemarkError | None = None
     parts: list[LagView] | None = None
     why = "Kafka was not asked"
     try:
-        parts = _lag(environment, database, name) if asks else None
+        pipeline = find(environment.pipelines, name)
+        if asks:
+            with connections_of(pipeline):
+                parts = lag_views(measure_lag(open_context(pipeline, database)))
     except TidemarkError as error:
-        why = error.what
-        output.note(f"the lag of {name} is not known: {why}")
-    return measured(database, pipeline_view(database, status(database, name, None), parts, why), parts)
-
-
-def _lag(environment: Environment, database: ManifestDatabase, name: str) -> list[LagView]:
-    pipeline = find(environment.pipelines, name)
-    with connections_of(pipeline):
-        return lag_views(measure_lag(open_context(pipeline, database)))
+        if asks:
+            why = error.what
+            output.note(f"the lag of {name} is not known: {why}")
+        if pipeline is None and not isinstance(error, NotFound):
+            pipeline = error
+    return measured(database, pipeline_view(database, status(database, name, pipeline), parts, why), parts)

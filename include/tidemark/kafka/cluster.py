@@ -367,6 +367,27 @@ class KafkaCluster:
         active = exists and (described.state is not ConsumerGroupState.EMPTY or bool(described.members))
         return ConsumerGroup(name, exists, active, committed, tuple(sorted(unsettled)))
 
+    def commit(self, group: str, ends: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets for a consumer group without members; partitions that do not exist any more are left out.
+
+        Raises ``ConfigurationError`` when the group has members.
+        """
+        if not ends:
+            return
+        offsets = [KafkaPartition(place.topic, place.partition, offset) for place, offset in ends.items()]
+        request = [ConsumerGroupTopicPartitions(group, offsets)]
+        answer = self._coordinated(lambda: self._admin.alter_consumer_group_offsets(request, request_timeout=TIMEOUT_S))
+        for partition in answer.topic_partitions if answer else []:
+            error = partition.error
+            if error is not None and error.code() == KafkaError.UNKNOWN_MEMBER_ID:
+                raise ConfigurationError(
+                    f"consumer group {group} has members, which commit for themselves",
+                    next_step="name a group that nobody else uses in source.kafka.progress_group",
+                    bootstrap_servers=self.bootstrap_servers,
+                )
+            if error is not None and error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise self.translated(error)
+
     def _coordinated(self, ask: Callable[[], Mapping[str, Future[Any]]]) -> Any:
         """The answer of a group's coordinator, None for an unknown group; asks again until the coordinator is ready."""
         deadline = time.monotonic() + TIMEOUT_S

@@ -28,6 +28,8 @@ def denied(code: int, detail: str, **context: object) -> AccessDenied:
         f"Kafka refuses this client: {detail}",
         next_step="check user, password (or client id and secret) and sasl.mechanism of the Kafka connection"
         if code in AUTHENTICATION
+        else "grant the user of the Kafka connection READ on the consumer group (kafka-acls --add --group)"
+        if code == KafkaError.GROUP_AUTHORIZATION_FAILED
         else "grant the user of the Kafka connection DESCRIBE and READ on the topic (kafka-acls --add)",
         **context,
     )

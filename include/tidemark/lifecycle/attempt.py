@@ -26,6 +26,7 @@ from tidemark.lifecycle.divergence import confirmed
 from tidemark.lifecycle.known_sinks import know_sinks
 from tidemark.lifecycle.look_back import looked_back
 from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, not_known, refuse_outlived
+from tidemark.lifecycle.progress import tell_progress
 from tidemark.lifecycle.publish import Ending, Outcome, Publisher, published_counts
 from tidemark.lifecycle.select import own_manifest
 from tidemark.lifecycle.turns import refuse_before_turn
@@ -51,7 +52,8 @@ def process(
     """
     manifest = own_manifest(context, manifest_id)
     if manifest.state is ManifestState.DONE and not replay and not context.sinks_to_finish(manifest):
-        return Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, published_counts(manifest))
+        done = Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, published_counts(manifest))
+        return done.noting(tell_progress(context))
     if manifest.retired:
         _refuse_done_before(manifest)
         replay = False
@@ -59,7 +61,8 @@ def process(
     context = replace(
         context, pipeline=pinned(context.pipeline, context.lookup, _schemas(context, manifest_id), register=True)
     )
-    return _Attempt(context, manifest, stage, replay=replay, allowed=allowed).run()
+    outcome = _Attempt(context, manifest, stage, replay=replay, allowed=allowed).run()
+    return outcome.noting(tell_progress(context))
 
 
 def _schemas(context: Context, manifest_id: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from tidemark.lifecycle.older import (
     refuse_older,
 )
 from tidemark.lifecycle.preflight import recent_manifests
+from tidemark.lifecycle.progress import tell_progress
 from tidemark.lifecycle.publish import Publisher, published_counts
 from tidemark.manifest import Counts, Manifest, ManifestState
 from tidemark.pipeline.settings import Unfinished
@@ -67,6 +68,7 @@ def require_run_done(
     own = [*run["manifests"], *run["covered_by"]]
     manifests = require_done(context, sorted({*own, *processed}))
     Publisher(context).sweep(above=recent_manifests(context.database))
+    tell_progress(context)  # also of losses that a person accepted, and so that the group's offsets do not expire
     if context.pipeline.unfinished is Unfinished.FAIL:
         refuse_older(context, older_unfinished(context, own, held))
     return run, manifests

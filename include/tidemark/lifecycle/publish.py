@@ -15,7 +15,7 @@ With several sinks, steps 2 to 4 are done for each sink on its own: when one fai
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from tidemark.errors import Blocked, Fenced, TidemarkError, Unavailable
@@ -48,6 +48,9 @@ class Outcome:
     ending: Ending
     counts: Counts
     note: str | None = None  # what people should know although it ended well
+
+    def noting(self, more: str | None) -> "Outcome":
+        return self if more is None else replace(self, note="; ".join(note for note in (self.note, more) if note))
 
 
 class Publisher:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tidemark.errors import TidemarkError, Unavailable
+from tidemark.errors import NotDone, TidemarkError, Unavailable
 from tidemark.lifecycle.allowed import NOTHING, Allowed
 from tidemark.lifecycle.attempt import Stage, process
 from tidemark.lifecycle.context import Context
@@ -65,7 +65,7 @@ def work_through(
 
 
 def _several(context: Context, errors: list[TidemarkError], of: int) -> TidemarkError:
-    return TidemarkError(
+    return NotDone(
         f"{len(errors)} of {of} manifests failed",
         next_step=f"mend what the messages above say, then: tidemark retry {context.pipeline_name}",
         pipeline=context.pipeline_name,
@@ -78,7 +78,7 @@ def refuse_left_out(context: Context, left_out: Sequence[Manifest]) -> None:
         commands = [
             f"tidemark replay {context.pipeline_name} --manifest {manifest.id} --take-over" for manifest in left_out
         ]
-        raise TidemarkError(
+        raise NotDone(
             f"not everything was replayed: {len(left_out)} left out, where an attempt is at work",
             next_step=f"wait for it, or fence it: {'; '.join(commands)}",
             pipeline=context.pipeline_name,

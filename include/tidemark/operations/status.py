@@ -39,7 +39,8 @@ class Problem:
 class Status:
     """The state of one pipeline; it is in order when ``problems`` is empty.
 
-    Everything stamped before ``published_up_to`` is published; None: no run says so. ``lag`` counts offsets that are
+    Everything stamped before ``published_up_to`` is published; None: no run says so. ``max_age`` is how long ago that
+    may be, None when neither the pipeline file nor the caller says it. ``lag`` counts offsets that are
     not planned, or planned and not published; None when Kafka was not asked, and then no loss is known that nobody has
     decided about. ``at_work`` manifests have a live attempt, ``waiting`` ones were planned a moment ago.
     ``lost`` offsets and ``dead_lettered`` records were given up by a person or by the pipeline file, so they are no
@@ -48,6 +49,7 @@ class Status:
 
     pipeline_name: str
     published_up_to: datetime | None
+    max_age: timedelta | None
     lag: int | None
     at_work: tuple[int, ...]
     waiting: tuple[int, ...]
@@ -66,9 +68,11 @@ def status(
 ) -> Status:
     """The state of a pipeline, by the database; Kafka is asked only for ``max_lag``.
 
-    ``pipeline`` is what its file says, None without a file: then nothing runs it, and it is not late. What cannot be
-    looked at is a problem, and no error.
+    ``pipeline`` is what its file says, None without a file: then nothing runs it, and it is not late. ``max_age``
+    replaces that of the file. What cannot be looked at is a problem, and no error.
     """
+    if isinstance(pipeline, Pipeline) and max_age is None:
+        max_age = pipeline.max_age
     now = datetime.now(UTC)
     undone = database.undone(pipeline_name)
     waiting = [manifest for manifest in undone if _waits(manifest, now)]
@@ -96,6 +100,7 @@ def status(
     return Status(
         pipeline_name=pipeline_name,
         published_up_to=published_up_to,
+        max_age=max_age,
         lag=offsets,
         at_work=tuple(manifest.id for manifest in undone if manifest.alive),
         waiting=tuple(manifest.id for manifest in waiting),

@@ -44,6 +44,8 @@ class Problem:
 class InvalidPipelines(ConfigurationError):
     """Pipeline files are wrong; ``problems`` has all of them, in the order of files and lines."""
 
+    before_context = "\n"  # some of the lines end with a command
+
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(map(str, problems)), next_step=_NEXT)

@@ -152,6 +152,12 @@ class Pipeline(Section):
         description="What a run does about manifests that earlier runs left unfinished: process them too, name them "
         "only, or name them and fail.",
     )
+    max_age: Duration | None = Field(
+        default=None,
+        description="How long ago what is published may end; longer is late, for `tidemark status`, the page and "
+        "metrics.",
+        examples=["2h"],
+    )
     airflow: AirflowTasks = Field(default_factory=AirflowTasks, description="How Airflow runs the tasks.")
     spark: Spark = Field(default_factory=Spark, description="The Spark application.")
     source: SourceEntry = Field(description="Where the records come from.")

@@ -112,6 +112,15 @@ class Source(ABC):
         del bounds
         return {}
 
+    @property
+    def tells_progress(self) -> bool:
+        """Whether the pipeline file asks to ``tell_progress``."""
+        return False
+
+    def tell_progress(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Let tools of the source see up to which offset of each partition all is published."""
+        del ends
+
     def warnings(self) -> list[str]:
         """Settings that are allowed and not safe, as sentences."""
         return []

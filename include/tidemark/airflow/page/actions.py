@@ -16,7 +16,7 @@ from sqlalchemy import select
 
 from tidemark.airflow.map_length import oldest, whole
 from tidemark.database.client import ManifestDatabase
-from tidemark.errors import ConfigurationError, TidemarkError
+from tidemark.errors import ConfigurationError, NotDone
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import own_manifest, refuse_at_work, unfinished
 from tidemark.manifest import Decision, Manifest, ManifestState
@@ -99,7 +99,7 @@ def start(
     except DagRunAlreadyExists:
         return
     except (AirflowException, ValueError) as error:
-        raise TidemarkError(
+        raise NotDone(
             f"Airflow does not start a run of {dag_id}: {error}", next_step="look at the DAG in Airflow"
         ) from None
     lines = f"DAG run {run_id}, asked for on the page by {user}"

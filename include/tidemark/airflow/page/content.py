@@ -8,13 +8,13 @@ from tidemark.airflow.doctor import stored
 from tidemark.airflow.page.lag import Answer, Lags
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
-from tidemark.errors import about
+from tidemark.errors import NotFound, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.operations.dead_letters import Wanted, dead_letters
 from tidemark.operations.hours import hours
 from tidemark.operations.lag import lag
 from tidemark.operations.locate import Found, locate
-from tidemark.operations.status import status
+from tidemark.operations.status import Status, status
 from tidemark.pipeline.deployed import deployed_named
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.located import Located
@@ -57,9 +57,18 @@ def pipelines_of(database: ManifestDatabase, names: Sequence[str]) -> list[tuple
     """Each with its lag; the sources are asked side by side."""
     answers = lags.of(names)
     return [
-        (pipeline_view(database, status(database, name, None), answers[name].parts, answers[name].why), answers[name])
+        (pipeline_view(database, _status(database, name), answers[name].parts, answers[name].why), answers[name])
         for name in names
     ]
+
+
+def _status(database: ManifestDatabase, name: str) -> Status:
+    try:
+        return status(database, name, settings_of(name))
+    except NotFound:
+        return status(database, name, None)
+    except TidemarkError as error:
+        return status(database, name, error)
 
 
 def hours_of(database: ManifestDatabase, name: str, *, incomplete: bool = False) -> list[HourView]:

@@ -67,6 +67,7 @@ TEMPLATES = Environment(
 TEMPLATES.filters |= {
     "moment": moment,
     "ago": ago,
+    "seconds": lambda seconds: span(timedelta(seconds=seconds)),
     "span": span,
     "shown": shown,
     "number": "{:,}".format,

@@ -33,6 +33,13 @@ class Settings(SourceSettings):
         description="Where to start when the pipeline is first planned: earliest, latest, a time, where a consumer "
         "group has committed, or an offset for each partition.",
     )
+    progress_group: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A consumer group without members that commits what is published, for tools that watch the lag of "
+        "groups. Tidemark never reads it.",
+        examples=["tidemark-orders"],
+    )
     options: Annotated[dict[str, str], BeforeValidator(_client_config, json_schema_input_type=KafkaOptions)] = Field(
         default_factory=dict, description="Tuning of the Kafka client, by Kafka's own names."
     )

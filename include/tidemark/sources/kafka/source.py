@@ -68,6 +68,14 @@ class KafkaSource(Source):
     def open_transactions(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, OpenTransaction]:
         return self.cluster.open_transactions(bounds)
 
+    @property
+    def tells_progress(self) -> bool:
+        return self.settings.progress_group is not None
+
+    def tell_progress(self, ends: Mapping[TopicPartition, int]) -> None:
+        if self.settings.progress_group is not None:
+            self.cluster.commit(self.settings.progress_group, ends)
+
     def warnings(self) -> list[str]:
         return self._connection.warnings()
 

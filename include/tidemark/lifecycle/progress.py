@@ -1,0 +1,32 @@
+"""The source's own tools are told up to where all is published. Tidemark itself never reads that again."""
+
+from tidemark.errors import TidemarkError
+from tidemark.lifecycle.context import Context
+from tidemark.manifest import UNDONE
+from tidemark.offsets import TopicPartition
+
+
+def tell_progress(context: Context) -> str | None:
+    """Tell the source, where the pipeline file asks for it; what to say when that failed, since no manifest depends
+    on it."""
+    if not context.source.tells_progress:
+        return None
+    told: dict[TopicPartition, int] | None = None
+    try:
+        # Of two that tell at once, the last asks again, and has then told what is newest.
+        while (now := published_ends(context)) != told:
+            context.source.tell_progress(now)
+            told = now
+    except TidemarkError as error:
+        return f"the source is not told how far all is published: {error.what}; {error.next_step}"
+    return None
+
+
+def published_ends(context: Context) -> dict[TopicPartition, int]:
+    """For each partition that is planned: the first offset that is neither published nor given up."""
+    ends = {chain.at: chain.end for chain in context.database.chains(context.pipeline_name)}
+    for manifest in context.database.manifests(context.pipeline_name, UNDONE):
+        for unpublished in manifest.ranges:
+            if unpublished.at in ends:
+                ends[unpublished.at] = min(ends[unpublished.at], unpublished.start)
+    return ends

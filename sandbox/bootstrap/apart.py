@@ -1,0 +1,38 @@
+"""Packages that only some tests need, each set in a folder of its own: `.venv` has other versions of some."""
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from sandbox.bootstrap.checkout import CHECKOUT, STATE
+from sandbox.errors import SandboxFailed
+
+
+def packages_of(name: str, home: Path = STATE) -> Path:
+    """The folder with the packages of `requirements/NAME.lock`; the first call installs them.
+
+    A lock keeps two processes from installing at the same time. Raises ``SandboxFailed`` when that does not work.
+    """
+    requirements = CHECKOUT / "requirements" / f"{name}.lock"
+    folder = home / "apart" / f"{name}-{hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f"{name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            part = folder.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            command = [
+                str(home / "tools" / "bin" / "uv"), "--quiet", "pip", "install", "--require-hashes",
+                "--python", sys.executable, "--target", str(part), "-r", str(requirements),
+            ]  # fmt: skip
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if done.returncode != 0:
+                raise SandboxFailed(
+                    f"the packages of {requirements.name} could not be installed:\n{done.stdout[-2000:]}",
+                    next_step="make setup",
+                )
+            part.rename(folder)
+    return folder

@@ -1,0 +1,56 @@
+"""A browser, logged in to a real Airflow. `make test-ui` runs these tests, and `make test` does not."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.bootstrap.apart import packages_of
+from sandbox.bootstrap.browser import INSTALL, chromium
+from tests.fixtures import plugin
+from tests.worlds.airflow_world import AirflowWorld
+
+SCREENSHOTS = "TIDEMARK_SCREENSHOTS"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    plugin.load(config)
+    sys.path.append(str(packages_of("browser")))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    program = chromium()
+    assert program is not None, f"no Chromium; install it: {INSTALL}"
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="session")
+def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where screenshots go: a folder of the tests, or of the documents with `make docs`."""
+    folder = os.environ.get(SCREENSHOTS)
+    return Path(folder) if folder else tmp_path_factory.mktemp("screenshots")
+
+
+@pytest.fixture
+def page(browser: Any, airflow_world: AirflowWorld) -> Iterator[Any]:
+    """A page of the browser, logged in to Airflow as its admin by the form that people use."""
+    airflow = airflow_world.airflow
+    context = browser.new_context(base_url=airflow.url, viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(30_000)
+    page = context.new_page()
+    page.goto("/")
+    page.get_by_label("Username").fill(airflow.user)
+    page.get_by_label("Password").fill(airflow.password)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("link", name="Tidemark").wait_for()
+    yield page
+    context.close()

@@ -1,0 +1,175 @@
+"""The page as a person on call meets it: Chromium, a real Airflow, a manifest that has failed."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.services.processes import wait_until
+from tests.worlds.airflow_world import DAG, AirflowWorld
+
+pytestmark = pytest.mark.timeout(600)  # Spark takes 20 s a manifest, ten times that on a busy machine
+WIDTHS = {"wide": (1280, 900), "phone": (390, 844)}
+PIPELINE = f"/tidemark/pipelines/{DAG}"
+
+
+def fail_on_bad_records(demo: AirflowWorld) -> None:
+    demo.world.settings |= {"on_error": "fail", "retries": 0}
+    demo.world.write_pipeline()
+
+
+def mend(demo: AirflowWorld) -> None:
+    """Let records that cannot be decoded become dead letters."""
+    demo.world.settings["on_error"] = "dead_letter"
+    demo.world.write_pipeline()
+    demo.update()
+
+
+def test_a_failed_manifest_is_seen_opened_retried_and_becomes_done(airflow_world: AirflowWorld, page: Any) -> None:
+    demo, world = airflow_world, airflow_world.world
+    fail_on_bad_records(demo)
+    world.produce(60, bad_every=60)
+    demo.deploy()
+    demo.fail(demo.trigger())
+    mend(demo)
+
+    page.get_by_role("link", name="Tidemark").click()
+    ours = page.frame_locator("iframe")
+    row = ours.get_by_role("row").filter(has_text=DAG)
+    assert "failed" in row.inner_text()
+    row.get_by_role("link", name=DAG).click()
+    ours.get_by_role("link", name="1 failed").click()
+    ours.get_by_role("link", name="1", exact=True).click()
+    ours.get_by_role("heading", name="Manifest 1 failed").wait_for()
+    assert f"{world.topic} partition=0 offsets=[0,1)" in ours.get_by_role("main").inner_text().replace("topic=", "")
+    ours.get_by_role("link", name="Retry what is unfinished").click()
+    assert "1 manifests, 60 offsets." in ours.get_by_role("main").inner_text()
+    ours.get_by_role("button", name="Retry 1 manifest").click()
+    assert page.frames[-1].url.endswith("/start/retry"), "without a reason nothing is sent"
+    ours.get_by_label("Your reason, for the history").fill("the record is a dead letter now")
+    ours.get_by_role("button", name="Retry 1 manifest").click()
+    ours.get_by_text("Started: DAG run").wait_for()
+
+    page.goto(f"{PIPELINE}/manifests/1")
+
+    def done() -> bool:
+        page.reload()
+        return "Manifest 1 done" in page.get_by_role("heading", level=1).inner_text()
+
+    wait_until(done, "the manifest to be done on the page", timeout=240, interval=2)
+    assert "60 read = 59 written + 1 dead-lettered" in page.get_by_role("main").inner_text()
+    assert "the record is a dead letter now" in world.ok("history", DAG)
+    world.assert_complete()
+
+
+@contextmanager
+def seen(page: Any, size: tuple[int, int], scheme: str) -> Iterator[Any]:
+    """The same session in another window."""
+    context = page.context.browser.new_context(
+        base_url=page.url.partition("/tidemark")[0],
+        viewport={"width": size[0], "height": size[1]},
+        color_scheme=scheme,
+        storage_state=page.context.storage_state(),
+    )
+    try:
+        yield context.new_page()
+    finally:
+        context.close()
+
+
+def test_each_page_at_two_widths_light_and_dark_is_readable_by_anybody(
+    airflow_world: AirflowWorld, page: Any, screenshots: Path
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    demo, world = airflow_world, airflow_world.world
+    world.produce(90, bad_every=45)
+    demo.deploy()
+    world.ok("run", DAG)
+    fail_on_bad_records(demo)
+    world.produce(30, bad_every=30)
+    assert world.here("run", DAG).exit_code == 1
+    demo.update()
+    places = {
+        "pipelines": "/tidemark/",
+        "pipeline": PIPELINE,
+        "manifest": f"{PIPELINE}/manifests/1",
+        "failed-manifest": f"{PIPELINE}/manifests/2",
+        "dead-letters": f"{PIPELINE}/dead-letters",
+        "look-up": f"/tidemark/where?topic={world.topic}&partition=0&offset=7",
+        "retry": f"{PIPELINE}/start/retry",
+        "replay": f"{PIPELINE}/start/replay?manifest=1",
+        "not-found": "/tidemark/pipelines/none",
+    }
+    page.goto("/tidemark/")
+    axe, wrong = Axe(), []
+    for width, size in WIDTHS.items():
+        for scheme in ("light", "dark"):
+            with seen(page, size, scheme) as window:
+                for name, address in places.items():
+                    window.goto(address)
+                    window.get_by_role("main").wait_for()
+                    for violation in axe.run(window).response["violations"]:
+                        nodes = [node["html"][:150] for node in violation["nodes"]]
+                        wrong.append(f"{name} {width} {scheme}: {violation['id']}: {violation['help']} {nodes}")
+                    if window.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                        wrong.append(f"{name} {width} {scheme}: is wider than the window")
+                    window.screenshot(path=screenshots / f"{name}-{width}-{scheme}.png", full_page=True)
+    assert wrong == []
+
+
+def test_the_keyboard_is_enough_to_replay_a_manifest(airflow_world: AirflowWorld, page: Any) -> None:
+    demo, world = airflow_world, airflow_world.world
+    world.produce(20)
+    demo.deploy()
+    world.ok("run", DAG)
+    page.goto(PIPELINE)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.innerText") == "Skip to the content"
+
+    def tab_to(name: str) -> None:
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            focused = "document.activeElement"
+            if name in page.evaluate(f"{focused}.innerText || {focused}.ariaLabel || {focused}.id"):
+                assert page.evaluate(f"getComputedStyle({focused}).outlineStyle") != "none", "the focus is seen"
+                return
+        raise AssertionError(f"no way to {name}")
+
+    tab_to("select manifest 1")
+    page.keyboard.press("Space")
+    tab_to("Replay the selected")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/start/replay?manifest=1")
+    tab_to("why")
+    page.keyboard.type("by keyboard")
+    tab_to("Replay 1 manifest")
+    page.keyboard.press("Enter")
+    page.get_by_text("Started: DAG run").wait_for()
+    [run] = demo.airflow.runs(DAG)
+    assert run["conf"] == {"replay": [1]}
+    assert run["note"] == "by keyboard"
+    demo.succeed(run["dag_run_id"])
+    world.assert_complete()
+
+
+def test_the_trigger_form_of_airflow_plans_up_to_a_time(airflow_world: AirflowWorld, page: Any) -> None:
+    demo, world = airflow_world, airflow_world.world
+    world.produce(20)
+    demo.deploy()
+    page.goto(f"/dags/{DAG}")
+    page.get_by_role("button", name="Trigger").first.click()
+    form = page.get_by_role("dialog")
+    form.get_by_text("Plan until").wait_for()
+    text = form.inner_text()
+    assert "Replay these manifests" in text
+    assert "Retry unfinished manifests" in text
+    form.locator("#element_plan_until").fill("2024-03-02T00:00")
+    form.get_by_role("button", name="Trigger").click()
+    wait_until(lambda: bool(demo.airflow.runs(DAG)), "the run", timeout=30)
+    [run] = demo.airflow.runs(DAG)
+    assert run["conf"]["plan_until"].startswith("2024-03-02T00:00"), json.dumps(run["conf"])
+    demo.succeed(run["dag_run_id"])
