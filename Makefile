@@ -59,8 +59,8 @@ up: python
 down:
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m sandbox down; else echo "nothing is running"; fi
 
-# Three workers for two cores (tests/conftest.py says how tests are shared): most tests wait for processes.
-PYTEST := $(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
+# Four workers for two cores (tests/conftest.py says how tests are shared): most tests wait for processes.
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder
 
 unit: setup
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit

@@ -51,6 +51,6 @@ def page(browser: Any, airflow_world: AirflowWorld) -> Iterator[Any]:
     page.get_by_label("Username").fill(airflow.user)
     page.get_by_label("Password").fill(airflow.password)
     page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("link", name="Tidemark").wait_for()
+    page.get_by_role("link", name="Tidemark", exact=True).wait_for()
     yield page
     context.close()
