@@ -422,7 +422,8 @@ class PartView:
 class LaneView:
     """The chain of one partition, offsets ``[start, end)``: done, except its ``parts``.
 
-    ``retired``: its life has ended. ``blocked`` says why nothing more is planned, until a person decides.
+    ``retired``: its life has ended. ``blocked`` says why nothing more is planned, until a person decides; ``cut`` is
+    true when that is since its log was truncated, else the topic is another one or gone.
     """
 
     topic: str
@@ -431,6 +432,7 @@ class LaneView:
     incarnation: int
     retired: bool
     blocked: str | None
+    cut: bool
     start: int
     end: int
     parts: tuple[PartView, ...]
@@ -697,7 +699,7 @@ def lane_views(database: ManifestDatabase, pipeline_name: str) -> list[LaneView]
     return [
         LaneView(
             lane["topic"], lane["topic_id"], lane["partition"], lane["incarnation"], lane["retired"], lane["blocked"],
-            lane["anchor"], lane["end_offset"], tuple(parts.get(lane["id"], ())),
+            lane["cut"], lane["anchor"], lane["end_offset"], tuple(parts.get(lane["id"], ())),
         )
         for lane in database.lanes(pipeline_name)
     ]  # fmt: skip

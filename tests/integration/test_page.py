@@ -30,14 +30,16 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 from sandbox.services.postgres import Postgres
 from sandbox.services.processes import wait_until
 from tests.faults.model_world import SCHEMAS, ModelWorld, ScheduleSettings
-from tidemark.airflow.dag import PARAMS
+from tidemark.airflow.asked import PARAMS
 from tidemark.airflow.page import actions, content
-from tidemark.airflow.page.actions import Action
+from tidemark.airflow.page.actions import Action, Wish
 from tidemark.airflow.page.app import build_app
 from tidemark.airflow.page.lag import Answer, Lags
 from tidemark.cli import main
-from tidemark.errors import WorkFailed
+from tidemark.errors import TopicChanged, WorkFailed
 from tidemark.lifecycle.attempt import process
+from tidemark.lifecycle.plan import Tick, plan
+from tidemark.manifest import RunKind
 from tidemark.order import Order
 
 RIGHTS = {"operator": {"GET", "POST"}, "reader": {"GET"}, "stranger": set[str]()}
@@ -292,7 +294,50 @@ def test_a_replay_does_what_its_preview_showed_and_refuses_manifests_of_others(a
     assert trigger.call_args.kwargs["conf"] == {"replay": [1]}
     assert client.get(f"{START}/replay?manifest=99").status_code == 404
     assert client.get(f"{START}/replay").status_code == 409
-    assert {key for action in Action for key in action.conf([1])} <= set(PARAMS)
+    assert {key for action in Action for key in Wish(action, topic="a", partition=0).conf("why")} <= set(PARAMS)
+
+
+def test_a_sink_that_lacks_manifests_is_named_and_filled(ask: Callable[..., TestClient], world: ModelWorld) -> None:
+    file = world.folder / "pipelines" / "demo.yaml"
+    text = yaml.safe_load(file.read_text())
+    second = {"files": {"name": "second", "root": str(world.folder / "second"), "layout": "raw/{stream}"}}
+    file.write_text(yaml.safe_dump({**text, "sinks": [*text["sinks"], second]}))
+    client = ask()
+    assert (
+        f'href="{START}/fill?sink=second">Fill sink second: it lacks 1 manifest</a>'
+        in client.get("/pipelines/demo").text
+    )
+    shown = client.get(f"{START}/fill?sink=second").text
+    assert "<h1>Fill sink second: preview</h1>" in shown
+    assert "1 manifest, 10 offsets." in shown
+    with mock.patch.object(actions, "trigger_dag") as trigger:
+        client.post(f"{START}/fill", data={"token": token_of(shown), "why": "a new sink"})
+    assert trigger.call_args.kwargs["conf"] == {"fill": "second"}
+    assert client.get(f"{START}/fill?sink=third").status_code == 404
+
+
+def test_a_topic_that_was_recreated_is_accepted_with_a_preview_and_a_reason(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    world.recreate()
+    with pytest.raises(TopicChanged):
+        plan(world.onlooker(), Tick("refused", RunKind.MANUAL, None))
+    client = ask()
+    page = client.get("/pipelines/demo").text
+    assert page.count(f'href="{START}/accept-topic?topic=a">Accept the topic a</a>') == 2, "one for each partition"
+    context = mock.patch.object(content, "context_of", return_value=contextlib.nullcontext(world.onlooker()))
+    with context:
+        shown = client.get(f"{START}/accept-topic?topic=a").text
+        assert client.get(f"{START}/accept-loss").status_code == 404, "nothing is lost"
+        assert client.get(f"{START}/accept-topic").status_code == 409, "without a topic"
+    assert "<h1>Accept the topic a: preview</h1>" in shown
+    assert "a-0: planned and unread offsets [5, 15) are lost" in shown.replace("[5, 10)", "[5, 15)")
+    assert "the next starts at 0 of the new topic" in shown
+    assert json.loads(printed(world, "history", "demo", "--json")) == [], "a preview decides nothing"
+    with mock.patch.object(actions, "trigger_dag") as trigger:
+        client.post(f"{START}/accept-topic", data={"token": token_of(shown), "why": "it is meant"})
+    accepted = {"decision": "accept-topic", "topic": "a", "why": "it is meant"}
+    assert trigger.call_args.kwargs["conf"] == {"accept": accepted}
 
 
 def test_a_form_from_another_site_of_another_user_or_for_something_else_starts_nothing(

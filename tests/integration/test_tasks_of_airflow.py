@@ -13,8 +13,9 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from sandbox.services.postgres import Postgres
+from tests.faults.lakes import FolderLake
 from tests.faults.model_world import EPOCH, ModelWorld, ScheduleSettings
-from tidemark.airflow import dag
+from tidemark.airflow import asked, dag
 from tidemark.errors import Blocked, WorkFailed
 from tidemark.lifecycle import attempt
 from tidemark.lifecycle.older import TAKEN_ALONG
@@ -312,3 +313,115 @@ def test_complete_hours_are_told_by_one_run_and_by_the_next_when_that_failed(
     assert close("four", 5, succeeded=["three"]) == ["04:00:00"]
     world.produce(1, minutes=-170)  # a late one
     assert close("five", 6, succeeded=["four"]) == ["00:00:00", "05:00:00"]
+
+
+def test_a_dry_run_says_what_the_run_would_do_and_stores_nothing(
+    world: ModelWorld, task: Task, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline: Any = world.pipeline()
+    world.produce(20)
+    with task(dry_run=True):
+        assert dag.plan_run(pipeline) == []
+        assert dag.close_run(pipeline, []) == dag.Closed(None, [])
+    assert "would plan a-0 [0, 10)" in caplog.text
+    assert "would plan a-0 [10, 20)" in caplog.text
+    assert world.database.pipelines() == []
+    plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
+    publish(world, [1])
+    caplog.clear()
+    with task(dry_run=True, retry_unfinished=True):
+        assert dag.plan_run(pipeline) == []
+    assert "would process manifest 2 a 0:[10, 20)" in caplog.text
+    caplog.clear()
+    with task(dry_run=True, replay=[1]):
+        assert dag.plan_run(pipeline) == []
+    assert "would process manifest 1 a 0:[0, 10)" in caplog.text
+    assert {manifest.dag_run for manifest in world.database.manifests("demo")} == {None}, "nothing is handed out"
+
+
+def test_a_loss_is_given_up_once_with_its_reason_before_the_run_plans(world: ModelWorld, task: Task) -> None:
+    pipeline: Any = world.pipeline()
+    world.produce(10)
+    plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
+    publish(world, [1])
+    world.produce(10)
+    world.log("a", 0).start = 14
+    wish = {"decision": "accept-loss", "why": "the disk was too small"}
+    with task(dry_run=True, accept=wish):
+        dag.plan_run(pipeline)
+    assert world.database.decisions("demo") == []
+    for _ in range(2):  # also when the task is tried again
+        with task(accept=wish, run_id="on call"):
+            assert dag.plan_run(pipeline) == [2]
+    [decision] = world.database.decisions("demo")
+    assert (decision["decision"], decision["why"]) == ("accept-loss", "the disk was too small (DAG run on call)")
+    assert world.database.lost_offsets("demo") == 4
+    assert [(part.start, part.end) for part in world.database.manifest(2).ranges] == [(14, 20)]
+
+
+def test_another_topic_and_a_cut_log_are_accepted_by_a_run(world: ModelWorld, task: Task) -> None:
+    pipeline: Any = with_unfinished(world, Unfinished.REPORT)
+    world.produce(10)
+    plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
+    publish(world, [1])
+    world.truncate(4)
+    with task(), pytest.raises(AirflowFailException, match="error=topic-changed"):
+        dag.plan_run(pipeline)
+    world.produce(2)
+    cut = {"decision": "accept-truncation", "why": "a disk died", "topic": "a", "partition": 0}
+    with task(accept=cut, run_id="the cut"):
+        [manifest] = dag.plan_run(pipeline)
+    assert [(part.start, part.end) for part in world.database.manifest(manifest).ranges] == [(6, 8)]
+    publish(world, [manifest])
+    world.recreate(partitions=1)
+    world.produce(3)
+    with task(run_id="refused"), pytest.raises(AirflowFailException, match="error=topic-changed"):
+        dag.plan_run(pipeline)
+    with task(accept={"decision": "accept-topic", "why": "it is meant", "topic": "a"}, run_id="the topic"):
+        [manifest] = dag.plan_run(pipeline)
+    assert [(part.start, part.end) for part in world.database.manifest(manifest).ranges] == [(0, 3)]
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        ({"decision": "accept-los", "why": "x"}, 'did you mean "accept-loss"'),
+        ({"decision": "accept-loss"}, "accept lacks why"),
+        ({"decision": "accept-truncation", "why": "x"}, "accept lacks topic and partition"),
+        ({"decision": "accept-loss", "why": "x"}, "nothing is lost"),
+    ],
+)
+def test_a_decision_that_cannot_be_made_fails_the_plan_and_plans_nothing(
+    world: ModelWorld, task: Task, wish: dict[str, object], said: str
+) -> None:
+    pipeline: Any = world.pipeline()
+    world.produce(10)
+    plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
+    world.produce(10)
+    with task(accept=wish), pytest.raises(AirflowFailException, match=said):
+        dag.plan_run(pipeline)
+    assert len(world.database.manifests("demo")) == 1
+
+
+def test_a_run_fills_a_sink_that_was_added_and_fails_while_it_lacks_some(
+    postgres: Postgres, template: str, task: Task, world: ModelWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "1")
+    world.produce(20)
+    plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
+    publish(world, [1, 2])
+    world.lakes["second"] = FolderLake(world.folder / "second")
+    pipeline: Any = world.pipeline()
+    with task(fill="secnd"), pytest.raises(AirflowFailException, match="has no sink secnd; it has: lake, second"):
+        dag.plan_run(pipeline)
+    for done, left in ((1, "sink second still lacks 1 manifest"), (2, "")):
+        with task(fill="second"):
+            assert dag.plan_run(pipeline) == [done]
+            whole = world.onlooker()
+            attempt.process(asked.sinks_of(whole, {"fill": "second"}), done, world.stage, replay=True)
+            ended = pytest.raises(AirflowFailException, match=left) if left else contextlib.nullcontext()
+            with ended:
+                dag.close_run(pipeline, [done])
+    assert world.database.lacking("demo", "second") == []
+    shown = world.database.manifest(1).publications
+    assert {(publication.sink, publication.attempt) for publication in shown} == {("lake", 1), ("second", 2)}

@@ -15,25 +15,26 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from airflow.sdk import DAG, Asset, Param, get_current_context, task
+from airflow.sdk import DAG, Asset, get_current_context, task
 from croniter import croniter  # type: ignore[import-untyped]
 
+from tidemark.airflow import asked
 from tidemark.airflow.left_by_plan import leave
 from tidemark.airflow.log_lines import label
 from tidemark.airflow.lookup import opened, spark_master
-from tidemark.airflow.map_length import longest_list, oldest, refuse_rest, whole
+from tidemark.airflow.map_length import longest_list, whole
 from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.config.values import cron
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotPublished, TidemarkError, WorkFailed, about
-from tidemark.lifecycle.close import published_sums, ranges_of_hours, require_done, require_run_done
+from tidemark.lifecycle.close import published_sums, ranges_of_hours, require_run_done
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.hours import close_hours, hours_to_tell
 from tidemark.lifecycle.older import Held, named, older_unfinished, to_take_along
 from tidemark.lifecycle.plan import PlannedRun, Tick, manifests_between, up_to
 from tidemark.lifecycle.plan import plan as plan_ranges
-from tidemark.lifecycle.select import own_manifest, refuse_at_work, unfinished
+from tidemark.lifecycle.select import refuse_at_work
 from tidemark.lifecycle.turns import in_turn
 from tidemark.manifest import ManifestState, RunKind
 from tidemark.pipeline.deployed import deployed_named
@@ -43,21 +44,6 @@ log = logging.getLogger(__name__)  # what is printed may stand below "Post Execu
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 OTHERS_POLL = 3.0  # seconds; a manifest takes from 15 s to minutes
 LONGEST_WAIT = 1800.0  # seconds that a replay waits for a live attempt, before a person must look at it
-PARAMS = {
-    "plan_until": Param(
-        None, type=["null", "string"], format="date-time", title="Plan until",
-        description="Read up to this moment (UTC without a zone) instead of the run's own date.",
-    ),
-    "replay": Param(
-        [], type=["null", "array", "boolean"], items={"type": "integer"}, title="Replay these manifests",
-        description="Their ids, such as [12, 13]. They are processed once more, and the new output replaces the "
-        "published one. In a backfill's conf, true means all manifests that cover its interval.",
-    ),
-    "retry_unfinished": Param(
-        False, type=["null", "boolean"], title="Retry unfinished manifests",
-        description="Plan nothing new; process the manifests that are planned, failed or abandoned.",
-    ),
-}  # fmt: skip
 
 
 def asset_of(pipeline: Pipeline) -> Asset:
@@ -114,7 +100,7 @@ def build_dag(
         "doc_md": f"{wrong}Topics {pipeline.source.described}. {pipeline.description}\n\n"
         f"On the command line: `tidemark manifests {pipeline.name}`, `tidemark audit {pipeline.name}`, "
         "and `tidemark show 1` for manifest 1.",
-        "params": PARAMS,
+        "params": asked.PARAMS,
     }
     with DAG(dag_id=pipeline.name, tags=tags, default_args=defaults, **{**of_file, **arguments}) as dag:
 
@@ -157,20 +143,8 @@ def tick_of(task_context: Any) -> Tick:
     run = task_context["dag_run"]
     kind = {"scheduled": RunKind.SCHEDULED, "backfill": RunKind.BACKFILL}.get(str(run.run_type.value), RunKind.MANUAL)
     until = task_context["params"].get("plan_until")
-    cut = moment(until) if until else run.data_interval_end or run.logical_date
+    cut = asked.moment(until) if until else run.data_interval_end or run.logical_date
     return Tick.at(cut, kind) if cut else Tick(run.run_id, kind, None)
-
-
-def moment(text: str) -> datetime:
-    """A time from the trigger form or a run's conf, UTC when it has no zone; Airflow does not check the text."""
-    try:
-        time_ = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigurationError(
-            f"plan_until is {text!r}, which is no time",
-            next_step="write it as 2024-03-01T11:00 (UTC) or 2024-03-01T11:00+01:00",
-        ) from None
-    return time_ if time_.tzinfo else time_.replace(tzinfo=UTC)
 
 
 def interval_start(pipeline: Pipeline, task_context: Any, tick: Tick) -> datetime | None:
@@ -188,10 +162,19 @@ def interval_start(pipeline: Pipeline, task_context: Any, tick: Tick) -> datetim
     return before
 
 
+def of_interval(tick: Tick, begin: datetime | None) -> Tick:
+    """The tick with its interval's start; a run by hand stands for all that was before its time."""
+    return tick if tick.kind is RunKind.MANUAL else replace(tick, since=begin)
+
+
 def plan_run(pipeline: Pipeline) -> list[int]:
     """Manifest ids to process: those of the run's plan, or those that the trigger form asked for."""
     task_context: Any = get_current_context()
     with airflow_verdict(), opened(pipeline, task_context) as context:
+        if task_context["params"].get("dry_run"):
+            for line in would_process(context, pipeline, task_context):
+                log.info(line)
+            return []
         spark_master("spark_default")
         ids, notes = to_process(context, pipeline, task_context)
         for line in notes:
@@ -203,17 +186,15 @@ def plan_run(pipeline: Pipeline) -> list[int]:
 
 def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple[list[int], list[str]]:
     """(manifest ids, what a person should know of this run)."""
-    params = task_context["params"]
-    if isinstance(params.get("replay"), list) and params["replay"]:
-        manifests = [own_manifest(context, manifest_id) for manifest_id in params["replay"]]
-        refuse_at_work(manifests)
-        return handed_out(context, task_context, whole(context, [manifest.id for manifest in manifests])), []
-    if params.get("retry_unfinished"):
-        return handed_out(context, task_context, oldest([manifest.id for manifest in unfinished(context)])), []
+    params, run_id = task_context["params"], task_context["dag_run"].run_id
+    if params.get("accept"):
+        log.info("\n".join(asked.accept(context, params["accept"], run_id=run_id, dry_run=False).lines))
+    ids = asked.chosen(context, params)
+    if ids is not None:
+        return handed_out(context, task_context, ids), []
     tick = tick_of(task_context)
     begin = interval_start(pipeline, task_context, tick)
-    of_interval = tick.kind is not RunKind.MANUAL  # a run by hand stands for all that was before its time
-    run = plan_ranges(context, replace(tick, since=begin) if of_interval else tick)
+    run = plan_ranges(context, of_interval(tick, begin))
     if params.get("replay"):
         covering = manifests_between(context, begin, tick.cut_at) if begin and tick.cut_at else run.covered_by
         planned = context.database.manifests(ids=run.manifests)
@@ -226,10 +207,25 @@ def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple
     own = handed_out(context, task_context, whole(context, run.manifests))
     older = older_unfinished(context, own, held_elsewhere(task_context))
     able = to_take_along(context, older)[: longest_list() - len(own)]
-    taken = context.database.hand_out(able, task_context["dag_run"].run_id)
+    taken = context.database.hand_out(able, run_id)
     log.info(planned_text(run))
     mine, others = context.database.manifests(ids=own), context.database.manifests(ids=taken)
     return [manifest.id for manifest in in_turn(context, mine, others)], [*run.notes, *named(context, older, taken)]
+
+
+def would_process(context: Context, pipeline: Pipeline, task_context: Any) -> list[str]:
+    """What a dry run says; nothing is stored."""
+    params = task_context["params"]
+    if params.get("accept"):  # until that is decided, a plan would be refused
+        return [*asked.accept(context, params["accept"], dry_run=True).lines]
+    ids = asked.chosen(context, params)
+    if ids is not None:
+        return asked.foretold(context, ids)
+    tick = tick_of(task_context)
+    run = plan_ranges(context, of_interval(tick, interval_start(pipeline, task_context, tick)), dry_run=True)
+    slices = [", ".join(f"{part.at.name} [{part.start}, {part.end})" for part in slice_) for slice_ in run.slices]
+    lines = [f"would plan {ranges}" for ranges in slices] or ["would plan nothing: there is nothing new"]
+    return [*lines, *run.notes, *named(context, older_unfinished(context, run.manifests))]
 
 
 def handed_out(context: Context, task_context: Any, ids: list[int]) -> list[int]:
@@ -263,7 +259,7 @@ def form_named(context: Context, held: Held) -> Iterator[None]:
                 error.what, next_step="wait: another DAG run has them, and has not ended", **error.context
             ) from None
         if any(manifest.state is not ManifestState.BLOCKED for manifest in manifests):
-            form = f'trigger the DAG {context.pipeline_name} with "{PARAMS["retry_unfinished"].schema["title"]}"'
+            form = f'trigger the DAG {context.pipeline_name} with "{asked.PARAMS["retry_unfinished"].schema["title"]}"'
             error.next_step = f"{form}, or: {error.next_step}; then clear the task close of this run"
         raise
 
@@ -278,6 +274,8 @@ class Closed(NamedTuple):
 def close_run(pipeline: Pipeline, planned: list[int]) -> Closed:
     """Fail unless every manifest of the run is published, then close the event hours that are complete."""
     task_context: Any = get_current_context()
+    if task_context["params"].get("dry_run"):
+        return Closed(None, [])
     held = held_elsewhere(task_context)
     with airflow_verdict(), opened(pipeline, task_context) as context:
         with form_named(context, held):
@@ -288,11 +286,7 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> Closed:
 
 def require_published(context: Context, task_context: Any, planned: list[int], held: Held) -> None:
     """Raise unless every manifest that the run stands for is published; waits for those at work in other runs."""
-    params = task_context["params"]
-    if params.get("replay") or params.get("retry_unfinished"):
-        require_done(context, planned)
-        if params.get("retry_unfinished"):
-            refuse_rest(context, planned)
+    if asked.require_chosen_done(context, task_context["params"], planned):
         return
     tick = tick_of(task_context)
     run = context.database.find_run(context.pipeline_name, tick.run_key)

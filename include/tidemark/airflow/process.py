@@ -13,6 +13,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException
 
 from tidemark.airflow import log_lines
+from tidemark.airflow.asked import sinks_of
 from tidemark.airflow.lookup import in_environment, opened, spark_master
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.database.client import ManifestDatabase
@@ -51,7 +52,8 @@ class ProcessManifestOperator(SparkSubmitOperator):
         self.ended_by_airflow = False
 
     def execute(self, context: Any) -> None:
-        with airflow_verdict(), opened(self.pipeline, context) as pipeline_context:
+        with airflow_verdict(), opened(self.pipeline, context) as whole_context:
+            pipeline_context = sinks_of(whole_context, context["params"])
             self._send_to(spark_master(self._conn_id))
             outcome = process_manifest(
                 pipeline_context,
@@ -81,7 +83,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
 
     def _is_replay(self, context: Any) -> bool:
         cleared = context["ti"].max_tries > self.retries
-        return cleared or bool(context["params"].get("replay"))
+        return cleared or bool(context["params"].get("replay") or context["params"].get("fill"))
 
     def _stage(self, order: Order, context: Any, pipeline_context: Context) -> Receipt:
         names = {sink.name for sink in order.sinks}

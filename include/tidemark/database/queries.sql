@@ -456,7 +456,7 @@ FROM manifest WHERE pipeline = %(pipeline_name)s GROUP BY state;
 -- name: lanes
 -- Each chain from its anchor to its end. No range is read but the first and the last, however long its history is.
 SELECT c.id, c.topic, c.topic_id, c.partition, c.incarnation, c.retired_at IS NOT NULL AS retired, c.blocked,
-       anchor.end_offset AS anchor, latest.end_offset
+       c.blocked_end IS NOT NULL AS cut, anchor.end_offset AS anchor, latest.end_offset
 FROM chain c
 JOIN manifest_range anchor ON anchor.chain_id = c.id AND anchor.kind = 'anchor'
 CROSS JOIN LATERAL (

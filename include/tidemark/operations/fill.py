@@ -25,15 +25,19 @@ class Filled:
     left: list[int] = field(default_factory=list)
 
 
+def alone(context: Context, sink_name: str) -> Context:
+    """The context with this sink only; raises ``NotFound`` when the pipeline file does not have it."""
+    give_up = f"tidemark retire-sink {context.pipeline_name} {sink_name} --why TEXT"
+    sink = sink_of_file(context, sink_name, f"put it into the pipeline file; or, if it is given up: {give_up}")
+    return replace(context, sinks=(sink,))
+
+
 def fill(context: Context, sink_name: str, why: str, stage: Stage, progress: Progress, *, dry_run: bool) -> Filled:
     """Publish each done manifest that a sink lacks to that sink, oldest first; one that fails does not stop the others.
 
     Raises ``NotFound`` for a sink that the pipeline file does not have.
     """
-    database = context.database
-    give_up = f"tidemark retire-sink {context.pipeline_name} {sink_name} --why TEXT"
-    sink = sink_of_file(context, sink_name, f"put it into the pipeline file; or, if it is given up: {give_up}")
-    alone = replace(context, sinks=(sink,))
+    database, of_sink = context.database, alone(context, sink_name)
     lacking = database.manifests(ids=database.lacking(context.pipeline_name, sink_name))
     result = Filled(sink_name, dry_run)
     if lacking and not dry_run:
@@ -45,7 +49,7 @@ def fill(context: Context, sink_name: str, why: str, stage: Stage, progress: Pro
     def done(manifest: Manifest) -> None:
         result.filled.append(manifest.id)
 
-    result.not_filled, result.left = replay_each(alone, lacking, stage, progress, done, dry_run=dry_run)
+    result.not_filled, result.left = replay_each(of_sink, lacking, stage, progress, done, dry_run=dry_run)
     for error in result.not_filled.values():
         if isinstance(error, DataLost):
             error.next_step = "restore the topic; until then the sink lacks it, and what other sinks have stays"

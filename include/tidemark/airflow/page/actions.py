@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any
 
 from airflow.api.common.trigger_dag import trigger_dag
 from airflow.exceptions import AirflowException, DagRunAlreadyExists
@@ -14,26 +14,47 @@ from airflow.utils.session import create_session
 from airflow.utils.types import DagRunTriggeredByType
 from sqlalchemy import select
 
-from tidemark.airflow.map_length import oldest, whole
+from tidemark.airflow import asked
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, NotDone
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.select import own_manifest, refuse_at_work, unfinished
 from tidemark.manifest import Decision, Manifest, ManifestState
 
 
 class Action(StrEnum):
     RETRY = "retry"
     REPLAY = "replay"
+    FILL = "fill"
+    ACCEPT_LOSS = "accept-loss"
+    ACCEPT_TOPIC = "accept-topic"
+    ACCEPT_TRUNCATION = "accept-truncation"
 
-    def conf(self, manifests: Sequence[int]) -> dict[str, Any]:
-        """As the trigger form of the DAG has it."""
-        match self:
+    @property
+    def decides(self) -> bool:
+        """Whether it is a decision of a person, which the run makes before it plans."""
+        return self in asked.DECISIONS
+
+
+@dataclass(frozen=True)
+class Wish:
+    """An action and what it is about, as the trigger form of the DAG has it."""
+
+    action: Action
+    manifests: tuple[int, ...] = ()
+    sink: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+
+    def conf(self, why: str) -> dict[str, Any]:
+        match self.action:
             case Action.RETRY:
                 return {"retry_unfinished": True}
             case Action.REPLAY:
-                return {"replay": list(manifests)}
-        assert_never(self)
+                return {"replay": list(self.manifests)}
+            case Action.FILL:
+                return {"fill": self.sink}
+        about = {name: vars(self)[name] for name in asked.DECISIONS[self.action]}
+        return {"accept": {"decision": self.action.value, **about, "why": why}}
 
 
 @dataclass(frozen=True)
@@ -46,36 +67,29 @@ class DagState:
 
 @dataclass(frozen=True)
 class Preview:
-    """What a run would do now, by the same functions that its task ``plan`` calls."""
+    """What a run would do now, by the same functions that its task ``plan`` calls; ``lines``: what it would decide."""
 
-    manifests: tuple[Manifest, ...]
+    manifests: tuple[Manifest, ...] = ()
     blocked: tuple[int, ...] = ()
-
-    @property
-    def ids(self) -> list[int]:
-        return [manifest.id for manifest in self.manifests]
+    lines: tuple[str, ...] = ()
 
     @property
     def offsets(self) -> int:
         return sum(part.span for manifest in self.manifests for part in manifest.ranges)
 
 
-def preview(context: Context, action: Action, manifests: Sequence[int]) -> Preview:
-    """Raises what the run would fail with: an attempt that is alive, a manifest of another pipeline, too many."""
-    database = context.database
-    match action:
-        case Action.RETRY:
-            todo = oldest([manifest.id for manifest in unfinished(context)])
-            blocked = database.page_of_manifests(context.pipeline_name, ManifestState.BLOCKED, limit=100)
-            return Preview(tuple(database.manifests(ids=todo)), tuple(manifest.id for manifest in blocked))
-        case Action.REPLAY:
-            chosen = [own_manifest(context, manifest_id) for manifest_id in manifests]
-            if not chosen:
-                raise ConfigurationError("no manifest is selected", next_step="select some in the list of manifests")
-            refuse_at_work(chosen)
-            whole(context, list(manifests))
-            return Preview(tuple(chosen))
-    assert_never(action)
+def preview(context: Context, wish: Wish) -> Preview:
+    """Raises what the run would fail with: an attempt that is alive, a manifest of another pipeline, nothing lost."""
+    database, conf = context.database, wish.conf("a preview")
+    if wish.action.decides:
+        return Preview(lines=asked.accept(context, conf["accept"], dry_run=True).lines)
+    if wish.action is Action.REPLAY and not wish.manifests:
+        raise ConfigurationError("no manifest is selected", next_step="select some in the list of manifests")
+    blocked: list[Manifest] = []
+    if wish.action is Action.RETRY:
+        blocked = database.page_of_manifests(context.pipeline_name, ManifestState.BLOCKED, limit=100)
+    todo = database.manifests(ids=asked.chosen(context, conf) or [])
+    return Preview(tuple(todo), tuple(manifest.id for manifest in blocked))
 
 
 def new_run_id(action: Action) -> str:
@@ -83,15 +97,13 @@ def new_run_id(action: Action) -> str:
     return f"{action}__{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}_{secrets.token_hex(4)}"
 
 
-def start(
-    database: ManifestDatabase, dag_id: str, action: Action, manifests: Sequence[int], why: str, user: str, run_id: str
-) -> None:
+def start(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, user: str, run_id: str) -> None:
     """Start the run unless it was started; its note and the pipeline's history have the reason."""
     try:
         trigger_dag(
             dag_id,
             run_id=run_id,
-            conf=action.conf(manifests),
+            conf=wish.conf(why),
             triggered_by=DagRunTriggeredByType.UI,
             triggering_user_name=user,
             note=why,
@@ -104,7 +116,7 @@ def start(
         ) from None
     lines = f"DAG run {run_id}, asked for on the page by {user}"
     with database.because(why):
-        database.note_decision(dag_id, action, Decision((lines,), tuple(manifests)))
+        database.note_decision(dag_id, wish.action, Decision((lines,), wish.manifests))
 
 
 def dag_states(dag_ids: Sequence[str]) -> dict[str, DagState]:

@@ -71,6 +71,15 @@ def _status(database: ManifestDatabase, name: str) -> Status:
         return status(database, name, error)
 
 
+def lacking(database: ManifestDatabase, name: str) -> dict[str, int]:
+    """How many done manifests each sink of the pipeline file lacks; empty when the file cannot be read."""
+    try:
+        sinks = settings_of(name).sinks
+    except TidemarkError:
+        return {}
+    return {sink.name: len(database.lacking(name, sink.name)) for sink in sinks}
+
+
 def hours_of(database: ManifestDatabase, name: str, *, incomplete: bool = False) -> list[HourView]:
     lateness = settings_of(name).event_time.allowed_lateness
     return hour_views(hours(database, name, lateness, incomplete=incomplete))

@@ -1,5 +1,6 @@
 """The pages: each gathers what ``content`` and the views have, and hands it to its template."""
 
+from dataclasses import asdict, replace
 from importlib.resources import files
 from itertools import islice
 from typing import Annotated, Literal
@@ -21,11 +22,11 @@ from tidemark.airflow.page.access import (
     refuse_forged,
     signed,
 )
-from tidemark.airflow.page.actions import Action, dag_states, new_run_id, preview, start
+from tidemark.airflow.page.actions import Action, Wish, dag_states, new_run_id, preview, start
 from tidemark.airflow.page.json_api import PAGE
 from tidemark.airflow.page.lanes import bars
 from tidemark.airflow.page.render import page
-from tidemark.errors import TidemarkError
+from tidemark.errors import DataLost, TidemarkError
 from tidemark.manifest import ManifestState
 from tidemark.views import HourView, decision_views, lane_views, manifest_history_view, manifest_views
 
@@ -98,6 +99,9 @@ def pipeline(
         "no_hours": no_hours,
         "decisions": decision_views(database, name)[-10:][::-1],
         "started": started,
+        "lost": any(part.log_start > part.planned for part in lag.parts or ())
+        or any(f"error={DataLost('').code}" in problem.what for problem in view.problems),
+        "lacking": content.lacking(database, name),
     }
     return page(request, "pipeline.html", values)
 
@@ -134,17 +138,23 @@ def asked(
     name: PipelineName,
     action: Action,
     manifest: Annotated[list[int] | None, Query()] = None,
+    sink: str | None = None,
+    topic: str | None = None,
+    partition: int | None = None,
 ) -> Response:
     """What the run would do, and the form that starts it."""
+    wish = Wish(action, tuple(sorted(set(manifest or ()))), sink, topic, partition)
     with content.context_of(database, name) as context:
-        shown = preview(context, action, sorted(set(manifest or ())))
-    form = {"dag": name, "action": action, "manifests": shown.ids, "run": new_run_id(action)}
+        shown = preview(context, wish)
+    if shown.manifests:
+        wish = replace(wish, manifests=tuple(each.id for each in shown.manifests))
+    form = {"dag": name, "wish": asdict(wish), "run": new_run_id(action)}
     values = {
         "pipeline": name,
-        "action": action,
+        "wish": wish,
         "preview": shown,
         "manifests": manifest_views(database, shown.manifests[:PAGE], objects=False),
-        "conf": action.conf(shown.ids),
+        "conf": wish.conf("your reason"),
         "dag": dag_states([name]).get(name),
         "token": signed(user.get_id(), form),
     }
@@ -162,8 +172,10 @@ def begun(
     why: Annotated[str, Form(min_length=1, max_length=1000)],
 ) -> Response:
     form = confirmed(user.get_id(), token)
-    if (form["dag"], form["action"]) != (name, action):
+    wish = form["wish"]
+    if (form["dag"], wish["action"]) != (name, action):
         raise HTTPException(403, "this form is for something else: open it again")
-    start(database, name, action, form["manifests"], why.strip(), user.get_name(), form["run"])
+    confirmed_wish = Wish(**{**wish, "action": action, "manifests": tuple(wish["manifests"])})
+    start(database, name, confirmed_wish, why.strip(), user.get_name(), form["run"])
     root = request.scope.get("root_path", "")
     return RedirectResponse(f"{root}/pipelines/{name}?started={form['run']}", 303)

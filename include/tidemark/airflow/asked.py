@@ -1,0 +1,136 @@
+"""What the trigger form, or the conf of a run, asks for beside planning what is new."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from airflow.sdk import Param
+
+from tidemark.airflow.log_lines import label
+from tidemark.airflow.map_length import oldest, refuse_rest, whole
+from tidemark.errors import ConfigurationError, NotDone
+from tidemark.lifecycle.close import require_done
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.select import own_manifest, refuse_at_work, unfinished
+from tidemark.manifest import Decision
+from tidemark.operations import decisions
+from tidemark.operations.fill import alone
+from tidemark.suggestion import with_nearest
+
+PARAMS = {
+    "plan_until": Param(
+        None, type=["null", "string"], format="date-time", title="Plan until",
+        description="Read up to this moment (UTC without a zone) instead of the run's own date.",
+    ),
+    "replay": Param(
+        [], type=["null", "array", "boolean"], items={"type": "integer"}, title="Replay these manifests",
+        description="Their ids, such as [12, 13]. They are processed once more, and the new output replaces the "
+        "published one. In a backfill's conf, true means all manifests that cover its interval.",
+    ),
+    "retry_unfinished": Param(
+        False, type=["null", "boolean"], title="Retry unfinished manifests",
+        description="Plan nothing new; process the manifests that are planned, failed or abandoned.",
+    ),
+    "fill": Param(
+        None, type=["null", "string"], title="Fill this sink",
+        description="Its name. Plan nothing new; publish what the sink lacks to it alone.",
+    ),
+    "accept": Param(
+        None, type=["null", "object"], title="Accept",
+        description='A decision before planning: {"decision": "accept-loss", "why": "TEXT"}; accept-topic with '
+        '"topic", accept-truncation with "topic" and "partition" too.',
+    ),
+    "dry_run": Param(
+        False, type=["null", "boolean"], title="Dry run",
+        description="Only say in the log of plan what the run would do.",
+    ),
+}  # fmt: skip
+DECISIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"accept-loss": (), "accept-topic": ("topic",), "accept-truncation": ("topic", "partition")}
+)
+
+
+def moment(text: str) -> datetime:
+    """A time from the trigger form or a run's conf, UTC when it has no zone; Airflow does not check the text."""
+    try:
+        time_ = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"plan_until is {text!r}, which is no time",
+            next_step="write it as 2024-03-01T11:00 (UTC) or 2024-03-01T11:00+01:00",
+        ) from None
+    return time_ if time_.tzinfo else time_.replace(tzinfo=UTC)
+
+
+def chosen(context: Context, params: Mapping[str, Any]) -> list[int] | None:
+    """The manifests that are asked for, as many as one run can do; None: those that the run plans."""
+    if isinstance(params.get("replay"), list) and params["replay"]:
+        manifests = [own_manifest(context, manifest_id) for manifest_id in params["replay"]]
+        refuse_at_work(manifests)
+        return whole(context, [manifest.id for manifest in manifests])
+    if params.get("fill"):
+        alone(context, params["fill"])
+        return oldest(context.database.lacking(context.pipeline_name, params["fill"]))
+    if params.get("retry_unfinished"):
+        return oldest([manifest.id for manifest in unfinished(context)])
+    return None
+
+
+def require_chosen_done(context: Context, params: Mapping[str, Any], processed: Sequence[int]) -> bool:
+    """Whether manifests were asked for; raises when they are not published, or when there are more of them."""
+    if not any(params.get(name) for name in ("replay", "retry_unfinished", "fill")):
+        return False
+    require_done(context, processed)
+    if params.get("retry_unfinished"):
+        refuse_rest(context, processed)
+    if params.get("fill") and (left := context.database.lacking(context.pipeline_name, params["fill"])):
+        raise NotDone(
+            f"sink {params['fill']} still lacks {len(left):,} manifest{'s' if len(left) > 1 else ''}",
+            next_step=f"trigger the fill again, or: tidemark fill {context.pipeline_name} {params['fill']} --why TEXT",
+            pipeline=context.pipeline_name,
+            sink=params["fill"],
+        )
+    return True
+
+
+def accept(context: Context, wish: Mapping[str, Any], *, run_id: str = "", dry_run: bool) -> Decision:
+    """Decide as the command of that name does. A plan that is repeated decides once: the reason names its run.
+
+    Raises ``ConfigurationError`` for a wish that no command has.
+    """
+    name = str(wish.get("decision"))
+    if name not in DECISIONS:
+        raise ConfigurationError(
+            with_nearest(f"accept.decision is {name!r}", name, DECISIONS),
+            next_step=f"write one of: {', '.join(DECISIONS)}",
+            pipeline=context.pipeline_name,
+        )
+    missing = [word for word in ("why", *DECISIONS[name]) if wish.get(word) in (None, "")]
+    if missing:
+        raise ConfigurationError(
+            f"accept lacks {' and '.join(missing)}",
+            next_step=f"write {', '.join(('decision', 'why', *DECISIONS[name]))}",
+            pipeline=context.pipeline_name,
+        )
+    why = f"{wish['why']} (DAG run {run_id})" if run_id else str(wish["why"])
+    if any(made["why"] == why for made in context.database.decisions(context.pipeline_name)):
+        return Decision((f"{name} was decided by this run before",), (), dry_run)
+    match name:
+        case "accept-loss":
+            return decisions.accept_loss(context, why, dry_run=dry_run)
+        case "accept-topic":
+            return decisions.accept_topic(context, str(wish["topic"]), why, dry_run=dry_run)
+    topic, partition = str(wish["topic"]), int(wish["partition"])
+    return decisions.accept_truncation(context, topic, partition, why, start=None, dry_run=dry_run)
+
+
+def foretold(context: Context, ids: Sequence[int]) -> list[str]:
+    """What a dry run says of manifests that there are."""
+    manifests = context.database.manifests(ids=list(ids))
+    return [f"would process {label(manifest.id, manifest.ranges)}" for manifest in manifests] or ["nothing to process"]
+
+
+def sinks_of(context: Context, params: Mapping[str, Any]) -> Context:
+    """The context of a task: with the one sink that is to be filled, or all."""
+    return alone(context, params["fill"]) if params.get("fill") else context
