@@ -30,6 +30,7 @@ from tidemark.operations.complete import completeness
 from tidemark.operations.dead_letters import Wanted
 from tidemark.operations.dead_letters import dead_letters as read_dead_letters
 from tidemark.operations.hours import hours as hours_of
+from tidemark.operations.status import Status
 from tidemark.operations.status import status as status_of
 from tidemark.pipeline.loader import find, load_each
 from tidemark.pipeline.settings import Pipeline
@@ -307,7 +308,20 @@ def status_views(
     max_lag: int | None,
     max_age: timedelta | None,
 ) -> list[StatusView]:
-    """What ``status`` returns. A file that cannot be read stands for itself, with its name as the pipeline's."""
+    """What ``status`` returns."""
+    known = statuses(environment, database, pipeline_name, max_lag=max_lag, max_age=max_age)
+    return [status_view(status) for status in known]
+
+
+def statuses(
+    environment: Environment,
+    database: ManifestDatabase,
+    pipeline_name: str | None,
+    *,
+    max_lag: int | None,
+    max_age: timedelta | None,
+) -> list[Status]:
+    """Of one pipeline or all. A file that cannot be read stands for itself, with its name as the pipeline's."""
     if pipeline_name is not None:
         check_pipeline(environment, database, pipeline_name)
     files: dict[str, Pipeline | TidemarkError | None] = dict.fromkeys(database.pipelines())
@@ -315,7 +329,7 @@ def status_views(
     for file, pipeline in load_each(environment.pipelines) if asks_files else []:
         files[pipeline.name if isinstance(pipeline, Pipeline) else file.name] = pipeline
     return [
-        status_view(status_of(database, name, pipeline, max_lag=max_lag, max_age=max_age))
+        status_of(database, name, pipeline, max_lag=max_lag, max_age=max_age)
         for name, pipeline in sorted(files.items())
         if pipeline_name in (None, name)
     ]

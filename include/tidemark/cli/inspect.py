@@ -2,15 +2,14 @@
 
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import click
 
 from tidemark.api import check_pipeline, status_views
 from tidemark.cli import output
+from tidemark.cli.durations import Duration
 from tidemark.cli.opened import connections_of, database_of, opened
 from tidemark.cli.options import TIMES, common_options, pipeline_argument
-from tidemark.config.values import duration
 from tidemark.environment import Environment
 from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.manifest import ManifestState
@@ -33,18 +32,6 @@ from tidemark.views import (
 
 commands = click.Group()
 PAGE = 50  # manifests in a table: two or three screens
-
-
-class Duration(click.ParamType[timedelta]):
-    """A duration as pipeline files have it."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        try:
-            return duration(value)
-        except ValueError as wrong:
-            self.fail(f"{value!r} {wrong}", param, ctx)
 
 
 @commands.command()

@@ -40,6 +40,9 @@ COMMANDS = {
     "metrics": {
         "metrics": "Print gauges for monitoring, as OpenMetrics text.",
     },
+    "notify": {
+        "notify": "Tell people what needs them, each problem once, and once when it is over.",
+    },
     "records": {
         "where": "Say which file or row holds a record; exit 1 when none does.",
         "peek": "Decode real records and show them; write nothing.",

@@ -1,0 +1,67 @@
+"""The command for people who are not looking: tell them what needs them."""
+
+import json
+import os
+import sys
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from tidemark.api import statuses
+from tidemark.cli import output
+from tidemark.cli.durations import Duration
+from tidemark.cli.opened import database_of
+from tidemark.cli.options import common_options, pipeline_argument
+from tidemark.environment import Environment
+from tidemark.errors import ConfigurationError
+from tidemark.operations import notify as operation
+
+commands = click.Group()
+WEBHOOK = "TIDEMARK_WEBHOOK"
+MEMORY = "_notified.json"
+
+
+@commands.command()
+@pipeline_argument(required=False)
+@click.option("--command", metavar="PROGRAM", help="Run this for each notice, with the message as JSON on its input.")
+@click.option("--after", type=Duration(), default="5m", show_default=True,
+    help="How long a problem that may end by itself must last; blocked and lost are told at once.",
+)  # fmt: skip
+@click.option("--kafka/--no-kafka", default=True, show_default=True, help="Ask Kafka whether offsets are lost.")
+@click.option("--dry-run", is_flag=True, help="Print what would be told; tell nobody.")
+@common_options
+@click.pass_obj
+def notify(
+    environment: Environment,
+    pipeline_name: str | None,
+    command: str | None,
+    after: timedelta,
+    kafka: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Tell people what needs them, each problem once, and once when it is over.
+
+    What `tidemark status` calls unfinished, blocked, late, lost or unknown. Run it each minute, by cron or in Airflow.
+    It tells the address in TIDEMARK_WEBHOOK (POST of JSON), or PROGRAM. Without PIPELINE: all of them.
+    """
+    url = os.environ.get(WEBHOOK)
+    if not command and not url and not dry_run:
+        raise ConfigurationError(
+            "there is nobody to tell",
+            next_step=f"export {WEBHOOK}=https://.., or give --command PROGRAM; or look with --dry-run",
+        )
+    deliver = operation.by_command(command) if command else operation.by_webhook(url or "https://")
+    with database_of(environment) as database:
+        known = statuses(environment, database, pipeline_name, max_lag=sys.maxsize if kafka else None, max_age=None)
+    now, memory = datetime.now(UTC), environment.home / MEMORY
+    told = operation.notify(
+        known, memory, deliver, after=after, now=now, all_of_them=pipeline_name is None, dry_run=dry_run
+    )
+    if as_json:
+        click.echo(json.dumps([notice.message() for notice in told], indent=2))
+        return
+    for notice in told:
+        click.echo(notice.text())
+    if not told:
+        output.note("nothing is new")

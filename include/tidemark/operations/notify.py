@@ -1,0 +1,199 @@
+"""Tells people what needs them, each problem once and once more when it is over.
+
+What was told stands in a file, which is written after each delivery: whoever dies in between tells one thing twice, and
+forgets none.
+"""
+
+import fcntl
+import json
+import shlex
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tidemark.errors import ConfigurationError, NotDone
+from tidemark.operations.status import Problem, ProblemKind, Status
+
+TIMEOUT_S = 30.0
+AT_ONCE = (ProblemKind.BLOCKED, ProblemKind.LOST)  # the others may end by themselves: Airflow tries again
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A problem of a pipeline that was seen first at ``since``; ``over``: it is no more."""
+
+    pipeline: str
+    kind: ProblemKind
+    manifest_id: int | None
+    what: str
+    next_step: str
+    since: datetime
+    told: bool = False
+    over: bool = False
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What makes it the same problem later: numbers and ages in its text change. Chains are told apart by it."""
+        of_chain = self.kind is ProblemKind.BLOCKED and self.manifest_id is None
+        return self.pipeline, self.kind, self.manifest_id, self.what if of_chain else ""
+
+    def text(self) -> str:
+        """The paragraph that a person reads."""
+        if self.over:
+            return f"{self.pipeline}: no longer {self.kind}: {self.what}"
+        return f"{self.pipeline}: {self.kind}: {self.what}\nnext: {self.next_step}"
+
+    def message(self) -> dict[str, Any]:
+        """As JSON; ``text`` is the key that chat systems show."""
+        known = {name: value for name, value in asdict(self).items() if name != "told"}
+        return {"text": self.text(), **known, "since": self.since.isoformat()}
+
+
+Deliver = Callable[[Notice], None]
+
+
+def by_command(command: str) -> Deliver:
+    """Run a command for each notice, with the message on its standard input."""
+    words = shlex.split(command)
+    if not words:
+        raise ConfigurationError("the command is empty", next_step="name a program: --command 'page-me --team data'")
+
+    def deliver(notice: Notice) -> None:
+        try:
+            done = subprocess.run(
+                words, input=json.dumps(notice.message()), capture_output=True, text=True, timeout=TIMEOUT_S
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise _not_delivered(f"{words[0]}: {error}") from None
+        if done.returncode != 0:
+            raise _not_delivered(f"{words[0]} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+
+    return deliver
+
+
+def by_webhook(url: str) -> Deliver:
+    """Post each message as JSON to an address, which is a secret and is never printed."""
+    if not url.startswith(("http://", "https://")):
+        raise ConfigurationError("the webhook is no address of HTTP", next_step="begin it with https://")
+
+    def deliver(notice: Notice) -> None:
+        body = json.dumps(notice.message()).encode()
+        request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S):  # noqa: S310 - the scheme is checked above
+                pass
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _not_delivered(f"the webhook answered {error.code} {error.reason}") from None
+        except (OSError, ValueError) as error:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else type(error).__name__
+            raise _not_delivered(f"the webhook does not answer: {reason}") from None
+
+    return deliver
+
+
+def _not_delivered(why: str) -> NotDone:
+    return NotDone(
+        f"somebody should be told, and is not: {why}", next_step="correct it; the next tidemark notify tells it again"
+    )
+
+
+def notify(
+    statuses: Sequence[Status],
+    memory: Path,
+    deliver: Deliver,
+    *,
+    after: timedelta,
+    now: datetime,
+    all_of_them: bool,
+    dry_run: bool,
+) -> list[Notice]:
+    """Tell what is new and what is over of these pipelines; returns what was told, or in a dry run would be.
+
+    ``all_of_them``: there are no others, so that one that is missing has no problems any more.
+    A problem that may end by itself is told when it has lasted for ``after``. Raises ``NotDone`` when a notice is not
+    delivered; what was told before stays told.
+    """
+    looked_at = {status.pipeline_name: status for status in statuses}
+    with _remembered(memory, dry_run=dry_run) as known:
+        problems = {notice.key: notice for status in statuses for notice in _notices(status, now)}
+        told: list[Notice] = []
+        over = [
+            key
+            for key, kept in known.items()
+            if key not in problems and _is_over(kept, looked_at, all_of_them=all_of_them)
+        ]
+        for key in over:
+            if known[key].told:
+                told.append(replace(known[key], over=True))
+                _deliver(deliver, told[-1], dry_run=dry_run)
+            del known[key]
+        for key, notice in problems.items():
+            kept = known.setdefault(key, notice)
+            if not kept.told and (notice.kind in AT_ONCE or now - kept.since >= after):
+                told.append(replace(notice, since=kept.since))
+                _deliver(deliver, told[-1], dry_run=dry_run)
+                known[key] = replace(told[-1], told=True)
+        return told
+
+
+def _is_over(notice: Notice, looked_at: Mapping[str, Status], *, all_of_them: bool) -> bool:
+    """Whether a problem that is not there any more was looked for: Kafka may be silent, or a file wrong."""
+    status = looked_at.get(notice.pipeline)
+    if status is None:
+        return all_of_them
+    unseen = {ProblemKind.LOST: status.lag is None, ProblemKind.LATE: status.max_age is None}
+    return not unseen.get(notice.kind, False)
+
+
+def _deliver(deliver: Deliver, notice: Notice, *, dry_run: bool) -> None:
+    if not dry_run:
+        deliver(notice)
+
+
+def _notices(status: Status, now: datetime) -> Iterator[Notice]:
+    def notice(problem: Problem) -> Notice:
+        return Notice(status.pipeline_name, problem.kind, problem.manifest, problem.what, problem.next_step, since=now)
+
+    return map(notice, status.problems)
+
+
+@contextmanager
+def _remembered(file: Path, *, dry_run: bool) -> Iterator[dict[tuple[object, ...], Notice]]:
+    """What was seen before, by key; kept as the block leaves it, also when it raises. Only one process has it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.with_suffix(".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = {notice.key: notice for notice in map(_of_json, _read(file))}
+        try:
+            yield known
+        finally:
+            if not dry_run:
+                kept = [{**asdict(notice), "since": notice.since.isoformat()} for notice in known.values()]
+                new = file.with_suffix(".new")
+                new.write_text(json.dumps(kept, indent=1))
+                new.replace(file)
+
+
+def _read(file: Path) -> list[dict[str, Any]]:
+    try:
+        kept: list[dict[str, Any]] = json.loads(file.read_text())
+        return kept
+    except FileNotFoundError:
+        return []
+    except ValueError:
+        raise ConfigurationError(
+            f"{file} is damaged",
+            next_step=f"remove it: rm {shlex.quote(str(file))}; what is told already is then told again",
+        ) from None
+
+
+def _of_json(kept: dict[str, Any]) -> Notice:
+    since = datetime.fromisoformat(kept["since"]).astimezone(UTC)
+    return Notice(**{**kept, "kind": ProblemKind(kept["kind"]), "since": since})

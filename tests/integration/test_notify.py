@@ -1,0 +1,174 @@
+"""People are told what needs them: once, once more when it is over, and never of what nobody has looked at."""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from tests.worlds.local_http import LocalHttp
+from tests.worlds.world import World
+
+MakeWorld = Callable[..., World]
+PATH = "/hook/very-secret"
+
+
+class Inbox:
+    """A webhook that keeps what it gets; ``status`` is its answer."""
+
+    def __init__(self) -> None:
+        self.got: list[dict[str, Any]] = []
+        self.status = 200
+
+    def handler(self) -> type[BaseHTTPRequestHandler]:
+        inbox = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                assert self.path == PATH
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if inbox.status == 200:
+                    inbox.got.append(body)
+                self.send_response(inbox.status)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+    def texts(self) -> list[str]:
+        texts = [message["text"] for message in self.got]
+        self.got.clear()
+        return texts
+
+
+@pytest.fixture
+def inbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Inbox]:
+    made = Inbox()
+    with LocalHttp(made.handler()) as server:
+        monkeypatch.setenv("TIDEMARK_WEBHOOK", f"http://127.0.0.1:{server.own_port}{PATH}")
+        yield made
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> World:
+    return make_world(partitions=1, settings={"on_error": "fail"})
+
+
+def fail(world: World) -> None:
+    world.produce(10, bad_every=10)
+    assert world.here("run", "demo").exit_code == 1
+
+
+def test_a_failed_manifest_is_told_once_and_once_when_it_is_over(world: World, inbox: Inbox) -> None:
+    world.produce(9)
+    world.ok("run", "demo")
+    world.ok("notify")
+    assert inbox.texts() == []
+    fail(world)
+    world.ok("notify", "--after", "1h")
+    assert inbox.texts() == [], "Airflow may be about to try again"
+    world.ok("notify", "--after", "0s")
+    [told] = inbox.got
+    assert told["text"].startswith("demo: unfinished: manifest 2 of run ")
+    assert told["text"].endswith("next: tidemark retry demo")
+    assert (told["pipeline"], told["kind"], told["manifest_id"], told["over"]) == ("demo", "unfinished", 2, False)
+    inbox.got.clear()
+    for _ in range(2):
+        world.ok("notify", "--after", "0s")
+    assert inbox.texts() == []
+    world.settings["on_error"] = "dead_letter"
+    world.write_pipeline()
+    world.ok("retry", "demo")
+    for expected in (1, 0):
+        world.ok("notify", "--after", "0s")
+        texts = inbox.texts()
+        assert [text.partition(": manifest 2")[0] for text in texts] == ["demo: no longer unfinished"] * expected
+
+
+def test_a_problem_that_lasts_is_told_when_it_has_lasted_and_a_loss_at_once(world: World, inbox: Inbox) -> None:
+    fail(world)
+    world.ok("notify", "--after", "1h")
+    memory = world.folder / "_notified.json"
+    kept = json.loads(memory.read_text())
+    memory.write_text(json.dumps([{**one, "since": "2024-03-01T00:00:00+00:00"} for one in kept]))
+    world.ok("notify", "--after", "1h")
+    [told] = inbox.got
+    assert told["since"] == "2024-03-01T00:00:00+00:00"
+    inbox.got.clear()
+    world.produce(10)
+    world.administer("delete_records", [TopicPartition(world.topic, 0, 15)])
+    world.ok("notify", "--after", "1h")
+    [text] = [text for text in inbox.texts() if "lost" in text]
+    assert text.startswith(f"demo: lost: retention took offsets [10, 15) of {world.topic}-0 before they were planned")
+    assert text.endswith("next: tidemark accept-loss demo --why TEXT")
+    world.ok("notify", "--after", "1h", "--no-kafka")
+    assert inbox.texts() == [], "nobody has looked whether they are still lost"
+
+
+def test_what_cannot_be_delivered_is_told_by_the_next_call_and_the_address_is_no_secret_told(
+    world: World, inbox: Inbox
+) -> None:
+    fail(world)
+    inbox.status = 500
+    failed = world.here("notify", "--after", "0s")
+    assert failed.exit_code == 1
+    assert "the webhook answered 500" in failed.stderr
+    assert "[error=not-done]" in failed.stderr
+    assert "very-secret" not in failed.output + (world.folder / "_notified.json").read_text()
+    inbox.status = 200
+    world.ok("notify", "--after", "0s")
+    assert len(inbox.texts()) == 1
+
+
+def test_a_command_gets_the_message_and_its_failure_is_named(world: World, tmp_path: Path) -> None:
+    fail(world)
+    file = tmp_path / "told.json"
+    script = f"import pathlib, sys; pathlib.Path({str(file)!r}).write_text(sys.stdin.read())"
+    broken = shlex.join([sys.executable, "-c", "import sys; sys.exit('no network')"])
+    failed = world.here("notify", "--after", "0s", "--command", broken)
+    assert failed.exit_code == 1
+    assert "ended with 1: no network" in failed.stderr
+    assert world.here("notify", "--command", "no-such-program").exit_code == 0, "it is too early to tell anybody"
+    assert "no-such-program" in world.here("notify", "--after", "0s", "--command", "no-such-program").stderr
+    printed = world.ok("notify", "--after", "0s", "--command", shlex.join([sys.executable, "-c", script]))
+    assert json.loads(file.read_text())["text"] == printed.strip()
+
+
+def test_without_anybody_to_tell_it_is_wrong_use_and_a_dry_run_tells_nobody(world: World) -> None:
+    fail(world)
+    refused = world.here("notify")
+    assert refused.exit_code == 2
+    assert "export TIDEMARK_WEBHOOK=" in refused.stderr
+    for _ in range(2):
+        assert "demo: unfinished: manifest 1" in world.ok("notify", "--dry-run", "--after", "0s")
+    assert not (world.folder / "_notified.json").exists()
+    (world.folder / "_notified.json").write_text("{")
+    damaged = world.here("notify", "--dry-run")
+    assert (damaged.exit_code, "is damaged" in damaged.stderr) == (2, True)
+
+
+def test_a_problem_that_nobody_could_look_for_is_not_over(world: World, inbox: Inbox) -> None:
+    world.settings["max_age"] = "1h"
+    world.write_pipeline()
+    world.produce(10)
+    world.ok("run", "demo", "--until", "2024-03-02")
+    world.ok("notify", "--after", "0s")
+    assert [text.split(": ")[1] for text in inbox.texts()] == ["late"]
+    file = world.pipelines / "demo.yaml"
+    right = file.read_text()
+    file.write_text(right + "sinkz: 1\n")
+    world.ok("notify", "--after", "0s")
+    assert [text.split(": ")[1] for text in inbox.texts()] == ["unknown"]
+    file.write_text(right)
+    world.ok("notify", "--after", "0s")
+    assert [text.split(": ")[1] for text in inbox.texts()] == ["no longer unknown"]
+    world.ok("run", "demo")
+    world.ok("notify", "--after", "0s")
+    assert [text.split(": ")[1] for text in inbox.texts()] == ["no longer late"]
