@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from bench import commits, decoding, planning, report, sinks
+from bench import commits, decoding, pages, planning, report, sinks
 from bench.records import ALLOWED_LATENESS_S, PARTITIONS, SCHEMA, messages
 from bench.timed import Timing, timed
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
@@ -31,7 +31,7 @@ from tidemark.errors import TidemarkError
 MESSAGES, QUICK_MESSAGES, SMALL_MESSAGES = 4_000_000, 200_000, 1_000
 DECODED_SHARE = 20  # decoders get one record of as many
 SINK_MESSAGES = 1_000_000  # of one manifest
-PARTS = ("decoders", "jobs", "small", "sinks", "plan", "iceberg")
+PARTS = ("decoders", "jobs", "small", "sinks", "plan", "iceberg", "page")
 RESULTS = STATE / "bench.json"
 
 
@@ -122,6 +122,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             figures["plan"] = [planning.measure(bench.postgres, *shape) for shape in planning.SHAPES]
         if "iceberg" in arguments.only:
             figures["iceberg"] = [commits.measure(bench.postgres, snapshots) for snapshots in commits.SNAPSHOTS]
+        if "page" in arguments.only:
+            figures["page"] = pages.measure(bench.postgres)
     return figures
 
 

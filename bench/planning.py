@@ -80,18 +80,18 @@ def measure(postgres: Postgres, partitions: int, ranges: int) -> dict[str, Any]:
     """The median time of ``REPEATS`` plans, each with new records, and how PostgreSQL read the ranges."""
     with postgres.temporary_database("plan") as dsn, tempfile.TemporaryDirectory(prefix="tidemark-bench-") as lake:
         migrate(dsn)
-        pipeline = _pipeline(lake)
-        [settings] = pipeline.sinks
+        chosen = pipeline(lake)
+        [settings] = chosen.sinks
         sink = open_sink(NAME, settings, from_environment)
         per_chain = ranges // partitions
-        source = MemorySource(pipeline, partitions, 0)
+        source = MemorySource(chosen, partitions, 0)
         with ManifestDatabase(dsn, "bench") as database:
-            plan(Context(pipeline, database, source, (sink,)), Tick("first", RunKind.MANUAL, None))
+            plan(Context(chosen, database, source, (sink,)), Tick("first", RunKind.MANUAL, None))
         if ranges:
-            _fill(dsn, Path(lake), partitions, per_chain)
+            fill(dsn, Path(lake), partitions, per_chain)
         source.end = per_chain * RANGE_RECORDS
         scanned = _scans(dsn)
-        seconds = [_one_plan(pipeline, dsn, source, sink, number) for number in range(REPEATS)]
+        seconds = [_one_plan(chosen, dsn, source, sink, number) for number in range(REPEATS)]
         return {
             "partitions": partitions,
             "ranges": ranges,
@@ -114,18 +114,21 @@ def _one_plan(pipeline: Pipeline, dsn: str, source: MemorySource, sink: Sink, nu
     return took
 
 
-def _pipeline(lake: str) -> Pipeline:
-    return Pipeline.model_validate(
-        {
-            "pipeline": NAME,
-            "source": {"kafka": {"bootstrap_servers": "memory:9092", "topics": [NAME]}},
-            "decode": {"format": "raw"},
-            "sinks": [{"files": {"root": lake, "layout": "raw/{stream}/%Y/%m/%d/%H"}}],
-        }
-    )
+def file(lake: str) -> dict[str, Any]:
+    """The pipeline file."""
+    return {
+        "pipeline": NAME,
+        "source": {"kafka": {"bootstrap_servers": "memory:9092", "topics": [NAME]}},
+        "decode": {"format": "raw"},
+        "sinks": [{"files": {"root": lake, "layout": "raw/{stream}/%Y/%m/%d/%H"}}],
+    }
 
 
-def _fill(dsn: str, lake: Path, partitions: int, manifests: int) -> None:
+def pipeline(lake: str) -> Pipeline:
+    return Pipeline.model_validate(file(lake))
+
+
+def fill(dsn: str, lake: Path, partitions: int, manifests: int) -> None:
     """Insert done manifests, each with a range of every chain, and write their records to the lake. The records are
     empty files, because ``plan`` reads only their names."""
     with psycopg.connect(dsn, autocommit=True, options="-c search_path=tidemark") as connection:

@@ -26,6 +26,7 @@ LONGEST_PLAN_S = 3.0
 MOST_US = 2.0  # of a decoder, for a record
 TOPIC_PER_SECOND = 60_000
 LONGEST_COMMIT_S = 2.0
+LONGEST_VIEW_S = 0.3
 
 
 def machine() -> dict[str, Any]:
@@ -73,6 +74,8 @@ def tables(figures: dict[str, Any]) -> str:
         parts.append(_plans(figures["plan"]))
     if "iceberg" in figures:
         parts.append(_commits(figures["iceberg"]))
+    if "page" in figures:
+        parts.append(_page(figures["page"]))
     return "\n\n".join(parts)
 
 
@@ -203,6 +206,25 @@ def _commits(commits: list[dict[str, Any]]) -> str:
         "|---|---|",
     ]
     return "\n".join([*rows, *(f"| {commit['snapshots']:,} | {commit['seconds']:.2f} s |" for commit in commits)])
+
+
+def _page(views: list[dict[str, Any]]) -> str:
+    target = f"at most {LONGEST_VIEW_S * 1000:.0f} ms"
+    rows = [
+        f"**The page in Airflow** with 10,000 manifests on 100 partitions, without Airflow's share (target: {target}):",
+        "",
+        "| view | server time | answer |",
+        "|---|---|---|",
+    ]
+    return "\n".join(
+        [
+            *rows,
+            *(
+                f"| {view['view']} | {view['seconds'] * 1000:.0f} ms | {view['bytes'] / 1024:,.0f} KiB |"
+                for view in views
+            ),
+        ]
+    )
 
 
 def _ways(nodes: dict[str, list[str]]) -> str:

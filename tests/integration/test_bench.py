@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import commits, planning, sinks
+from bench import commits, pages, planning, sinks
 from bench.__main__ import Bench
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
@@ -15,6 +15,12 @@ def test_a_plan_is_measured_with_a_history(postgres: Postgres) -> None:
     found = planning.measure(postgres, partitions=3, ranges=30)
     assert (found["manifests"], found["ranges"], len(found["all_seconds"])) == (10, 30, planning.REPEATS)
     assert set(found["nodes"]) == {"chains", "covering_manifests", "last_published"}
+
+
+def test_each_view_of_the_page_is_measured_with_a_history(postgres: Postgres) -> None:
+    figures = pages.measure(postgres, manifests=60, partitions=3)
+    assert {figure["view"] for figure in figures} == set(pages.views(60, 60))
+    assert all(len(figure["all_seconds"]) == pages.REPEATS for figure in figures)
 
 
 def test_a_commit_is_measured_with_as_many_snapshots_as_are_kept(postgres: Postgres) -> None:

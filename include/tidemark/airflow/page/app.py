@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from tidemark.airflow.page import json_api, pages
 from tidemark.airflow.page.render import page
-from tidemark.errors import ConfigurationError, IllegalTransition, NotFound, TidemarkError, Unavailable
+from tidemark.errors import NotFound, TidemarkError, Unavailable
 from tidemark.version import VERSION
 
 # Nothing from elsewhere, no script and no style within a page, and only Airflow may show it in a frame.
@@ -23,10 +23,9 @@ HEADERS = {
 }
 STATUS: dict[type[TidemarkError], int] = {
     NotFound: 404,
-    IllegalTransition: 409,
-    ConfigurationError: 409,
     Unavailable: 503,
 }
+A_PERSON_MUST_ACT = 409
 
 
 def build_app() -> FastAPI:
@@ -47,7 +46,7 @@ async def _with_headers(request: Request, handle: Callable[[Request], Awaitable[
 
 
 def _ours(request: Request, error: Any) -> Response:
-    status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
+    status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), A_PERSON_MUST_ACT)
     return _told(request, status, error.what, error.next_step)
 
 

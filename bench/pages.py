@@ -1,0 +1,134 @@
+"""Measures the page in Airflow with a long history: the time that its app takes for each view, without Airflow's share.
+
+The database is a real PostgreSQL, filled by SQL as planning and publishing would. Who asks, and what Kafka answers, is
+made up: that is not the page's work.
+"""
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import psycopg
+import yaml
+
+from bench import planning
+from sandbox.services.postgres import Postgres
+from tidemark.connections import from_environment
+from tidemark.database.client import ManifestDatabase
+from tidemark.database.migrate import migrate
+from tidemark.environment import set_variables
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.plan import Tick, plan
+from tidemark.manifest import RunKind
+from tidemark.sinks.registry import open_sink
+from tidemark.views import LagView
+
+NAME = planning.NAME
+MANIFESTS, PARTITIONS = 10_000, 100
+REPEATS = 5
+PIPELINE = f"/pipelines/{NAME}"
+
+# An hour of event time for each manifest, all complete; the 20 newest manifests have failed.
+MORE = """
+SET session_replication_role = replica;
+INSERT INTO manifest_hour (manifest_id, pipeline, hour, rows, late)
+SELECT id, pipeline, '2024-01-01Z'::timestamptz + slice * interval '1 hour', 1000, 1 FROM manifest WHERE state = 'done';
+INSERT INTO hour (pipeline, hour, revision, rows, late, complete_at)
+SELECT pipeline, hour, 1, sum(rows), sum(late), now() FROM manifest_hour GROUP BY pipeline, hour;
+DELETE FROM publication WHERE manifest_id > (SELECT max(id) - 20 FROM manifest);
+UPDATE attempt SET state = 'failed', error = 'the disk is full'
+WHERE manifest_id > (SELECT max(id) - 20 FROM manifest);
+UPDATE manifest SET state = 'failed', reason = 'the disk is full', done_at = NULL
+WHERE id > (SELECT max(id) - 20 FROM manifest);
+SET session_replication_role = DEFAULT;
+"""
+
+
+def views(newest: int, manifests: int) -> dict[str, str]:
+    """What people open, by its name in the table."""
+    middle = newest - manifests // 2
+    return {
+        "all pipelines": "/",
+        "a pipeline": PIPELINE,
+        "its failed manifests": f"{PIPELINE}?state=failed",
+        "its manifests, half way back": f"{PIPELINE}?after={middle}",
+        "a manifest": f"{PIPELINE}/manifests/{middle}",
+        "an offset": f"/where?topic={NAME}&partition=5&offset={planning.RANGE_RECORDS * manifests // 2}",
+        "preview of a retry": f"{PIPELINE}/start/retry",
+        "preview of a replay": f"{PIPELINE}/start/replay?manifest={middle}",
+        "metrics": "/api/metrics",
+        "lanes as JSON": f"/api{PIPELINE}/lanes",
+        "hours as JSON": f"/api{PIPELINE}/hours",
+    }
+
+
+def measure(postgres: Postgres, manifests: int = MANIFESTS, partitions: int = PARTITIONS) -> list[dict[str, Any]]:
+    """The median time of each view, in seconds, and the size of its answer."""
+    with postgres.temporary_database("pages") as dsn, tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
+        newest = _fill(dsn, Path(folder), manifests, partitions)
+        variables = {
+            "TIDEMARK_DB": dsn, "TIDEMARK_HOME": folder, "TIDEMARK_PIPELINES": f"{folder}/pipelines",
+            "AIRFLOW_HOME": f"{folder}/airflow", "AIRFLOW__API__SECRET_KEY": "of the measurement",
+        }  # fmt: skip
+        with set_variables(variables):
+            return _measured(manifests, partitions, newest)
+
+
+def _fill(dsn: str, folder: Path, manifests: int, partitions: int) -> int:
+    """Returns the id of the newest manifest."""
+    migrate(dsn)
+    pipeline = planning.pipeline(str(folder / "lake"))
+    source = planning.MemorySource(pipeline, partitions, 0)
+    with ManifestDatabase(dsn, "bench") as database:
+        sinks = tuple(open_sink(NAME, settings, from_environment) for settings in pipeline.sinks)
+        plan(Context(pipeline, database, source, sinks), Tick("first", RunKind.MANUAL, None))
+    planning.fill(dsn, folder / "lake", partitions, manifests)
+    (folder / "pipelines").mkdir()
+    (folder / "pipelines" / "bench.yaml").write_text(yaml.safe_dump(planning.file(str(folder / "lake"))))
+    with psycopg.connect(dsn, autocommit=True, options="-c search_path=tidemark") as connection:
+        connection.execute(MORE.encode())
+        connection.execute("VACUUM ANALYZE")
+        row = connection.execute("SELECT max(id) FROM manifest").fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def _measured(manifests: int, partitions: int, newest: int) -> list[dict[str, Any]]:
+    # Airflow takes seconds to import, and writes its configuration into its home: a folder of this measurement.
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from airflow.api_fastapi.core_api.security import get_user
+    from fastapi.testclient import TestClient
+
+    from tidemark.airflow.page import access, content, pages
+    from tidemark.airflow.page.actions import DagState
+    from tidemark.airflow.page.app import build_app
+    from tidemark.airflow.page.lag import Lags
+
+    end = manifests * planning.RANGE_RECORDS
+    lag = tuple(LagView(NAME, number, 0, end, end, end, 0, None, 0) for number in range(partitions))
+    app = build_app()
+    app.dependency_overrides |= {
+        get_user: lambda: SimpleAuthManagerUser(username="bench", role="admin"),
+        access.readable_pipelines: lambda: [NAME],
+        access.MAY_READ.dependency: lambda: None,
+        access.MAY_START_RUNS.dependency: lambda: None,
+    }
+    client = TestClient(app)
+    figures = []
+    with (
+        mock.patch.object(content, "lags", Lags(lambda _: lag)),
+        mock.patch.object(pages, "dag_states", return_value={NAME: DagState(paused=False, next_run=None)}),
+    ):
+        for name, address in views(newest, manifests).items():
+            seconds = []
+            for _ in range(REPEATS):
+                began = time.monotonic()
+                answer = client.get(address)
+                seconds.append(time.monotonic() - began)
+                assert answer.status_code == 200, (address, answer.text)
+            median = statistics.median(seconds)
+            figures.append({"view": name, "seconds": median, "all_seconds": seconds, "bytes": len(answer.content)})
+    return figures
