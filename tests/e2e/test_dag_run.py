@@ -347,6 +347,43 @@ def test_a_form_that_cannot_be_followed_fails_at_once_and_says_why_once(airflow_
         demo.trigger({"plan_until": "tomorrow"})  # Airflow itself says so, where rfc3339-validator is installed
 
 
+@pytest.mark.exhaustive
+def test_a_task_group_in_a_larger_dag_publishes_before_what_follows_it(airflow_world: AirflowWorld) -> None:
+    demo, world, airflow = airflow_world, airflow_world.world, airflow_world.airflow
+    world.settings |= {"airflow": {"own_dag": True}, "kafka": {"slice": {"max_records": 40}}}
+    world.write_pipeline()
+    world.produce(60)
+    file = airflow.dags / "nightly.py"
+    file.write_text(
+        "from airflow.sdk import DAG, task\n"
+        "from tidemark.airflow.dag import pipeline_tasks  # a DAG of airflow\n\n\n"
+        "@task\ndef compute() -> None: ...\n\n\n"
+        "with DAG('nightly', schedule=None) as dag:\n"
+        f"    pipeline_tasks('{DAG}', group_id='copy') >> compute()\n"
+    )
+    try:
+        demo.update()
+        airflow.wait_dag("nightly")
+        airflow.unpause("nightly")
+        run_id = airflow.trigger("nightly")
+        assert airflow.wait_run("nightly", run_id, lambda _: None, timeout=240) == "success"
+        tasks = {(task["task_id"], task["map_index"]): task for task in airflow.task_instances("nightly", run_id)}
+        assert {task["state"] for task in tasks.values()} == {"success"}
+        assert set(tasks) == {
+            ("copy.plan", -1),
+            ("copy.process", 0),
+            ("copy.process", 1),
+            ("copy.close", -1),
+            ("compute", -1),
+        }
+        assert str(tasks["copy.process", 1]["rendered_map_index"]).startswith(f"manifest 2 {world.topic} ")
+        world.assert_complete()
+        assert world.manifests()[0]["attempt"] == 1
+    finally:
+        file.unlink()
+        airflow.delete_dag("nightly")
+
+
 def test_a_daily_dag_starts_when_its_24_hours_are_complete_and_once_more_for_late_rows(
     airflow_world: AirflowWorld,
 ) -> None:

@@ -177,6 +177,13 @@ def test_a_dag_of_ones_own_passes_on_what_airflow_takes(write: Write, read: Read
         ("plan", "process", "close"), ("team-a", 4)
     )
     assert dag.get_task("process").execution_timeout == timedelta(hours=1)
+    [text] = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "pipeline_tasks(" in block]
+    exec(text, made)
+    larger = made["dag"]
+    assert {task.task_id: task.retries for task in larger.tasks if task.task_id != "compute"} == dict.fromkeys(
+        ("flights.plan", "flights.process", "flights.close"), 4
+    )
+    assert larger.get_task("compute").upstream_task_ids == {"flights.close"}
     with pytest.raises(ConfigurationError, match="has the pipeline's name"):
         pipeline_dag("flights", dag_id="other")
     with pytest.raises(NotFound, match="there is no pipeline unknown"):

@@ -17,13 +17,14 @@ from sqlalchemy.orm import Session
 from tidemark.airflow import in_scheduler
 from tidemark.airflow.left_by_plan import KEY
 
+UNLABELLED = {"map_index": 0, "operator": "ProcessManifestOperator", "_rendered_map_index": None}
 OURS, A_PERSONS = SimpleNamespace(user_id=None), SimpleNamespace(user_id="1")
 
 
 def note(left: dict[str, Any], kept: SimpleNamespace | None) -> tuple[object, object]:
     """(what was written as a note, the note that was kept)."""
     run = SimpleNamespace(id=1, note="nothing new", dag_run_note=kept)
-    with mock.patch.object(in_scheduler, "left_by_plan", return_value=left):
+    with mock.patch.object(in_scheduler, "left_by_plans", return_value={"plan": left}):
         in_scheduler.on_dag_run_success(dag_run=run)
     return run.note, run.dag_run_note
 
@@ -63,7 +64,7 @@ def test_a_plan_that_was_cleared_is_read_anew_and_the_state_of_the_run_stays() -
 
 
 def test_a_hook_that_fails_stops_nothing_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    task = SimpleNamespace(map_index=0, operator="ProcessManifestOperator", _rendered_map_index=None)
+    task = SimpleNamespace(task_id="process", **UNLABELLED)
     for hook, arguments in (
         (in_scheduler.task_instance_mutation_hook, {"task_instance": task, "dag_run": object()}),
         (in_scheduler.on_dag_run_success, {"dag_run": object()}),
@@ -75,10 +76,26 @@ def test_a_hook_that_fails_stops_nothing_and_says_so(caplog: pytest.LogCaptureFi
 
 
 def test_tasks_of_others_and_tasks_with_a_label_are_left_alone() -> None:
-    with mock.patch.object(in_scheduler, "left_by_plan", return_value={"labels": ["not for this task"]}) as asked:
+    with mock.patch.object(
+        in_scheduler, "left_by_plans", return_value={"plan": {"labels": ["not for this task"]}}
+    ) as asked:
         for changes in ({"map_index": -1}, {"operator": "PythonOperator"}, {"_rendered_map_index": "manifest 1"}):
-            known = {"map_index": 0, "operator": "ProcessManifestOperator", "_rendered_map_index": None}
-            task = SimpleNamespace(**{**known, **changes})
+            task = SimpleNamespace(task_id="process", **{**UNLABELLED, **changes})
             in_scheduler.task_instance_mutation_hook(task_instance=task, dag_run=object())
             assert task._rendered_map_index == changes.get("_rendered_map_index")
     asked.assert_not_called()
+
+
+def test_a_dag_with_two_groups_has_the_labels_of_each_and_the_notes_of_both() -> None:
+    left = {
+        "orders.plan": {"labels": ["manifest 1"], "note": "orders: unfinished"},
+        "flights.plan": {"labels": ["manifest 2"], "note": ""},
+        "again.plan": {"labels": [], "note": "again: unfinished"},
+    }
+    run = SimpleNamespace(note=None, dag_run_note=None)
+    with mock.patch.object(in_scheduler, "left_by_plans", return_value=left):
+        for group, label in (("orders", "manifest 1"), ("flights", "manifest 2"), ("again", None)):
+            task = SimpleNamespace(task_id=f"{group}.process", **UNLABELLED)
+            in_scheduler.task_instance_mutation_hook(task_instance=task, dag_run=run)
+            assert task._rendered_map_index == label
+    assert run.note == "orders: unfinished\nagain: unfinished"

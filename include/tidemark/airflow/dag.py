@@ -15,7 +15,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from airflow.sdk import DAG, Asset, get_current_context, task
+from airflow.sdk import DAG, Asset, TaskGroup, get_current_context, task
 from croniter import croniter  # type: ignore[import-untyped]
 
 from tidemark.airflow import asked
@@ -37,7 +37,7 @@ from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.select import refuse_at_work
 from tidemark.lifecycle.turns import in_turn
 from tidemark.manifest import ManifestState, RunKind
-from tidemark.pipeline.deployed import deployed_named
+from tidemark.pipeline.deployed import Deployed, deployed_named
 from tidemark.pipeline.settings import Pipeline
 
 log = logging.getLogger(__name__)  # what is printed may stand below "Post Execute", which Airflow's page folds
@@ -65,6 +65,30 @@ def pipeline_dag(name: str, *, process: Mapping[str, Any] = NOTHING, **arguments
 
     Raises ``NotFound``, and ``ConfigurationError`` for a pipeline whose DAG Tidemark makes itself.
     """
+    found = _of_own_dag(name)
+    if "dag_id" in arguments:
+        raise ConfigurationError(
+            "the DAG of a pipeline has the pipeline's name", next_step="leave dag_id out", pipeline=name
+        )
+    return build_dag(found.pipeline, found.problem, process=process, **arguments)
+
+
+def pipeline_tasks(name: str, *, group_id: str | None = None, process: Mapping[str, Any] = NOTHING) -> TaskGroup:
+    """The tasks of a pipeline as a task group inside a DAG of your own, to be called within its ``with`` block.
+
+    The runs of the pipeline are those of the DAG: their dates decide what is read. ``group_id`` is the pipeline's name
+    if not set; ``process``, and what is raised: as for ``pipeline_dag``.
+    """
+    found = _of_own_dag(name)
+    pipeline = found.pipeline
+    defaults = pipeline.airflow.retries(pipeline.retries, pipeline.retry_delay)
+    with TaskGroup(group_id or name, default_args=defaults) as group:  # type: ignore[arg-type]
+        _tasks(pipeline, found.problem, process)
+    return group
+
+
+def _of_own_dag(name: str) -> Deployed:
+    """Raises ``NotFound``, and ``ConfigurationError`` for a pipeline whose DAG Tidemark makes itself."""
     found = deployed_named(Environment.from_variables().pipelines, name)
     if not found.pipeline.airflow.own_dag:
         raise ConfigurationError(
@@ -72,11 +96,7 @@ def pipeline_dag(name: str, *, process: Mapping[str, Any] = NOTHING, **arguments
             next_step="write airflow: {own_dag: true} into its file",
             pipeline=name,
         )
-    if "dag_id" in arguments:
-        raise ConfigurationError(
-            "the DAG of a pipeline has the pipeline's name", next_step="leave dag_id out", pipeline=name
-        )
-    return build_dag(found.pipeline, found.problem, process=process, **arguments)
+    return found
 
 
 def build_dag(
@@ -89,7 +109,6 @@ def build_dag(
     """
     defaults = {**pipeline.airflow.retries(pipeline.retries, pipeline.retry_delay), **arguments.pop("default_args", {})}
     tags = ["tidemark", *(["broken"] if problem else []), *arguments.pop("tags", ())]
-    asset, hours_asset = asset_of(pipeline), hours_asset_of(pipeline)
     wrong = f"Its file is wrong; `plan` fails until it is corrected:\n```\n{problem}\n```\n\n" if problem else ""
     of_file: dict[str, Any] = {
         "description": pipeline.description,
@@ -103,39 +122,45 @@ def build_dag(
         "params": asked.PARAMS,
     }
     with DAG(dag_id=pipeline.name, tags=tags, default_args=defaults, **{**of_file, **arguments}) as dag:
-
-        @task
-        def plan() -> list[int]:
-            if problem:
-                with airflow_verdict(), about(pipeline=pipeline.name):
-                    raise problem
-            return plan_run(pipeline)
-
-        @task(trigger_rule="none_failed", outlets=[asset, hours_asset])
-        def close(planned: list[int], *, outlet_events: Any = None) -> None:
-            closed = close_run(pipeline, planned)
-            if closed.event is not None:
-                outlet_events[asset].extra = closed.event
-            if closed.hours:
-                outlet_events[hours_asset].add_partitions(closed.hours)
-            # Airflow emits an event for every outlet that the task still has when it ends.
-            has_news = {asset.name: closed.event is not None, hours_asset.name: bool(closed.hours)}
-            closing: Any = get_current_context()["ti"].task
-            closing.outlets = [outlet for outlet in closing.outlets if has_news[outlet.name]]
-
-        planned: Any = plan()
-        of_process = {
-            "map_index_template": "{{ task.manifest_label() }}",
-            # Airflow starts them in the order of runs and of their index: none then waits for a turn in a process.
-            "max_active_tis_per_dag": 1 if pipeline.in_order else None,
-            **pipeline.airflow.of_process(),
-            **process,
-        }
-        processed = ProcessManifestOperator.partial(task_id="process", pipeline=pipeline, **of_process).expand(
-            manifest_id=planned
-        )
-        processed >> close(planned)
+        _tasks(pipeline, problem, process)
     return dag
+
+
+def _tasks(pipeline: Pipeline, problem: TidemarkError | None, process: Mapping[str, Any]) -> None:
+    """``plan >> process >> close``, in the DAG or the task group of the caller."""
+    asset, hours_asset = asset_of(pipeline), hours_asset_of(pipeline)
+
+    @task
+    def plan() -> list[int]:
+        if problem:
+            with airflow_verdict(), about(pipeline=pipeline.name):
+                raise problem
+        return plan_run(pipeline)
+
+    @task(trigger_rule="none_failed", outlets=[asset, hours_asset])
+    def close(planned: list[int], *, outlet_events: Any = None) -> None:
+        closed = close_run(pipeline, planned)
+        if closed.event is not None:
+            outlet_events[asset].extra = closed.event
+        if closed.hours:
+            outlet_events[hours_asset].add_partitions(closed.hours)
+        # Airflow emits an event for every outlet that the task still has when it ends.
+        has_news = {asset.name: closed.event is not None, hours_asset.name: bool(closed.hours)}
+        closing: Any = get_current_context()["ti"].task
+        closing.outlets = [outlet for outlet in closing.outlets if has_news[outlet.name]]
+
+    planned: Any = plan()
+    of_process = {
+        "map_index_template": "{{ task.manifest_label() }}",
+        # Airflow starts them in the order of runs and of their index: none then waits for a turn in a process.
+        "max_active_tis_per_dag": 1 if pipeline.in_order else None,
+        **pipeline.airflow.of_process(),
+        **process,
+    }
+    processed = ProcessManifestOperator.partial(task_id="process", pipeline=pipeline, **of_process).expand(
+        manifest_id=planned
+    )
+    processed >> close(planned)
 
 
 def tick_of(task_context: Any) -> Tick:

@@ -28,8 +28,9 @@ def whatever_fails() -> Iterator[None]:
         log.exception("notes and labels of Tidemark's DAG runs cannot be written; nothing else is affected")
 
 
-def left_by_plan(dag_run: Any) -> dict[str, Any]:
-    """What the run's `plan` has left; empty before that, for other DAGs, and when it lies in an XCom backend."""
+def left_by_plans(dag_run: Any) -> dict[str, dict[str, Any]]:
+    """What the run's `plan` has left, by task id: a DAG may have several task groups. Empty before that, for other
+    DAGs, and when it lies in an XCom backend."""
     from airflow.models.xcom import XComModel  # tasks load this module too, and have no use for Airflow's tables
     from sqlalchemy import select
     from sqlalchemy.orm import object_session
@@ -37,19 +38,19 @@ def left_by_plan(dag_run: Any) -> dict[str, Any]:
     session = object_session(dag_run)
     if session is None:
         return {}
-    # A column, and no object: the session of the scheduler is as old as it, and may know what an earlier `plan` left.
-    asked = select(XComModel.value).where(XComModel.dag_run_id == dag_run.id, XComModel.key == KEY)
+    # Columns, and no object: the session of the scheduler is as old as it, and may know what an earlier `plan` left.
+    asked = select(XComModel.task_id, XComModel.value).where(XComModel.dag_run_id == dag_run.id, XComModel.key == KEY)
     with session.no_autoflush:
-        found = session.execute(asked).first()
-    left = XComModel.deserialize_value(found) if found is not None else None
-    return left if isinstance(left, dict) else {}
+        found = {row.task_id: XComModel.deserialize_value(row) for row in session.execute(asked.order_by("task_id"))}
+    return {task_id: left for task_id, left in found.items() if isinstance(left, dict)}
 
 
 def write_note(dag_run: Any) -> None:
     """Give the run the note of its `plan`, unless a person has written one."""
-    text, kept = left_by_plan(dag_run).get("note"), dag_run.dag_run_note
-    if text is None or (kept is not None and kept.user_id is not None):
+    notes, kept = [left["note"] for left in left_by_plans(dag_run).values() if "note" in left], dag_run.dag_run_note
+    if not notes or (kept is not None and kept.user_id is not None):
         return
+    text = "\n".join(filter(None, notes))
     if text:
         dag_run.note = cut(text, LONGEST_NOTE)
     elif kept is not None:
@@ -63,7 +64,8 @@ def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
     index = task_instance.map_index
     if dag_run is None or index < 0 or task_instance.operator != OPERATOR or task_instance._rendered_map_index:
         return
-    labels = left_by_plan(dag_run).get("labels", [])
+    plan = f"{task_instance.task_id.removesuffix('process')}plan"  # in a task group both have its prefix
+    labels = left_by_plans(dag_run).get(plan, {}).get("labels", [])
     if index < len(labels):
         task_instance._rendered_map_index = labels[index]
     if index == 0:
