@@ -2,7 +2,6 @@
 
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle.context import Context
-from tidemark.manifest import UNDONE
 from tidemark.offsets import TopicPartition
 
 
@@ -24,9 +23,7 @@ def tell_progress(context: Context) -> str | None:
 
 def published_ends(context: Context) -> dict[TopicPartition, int]:
     """For each partition that is planned: the first offset that is neither published nor given up."""
-    ends = {chain.at: chain.end for chain in context.database.chains(context.pipeline_name)}
-    for manifest in context.database.manifests(context.pipeline_name, UNDONE):
-        for unpublished in manifest.ranges:
-            if unpublished.at in ends:
-                ends[unpublished.at] = min(ends[unpublished.at], unpublished.start)
-    return ends
+    database, name = context.database, context.pipeline_name
+    chains = database.chains(name)  # before what is undone, which may grow meanwhile
+    begin = {chain_id: covered.start for chain_id, covered, *_ in reversed(database.undone_ranges(name))}
+    return {chain.at: min(chain.end, begin.get(chain.id, chain.end)) for chain in chains}
