@@ -388,6 +388,7 @@ def test_another_topic_and_a_cut_log_are_accepted_by_a_run(world: ModelWorld, ta
         ({"decision": "accept-los", "why": "x"}, 'did you mean "accept-loss"'),
         ({"decision": "accept-loss"}, "accept lacks why"),
         ({"decision": "accept-truncation", "why": "x"}, "accept lacks topic and partition"),
+        ({"decision": "accept-truncation", "why": "x", "topic": "a", "partition": "b"}, "accept lacks partition"),
         ({"decision": "accept-loss", "why": "x"}, "nothing is lost"),
     ],
 )

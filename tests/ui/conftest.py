@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from tests.fixtures import plugin
 from tests.worlds.airflow_world import AirflowWorld
 
 SCREENSHOTS = "TIDEMARK_SCREENSHOTS"
+DOCUMENTED = ("pipelines-wide-light", "pipeline-wide-light", "retry-wide-light", "pipeline-phone-dark")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,11 +34,15 @@ def browser() -> Iterator[Any]:
         launched.close()
 
 
-@pytest.fixture(scope="session")
-def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where screenshots go: a folder of the tests, or of the documents with `make docs`."""
-    folder = os.environ.get(SCREENSHOTS)
-    return Path(folder) if folder else tmp_path_factory.mktemp("screenshots")
+@pytest.fixture
+def picture(tmp_path: Path) -> Callable[[str], Path]:
+    """Where the screenshot of this name goes: with `make docs` those that documents show go into their folder."""
+    documents = os.environ.get(SCREENSHOTS)
+
+    def file(name: str) -> Path:
+        return (Path(documents) if documents and name in DOCUMENTED else tmp_path) / f"{name}.png"
+
+    return file
 
 
 @pytest.fixture

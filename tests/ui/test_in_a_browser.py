@@ -1,7 +1,7 @@
 """The page as a person on call meets it: Chromium, a real Airflow, a manifest that has failed."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def seen(page: Any, size: tuple[int, int], scheme: str) -> Iterator[Any]:
 
 
 def test_each_page_at_two_widths_light_and_dark_is_readable_by_anybody(
-    airflow_world: AirflowWorld, page: Any, screenshots: Path
+    airflow_world: AirflowWorld, page: Any, picture: Callable[[str], Path]
 ) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
@@ -117,7 +117,7 @@ def test_each_page_at_two_widths_light_and_dark_is_readable_by_anybody(
                         wrong.append(f"{name} {width} {scheme}: {violation['id']}: {violation['help']} {nodes}")
                     if window.evaluate("document.documentElement.scrollWidth > innerWidth"):
                         wrong.append(f"{name} {width} {scheme}: is wider than the window")
-                    window.screenshot(path=screenshots / f"{name}-{width}-{scheme}.png", full_page=True)
+                    window.screenshot(path=picture(f"{name}-{width}-{scheme}"), full_page=True)
     assert not wrong, "\n".join(wrong)
 
 

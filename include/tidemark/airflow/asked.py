@@ -106,23 +106,24 @@ def accept(context: Context, wish: Mapping[str, Any], *, run_id: str = "", dry_r
             next_step=f"write one of: {', '.join(DECISIONS)}",
             pipeline=context.pipeline_name,
         )
-    missing = [word for word in ("why", *DECISIONS[name]) if wish.get(word) in (None, "")]
+    kinds = {"partition": int}
+    words = ("why", *DECISIONS[name])
+    missing = [word for word in words if wish.get(word) == "" or not isinstance(wish.get(word), kinds.get(word, str))]
     if missing:
         raise ConfigurationError(
             f"accept lacks {' and '.join(missing)}",
             next_step=f"write {', '.join(('decision', 'why', *DECISIONS[name]))}",
             pipeline=context.pipeline_name,
         )
-    why = f"{wish['why']} (DAG run {run_id})" if run_id else str(wish["why"])
+    why = f"{wish['why']} (DAG run {run_id})" if run_id else wish["why"]
     if any(made["why"] == why for made in context.database.decisions(context.pipeline_name)):
         return Decision((f"{name} was decided by this run before",), (), dry_run)
     match name:
         case "accept-loss":
             return decisions.accept_loss(context, why, dry_run=dry_run)
         case "accept-topic":
-            return decisions.accept_topic(context, str(wish["topic"]), why, dry_run=dry_run)
-    topic, partition = str(wish["topic"]), int(wish["partition"])
-    return decisions.accept_truncation(context, topic, partition, why, start=None, dry_run=dry_run)
+            return decisions.accept_topic(context, wish["topic"], why, dry_run=dry_run)
+    return decisions.accept_truncation(context, wish["topic"], wish["partition"], why, start=None, dry_run=dry_run)
 
 
 def foretold(context: Context, ids: Sequence[int]) -> list[str]:
