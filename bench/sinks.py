@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from bench.planning import NAME, MemorySource
 from bench.records import PARTITIONS, SCHEMA, messages
+from sandbox.bootstrap.checkout import STATE
 from sandbox.services.broker import Broker
 from sandbox.services.dynamodb import DynamoDB
 from sandbox.services.postgres import Postgres
@@ -60,7 +61,7 @@ SINKS: dict[str, dict[str, Any]] = {
 def measure(broker: Broker, postgres: Postgres, folder: Path, count: int) -> list[dict[str, Any]]:
     """Stage ``count`` messages for each of ``SINKS`` in this process, and publish them."""
     read = list(batches(count))
-    with DynamoDB(folder) as dynamodb, mock.patch.dict(os.environ, AIRFLOW_CONN_DYNAMODB=dynamodb.connection()):
+    with DynamoDB(folder, STATE) as dynamodb, mock.patch.dict(os.environ, AIRFLOW_CONN_DYNAMODB=dynamodb.connection()):
         return [
             {"sink": name, "messages": count, **_alone(entry, broker, postgres, folder, read)}
             for name, entry in SINKS.items()

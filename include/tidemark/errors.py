@@ -50,9 +50,11 @@ class TidemarkError(Exception):
 
     @property
     def code(self) -> str:
-        """Of an error that another module derives from one of these: that one's."""
-        [name] = [kind.__name__ for kind in type(self).__mro__ if kind.__module__ == __name__][:1]
-        return re.sub(r"\B[A-Z]", lambda letter: f"-{letter[0]}", name.removesuffix("Error")).lower()
+        """Of an error that another module derives from one of these: that one's. Empty for this class itself."""
+        [kind] = [kind for kind in type(self).__mro__ if kind.__module__ == __name__][:1]
+        if kind is TidemarkError:
+            return ""
+        return re.sub(r"\B[A-Z]", lambda letter: f"-{letter[0]}", kind.__name__.removesuffix("Error")).lower()
 
     def within(self, **context: object) -> None:
         """Add words to the context where it lacks them, and to the next step where it asks for them."""
@@ -62,9 +64,9 @@ class TidemarkError(Exception):
             self.next_step = self.next_step.replace(f"{{{name}}}", str(value))
 
     def __str__(self) -> str:
-        where = {"error": self.code, **self.context}
+        where = {"error": self.code, **self.context} if self.code else self.context
         words = " ".join(f"{name}={value}" for name, value in where.items())
-        lines = [f"{self.what}{self.before_context}[{words}]"]
+        lines = [f"{self.what}{self.before_context}[{words}]" if words else self.what]
         if self.next_step:
             lines.append(f"next: {self.next_step}")
         return "\n".join(lines)

@@ -85,16 +85,16 @@ def fetch_for_tests(name: str, state: Path) -> Path:
     return state / "jars" / name
 
 
-def fetch_archive(jar: Jar, state: Path) -> Path:
-    """The locked ``.tar.gz`` of a module as a file below ``state``; fetched unless it is there."""
-    home = _made(state / "jars" / "archives") / f"{jar.full_name}.tar.gz"
+def fetch_file(jar: Jar, state: Path, ending: str) -> Path:
+    """The locked file of a module that is no jar (``tar.gz``, ``so``), below ``state``; fetched unless it is there."""
+    home = _made(state / "jars" / "files") / f"{jar.full_name}.{ending}"
     if home.exists():
         return home
     with tempfile.TemporaryDirectory(dir=_made(state)) as scratch:
         module = Path(scratch, "ivy.xml")
-        module.write_text(_module([jar], "tar.gz"))
-        _run_ivy(_command(module, f"{scratch}/[artifact].[ext]", poms=False, types=("tar.gz",)))
-        _keep(jar, Path(scratch, f"{jar.name}.tar.gz"), home)
+        module.write_text(_module([jar], ending))
+        _run_ivy(_command(module, f"{scratch}/[artifact].[ext]", poms=False, types=(ending,)))
+        _keep(jar, Path(scratch, f"{jar.name}.{ending}"), home)
     return home
 
 
@@ -150,7 +150,7 @@ def _module(jars: Iterable[Jar], ending: str = "jar") -> str:
     for jar in jars:
         module = f"org={quoteattr(jar.organisation)} name={quoteattr(jar.name)} rev={quoteattr(jar.revision)}"
         artifact = f'name={quoteattr(jar.name)} type="{ending}" ext="{ending}" m:classifier={quoteattr(jar.classifier)}'
-        inner = f"<artifact {artifact}/>" if jar.classifier else ""
+        inner = f"<artifact {artifact}/>" if jar.classifier or ending != "jar" else ""
         lines.append(f'<dependency {module} transitive="false" conf="default->*">{inner}</dependency>')
     maven = 'xmlns:m="http://ant.apache.org/ivy/maven"'
     head = f'<ivy-module version="2.0" {maven}><info organisation="tidemark" module="locked"/>'

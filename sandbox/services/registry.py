@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from sandbox.bootstrap.apart import packages_of
-from sandbox.bootstrap.jars import Jar, fetch_archive, java
+from sandbox.bootstrap.jars import Jar, fetch_file, java
 from sandbox.services.processes import Child, Service, free_port, port_answers
 
 ARCHIVE = Jar(
@@ -81,7 +81,7 @@ def _installed(home: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             unpacked = folder.with_suffix(".part")
-            with tarfile.open(fetch_archive(ARCHIVE, home)) as archive:
+            with tarfile.open(fetch_file(ARCHIVE, home, "tar.gz")) as archive:
                 archive.extractall(unpacked, filter="data")
             unpacked.rename(folder)
     return folder / "quarkus-run.jar"

@@ -87,14 +87,19 @@ def test_the_seeded_schedules_reach_what_is_interesting_and_miss_nothing(
     assert missed == []
 
 
-def _drawn(port: int, password: str, template: str, first: int, seconds: float) -> tuple[Counter[str], str]:
-    """In a process of its own, on the server that runs already: what happened, and the failure that ended it."""
+def _drawn(
+    port: int, password: str, template: str, first: int, seconds: float, fewest: float
+) -> tuple[Counter[str], str]:
+    """In a process of its own, on the server that runs already: what happened, and the failure that ended it.
+
+    It draws for so long, and on a busy machine until it has drawn the ``fewest``.
+    """
     server = Postgres(Path())
     server.port, server.password = port, password
     found: Counter[str] = Counter()
     deadline = time.monotonic() + seconds
     try:
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline or found["schedules"] < fewest:
             draw(server, template, found, CHUNK, seeded=first, shrink=time.monotonic() < deadline - 60)
             first += 1
     except Exception:
@@ -112,7 +117,15 @@ def test_thousands_of_schedules_miss_nothing_and_double_nothing(
     cores = min(4, os.cpu_count() or 1)
     with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
         work = [
-            pool.submit(_drawn, postgres.port, postgres.password, template, first + 1_000 * one, SECONDS)
+            pool.submit(
+                _drawn,
+                postgres.port,
+                postgres.password,
+                template,
+                first + 1_000 * one,
+                SECONDS,
+                FEWEST * SECONDS / cores,
+            )
             for one in range(cores)
         ]
         ended = [one.result() for one in work]

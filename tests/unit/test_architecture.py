@@ -59,7 +59,7 @@ MAY_IMPORT = {
     "pyiceberg": ("sinks/iceberg/",),
     "duckdb": ("transforms/",),
     "fastavro": ("sinks/files/avro.py", "sinks/topic/avro.py", "decoders/avro/types.py", "decoders/avro/reading.py"),
-    "google": ("decoders/protobuf/",),
+    "google": ("decoders/protobuf/", "decoders/proto_", "sinks/topic/protobuf.py"),
     "ptars": ("decoders/protobuf/fast.py",),
     "cryptography": ("kafka/certificates.py",),
     "rich": ("cli/",),

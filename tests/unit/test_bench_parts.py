@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from bench import contender, decoding, report
-from bench.planning import SHAPES, MemorySource, _pipeline
+from bench.planning import SHAPES, MemorySource, pipeline
 from bench.records import ALLOWED_LATENESS_S, COLUMNS, HOURS, LATE_EVERY, PARTITIONS, SCHEMA, START_S, messages
 from bench.timed import Timing
 from tidemark.decoders.registry import DECODERS, open_decoder
@@ -79,7 +79,7 @@ def test_every_registered_decoder_is_measured_with_the_same_records_in_its_forma
 
 
 def test_the_source_in_memory_answers_for_every_partition() -> None:
-    source = MemorySource(_pipeline("lake"), partitions=3, end=7)
+    source = MemorySource(pipeline("lake"), partitions=3, end=7)
     places, missing = source.partitions(["bench"])
     assert (len(places), missing) == (3, [])
     assert {mark.log_end for mark in source.bounds(places).values()} == {7}

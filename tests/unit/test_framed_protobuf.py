@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tidemark.decoders.base import HEADERS, Decoded, ErrorClass
+from tidemark.decoders.proto_registered import descriptor_set_of
 from tidemark.decoders.protobuf.decoder import open_decoder
 from tidemark.decoders.protobuf.framed import message_at, placed
-from tidemark.decoders.protobuf.registered import descriptor_set_of
 from tidemark.decoders.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 

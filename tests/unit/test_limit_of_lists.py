@@ -14,9 +14,9 @@ from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tests.unit.pipeline_text import changed
 from tests.unit.test_hard_records import FRAME, decoded, of_json_schema, of_protobuf
 from tidemark.decoders.lists import count_of_lists
-from tidemark.decoders.protobuf.descriptors import message_of
+from tidemark.decoders.proto_descriptors import message_of
+from tidemark.decoders.proto_shapes import message_shape
 from tidemark.decoders.protobuf.lists import list_bytes, parts_with_lists
-from tidemark.decoders.protobuf.shapes import message_shape
 from tidemark.pipeline.loader import load
 
 LIMIT = 64 * 2**20

@@ -7,8 +7,8 @@ import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FileDescriptorProto
 
 from tests.protobuf_schemas import message_class
-from tidemark.decoders.protobuf.registered import descriptor_set_of
-from tidemark.decoders.protobuf.text import NotProto, parsed, resolve
+from tidemark.decoders.proto_registered import descriptor_set_of
+from tidemark.decoders.proto_text import NotProto, parsed, resolve
 from tidemark.decoders.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tidemark.decoders.base import Decoded
+from tidemark.decoders.proto_descriptors import message_of, needed
+from tidemark.decoders.proto_shapes import message_shape
 from tidemark.decoders.protobuf.decoder import open_decoder
-from tidemark.decoders.protobuf.descriptors import message_of, needed
 from tidemark.decoders.protobuf.fast import LARGEST, Fast, Refused, fast_reader
 from tidemark.decoders.protobuf.reading import Messages
 from tidemark.decoders.protobuf.runtime import Runtime
-from tidemark.decoders.protobuf.shapes import message_shape
 from tidemark.decoders.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 from tidemark.pipeline.loader import InvalidPipelines, load

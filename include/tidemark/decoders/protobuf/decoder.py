@@ -9,9 +9,9 @@ import pyarrow as pa
 from tidemark.decoders.base import Decoded, Decoder, ErrorClass
 from tidemark.decoders.framed_decoder import FramedDecoder, Refused
 from tidemark.decoders.framing import Group, Part
+from tidemark.decoders.proto_registered import descriptor_set_of
 from tidemark.decoders.protobuf.framed import message_at, placed
 from tidemark.decoders.protobuf.reading import Messages
-from tidemark.decoders.protobuf.registered import descriptor_set_of
 from tidemark.decoders.registered_schema import RegisteredSchema
 from tidemark.decoders.schemas import Schemas
 

@@ -3,17 +3,14 @@
 <count> <index>, ..      zigzag varints: the path to the message, from the top of the file; [0] is written as 00
 """
 
-from base64 import b64decode
-from binascii import Error as NotBase64
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from google.protobuf.message import DecodeError
 
-from tidemark.decoders.protobuf.text import NotProto, parsed
+from tidemark.decoders.proto_registered import file_of
+from tidemark.decoders.proto_text import NotProto, parsed
 from tidemark.positions import positions
 
 MOST_INDEXES = 32  # messages within messages, as deep as columns may be nested
@@ -82,15 +79,6 @@ def _zigzags(value: bytes) -> Iterator[tuple[int, int]]:
             number, shift = 0, 0
         elif shift >= 35:
             return
-
-
-def file_of(text: str) -> FileDescriptorProto | None:
-    """The descriptor that a registry holds as base64; None for the text of a .proto file."""
-    try:
-        file = FileDescriptorProto.FromString(b64decode(text, validate=True))
-    except (NotBase64, ValueError, DecodeError):
-        return None
-    return file if file.message_type else None
 
 
 def message_at(text: str, path: tuple[int, ...]) -> str | None:

@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded
 from tidemark.decoders.lists import ListLimit
-from tidemark.decoders.protobuf.descriptors import message_of
+from tidemark.decoders.proto_descriptors import message_of
+from tidemark.decoders.proto_shapes import message_shape
 from tidemark.decoders.protobuf.fast import LARGEST, Fast, Refused, fast_reader
 from tidemark.decoders.protobuf.lists import list_bytes, parts_with_lists
 from tidemark.decoders.protobuf.runtime import Runtime
-from tidemark.decoders.protobuf.shapes import message_shape
 
 
 class Messages:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from tidemark.decoders.registered_schema import RegisteredSchema
 from tidemark.sinks.avro_types import avro_schema, avro_values
 
+KIND = "AVRO"
 _FAST = {"boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(),
          "string": pa.string()}  # fmt: skip
 _NUMBERS = (pa.date32(), pa.timestamp("us", "UTC"))  # Avro has them as int and long
@@ -61,6 +62,10 @@ class AvroValues:
         return pa.array(written, pa.binary())
 
 
+def values_of(schema: RegisteredSchema) -> AvroValues:
+    return AvroValues(schema)
+
+
 def derived(columns: pa.Schema, name: str) -> str:
     """The Avro schema of these columns, as JSON; ``ConfigurationError`` for a column that Avro cannot hold."""
     return json.dumps(avro_schema(columns, name))
@@ -71,8 +76,8 @@ def why_unlike(schema: RegisteredSchema, columns: pa.Schema) -> str:
 
     Its record must have a field for each column and no other. Order, docs, defaults and names of records may differ.
     """
-    if schema.kind != "AVRO":
-        return f"it is {schema.kind}, not AVRO"
+    if schema.kind != KIND:
+        return f"it is {schema.kind}, not {KIND}"
     if schema.references:
         return "it refers to other schemas, which cannot be used to write"
     written = json.loads(schema.text)

@@ -1,7 +1,8 @@
 """Which schema of a registry the messages of a sink are written with."""
 
 from collections.abc import Mapping
-from typing import Any
+from importlib import import_module
+from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
@@ -9,40 +10,74 @@ from tidemark.decoders.pins import Pins
 from tidemark.decoders.registered_schema import RegisteredSchema, UnknownSchema
 from tidemark.decoders.schemas import Schemas
 from tidemark.errors import ConfigurationError
-from tidemark.sinks.topic.avro import derived, why_unlike
 
 NOT_REGISTERED = -1  # the id of a schema that the first attempt registers
 
 
+class Values(Protocol):
+    """Writes rows with one schema."""
+
+    def of(self, rows: pa.RecordBatch) -> pa.Array: ...
+
+
+class Form(Protocol):
+    """A module: how a registry calls it, the schema of columns, why a schema does not fit them, what writes rows."""
+
+    KIND: str
+
+    def derived(self, columns: pa.Schema, name: str) -> str: ...
+    def why_unlike(self, schema: RegisteredSchema, columns: pa.Schema) -> str: ...
+    def values_of(self, schema: RegisteredSchema) -> Values: ...
+
+
+def form_of(name: str) -> Form:
+    """``avro`` or ``protobuf``; each needs libraries that the other does without."""
+    return cast("Form", import_module(f"tidemark.sinks.topic.{name}"))
+
+
+def values_of(schema: Mapping[str, Any]) -> Values:
+    """What writes the rows of an order with its schema."""
+    return form_of(schema["kind"].lower()).values_of(RegisteredSchema.from_dict(schema))
+
+
 def chosen_schema(
-    sink: str, registry: Mapping[str, Any], subject: str, columns: pa.Schema, pins: Pins, *, auto_register: bool
+    sink: str,
+    form: Form,
+    registry: Mapping[str, Any],
+    subject: str,
+    columns: pa.Schema,
+    pins: Pins,
+    *,
+    auto_register: bool,
 ) -> tuple[RegisteredSchema, dict[str, Any]]:
     """The schema, and what a later attempt must know to use the same. Raises ``ConfigurationError`` when no schema
     fits, and what a registry raises that does not answer."""
     schemas = Schemas(registry, pins.all(), pins.lookup)
     if auto_register:
-        text = derived(columns, "Row")
+        text = form.derived(columns, "Row")
         try:
-            return schemas.written(subject, "AVRO", text, register=pins.register), schemas.used
+            return schemas.written(subject, form.KIND, text, register=pins.register), schemas.used
         except UnknownSchema:
-            return RegisteredSchema(NOT_REGISTERED, "AVRO", text), {}
+            return RegisteredSchema(NOT_REGISTERED, form.KIND, text), {}
     try:
         schema = schemas.subject(subject)
-        why = why_unlike(schema, columns)
+        why = form.why_unlike(schema, columns)
         if why:  # the columns have changed since an earlier attempt
             schemas = Schemas(registry, {}, pins.lookup)
             schema = schemas.subject(subject)
-            why = why_unlike(schema, columns)
+            why = form.why_unlike(schema, columns)
     except UnknownSchema:
-        raise _unusable(sink, f"the schema registry has no subject {subject}", subject, columns) from None
+        raise _unusable(sink, form, f"the schema registry has no subject {subject}", subject, columns) from None
     if why:
-        raise _unusable(sink, f"schema {schema.name} of {subject} does not fit the columns: {why}", subject, columns)
+        raise _unusable(
+            sink, form, f"schema {schema.name} of {subject} does not fit the columns: {why}", subject, columns
+        )
     return schema, schemas.used
 
 
-def _unusable(sink: str, what: str, subject: str, columns: pa.Schema) -> ConfigurationError:
+def _unusable(sink: str, form: Form, what: str, subject: str, columns: pa.Schema) -> ConfigurationError:
     return ConfigurationError(
         f"sink {sink}: {what}",
-        next_step=f"register a schema for {subject} that fits, such as {derived(columns, 'Row')}; or set "
+        next_step=f"register a schema for {subject} that fits, such as {form.derived(columns, 'Row')}; or set "
         "auto_register: true for the sink; then: tidemark doctor {pipeline}",
     )

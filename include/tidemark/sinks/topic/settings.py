@@ -28,6 +28,12 @@ class MessageFormat(StrEnum):
     JSON = "json"
     RAW = "raw"
     AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+    @property
+    def registered(self) -> bool:
+        """Whether its values have the id of a schema in a registry."""
+        return self in (MessageFormat.AVRO, MessageFormat.PROTOBUF)
 
 
 class Partitioner(StrEnum):
@@ -71,11 +77,11 @@ class Settings(SinkSettings):
     )
     format: MessageFormat = Field(
         default=MessageFormat.JSON,
-        description="The value of a message: a JSON object of the columns, one column, or an Avro record of the "
-        "columns with the id of its schema in a registry.",
+        description="The value of a message: a JSON object of the columns, one column, or an Avro record or Protobuf "
+        "message of the columns with the id of its schema in a registry.",
     )
     registry: RegistrySettings | None = Field(
-        default=None, validate_default=True, description="For format: avro, the registry of its schema."
+        default=None, validate_default=True, description="For format: avro or protobuf, the registry of its schema."
     )
     subject: str | None = Field(
         default=None, min_length=1, description="The subject of the schema in the registry; TOPIC-value by default."
@@ -137,9 +143,9 @@ class Settings(SinkSettings):
 
     @field_validator("registry")
     @classmethod
-    def _registry_of_avro(cls, registry: RegistrySettings | None, info: ValidationInfo) -> RegistrySettings | None:
-        if "format" in info.data and (info.data["format"] is MessageFormat.AVRO) != (registry is not None):
-            raise wrong("is for format: avro, which needs it: where the schema of the values is")
+    def _registry_of_format(cls, registry: RegistrySettings | None, info: ValidationInfo) -> RegistrySettings | None:
+        if "format" in info.data and info.data["format"].registered != (registry is not None):
+            raise wrong("is for format: avro and protobuf, which need it: where the schema of the values is")
         return registry
 
     @field_validator("transaction_timeout")
@@ -220,19 +226,19 @@ class Settings(SinkSettings):
         an earlier attempt has used is used again while it fits."""
         if self.registry is None:
             return self
-        from tidemark.sinks.topic.schema import chosen_schema  # takes its time, and most commands ask no registry
+        # Imported late: it takes its time, and most commands ask no registry.
+        from tidemark.sinks.topic.schema import chosen_schema, form_of
 
         pinned = self.model_copy()
         pinned._schema, pinned._schemas = chosen_schema(
-            self.name, self.registry.order(), self.subject or f"{self.topic}-value", rows.arrow_schema(), pins,
-            auto_register=self.auto_register,
+            self.name, form_of(self.format), self.registry.order(), self.subject or f"{self.topic}-value",
+            rows.arrow_schema(), pins, auto_register=self.auto_register,
         )  # fmt: skip
         return pinned
 
     def why_not(self, rows: RowSettings) -> str:
         # Imported late: it needs pyarrow, which checking the other settings does without.
         from tidemark.json_text import refuse_unwritable
-        from tidemark.sinks.avro_types import avro_schema
 
         columns = rows.arrow_schema()
         for key, names in (("key", self.key), ("value", (self.value,) if self.value else ())):
@@ -243,8 +249,10 @@ class Settings(SinkSettings):
             kind = str(columns.field(self.value).type)
             return "" if kind in ("string", "binary") else f"may not have {self.value} as its value: it is {kind}"
         try:
-            if self.format is MessageFormat.AVRO:
-                avro_schema(columns)
+            if self.format.registered:
+                from tidemark.sinks.topic.schema import form_of
+
+                form_of(self.format).derived(columns, "Row")
             else:
                 refuse_unwritable(columns)
         except ConfigurationError as problem:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.registered_schema import RegisteredSchema
 from tidemark.event_time import INSTANT
 from tidemark.json_text import json_object, json_texts
 from tidemark.order import Order, SinkOrder
@@ -21,7 +20,7 @@ from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 
 if TYPE_CHECKING:
-    from tidemark.sinks.topic.avro import AvroValues
+    from tidemark.sinks.topic.schema import Values
 
 _PLACE = ["_topic", "_partition", "_offset"]
 _OF_DEAD_LETTERS = ("_timestamp", "_error_class", "_reason", "_schemas", "_headers")
@@ -35,7 +34,7 @@ class TopicWriter:
         self._sink = sink.name
         self._key: list[str] = sink.options["key"]
         self._value: str | None = sink.options["value"]
-        self._avro = _avro_values(sink.options.get("schema"))
+        self._registered = _registered_values(sink.options.get("schema"))
         self._task = task
         self._folder = order.staging
         self._store = _store(sink)
@@ -45,8 +44,8 @@ class TopicWriter:
         del event_time
         names = [name for name in rows.schema.names if not name.startswith("_")]
         deleted = rows.column("_deleted") if "_deleted" in rows.schema.names else None
-        if self._avro is not None:
-            value = _of_the_others(self._avro, rows.select(names), deleted)
+        if self._registered is not None:
+            value = _of_the_others(self._registered, rows.select(names), deleted)
         else:
             value = _value_of(rows.select(names), self._value)
             if deleted is not None:
@@ -84,21 +83,21 @@ class TopicWriter:
             self._files[place].append(piece)
 
 
-def _avro_values(schema: dict[str, Any] | None) -> "AvroValues | None":
+def _registered_values(schema: dict[str, Any] | None) -> "Values | None":
     if schema is None:
         return None
-    from tidemark.sinks.topic.avro import AvroValues  # it needs more libraries than the other formats
+    from tidemark.sinks.topic.schema import values_of  # it needs more libraries than the other formats
 
-    return AvroValues(RegisteredSchema.from_dict(schema))
+    return values_of(schema)
 
 
-def _of_the_others(avro: "AvroValues", rows: pa.RecordBatch, deleted: pa.Array | None) -> pa.Array:
+def _of_the_others(values: "Values", rows: pa.RecordBatch, deleted: pa.Array | None) -> pa.Array:
     """The values of rows that are not deleted, null for the others: their columns may be null against the schema."""
     if deleted is None:
-        return avro.of(rows)
+        return values.of(rows)
     kept = pc.invert(deleted)
     numbers = pc.subtract(pc.cumulative_sum(kept.cast(pa.int64())), 1)
-    return avro.of(rows.filter(kept)).take(pc.if_else(kept, numbers, pa.scalar(None, pa.int64())))
+    return values.of(rows.filter(kept)).take(pc.if_else(kept, numbers, pa.scalar(None, pa.int64())))
 
 
 def _value_of(rows: pa.RecordBatch, column: str | None) -> pa.Array:

@@ -1,12 +1,13 @@
 """A registered Protobuf schema as a descriptor set."""
 
 from base64 import b64decode
+from binascii import Error as NotBase64
 from importlib import import_module
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.message import DecodeError
 
-from tidemark.decoders.protobuf.framed import file_of
-from tidemark.decoders.protobuf.text import NotProto, parsed, resolve
+from tidemark.decoders.proto_text import NotProto, parsed, resolve
 from tidemark.decoders.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 
@@ -40,6 +41,15 @@ def descriptor_set_of(schema: RegisteredSchema) -> bytes:
             "NAME.proto, and name it as decode.descriptor_set, beside registry",
         ) from None
     return bytes(FileDescriptorSet(file=both).SerializeToString(deterministic=True))
+
+
+def file_of(text: str) -> FileDescriptorProto | None:
+    """The descriptor that a registry holds as base64; None for the text of a .proto file."""
+    try:
+        file = FileDescriptorProto.FromString(b64decode(text, validate=True))
+    except (NotBase64, ValueError, DecodeError):
+        return None
+    return file if file.message_type else None
 
 
 def _known(name: str) -> FileDescriptorProto | None:
