@@ -1,5 +1,6 @@
 """Totals in DynamoDB by the command line: what they count, what they refuse, and what people ask of them."""
 
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from sandbox.bootstrap.checkout import CHECKOUT
 from tests.faults.dynamodb_proxy import DynamoProxy
 from tests.faults.s3_proxy import Answer, Rule
 from tests.worlds.dynamo_world import DynamoWorld
@@ -43,6 +45,30 @@ def test_a_run_counts_every_record_once_and_people_can_ask_for_it(world: DynamoW
     assert (refused.exit_code, "belongs to another manifest database" in refused.stderr) == (1, True)
     assert world.json("adopt", "demo", "--why", "a test")["manifests"] == [1, 2, 3]
     world.assert_complete()
+
+
+def test_the_example_counts_what_it_says(make_dynamo_world: Make) -> None:
+    world = make_dynamo_world(partitions=1)
+    world.targets["aws_default"] = world.targets.pop("dynamodb")
+    example = (CHECKOUT / "include" / "pipelines" / "examples" / "orders_to_dynamodb.yaml").read_text()
+    world.items_table = f"orders{world.topic}"
+    for old, new in (
+        ("connection: kafka_default", f'bootstrap_servers: "{world.broker.bootstrap_servers}"'),
+        ("topics: [orders]", f"topics: [{world.topic}]"),
+        ("table: orders_per_product", f"table: {world.items_table}"),
+        ("root: lake/orders", f"root: {world.lake}"),
+    ):
+        assert example.count(old) == 1
+        example = example.replace(old, new)
+    (world.pipelines / "demo.yaml").write_text(example)
+    orders = [
+        {"product_id": number % 2, "price": number + 0.5, "ordered_at": "2024-03-01T10:20:00Z"} for number in range(5)
+    ]
+    world.send(*map(json.dumps, orders), "{")
+    world.ok("run", "orders_to_dynamodb")
+    told = {item["product_id"]: (item["orders"], item["revenue"], item["highest"]) for item in world.items()}
+    assert told == {0: (3, Decimal("7.5"), Decimal("4.5")), 1: (2, Decimal(5), Decimal("3.5"))}
+    assert world.ok("audit", "orders_to_dynamodb", "--deep") == ""
 
 
 def test_a_replay_with_other_code_replaces_what_the_manifest_contributed(make_dynamo_world: Make) -> None:

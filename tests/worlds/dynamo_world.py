@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, ClassVar
 from uuid import uuid4
 
@@ -109,7 +110,9 @@ _COLUMNS = ("_rows", *COLUMNS.split(", "))
 
 def _plain(stored: dict[str, Any]) -> Any:
     [(kind, value)] = stored.items()
-    return int(value) if kind == "N" else value
+    if kind != "N":
+        return value
+    return int(value) if value.removeprefix("-").isdigit() else Decimal(value)
 
 
 def _key(item: dict[str, Any]) -> tuple[int, datetime]:
