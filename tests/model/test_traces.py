@@ -16,7 +16,7 @@ from tests.model.world import Kind
 from tests.worlds.s3_world import CONNECTION
 from tidemark.connections import variable_of
 from tidemark.manifest import ManifestState
-from tidemark.sinks.postgres import sink
+from tidemark.sinks.postgres import marked
 
 POINTS = ["publish.receipt", "publish.mid", "publish.before_record", "publish.before_mark", "publish.marked"]
 
@@ -42,7 +42,7 @@ def world(
     ):
         monkeypatch.setenv(variable_of("warehouse"), warehouse)
         if kind is Kind.TABLE:
-            monkeypatch.setattr(sink, "IDLE_TIMEOUT_S", 1)
+            monkeypatch.setattr(marked, "IDLE_TIMEOUT_S", 1)
             table = {"connection": "warehouse", "table": "latest", "key": ["n"], "auto_create": True}
             world.table = {"postgres": table}
         world.planned()

@@ -68,7 +68,8 @@ def loads_or_explains(path: Path, text: str) -> None:
         return
     except ConfigurationError as problem:
         said = str(problem)
-    *lines, last = said.splitlines()
+    *lines, where, last = said.splitlines()
+    assert where == "[error=configuration]"
     assert last == "next: correct it and check again with: tidemark validate"
     assert all(line.startswith(f"{path}:") for line in lines)
     assert not any(word in said for word in JARGON if word not in text)
