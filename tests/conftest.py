@@ -45,18 +45,21 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+ONE_BY_ONE = ("/test_all_sinks.py", "/test_schedules.py", "/test_generated_days.py")
+
+
 class ByModule(LoadScopeScheduling):
     """A module's tests run in one worker, and all that need Airflow in the same one.
 
-    The hundreds of kills go to the workers by function, and the kills of all sinks one by one: one worker alone would
-    be the last to end.
+    The hundreds of kills go to the workers by function, and other long tests of one module one by one: one worker alone
+    would be the last to end.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         if needs_airflow(nodeid):
             return "airflow"
         module = nodeid.partition("::")[0]
-        if module.endswith("/test_all_sinks.py"):
+        if module.endswith(ONE_BY_ONE):
             return nodeid
         return nodeid.partition("[")[0] if module.endswith("/test_kills.py") else module
 
