@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
@@ -172,3 +173,25 @@ def test_a_problem_that_nobody_could_look_for_is_not_over(world: World, inbox: I
     world.ok("run", "demo")
     world.ok("notify", "--after", "0s")
     assert [text.split(": ")[1] for text in inbox.texts()] == ["no longer late"]
+
+
+def test_killed_after_a_delivery_it_tells_that_one_again_and_no_other(world: World, tmp_path: Path) -> None:
+    world.settings |= {"kafka": {"slice": {"max_records": 10}}}
+    world.write_pipeline()
+    world.produce(30, bad_every=10)
+    assert world.here("run", "demo").exit_code == 1
+    told = tmp_path / "told"
+    script = tmp_path / "page.py"
+    script.write_text(
+        "import json, os, pathlib, signal, sys\n"
+        f"told = pathlib.Path({str(told)!r})\n"
+        "with told.open('a') as file:\n"
+        "    print(json.load(sys.stdin)['manifest_id'], file=file)\n"
+        "if len(told.read_text().split()) == 2:\n"
+        "    os.kill(os.getppid(), signal.SIGKILL)\n"
+    )
+    words = ("notify", "--after", "0s", "--command", shlex.join([sys.executable, str(script)]))
+    assert world.start(*words).wait() == -signal.SIGKILL
+    assert told.read_text().split() == ["1", "2"]
+    world.ok(*words)
+    assert told.read_text().split() == ["1", "2", "2", "3"]

@@ -56,6 +56,7 @@ class Notice:
 
 
 Deliver = Callable[[Notice], None]
+Known = dict[tuple[object, ...], Notice]
 
 
 def by_command(command: str) -> Deliver:
@@ -121,26 +122,32 @@ def notify(
     delivered; what was told before stays told.
     """
     looked_at = {status.pipeline_name: status for status in statuses}
-    with _remembered(memory, dry_run=dry_run) as known:
+    told: list[Notice] = []
+    with _only_one(memory):
+        known = {notice.key: notice for notice in map(_of_json, _read(memory))}
+
+        def tell(notice: Notice, afterwards: Notice | None) -> None:
+            told.append(notice)
+            if not dry_run:
+                deliver(notice)
+                _keep(memory, known, notice.key, afterwards)
+
         problems = {notice.key: notice for status in statuses for notice in _notices(status, now)}
-        told: list[Notice] = []
-        over = [
-            key
-            for key, kept in known.items()
-            if key not in problems and _is_over(kept, looked_at, all_of_them=all_of_them)
-        ]
-        for key in over:
-            if known[key].told:
-                told.append(replace(known[key], over=True))
-                _deliver(deliver, told[-1], dry_run=dry_run)
-            del known[key]
+        known |= {key: notice for key, notice in problems.items() if key not in known}
+        if not dry_run:
+            _write(memory, known)  # since when each is known, also when a delivery fails
+        for key, kept in list(known.items()):
+            if key not in problems and _is_over(kept, looked_at, all_of_them=all_of_them):
+                if kept.told:
+                    tell(replace(kept, over=True), None)
+                known.pop(key, None)
         for key, notice in problems.items():
-            kept = known.setdefault(key, notice)
+            kept = known[key]
             if not kept.told and (notice.kind in AT_ONCE or now - kept.since >= after):
-                told.append(replace(notice, since=kept.since))
-                _deliver(deliver, told[-1], dry_run=dry_run)
-                known[key] = replace(told[-1], told=True)
-        return told
+                tell(replace(notice, since=kept.since), replace(notice, since=kept.since, told=True))
+        if not dry_run:
+            _write(memory, known)
+    return told
 
 
 def _is_over(notice: Notice, looked_at: Mapping[str, Status], *, all_of_them: bool) -> bool:
@@ -152,11 +159,6 @@ def _is_over(notice: Notice, looked_at: Mapping[str, Status], *, all_of_them: bo
     return not unseen.get(notice.kind, False)
 
 
-def _deliver(deliver: Deliver, notice: Notice, *, dry_run: bool) -> None:
-    if not dry_run:
-        deliver(notice)
-
-
 def _notices(status: Status, now: datetime) -> Iterator[Notice]:
     def notice(problem: Problem) -> Notice:
         return Notice(status.pipeline_name, problem.kind, problem.manifest, problem.what, problem.next_step, since=now)
@@ -165,20 +167,27 @@ def _notices(status: Status, now: datetime) -> Iterator[Notice]:
 
 
 @contextmanager
-def _remembered(file: Path, *, dry_run: bool) -> Iterator[dict[tuple[object, ...], Notice]]:
-    """What was seen before, by key; kept as the block leaves it, also when it raises. Only one process has it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.with_suffix(".lock").open("a") as lock:
+def _only_one(memory: Path) -> Iterator[None]:
+    """Two processes would tell the same things."""
+    memory.parent.mkdir(parents=True, exist_ok=True)
+    with memory.with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        known = {notice.key: notice for notice in map(_of_json, _read(file))}
-        try:
-            yield known
-        finally:
-            if not dry_run:
-                kept = [{**asdict(notice), "since": notice.since.isoformat()} for notice in known.values()]
-                new = file.with_suffix(".new")
-                new.write_text(json.dumps(kept, indent=1))
-                new.replace(file)
+        yield
+
+
+def _keep(memory: Path, known: Known, key: tuple[object, ...], notice: Notice | None) -> None:
+    """Write the file with this notice, or without it."""
+    known.pop(key, None)
+    if notice is not None:
+        known[key] = notice
+    _write(memory, known)
+
+
+def _write(memory: Path, known: Known) -> None:
+    kept = [{**asdict(notice), "since": notice.since.isoformat()} for notice in known.values()]
+    new = memory.with_suffix(".new")
+    new.write_text(json.dumps(kept, indent=1))
+    new.replace(memory)
 
 
 def _read(file: Path) -> list[dict[str, Any]]:
