@@ -6,7 +6,7 @@ Offsets are half-open, times know their zone, ids are numbers. A view is a copy:
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from tidemark.connections import from_environment
@@ -14,7 +14,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.lifecycle.close import Closing
 from tidemark.lifecycle.plan import PlannedRun
-from tidemark.manifest import Counts, Manifest, ManifestState
+from tidemark.manifest import Counts, Manifest, ManifestState, PublishedRange
 from tidemark.offsets import Range
 from tidemark.operations.bring_back import BroughtBack
 from tidemark.operations.complete import Completeness
@@ -375,6 +375,7 @@ class StatusView:
     Everything stamped before ``published_up_to`` is published (None: no run says so), and it is late when that is more
     than ``max_age_s`` ago (None: nobody has said when). ``lag`` counts offsets that are not published, None unless
     ``max_lag`` was given. ``at_work`` are manifests with a live attempt, ``waiting`` those planned a moment ago.
+    ``oldest_unfinished`` of all that are not done was planned at ``oldest_unfinished_at``.
     ``lost`` offsets and ``dead_lettered`` records were given up, and are no problems.
     """
 
@@ -383,6 +384,8 @@ class StatusView:
     published_up_to: datetime | None
     max_age_s: float | None
     lag: int | None
+    oldest_unfinished: int | None
+    oldest_unfinished_at: datetime | None
     at_work: tuple[int, ...]
     waiting: tuple[int, ...]
     lost: int
@@ -422,6 +425,7 @@ class PartView:
 class LaneView:
     """The chain of one partition, offsets ``[start, end)``: done, except its ``parts``.
 
+    ``last_record_at`` is Kafka's timestamp of the newest record that is published, None without one.
     ``retired``: its life has ended. ``blocked`` says why nothing more is planned, until a person decides; ``cut`` is
     true when that is since its log was truncated, else the topic is another one or gone.
     """
@@ -435,6 +439,7 @@ class LaneView:
     cut: bool
     start: int
     end: int
+    last_record_at: datetime | None
     parts: tuple[PartView, ...]
 
 
@@ -660,12 +665,15 @@ def status_view(status: Status) -> StatusView:
     problems = tuple(
         ProblemView(problem.kind, problem.manifest, problem.what, problem.next_step) for problem in status.problems
     )
+    oldest = status.oldest_unfinished
     return StatusView(
         status.pipeline_name,
         not problems,
         status.published_up_to,
         status.max_age.total_seconds() if status.max_age is not None else None,
         status.lag,
+        oldest.id if oldest else None,
+        oldest.created_at if oldest else None,
         status.at_work,
         status.waiting,
         status.lost,
@@ -696,13 +704,23 @@ def lane_views(database: ManifestDatabase, pipeline_name: str) -> list[LaneView]
     parts: dict[int, list[PartView]] = {}
     for row in database.parts_not_done(pipeline_name):
         parts.setdefault(row.pop("chain_id"), []).append(PartView(**row))
+    lanes = database.lanes(pipeline_name)
+    newest = database.last_published([(lane["id"], lane["end_offset"]) for lane in lanes])
     return [
         LaneView(
             lane["topic"], lane["topic_id"], lane["partition"], lane["incarnation"], lane["retired"], lane["blocked"],
-            lane["cut"], lane["anchor"], lane["end_offset"], tuple(parts.get(lane["id"], ())),
+            lane["cut"], lane["anchor"], lane["end_offset"], _stamp(newest.get(lane["id"])),
+            tuple(parts.get(lane["id"], ())),
         )
-        for lane in database.lanes(pipeline_name)
+        for lane in lanes
     ]  # fmt: skip
+
+
+def _stamp(published: PublishedRange | None) -> datetime | None:
+    """When the last record of a range was written, by Kafka; None also for a record without a timestamp."""
+    if published is None or published.last.timestamp_ms < 0:
+        return None
+    return datetime.fromtimestamp(published.last.timestamp_ms / 1000, UTC)
 
 
 def found_view(found: Found) -> dict[str, Any]:

@@ -218,7 +218,7 @@ def test_the_metrics_are_text_that_scrapers_read(ask: Callable[..., TestClient])
     assert 'tidemark_rows_written{pipeline="demo"} 9' in lines
 
 
-def test_the_lanes_show_what_is_done_planned_and_failed(ask: Callable[..., TestClient]) -> None:
+def test_the_lanes_show_what_is_done_planned_and_failed(ask: Callable[..., TestClient], world: ModelWorld) -> None:
     lanes = ask().get("/api/pipelines/demo/lanes").json()
     assert [(lane["partition"], lane["start"], lane["end"]) for lane in lanes] == [(0, 0, 15), (1, 0, 15)]
     parts = [
@@ -226,6 +226,8 @@ def test_the_lanes_show_what_is_done_planned_and_failed(ask: Callable[..., TestC
         for lane in lanes
     ]
     assert parts == [[("planned", 5, 10, 2), ("failed", 10, 15, 3)]] * 2
+    stamps = [lane["last_record_at"] for lane in lanes]
+    assert stamps == [world.log("a", partition).entries[4].stamp.isoformat() for partition in (0, 1)]
 
 
 def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., TestClient]) -> None:
@@ -235,6 +237,8 @@ def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., Tes
     assert "there is no Spark" in overview
     pipeline = client.get("/pipelines/demo").text
     assert "Retry what is unfinished" in pipeline
+    assert re.search(r"<dt>oldest unfinished</dt><dd><a [^>]+>manifest 2</a>, planned \d+ s ago</dd>", pipeline)
+    assert pipeline.count("the last published record is of") == 2
     assert re.search(r'<rect [^>]*fill="url\(#p-failed\)"><title>failed \[10, 15\), manifest 3</title>', pipeline)
     assert client.get("/pipelines/demo?state=failed").text.count('name="manifest" value=') == 1
     assert client.get("/pipelines/demo?state=").text.count('name="manifest" value=') == 3

@@ -8,7 +8,19 @@ from tidemark.views import LaneView, PartView
 
 
 def lane(start: int, end: int, *parts: PartView) -> LaneView:
-    return LaneView("orders", "id", 0, 1, retired=False, blocked=None, cut=False, start=start, end=end, parts=parts)
+    return LaneView(
+        "orders",
+        "id",
+        0,
+        1,
+        retired=False,
+        blocked=None,
+        cut=False,
+        start=start,
+        end=end,
+        last_record_at=None,
+        parts=parts,
+    )
 
 
 def test_a_lane_is_done_from_its_anchor_on_but_for_its_parts_and_open_up_to_the_end_of_the_source() -> None:

@@ -51,6 +51,7 @@ class Status:
     published_up_to: datetime | None
     max_age: timedelta | None
     lag: int | None
+    oldest_unfinished: Manifest | None
     at_work: tuple[int, ...]
     waiting: tuple[int, ...]
     lost: int
@@ -102,6 +103,7 @@ def status(
         published_up_to=published_up_to,
         max_age=max_age,
         lag=offsets,
+        oldest_unfinished=undone[0] if undone else None,
         at_work=tuple(manifest.id for manifest in undone if manifest.alive),
         waiting=tuple(manifest.id for manifest in waiting),
         lost=database.lost_offsets(pipeline_name),
