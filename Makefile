@@ -22,7 +22,7 @@ help:
 ##   make unit    the tests that need no service, less than a minute
 ##   make test    all the tests, on real services, within 20 minutes on 2 cores
 ##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)
-##   make docs    the screenshots of docs/images, taken again
+##   make docs    the pictures of docs/images, taken again, and docs/ as a site in .tidemark/site
 ##   make lint    ruff and mypy, as in CI
 ##   make lock    write the lock files of packages and jars again (after a change of requirements/*.in or jars/ivy.xml)
 ##
@@ -72,10 +72,10 @@ test-ui: setup
 	@$(BIN)/python -m sandbox.bootstrap.browser
 	@$(BIN)/python -m pytest tests/ui
 
-# The screenshots of docs/.
 docs: setup
 	@$(BIN)/python -m sandbox.bootstrap.browser
 	@TIDEMARK_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/ui -k readable
+	@$(BIN)/python -m sandbox.bootstrap.site
 
 # pytest ends after 45 minutes at the latest.
 test-faults: setup
@@ -90,7 +90,7 @@ lint: setup
 	@$(BIN)/mypy
 
 lock: setup
-	@cd requirements && for name in tidemark installer registry readers browser; do \
+	@cd requirements && for name in tidemark installer registry readers browser site; do \
 	  ../.tidemark/tools/bin/uv pip compile --quiet --no-header --python-version 3.11 --universal --generate-hashes \
 	    --no-emit-index-url $$name.in -o $$name.lock || exit 1; done
 	@$(BIN)/python -m sandbox lock-jars
