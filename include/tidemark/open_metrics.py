@@ -24,6 +24,7 @@ HELP = {
     "tidemark_published_up_to_seconds": "All stamped before this Unix time is published; absent when no run says so.",
     "tidemark_max_age_seconds": "How long ago that may be, by max_age of the pipeline file; absent without it.",
     "tidemark_last_done_seconds": "The Unix time at which the last manifest was done; absent before the first.",
+    "tidemark_last_attempt_seconds": "How long the newest done manifest's attempt took; absent before the first.",
     "tidemark_lag_known": "1 when the source was heard, else 0, and the two gauges of the lag are absent.",
     "tidemark_offsets_not_planned": "Offsets of a partition that no manifest covers yet.",
     "tidemark_offsets_not_published": "Offsets of a partition that are planned and not published.",
@@ -40,13 +41,15 @@ class Measured:
     lag: Sequence[LagView] | None
     read: int
     written: int
+    took_s: float | None
     late: int
     incomplete_hours: int
 
 
 def measured(database: ManifestDatabase, view: PipelineView, lag: Sequence[LagView] | None) -> Measured:
     records, hours = database.published_sums(view.pipeline), database.sums_of_hours(view.pipeline)
-    return Measured(view, lag, records["read"], records["written"], hours["late"], hours["incomplete"])
+    took = database.last_took(view.pipeline)
+    return Measured(view, lag, records["read"], records["written"], took, hours["late"], hours["incomplete"])
 
 
 def text(pipelines: Sequence[Measured]) -> str:
@@ -77,6 +80,8 @@ def _samples(pipeline: Measured) -> Iterator[Sample]:
     if view.max_age_s is not None:
         yield "tidemark_max_age_seconds", own, view.max_age_s
     yield from _time("tidemark_last_done_seconds", own, view.last_done_at)
+    if pipeline.took_s is not None:
+        yield "tidemark_last_attempt_seconds", own, pipeline.took_s
     yield "tidemark_lag_known", own, 0 if pipeline.lag is None else 1
     for part in pipeline.lag or ():
         place = {**own, "topic": part.topic, "partition": str(part.partition)}

@@ -216,6 +216,8 @@ def test_the_metrics_are_text_that_scrapers_read(ask: Callable[..., TestClient])
     assert [line for line in lines if not re.fullmatch(rf"# (TYPE|HELP) tidemark_.+|{sample}", line)] == []
     assert 'tidemark_records_read{pipeline="demo"} 10' in lines
     assert 'tidemark_rows_written{pipeline="demo"} 9' in lines
+    [took] = [line for line in lines if line.startswith("tidemark_last_attempt_seconds{")]
+    assert 0 < float(took.split()[1]) < 300
 
 
 def test_the_lanes_show_what_is_done_planned_and_failed(ask: Callable[..., TestClient], world: ModelWorld) -> None:

@@ -36,7 +36,7 @@ def labels() -> dict[str, set[str]]:
     lag = LagView.__new__(LagView)
     for name, value in {"topic": "t", "partition": 0, "lag": 1, "unpublished": 2}.items():
         object.__setattr__(lag, name, value)
-    printed = open_metrics.text([open_metrics.Measured(view, [lag], 1, 1, 0, 0)])
+    printed = open_metrics.text([open_metrics.Measured(view, [lag], 1, 1, 2.0, 0, 0)])
     samples = re.findall(r"^(tidemark_\w+)\{(.*)\}", printed, re.MULTILINE)
     return {name: set(re.findall(r'(\w+)="', text)) for name, text in samples}
 

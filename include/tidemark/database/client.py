@@ -358,6 +358,10 @@ class ManifestDatabase:
         """The done manifests that a sink has no publication of."""
         return [row["id"] for row in self._rows("lacking", pipeline_name=pipeline_name, sink=sink)]
 
+    def count_lacking(self, pipeline_name: str, sink: str) -> int:
+        """How many ``lacking`` there are."""
+        return int(self._rows("count_lacking", pipeline_name=pipeline_name, sink=sink)[0]["manifests"])
+
     def kept_of_retired_sinks(self, pipeline_name: str) -> list[Row]:
         """Each publication in a retired sink: root, manifest_id, attempt, paths."""
         return self._rows("kept_of_retired_sinks", pipeline_name=pipeline_name)
@@ -601,6 +605,11 @@ class ManifestDatabase:
     def states(self, pipeline_name: str) -> dict[ManifestState, Row]:
         """By state that a manifest of the pipeline is in: ``manifests`` (how many), ``last_done``."""
         return {ManifestState(row.pop("state")): row for row in self._rows("states", pipeline_name=pipeline_name)}
+
+    def last_took(self, pipeline_name: str) -> float | None:
+        """Seconds from start to end of the newest done manifest's published attempt; None without one."""
+        rows = self._rows("last_took", pipeline_name=pipeline_name)
+        return float(rows[0]["seconds"]) if rows else None
 
     def lanes(self, pipeline_name: str) -> list[Row]:
         """Each chain, also retired ones, with ``anchor`` and ``end_offset``."""

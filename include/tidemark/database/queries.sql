@@ -453,6 +453,18 @@ WHERE pipeline = %(pipeline_name)s AND (counts ->> 'dead_lettered')::bigint > 0 
 SELECT state::text AS state, count(*) AS manifests, max(done_at) AS last_done
 FROM manifest WHERE pipeline = %(pipeline_name)s GROUP BY state;
 
+-- name: last_took
+-- How long the attempt of the newest done manifest took, by the index of a pipeline's manifests.
+SELECT extract(epoch FROM a.ended_at - a.started_at)::float8 AS seconds
+FROM manifest m JOIN attempt a ON a.manifest_id = m.id AND a.state = 'published'
+WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' ORDER BY m.id DESC, a.attempt DESC LIMIT 1;
+
+-- name: count_lacking
+SELECT count(*)::int AS manifests FROM manifest m
+WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done'
+  AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s)
+  AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = %(sink)s);
+
 -- name: lanes
 -- Each chain from its anchor to its end. No range is read but the first and the last, however long its history is.
 SELECT c.id, c.topic, c.topic_id, c.partition, c.incarnation, c.retired_at IS NOT NULL AS retired, c.blocked,

@@ -77,7 +77,7 @@ def lacking(database: ManifestDatabase, name: str) -> dict[str, int]:
         sinks = settings_of(name).sinks
     except TidemarkError:
         return {}
-    return {sink.name: len(database.lacking(name, sink.name)) for sink in sinks}
+    return {sink.name: database.count_lacking(name, sink.name) for sink in sinks}
 
 
 def hours_of(database: ManifestDatabase, name: str, *, incomplete: bool = False) -> list[HourView]:
