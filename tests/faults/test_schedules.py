@@ -1,13 +1,15 @@
 """Each schedule of ``schedules.py`` is well, and so is whatever hits or stops a process at any of its operations."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
+from sandbox.services.postgres import Postgres
 from tests.faults.actors import Actor, Fault
 from tests.faults.checked_world import CheckedWorld
-from tests.faults.model_world import ModelWorld
+from tests.faults.model_world import ModelWorld, ScheduleSettings
 from tests.faults.schedules import SCHEDULES
 
 MOST = 200  # operations of one process; the longest here has about 90
@@ -17,6 +19,19 @@ APART = 57  # of the fast part, which tries some operations only
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_nothing_is_missing_and_nothing_twice(checked: CheckedWorld, name: str) -> None:
     SCHEDULES[name](checked)
+
+
+def test_killed_between_two_sinks_the_next_attempt_leaves_nothing_over_in_either(
+    postgres: Postgres, template: str, reached: Counter[str]
+) -> None:
+    """The first sink is published: the next attempt writes to the second only, and cleans both."""
+    with contextlib.closing(ModelWorld(postgres, template, ScheduleSettings(sinks=2), reached)) as world:
+        checked = CheckedWorld(world)
+        checked.planned()
+        checked.kill_at(world.process(1), "publish.marked")
+        for manifest in [*checked.oracle.manifests]:
+            checked.well(world.process(manifest))
+        checked.oracle.check_quiet()
 
 
 @pytest.mark.exhaustive

@@ -171,6 +171,6 @@ def test_the_trigger_form_of_airflow_retries_what_is_unfinished(airflow_world: A
     form.get_by_role("button", name="Trigger").click()
     wait_until(lambda: bool(demo.airflow.runs(DAG)), "the run", timeout=30)
     [run] = demo.airflow.runs(DAG)
-    assert run["conf"] == {"plan_until": None, "replay": [], "retry_unfinished": True}
+    assert {name: asked for name, asked in run["conf"].items() if asked} == {"retry_unfinished": True}
     demo.succeed(run["dag_run_id"])
     assert [manifest["state"] for manifest in world.manifests()] == ["done"], "nothing new was planned"

@@ -238,7 +238,9 @@ class _Attempt:
         context.source.check(manifest.id, manifest.ranges, before_reading=False)
         receipt = confirmed(context, manifest, receipt, may_shrink=self.allowed.shrink)
         receipt = replace(receipt, follows=dict(self.allowed.append_again.get(manifest.id, {})))
-        return self.publisher.publish(manifest, receipt, sinks, failed)
+        outcome = self.publisher.publish(manifest, receipt, sinks, failed)
+        self._clean_others(sinks)
+        return outcome
 
     def _staged(self, order: Order) -> Receipt:
         """Spark's receipt. When reading failed since retention took offsets, or the topic was recreated, a person is
@@ -281,6 +283,13 @@ class _Attempt:
         if not self.replay and all(row.fingerprint == fingerprint for row in stored):
             return missing
         return [sink for sink in context.sinks if sink.way is not Way.APPENDS or sink in missing]
+
+    def _clean_others(self, sinks: Sequence[Sink]) -> None:
+        """Remove what lower attempts left in the sinks that had their output already."""
+        for sink in self.context.sinks:
+            if sink not in sinks and sink.name not in self.failed:
+                with suppress(*OF_ONE_SINK):
+                    self.publisher.clean(self.manifest.id, self.number, [sink])
 
     def _ended(self, error: BaseException) -> Outcome:
         """End an attempt that failed; with any error it counts as fenced when a newer attempt has taken over."""
