@@ -324,7 +324,8 @@ def statuses(
     """Of one pipeline or all. A file that cannot be read stands for itself, with its name as the pipeline's."""
     if pipeline_name is not None:
         check_pipeline(environment, database, pipeline_name)
-    files: dict[str, Pipeline | TidemarkError | None] = dict.fromkeys(database.pipelines())
+    planned = database.pipelines(retired=pipeline_name is not None)
+    files: dict[str, Pipeline | TidemarkError | None] = dict.fromkeys(planned)
     asks_files = environment.pipelines.is_dir() or max_lag is not None or max_age is not None
     for file, pipeline in load_each(environment.pipelines) if asks_files else []:
         files[pipeline.name if isinstance(pipeline, Pipeline) else file.name] = pipeline
@@ -337,7 +338,7 @@ def statuses(
 
 def check_pipeline(environment: Environment, database: ManifestDatabase, pipeline_name: str) -> None:
     """Raise ``NotFound`` with the names there are, when neither the database nor a file knows a pipeline."""
-    planned = database.pipelines()
+    planned = database.pipelines(retired=True)
     if pipeline_name in planned:
         return
     files = load_each(environment.pipelines) if environment.pipelines.is_dir() else []

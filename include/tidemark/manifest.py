@@ -49,9 +49,9 @@ class RunKind(StrEnum):
 LISTED = 10  # ids of manifests in a line
 
 
-def listed(manifest_ids: Sequence[int]) -> str:
-    """The first ids, for a line of text."""
-    return ", ".join(map(str, manifest_ids[:LISTED])) + (" .." if len(manifest_ids) > LISTED else "")
+def listed(values: Sequence[int] | Sequence[str]) -> str:
+    """The first ids or names, for a line of text."""
+    return ", ".join(map(str, values[:LISTED])) + (" .." if len(values) > LISTED else "")
 
 
 @dataclass(frozen=True)

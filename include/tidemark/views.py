@@ -16,6 +16,7 @@ from tidemark.lifecycle.close import Closing
 from tidemark.lifecycle.plan import PlannedRun
 from tidemark.manifest import Counts, Manifest, ManifestState, PublishedRange
 from tidemark.offsets import Range
+from tidemark.operations.audit import Compared
 from tidemark.operations.bring_back import BroughtBack
 from tidemark.operations.complete import Completeness
 from tidemark.operations.dead_letters import Kept, Letters, Place
@@ -307,6 +308,21 @@ class DifferenceView:
     def __str__(self) -> str:
         where = "" if self.manifest_id is None else f"manifest {self.manifest_id}: "
         return f"{where}{self.what}; next: {self.next_step}"
+
+
+@dataclass(frozen=True)
+class ComparedView:
+    """What one sink shows of a manifest; ``verdict`` is one of ``docs/verdicts.md``.
+
+    It is None while an attempt is at work, and when the sink does not answer. ``next_step`` is empty when there is
+    nothing to do.
+    """
+
+    sink: str
+    target: str
+    verdict: str | None
+    what: str
+    next_step: str
 
 
 @dataclass(frozen=True)
@@ -647,6 +663,10 @@ def brought_back_view(result: BroughtBack) -> BroughtBackView:
 
 def difference_views(differences: Iterable[Difference]) -> list[DifferenceView]:
     return [DifferenceView(found.manifest, found.what, found.next_step) for found in differences]
+
+
+def compared_views(found: Iterable[Compared]) -> list[ComparedView]:
+    return [ComparedView(**vars(each)) for each in found]
 
 
 def completeness_view(found: Completeness) -> CompletenessView:

@@ -41,7 +41,8 @@ class DynamoDB(Service):
         jars = fetch_for_tests("dynamodb", self._home)
         libraries = fetch_file(SQLITE, self._home, "so").parent
         command = [java(), *JVM, f"-Dsqlite4java.library.path={libraries}", "-cp", f"{jars}/*", SERVER]
-        self._child = Child("DynamoDB Local", [*command, "-inMemory", "-port", str(self.port)], self.log)
+        command += ["-inMemory", "-disableTelemetry", "-port", str(self.port)]
+        self._child = Child("DynamoDB Local", command, self.log, cwd=self.log.parent)  # it writes a file there
         self._child.wait_ready(lambda: port_answers(self.port), timeout=60)
 
     def client(self) -> Any:

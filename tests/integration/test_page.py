@@ -259,6 +259,33 @@ def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., Tes
     assert client.get("/pipelines/demo/manifests/99").status_code == 404
 
 
+def test_a_manifest_is_compared_with_its_sinks_on_request_and_shows_its_receipt(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    client, path = ask(), "/pipelines/demo/manifests/1"
+    page = client.get(path).text
+    assert 'manifests/1?compare=true#compared"' in page
+    assert "database and target agree" not in page, "nothing was asked for"
+    assert "Receipt of attempt 1" in page
+    assert "&#34;dead_lettered&#34;: 1" in page or '"dead_lettered": 1' in page
+    assert "database and target agree" in client.get(f"{path}?compare=true").text
+    [compared] = client.get(f"/api{path}/compared").json()
+    assert (compared["sink"], compared["verdict"], compared["next_step"]) == ("lake", "in step", "")
+    [record] = world.lake.files("_manifests/demo/")
+    (world.folder / "lake" / record).unlink()
+    page = client.get(f"{path}?compare=true").text
+    assert "the record _manifests/demo/0000000001.0001.json is missing" in page
+    [compared] = client.get(f"/api{path}/compared").json()
+    assert compared["verdict"] == "evidence missing"
+    assert compared["next_step"] == "tidemark retry demo"
+    assert compared["next_step"] in page
+    assert json.loads(printed(world, "show", "1", "--compare", "--json"))["compared"] == [compared]
+    told = printed(world, "show", "1", "--compare")
+    assert "compared with the sinks" in told
+    assert "evidence missing" in told
+    assert "compared" not in json.loads(printed(world, "show", "1", "--json"))
+
+
 def test_a_page_loads_nothing_from_elsewhere_and_is_framed_by_airflow_alone(ask: Callable[..., TestClient]) -> None:
     client = ask()
     for path in ("/", "/pipelines/demo", "/pipelines/demo/manifests/3", "/where", f"{START}/retry", "/nowhere"):

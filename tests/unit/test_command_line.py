@@ -63,6 +63,7 @@ def test_completing_the_name_of_a_command_imports_no_command() -> None:
         "repair",
         "rename-sink",
         "retire-sink",
+        "retire",
     ]
     assert {name.partition(".")[0] for name in done.stderr.split()} & SLOW == set()
 

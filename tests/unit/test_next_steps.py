@@ -21,7 +21,7 @@ WANT_A_NAME = [
         for parameter in main.commands[name].load().params
     )
 ]
-COMMAND = re.compile(rf"\btidemark ({'|'.join(WANT_A_NAME)})\b(?! \{{| \d)")
+COMMAND = re.compile(rf"\btidemark ({'|'.join(WANT_A_NAME)})\b(?!-)(?! \{{| \d)")
 
 
 def messages(path: Path) -> Iterator[tuple[int, str]]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from airflow.sdk import DAG, Asset, TaskGroup, get_current_context, task
 from croniter import croniter  # type: ignore[import-untyped]
 
-from tidemark.airflow import asked
+from tidemark.airflow import asked, events
 from tidemark.airflow.left_by_plan import leave
 from tidemark.airflow.log_lines import label
 from tidemark.airflow.lookup import opened, spark_master
@@ -234,6 +234,7 @@ def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple
     able = to_take_along(context, older)[: longest_list() - len(own)]
     taken = context.database.hand_out(able, run_id)
     log.info(planned_text(run))
+    events.planned(context.pipeline_name, run)
     mine, others = context.database.manifests(ids=own), context.database.manifests(ids=taken)
     return [manifest.id for manifest in in_turn(context, mine, others)], [*run.notes, *named(context, older, taken)]
 
@@ -334,6 +335,7 @@ def close_hours_of_run(context: Context, task_context: Any) -> list[str]:
     if closed:
         ranges = ", ".join(f"{start} to {end}" for start, end in ranges_of_hours(closed))
         log.info("event hours complete: %s", ranges)
+        events.tell(events.Event.HOURS_COMPLETE, pipeline=context.pipeline_name, hours=ranges_of_hours(closed))
     return hours_to_tell(context, own, ended_well)
 
 

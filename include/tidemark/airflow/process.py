@@ -12,7 +12,7 @@ import psutil  # Airflow itself requires it
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
-from tidemark.airflow import log_lines
+from tidemark.airflow import events, log_lines
 from tidemark.airflow.asked import sinks_of
 from tidemark.airflow.lookup import in_environment, opened, spark_master
 from tidemark.airflow.verdict import airflow_verdict
@@ -62,6 +62,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
                 replay=self._is_replay(context),
             )
             self._tell(log_lines.ends(pipeline_context, outcome))
+            events.attempt_ends(pipeline_context.pipeline_name, outcome)
 
     def manifest_label(self) -> str:
         """Manifest and ranges, for the square of the task; Airflow renders it when the task starts, and at its end."""
@@ -88,6 +89,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
     def _stage(self, order: Order, context: Any, pipeline_context: Context) -> Receipt:
         names = {sink.name for sink in order.sinks}
         self._tell(log_lines.begins(order, [sink.target for sink in pipeline_context.sinks if sink.name in names]))
+        events.attempt_begins(order)
         environment = Environment.from_variables()
         file = write_order(order, environment.home, self._shared_folder(order))
         self.application_args = [str(file)]

@@ -8,6 +8,7 @@ from typing import Any
 import structlog  # Airflow's tasks log through it
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from tidemark.airflow import events
 from tidemark.errors import Fenced, NotPublished, TidemarkError, Unavailable, UndecodableRecord, WorkFailed
 
 
@@ -33,6 +34,7 @@ def airflow_verdict() -> Iterator[None]:
     try:
         yield
     except TidemarkError as error:
+        events.failed(error)
         verdict = TriedAgain if may_help(error) else FailedAtOnce
         raise verdict(str(error)) from None
 

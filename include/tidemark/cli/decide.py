@@ -6,16 +6,17 @@ from datetime import UTC, datetime
 import click
 
 from tidemark.cli import output
-from tidemark.cli.opened import opened
+from tidemark.cli.opened import database_of, opened
 from tidemark.cli.options import Command, common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle.context import Context
 from tidemark.manifest import Decision
-from tidemark.operations import damage, decisions
+from tidemark.operations import damage, decisions, sinks
 from tidemark.operations.adopt import adopt as adopt_lake
 from tidemark.operations.repair import repair as repair_lake
-from tidemark.operations.sinks import rename_sink as rename
-from tidemark.operations.sinks import retire_sink as retire
+from tidemark.operations.retire import bring_back, retire_pipeline
+from tidemark.pipeline.loader import load_each
+from tidemark.pipeline.settings import Pipeline
 
 commands = click.Group()
 
@@ -165,7 +166,7 @@ def rename_sink(
         environment,
         pipeline_name,
         as_json,
-        lambda context: rename(context, old, new, why, dry_run=dry_run),
+        lambda context: sinks.rename_sink(context, old, new, why, dry_run=dry_run),
         renaming=True,
     )
 
@@ -179,4 +180,21 @@ def retire_sink(
 
     Its publications do not count any more. Its output stays where it is, and nobody removes it.
     """
-    _decide(environment, pipeline_name, as_json, lambda context: retire(context, name, why, dry_run=dry_run))
+    _decide(environment, pipeline_name, as_json, lambda context: sinks.retire_sink(context, name, why, dry_run=dry_run))
+
+
+@_deciding
+@click.option("--undo", is_flag=True, help="Take a retired pipeline up again.")
+def retire(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, undo: bool) -> None:
+    """Take a pipeline without a file off the lists.
+
+    What it published stays, and so does its history; status, page, metrics and notices leave it out.
+    """
+    with database_of(environment) as database:
+        if undo:
+            decision = bring_back(database, pipeline_name, why, dry_run=dry_run)
+        else:
+            loaded = load_each(environment.pipelines) if environment.pipelines.is_dir() else []
+            with_file = {pipeline.name for _, pipeline in loaded if isinstance(pipeline, Pipeline)}
+            decision = retire_pipeline(database, pipeline_name, with_file, why, dry_run=dry_run)
+    output.decided(decision, pipeline_name, as_json)

@@ -14,12 +14,14 @@ from tidemark.environment import Environment
 from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.manifest import ManifestState
 from tidemark.operations.audit import audit as find_differences
+from tidemark.operations.audit import compared
 from tidemark.operations.complete import completeness
 from tidemark.operations.hours import hours as hours_of
 from tidemark.operations.lag import lag as measure_lag
 from tidemark.pipeline.loader import find
 from tidemark.pipeline.settings import Pipeline
 from tidemark.views import (
+    compared_views,
     completeness_view,
     decision_views,
     difference_views,
@@ -70,12 +72,19 @@ def manifests(
 
 @commands.command()
 @click.argument("manifest_id", metavar="MANIFEST", type=int)
+@click.option("--compare", is_flag=True, help="Look into the sinks too: does each show what is published?")
 @common_options
 @click.pass_obj
-def show(environment: Environment, manifest_id: int, as_json: bool) -> None:
+def show(environment: Environment, manifest_id: int, compare: bool, as_json: bool) -> None:
     """Show one manifest with its attempts and history."""
     with database_of(environment) as database:
-        output.shown(manifest_history_view(database, database.manifest(manifest_id)), as_json)
+        manifest = database.manifest(manifest_id)
+        view = manifest_history_view(database, manifest)
+    if not compare:
+        output.shown(view, None, as_json)
+        return
+    with opened(environment, manifest.pipeline_name) as context:
+        output.shown(view, compared_views(compared(context, manifest)), as_json)
 
 
 @commands.command()
@@ -202,4 +211,5 @@ def history(environment: Environment, pipeline_name: str, as_json: bool) -> None
     and filled. What happened to one manifest says tidemark show.
     """
     with database_of(environment) as database:
-        output.history(decision_views(database, find(environment.pipelines, pipeline_name).name), as_json)
+        check_pipeline(environment, database, pipeline_name)
+        output.history(decision_views(database, pipeline_name), as_json)

@@ -67,6 +67,7 @@ COMMANDS = {
         "repair": "Remove leftovers of dead attempts.",
         "rename-sink": "Go on with a sink under its new name.",
         "retire-sink": "Give up a sink that left the pipeline file.",
+        "retire": "Take a pipeline without a file off the lists.",
     },
 }
 

@@ -22,9 +22,11 @@ from tidemark.lifecycle.publish import Outcome
 from tidemark.lifecycle.work import Progress
 from tidemark.manifest import AttemptState, Decision, Manifest, ManifestState
 from tidemark.offsets import TopicPartition
+from tidemark.operations.history import Change
 from tidemark.pipeline.settings import Pipeline
 from tidemark.views import (
     ClosedRunView,
+    ComparedView,
     CompletenessView,
     DecisionView,
     DifferenceView,
@@ -225,9 +227,9 @@ def closed(run: ClosedRunView, as_json: bool) -> None:
     finished(run.manifests, False, nothing=f"run {run.run_key} is complete, it planned nothing itself")
 
 
-def shown(view: ManifestHistoryView, as_json: bool) -> None:
+def shown(view: ManifestHistoryView, compared: Sequence[ComparedView] | None, as_json: bool) -> None:
     if as_json:
-        _print_json(asdict(view))
+        _print_json(asdict(view) | ({} if compared is None else {"compared": [vars(each) for each in compared]}))
         return
     console = _console()
     errors = {attempt.error for attempt in view.attempts if attempt.error}  # each is told once, beside its attempt
@@ -252,6 +254,15 @@ def shown(view: ManifestHistoryView, as_json: bool) -> None:
         if changes:
             entries.add_row(_time(event.at), event.actor, f"{event.subject}: {changes}")
     console.print(entries)
+    if compared is not None:
+        console.print(_compared(compared))
+
+
+def _compared(compared: Sequence[ComparedView]) -> Table:
+    table = Table("sink", "verdict", "what it shows", "next", title="compared with the sinks")
+    for each in compared:
+        table.add_row(each.sink, each.verdict or "not known", each.what, each.next_step)
+    return table
 
 
 def history(decisions: Sequence[DecisionView], as_json: bool) -> None:
@@ -413,8 +424,12 @@ def audited(differences: Sequence[DifferenceView], manifests: Sequence[Manifest]
 
 
 def validated(
-    loaded: Sequence[tuple[Path, Pipeline | TidemarkError]], warnings: Mapping[Path, Sequence[str]], as_json: bool
+    loaded: Sequence[tuple[Path, Pipeline | TidemarkError]],
+    warnings: Mapping[Path, Sequence[str]],
+    changes: Mapping[Path, Sequence[Change]] | None,
+    as_json: bool,
 ) -> None:
+    """``changes`` is None when files were not compared with their history."""
     if as_json:
         _print_json(
             [
@@ -422,6 +437,7 @@ def validated(
                     "file": str(file),
                     "error": None if isinstance(pipeline, Pipeline) else str(pipeline),
                     "warnings": list(warnings.get(file, ())),
+                    **({} if changes is None else {"changes": [vars(one) for one in changes.get(file, ())]}),
                 }
                 for file, pipeline in loaded
             ]
@@ -429,7 +445,9 @@ def validated(
         return
     for file, pipeline in loaded:
         if isinstance(pipeline, Pipeline):
-            click.echo(f"{file}: ok")
+            click.echo(f"{file}: ok" + (", as it was run last" if changes is not None and not changes[file] else ""))
+            for change in changes[file] if changes is not None else ():
+                click.echo(f"  {change.what}" + (f"; next: {change.next_step}" if change.next_step else ""))
         else:
             error(pipeline)
         for warning in warnings.get(file, ()):

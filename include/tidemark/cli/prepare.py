@@ -15,6 +15,8 @@ from tidemark.database.migrate import migrate as create_tables
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.lifecycle.known_sinks import refuse_unlike
+from tidemark.operations.history import Change, forgotten
+from tidemark.operations.history import against_history as changes_of
 from tidemark.pipeline.circles import circle_warnings
 from tidemark.pipeline.folders import meetings, remedy, stream_folders, what_is_wrong
 from tidemark.pipeline.loader import InvalidPipelines, load_each, load_or_error
@@ -25,9 +27,14 @@ commands = click.Group()
 
 @commands.command()
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--against-history",
+    is_flag=True,
+    help="Say what each file does to what exists, and how to do it safely; the manifest database must answer.",
+)
 @common_options
 @click.pass_context
-def validate(command: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
+def validate(command: click.Context, files: tuple[Path, ...], against_history: bool, as_json: bool) -> None:
     """Check pipeline files; exit 2 when one is wrong.
 
     Without FILES: all of the folder. Warns of pipelines that would write one topic into the same folders, and of those
@@ -41,7 +48,8 @@ def validate(command: click.Context, files: tuple[Path, ...], as_json: bool) -> 
             next_step="set TIDEMARK_PIPELINES, or give --pipelines DIR",
         )
     checked = _checked(command.obj, loaded)
-    output.validated(checked, _warnings(loaded), as_json)
+    changes = _changes(command.obj, checked) if against_history else None
+    output.validated(checked, _warnings(loaded), changes, as_json)
     command.exit(2 if any(not isinstance(pipeline, Pipeline) for _, pipeline in checked) else 0)
 
 
@@ -67,6 +75,22 @@ def _known(pipeline: Pipeline | InvalidPipelines, database: ManifestDatabase) ->
     except ConfigurationError as error:
         return error
     return pipeline
+
+
+def _changes(
+    environment: Environment, checked: Sequence[tuple[Path, Pipeline | TidemarkError]]
+) -> dict[Path, list[Change]]:
+    """By file: what its pipeline does to what exists. Pipelines without a file are told of, if every file is right."""
+    folder = [pipeline for _, pipeline in load_each(environment.pipelines)] if environment.pipelines.is_dir() else []
+    everybody = [*folder, *(pipeline for _, pipeline in checked)]
+    names = {pipeline.name for pipeline in everybody if isinstance(pipeline, Pipeline)}
+    with database_of(environment) as database:
+        if all(isinstance(pipeline, Pipeline) for pipeline in everybody):
+            for line in forgotten(database, names):
+                output.note(line)
+        return {
+            file: changes_of(pipeline, database, names) for file, pipeline in checked if isinstance(pipeline, Pipeline)
+        }
 
 
 def _warnings(loaded: Sequence[tuple[Path, Pipeline | InvalidPipelines]]) -> dict[Path, list[str]]:

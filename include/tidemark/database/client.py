@@ -606,6 +606,16 @@ class ManifestDatabase:
         """By state that a manifest of the pipeline is in: ``manifests`` (how many), ``last_done``."""
         return {ManifestState(row.pop("state")): row for row in self._rows("states", pipeline_name=pipeline_name)}
 
+    def made_otherwise(self, pipeline_name: str, sinks: Sequence[str], fingerprints: Sequence[str]) -> list[int]:
+        """The done manifests with a publication by settings of another fingerprint; pinned schemas are left out.
+
+        A fingerprint has the settings of all sinks of its attempt: one with another sink than ``sinks`` tells nothing.
+        """
+        rows = self._rows(
+            "made_otherwise", pipeline_name=pipeline_name, sinks=list(sinks), fingerprints=list(fingerprints)
+        )
+        return [row["id"] for row in rows]
+
     def last_took(self, pipeline_name: str) -> float | None:
         """Seconds from start to end of the newest done manifest's published attempt; None without one."""
         rows = self._rows("last_took", pipeline_name=pipeline_name)
@@ -627,9 +637,17 @@ class ManifestDatabase:
         """``late`` rows, and how many hours are ``incomplete``."""
         return self._rows("sums_of_hours", pipeline_name=pipeline_name)[0]
 
-    def pipelines(self) -> list[str]:
-        """The pipelines that were ever planned."""
-        return [row["name"] for row in self._rows("pipelines")]
+    def pipelines(self, *, retired: bool = False) -> list[str]:
+        """The pipelines that were ever planned; ``retired``: those too."""
+        return [row["name"] for row in self._rows("pipelines", retired=retired)]
+
+    def retired_at(self, pipeline_name: str) -> datetime | None:
+        """When a pipeline was retired; None for one that stands or was never planned."""
+        rows = self._rows("retired_at", pipeline_name=pipeline_name)
+        return rows[0]["retired_at"] if rows else None
+
+    def retire_pipeline(self, pipeline_name: str, *, retired: bool) -> None:
+        self._rows("retire_pipeline", pipeline_name=pipeline_name, retired=retired)
 
     def manifest(self, manifest_id: int) -> Manifest:
         manifests = self.manifests(ids=[manifest_id])

@@ -453,6 +453,16 @@ WHERE pipeline = %(pipeline_name)s AND (counts ->> 'dead_lettered')::bigint > 0 
 SELECT state::text AS state, count(*) AS manifests, max(done_at) AS last_done
 FROM manifest WHERE pipeline = %(pipeline_name)s GROUP BY state;
 
+-- name: made_otherwise
+-- The done manifests with a publication by other settings than these. Behind a plus stand the schemas of a registry,
+-- which change by themselves. A manifest that other sinks have too was made with them in its fingerprint.
+SELECT DISTINCT m.id FROM manifest m JOIN publication p ON p.manifest_id = m.id
+JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.settled
+WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done'
+  AND split_part(a.fingerprint, '+', 1) <> ALL (%(fingerprints)s)
+  AND NOT EXISTS (SELECT FROM publication o WHERE o.manifest_id = m.id AND o.sink <> ALL (%(sinks)s))
+ORDER BY m.id;
+
 -- name: last_took
 -- How long the attempt of the newest done manifest took, by the index of a pipeline's manifests.
 SELECT extract(epoch FROM a.ended_at - a.started_at)::float8 AS seconds
@@ -506,7 +516,13 @@ SELECT coalesce(sum(late), 0)::bigint AS late, count(*) FILTER (WHERE complete_a
 FROM hour WHERE pipeline = %(pipeline_name)s;
 
 -- name: pipelines
-SELECT name FROM pipeline ORDER BY name;
+SELECT name FROM pipeline WHERE retired_at IS NULL OR %(retired)s ORDER BY name;
+
+-- name: retired_at
+SELECT retired_at FROM pipeline WHERE name = %(pipeline_name)s;
+
+-- name: retire_pipeline
+UPDATE pipeline SET retired_at = CASE WHEN %(retired)s THEN now() END WHERE name = %(pipeline_name)s;
 
 -- name: lock_attempt
 SELECT pg_advisory_lock(attempt_lock(%(manifest_id)s, %(attempt)s));

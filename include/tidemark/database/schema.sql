@@ -20,7 +20,8 @@ CREATE TABLE database (
 
 CREATE TABLE pipeline (
     name       text PRIMARY KEY,
-    planned_at timestamptz NOT NULL DEFAULT now()
+    planned_at timestamptz NOT NULL DEFAULT now(),
+    retired_at timestamptz                    -- when a person took it off the lists; it is not planned any more
 );
 
 -- Where readers that list folders find a topic. Rows stay when a pipeline file changes, since the files stay.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tidemark.connections import Lookup, from_environment
 from tidemark.database.client import ManifestDatabase
+from tidemark.errors import ConfigurationError
 from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.pipeline.settings import Pipeline
@@ -48,11 +49,23 @@ def open_context(
 ) -> Context:
     """Open source and sinks; ``lookup`` finds the connections they name. Nothing is connected yet.
 
-    Raises ``ConfigurationError`` for a missing or wrong connection, and, unless a sink is about to be renamed, when
-    the database knows the pipeline's sinks by other names or targets.
+    Raises ``ConfigurationError`` for a missing or wrong connection, for a retired pipeline, and, unless a sink is about
+    to be renamed, when the database knows the pipeline's sinks by other names or targets.
     """
+    _refuse_retired(pipeline.name, database)
     if not renaming:
         refuse_unlike(pipeline, database.sinks(pipeline.name))
     source = open_source(pipeline.name, pipeline.source, lookup)
     sinks = tuple(open_sink(pipeline.name, settings, lookup) for settings in pipeline.sinks)
     return Context(pipeline, database, source, sinks, lookup)
+
+
+def _refuse_retired(pipeline_name: str, database: ManifestDatabase) -> None:
+    since = database.retired_at(pipeline_name)
+    if since is not None:
+        raise ConfigurationError(
+            f"the pipeline was retired on {since:%Y-%m-%d}, and its file is back",
+            next_step=f"to go on with it: tidemark retire {pipeline_name} --undo --why TEXT; if it is another one, "
+            "give it another name",
+            pipeline=pipeline_name,
+        )

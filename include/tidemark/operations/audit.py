@@ -1,6 +1,7 @@
 """Compares the database with what the sinks hold; every difference names its manifest and the next step."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import assert_never
 
 from tidemark.lifecycle.context import Context
@@ -26,6 +27,32 @@ def audit(context: Context, *, deep: bool = False) -> Iterator[Difference]:
             if manifest.publications != published[manifest.id]:
                 continue
         yield difference
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A manifest in one sink; ``verdict`` is None while an attempt is at work, or when the sink does not answer."""
+
+    sink: str
+    target: str
+    verdict: Verdict | None
+    what: str
+    next_step: str
+
+
+def compared(context: Context, manifest: Manifest) -> list[Compared]:
+    """What each sink shows of a manifest, all of its objects or rows included."""
+    return [_compared(context, manifest, sink) for sink in context.sinks]
+
+
+def _compared(context: Context, manifest: Manifest, sink: Sink) -> Compared:
+    if manifest.alive:
+        return Compared(sink.name, sink.target, None, f"attempt {manifest.attempt} is at work", "")
+    try:
+        judged = judgement(context.database, manifest, sink)
+    except OF_ONE_SINK as error:
+        return Compared(sink.name, sink.target, None, f"it cannot be compared: {error.what}", error.next_step)
+    return Compared(sink.name, sink.target, judged.verdict, described(judged), judged.next_step)
 
 
 def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> Iterator[Difference]:

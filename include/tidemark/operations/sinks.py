@@ -11,6 +11,7 @@ A renaming has three steps, and may be repeated after it died between any two of
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import refuse_at_work
@@ -28,7 +29,7 @@ def rename_sink(context: Context, old: str, new: str, why: str, *, dry_run: bool
     sink = sink_of_file(context, new, f"write name: {new} at sink {old} in the pipeline file, then repeat the command")
     if sink.owner():  # also shows whether the target answers, before anything changes
         sink.refuse_foreign(database.id())
-    with _nobody_at_work(context, why) as open_attempts:
+    with nobody_at_work(database, pipeline_name, why) as open_attempts:
         known = {known.name: known for known in database.sinks(pipeline_name)}
         begun = new in known and known[new].renamed_from == old
         if not begun:
@@ -62,7 +63,7 @@ def retire_sink(context: Context, name: str, why: str, *, dry_run: bool) -> Deci
             pipeline=pipeline_name,
             sink=name,
         )
-    with _nobody_at_work(context, why) as open_attempts:
+    with nobody_at_work(database, pipeline_name, why) as open_attempts:
         known = {sink.name: sink for sink in database.sinks(pipeline_name)}
         sink = _standing(context, known, name)
         published = database.published_in(pipeline_name, name)
@@ -95,12 +96,11 @@ def sink_of_file(context: Context, name: str, next_step: str) -> Sink:
 
 
 @contextmanager
-def _nobody_at_work(context: Context, why: str) -> Iterator[list[int]]:
+def nobody_at_work(database: ManifestDatabase, pipeline_name: str, why: str) -> Iterator[list[int]]:
     """One transaction in which nobody plans and no attempt starts or publishes.
 
     Hands on the manifests whose attempt has not ended; raises ``IllegalTransition`` when its process is alive.
     """
-    database, pipeline_name = context.database, context.pipeline_name
     with database.because(why):
         database.lock_planning(pipeline_name)
         database.lock_manifests(pipeline_name)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 from tidemark.airflow.doctor import stored
 from tidemark.airflow.page.lag import Answer, Lags
@@ -10,6 +11,8 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import NotFound, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
+from tidemark.manifest import Manifest
+from tidemark.operations.audit import compared
 from tidemark.operations.dead_letters import Wanted, dead_letters
 from tidemark.operations.hours import hours
 from tidemark.operations.lag import lag
@@ -19,10 +22,12 @@ from tidemark.pipeline.deployed import deployed_named
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.located import Located
 from tidemark.views import (
+    ComparedView,
     DeadLettersView,
     HourView,
     LagView,
     PipelineView,
+    compared_views,
     dead_letters_view,
     hour_views,
     lag_views,
@@ -89,6 +94,18 @@ def letters_of(database: ManifestDatabase, name: str, manifest_id: int | None, l
     """Opens the sink and reads what is published of dead letters."""
     with context_of(database, name) as context:
         return dead_letters_view(dead_letters(context, Wanted(manifest_id, None, None, None), limit=limit))
+
+
+def compared_of(database: ManifestDatabase, manifest: Manifest) -> list[ComparedView]:
+    """Opens the sinks, one after the other."""
+    with context_of(database, manifest.pipeline_name) as context:
+        return compared_views(compared(context, manifest))
+
+
+def receipt_of(database: ManifestDatabase, manifest_id: int, attempt: int | None) -> dict[str, Any] | None:
+    """What an attempt measured, without its list of objects."""
+    receipt = database.receipt(manifest_id, attempt or 0)
+    return None if receipt is None else {name: part for name, part in asdict(receipt).items() if name != "objects"}
 
 
 def found(database: ManifestDatabase, names: Sequence[str], topic: str, partition: int, offset: int) -> list[Found]:

@@ -79,6 +79,12 @@ def manifest(database: Database, own: OwnManifest) -> Response:
     return answer(manifest_history_view(database, own))
 
 
+@router.get("/pipelines/{dag_id}/manifests/{manifest_id}/compared", dependencies=[MAY_READ])
+def compared(database: Database, own: OwnManifest) -> Response:
+    """What each sink shows of it, with the verdict and the next step. Needs the pipeline file, and reads the sinks."""
+    return answer(content.compared_of(database, own))
+
+
 @router.get("/pipelines/{dag_id}/hours", dependencies=[MAY_READ])
 def hours(database: Database, name: PipelineName, incomplete: bool = False) -> Response:
     """Event hours, oldest first. Needs the pipeline file."""

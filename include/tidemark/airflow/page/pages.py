@@ -118,9 +118,16 @@ def _hours(database: Database, name: str) -> tuple[list[HourView], str | None]:
 
 
 @router.get("/pipelines/{dag_id}/manifests/{manifest_id}", dependencies=[MAY_READ])
-def manifest(request: Request, database: Database, own: OwnManifest) -> Response:
+def manifest(request: Request, database: Database, own: OwnManifest, compare: bool = False) -> Response:
+    """``compare`` opens the sinks, which may take a while."""
     view = manifest_history_view(database, own)
-    values = {"view": view, "dag_run": own.dag_run, "span": sum(part.span for part in own.ranges)}
+    values = {
+        "view": view,
+        "dag_run": own.dag_run,
+        "span": sum(part.span for part in own.ranges),
+        "compared": content.compared_of(database, own) if compare else None,
+        "receipt": content.receipt_of(database, own.id, view.published_attempt),
+    }
     return page(request, "manifest.html", values)
 
 

@@ -1,0 +1,138 @@
+"""What a pipeline file does to what exists, when it has changed since its last run."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import combinations
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.lifecycle.known_sinks import is_not_filled, not_in_file
+from tidemark.manifest import listed
+from tidemark.pipeline.folders import stream_folders
+from tidemark.pipeline.settings import Pipeline
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference between a pipeline file and what the manifest database knows; ``next_step`` says how to go on
+    safely, and is None where nothing needs to be done."""
+
+    what: str
+    next_step: str | None = None
+
+
+def against_history(pipeline: Pipeline, database: ManifestDatabase, names: Collection[str]) -> list[Change]:
+    """What is different since the pipeline was planned last; ``names`` are the pipelines that have a file.
+
+    The sinks of the pipeline must be those that the database knows, or new ones: see ``known_sinks.refuse_unlike``.
+    """
+    if not database.is_planned(pipeline.name):
+        return _never_planned(pipeline, database, names)
+    return [*_topics(pipeline, database), *_sinks(pipeline, database), *_rows(pipeline, database)]
+
+
+def forgotten(database: ManifestDatabase, names: Collection[str]) -> list[str]:
+    """A line for each pipeline that was planned and has no file any more."""
+    return [
+        f"pipeline {name} was planned and has no file: nothing plans or retries it any more; what it published stays. "
+        f"Take it off the lists: tidemark retire {name} --why TEXT"
+        for name in database.pipelines()
+        if name not in names
+    ]
+
+
+def _never_planned(pipeline: Pipeline, database: ManifestDatabase, names: Collection[str]) -> list[Change]:
+    """That of a renamed file too: the name is what manifests, files and rows know the pipeline by."""
+    targets = {sink.target for sink in pipeline.sinks}
+    for name in database.pipelines():
+        shared = sorted(targets & {sink.target for sink in database.sinks(name) if sink.stands})
+        if name not in names and shared:
+            return [
+                Change(
+                    f"pipeline {pipeline.name} was never planned, and {shared[0]} has output of pipeline {name}, which "
+                    "has no file any more: under the new name every record that the topics still have is written once "
+                    "more, beside what is there",
+                    f"if it was renamed, set the name back: pipeline: {name}; if it is another one, give its sinks "
+                    "targets of their own",
+                )
+            ]
+    return [Change("it was never planned: the first run starts where source.starting_offsets says")]
+
+
+def _topics(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
+    planned = {chain.at.topic for chain in database.chains(pipeline.name)}
+    new = sorted({*pipeline.source.topics} - planned)
+    left = sorted(topic for topic in planned if not pipeline.source.reads(topic))
+    changes = []
+    if new:
+        changes.append(
+            Change(
+                f"topics {listed(new)} are new: the next run reads them from their first record on, whatever "
+                "starting_offsets says"
+            )
+        )
+    if left:
+        changes.append(
+            Change(
+                f"topics {listed(left)} are not read any more: what is published of them stays, and what arrives from "
+                "now on is not read",
+                "put them back before retention takes what you want; the next run then goes on where the last ended",
+            )
+        )
+    return changes
+
+
+def _sinks(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
+    known = {sink.name for sink in database.sinks(pipeline.name)}
+    changes = []
+    for sink in pipeline.sinks:
+        lacking = database.lacking(pipeline.name, sink.name)
+        if sink.name not in known and not lacking:
+            changes.append(Change(f"sink {sink.name} is new: it gets what is published from the next run on"))
+        elif lacking:
+            what, _, next_step = is_not_filled(pipeline.name, sink.name, lacking).partition("; next: ")
+            changes.append(Change(what, next_step))
+    return changes + [Change(*line.split("; ", 1)) for line in not_in_file(pipeline, database)]
+
+
+def _rows(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
+    """Settings that decide rows and places: what is done stays as it is until it is replayed. Of a manifest that a
+    sink outside the file has too nothing is said: the fingerprint of its attempt has that sink's settings."""
+    unlike = database.made_otherwise(pipeline.name, [sink.name for sink in pipeline.sinks], _fingerprints(pipeline))
+    changes = []
+    if unlike:
+        changes.append(
+            Change(
+                f"the settings that decide rows and places are others than those of {len(unlike):,} done manifests "
+                f"({listed(unlike)}): these stay as they are, and the next run makes its rows by the new settings",
+                "to bring them in line, while the source has their records: "
+                f"tidemark replay {pipeline.name} --manifest {unlike[0]}",
+            )
+        )
+    return changes + _folders(pipeline, database)
+
+
+def _fingerprints(pipeline: Pipeline) -> list[str]:
+    """Those of the file, with all of its sinks or some: an attempt's has the sinks that there were then."""
+    return [
+        pipeline.model_copy(update={"sinks": list(some)}).fingerprint().partition("+")[0]
+        for number in range(1, len(pipeline.sinks) + 1)
+        for some in combinations(pipeline.sinks, number)
+    ]
+
+
+def _folders(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
+    """Layouts that changed: who lists folders must list both."""
+    topics = database.topics(pipeline.name)
+    own = {(one.sink, one.topic): one.folders for one in stream_folders(pipeline, topics)}
+    changes = []
+    for row in database.stream_folders(topics):
+        now = own.get((row["sink"], row["topic"]))
+        if row["pipeline"] == pipeline.name and now is not None and row["folders"] != now:
+            changes.append(
+                Change(
+                    f"sink {row['sink']} will write topic {row['topic']} into {now}; what is published stays in "
+                    f"{row['folders']}, and who lists folders must list both",
+                    "replay what shall move: a replay removes what it replaces",
+                )
+            )
+    return changes

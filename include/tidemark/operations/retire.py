@@ -1,0 +1,75 @@
+"""A pipeline that has no file any more is taken off the lists, and brought back."""
+
+from collections.abc import Collection
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.errors import ConfigurationError, IllegalTransition, NotFound
+from tidemark.manifest import Decision, ManifestState, listed
+from tidemark.operations.sinks import nobody_at_work
+from tidemark.suggestion import with_nearest
+
+
+def retire_pipeline(
+    database: ManifestDatabase, pipeline_name: str, with_file: Collection[str], why: str, *, dry_run: bool
+) -> Decision:
+    """Take a pipeline off status, page, metrics and notices. What it published stays, and so does its history.
+
+    ``with_file`` are the pipelines that have a file. Raises ``NotFound`` for an unknown name, ``ConfigurationError``
+    for a pipeline with a file, and ``IllegalTransition`` for a retired one and while an attempt is alive.
+    """
+    _refuse_unknown(database, pipeline_name)
+    if pipeline_name in with_file:
+        raise ConfigurationError(
+            "the pipeline has a file",
+            next_step="remove the file first, and where Airflow has read it: rm "
+            f"TIDEMARK_HOME/_pipelines/{pipeline_name}.json; then repeat the command",
+            pipeline=pipeline_name,
+        )
+    with nobody_at_work(database, pipeline_name, why) as open_attempts:
+        _refuse_as_it_is(database, pipeline_name, retired=True)
+        states = database.states(pipeline_name)
+        done = states.get(ManifestState.DONE, {"manifests": 0})["manifests"]
+        undone = [manifest.id for manifest in database.undone(pipeline_name)]
+        lines = [f"{done:,} manifests are done: what they published stays where it is"]
+        if undone:
+            lines.append(f"{len(undone):,} manifests are not done, and nobody does them any more: {listed(undone)}")
+        decision = Decision(tuple(lines), (), dry_run)
+        if not dry_run:
+            database.fence_open_attempts(open_attempts, "the pipeline was retired")
+            database.retire_pipeline(pipeline_name, retired=True)
+            database.note_decision(pipeline_name, "retire", decision)
+    return decision
+
+
+def bring_back(database: ManifestDatabase, pipeline_name: str, why: str, *, dry_run: bool) -> Decision:
+    """Take a retired pipeline up again: with its file it goes on where it ended.
+
+    Raises ``NotFound`` for an unknown name, and ``IllegalTransition`` for a pipeline that is not retired.
+    """
+    _refuse_unknown(database, pipeline_name)
+    with database.because(why):
+        _refuse_as_it_is(database, pipeline_name, retired=False)
+        decision = Decision(("with its file the pipeline goes on where its last run ended",), (), dry_run)
+        if not dry_run:
+            database.retire_pipeline(pipeline_name, retired=False)
+            database.note_decision(pipeline_name, "bring-back", decision)
+    return decision
+
+
+def _refuse_unknown(database: ManifestDatabase, pipeline_name: str) -> None:
+    known = database.pipelines(retired=True)
+    if pipeline_name not in known:
+        raise NotFound(
+            with_nearest(f"no pipeline {pipeline_name} was ever planned", pipeline_name, known),
+            next_step="a pipeline that was never planned has nothing to retire: remove its file",
+        )
+
+
+def _refuse_as_it_is(database: ManifestDatabase, pipeline_name: str, *, retired: bool) -> None:
+    since = database.retired_at(pipeline_name)
+    if (since is not None) == retired:
+        raise IllegalTransition(
+            f"the pipeline was retired on {since:%Y-%m-%d}" if since else "the pipeline is not retired",
+            next_step="nothing to do here",
+            pipeline=pipeline_name,
+        )
