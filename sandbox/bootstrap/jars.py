@@ -93,7 +93,7 @@ def fetch_file(jar: Jar, state: Path, ending: str) -> Path:
     with tempfile.TemporaryDirectory(dir=_made(state)) as scratch:
         module = Path(scratch, "ivy.xml")
         module.write_text(_module([jar], ending))
-        _run_ivy(_command(module, f"{scratch}/[artifact].[ext]", poms=False, types=(ending,)))
+        _run_ivy(_command(module, f"{scratch}/[artifact].[ext]", types=(ending,)))
         _keep(jar, Path(scratch, f"{jar.name}.{ending}"), home)
     return home
 
@@ -106,7 +106,7 @@ def relock(state: Path) -> None:
     with tempfile.TemporaryDirectory(dir=_made(state)) as scratch:
         pattern = f"{scratch}/[conf]/[organisation]__[artifact]__[revision](__[classifier]).[ext]"
         module = shutil.copy(CHECKOUT / "jars" / "ivy.xml", _made(Path(scratch, "resolved")))
-        _run_ivy(_command(Path(module), pattern, poms=True))
+        _run_ivy(_command(Path(module), pattern, "jars-with-poms"))
         for path in Path(scratch).glob("*/*.jar"):
             organisation, name, revision, *classifier = path.stem.split("__")
             jar = Jar(path.parent.name, organisation, name, revision, _sha256(path), *classifier)
@@ -119,11 +119,16 @@ def relock(state: Path) -> None:
 def _fetch(jars: list[Jar], state: Path) -> None:
     with tempfile.TemporaryDirectory(dir=_made(state)) as scratch:
         running = []
-        for number in range(min(PROCESSES, len(jars))):
+        # Of a module Ivy remembers the file that it was asked for first, and finds no other in the same cache.
+        several = {jar.name for jar in jars if jar.classifier}
+        alone = [jar for jar in jars if jar.name not in several]
+        parts = [("jars", alone[number::PROCESSES]) for number in range(PROCESSES)]
+        parts += [(f"jars-{jar.full_name}", [jar]) for jar in jars if jar.name in several]
+        for number, (cache, part) in enumerate(part for part in parts if part[1]):
             module = _made(Path(scratch, f"part{number}")) / "ivy.xml"
-            module.write_text(_module(jars[number::PROCESSES]))
+            module.write_text(_module(part))
             pattern = f"{scratch}/[organisation]__[artifact]__[revision](__[classifier]).[ext]"
-            command = _command(module, pattern, poms=False)
+            command = _command(module, pattern, cache)
             running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
         for process, output in [(process, process.communicate()[0]) for process in running]:
             _check(process.returncode, output)
@@ -139,7 +144,7 @@ def _keep(jar: Jar, fetched: Path, home: Path) -> None:
     if actual != jar.sha256:
         raise SandboxFailed(
             f"{home.name} is not the locked file: its SHA-256 is {actual}, not {jar.sha256}",
-            next_step=f"rm -r {_cache(poms=False) / jar.organisation / jar.name} and try again",
+            next_step=f"rm -r {_cache('') / 'jars*' / jar.organisation / jar.name} and try again",
         )
     shutil.copyfile(fetched, home.with_suffix(".part"))
     home.with_suffix(".part").rename(home)
@@ -158,11 +163,11 @@ def _module(jars: Iterable[Jar], ending: str = "jar") -> str:
     return "\n".join([head, configurations, "<dependencies>", *lines, "</dependencies></ivy-module>"])
 
 
-def _command(module: Path, pattern: str, *, poms: bool, types: Sequence[str] = ("jar", "bundle")) -> list[str]:
+def _command(module: Path, pattern: str, cache: str = "jars", types: Sequence[str] = ("jar", "bundle")) -> list[str]:
     ivy = next(_pyspark_jars().glob("ivy-*.jar"))
     properties = {
-        "ivy.cache.dir": _cache(poms=poms),
-        "tidemark.usepoms": str(poms).lower(),
+        "ivy.cache.dir": _cache(cache),
+        "tidemark.usepoms": str(cache == "jars-with-poms").lower(),
         "tidemark.scratch": module.parent,
     }
     return [
@@ -190,10 +195,9 @@ def _check(code: int, output: str) -> None:
         raise SandboxFailed(what, next_step="check the network (a proxy?) and run the same command again")
 
 
-def _cache(*, poms: bool) -> Path:
-    # Two caches: a module that was fetched without its pom would look like a module without dependencies.
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "tidemark" / ("jars-with-poms" if poms else "jars")
+def _cache(name: str) -> Path:
+    # Caches apart: a module that was fetched without its pom would look like a module without dependencies.
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidemark" / name
 
 
 def _pyspark_jars() -> Path:

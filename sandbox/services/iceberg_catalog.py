@@ -1,7 +1,7 @@
 """A real REST catalog of Iceberg tables on a free port of 127.0.0.1: Iceberg's own server, which its tests have.
 
-It keeps its tables in PostgreSQL, and their metadata below a folder of this machine. Any login gets a token. The jars
-are fetched when it is first started: 20 MB.
+It keeps its tables in PostgreSQL, and their metadata below a folder of this machine or in a bucket. Any login gets a
+token. The jars are fetched when it is first started: 50 MB.
 """
 
 import os
@@ -13,7 +13,9 @@ import psycopg
 
 from sandbox.bootstrap.jars import fetch_for_tests, java
 from sandbox.services.processes import Child, Service, free_port, port_answers
+from sandbox.services.s3 import KEY_ID, S3, SECRET
 
+_LOCAL = {"io-impl": "org.apache.iceberg.TestTables$LocalFileIO"}
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 # Jetty starts what such a file describes, so there is no Java of ours to compile.
@@ -58,15 +60,17 @@ _SERVER = """\
 
 
 class IcebergCatalog(Service):
-    """One catalog. ``dsn`` is an empty database, ``warehouse`` the folder of its tables, ``home`` keeps the jars."""
+    """One catalog. ``dsn`` is an empty database, ``home`` keeps the jars.
 
-    def __init__(self, state: Path, home: Path, dsn: str, warehouse: Path) -> None:
+    ``warehouse`` is the place of its tables: an absolute folder, or ``s3://bucket/prefix`` in the store ``s3``.
+    """
+
+    def __init__(self, state: Path, home: Path, dsn: str, warehouse: str, s3: S3 | None = None) -> None:
         self.port = free_port()
         self.log = state.resolve() / "logs" / "iceberg-catalog.log"
         self._file = state.resolve() / f"iceberg-catalog-{self.port}.xml"
         self._home = home.resolve()
-        self._dsn = dsn
-        self._warehouse = warehouse.resolve()
+        self._options = {**jdbc_options(dsn), "warehouse": warehouse, **(_LOCAL if s3 is None else _bucket_of(s3))}
 
     @property
     def url(self) -> str:
@@ -75,13 +79,9 @@ class IcebergCatalog(Service):
     def start(self) -> None:
         """Fetch the jars unless they are there, and return when the catalog answers."""
         jars = fetch_for_tests("catalog", self._home)
-        options = {
-            **jdbc_options(self._dsn),
-            "warehouse": str(self._warehouse),
-            "io-impl": "org.apache.iceberg.TestTables$LocalFileIO",
-        }
         entries = "".join(
-            f"<Entry><Item>{escape(key)}</Item><Item>{escape(value)}</Item></Entry>" for key, value in options.items()
+            f"<Entry><Item>{escape(key)}</Item><Item>{escape(value)}</Item></Entry>"
+            for key, value in self._options.items()
         )
         self._file.touch(0o600)
         self._file.write_text(_SERVER.format(options=entries, port=self.port))
@@ -94,6 +94,18 @@ class IcebergCatalog(Service):
             return port_answers(self.port) and httpx.get(f"{self.url}/v1/config", timeout=10).status_code == 200
         except httpx.HTTPError:
             return False
+
+
+def _bucket_of(s3: S3) -> dict[str, str]:
+    return {
+        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        "http-client.type": "urlconnection",
+        "client.region": "us-east-1",
+        "s3.endpoint": s3.endpoint_url,
+        "s3.path-style-access": "true",
+        "s3.access-key-id": KEY_ID,
+        "s3.secret-access-key": SECRET,
+    }
 
 
 def jdbc_options(dsn: str) -> dict[str, str]:

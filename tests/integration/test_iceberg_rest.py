@@ -3,15 +3,19 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from pyiceberg.catalog.rest import RestCatalog
 
 from sandbox.bootstrap.checkout import STATE
 from sandbox.services.iceberg_catalog import IcebergCatalog
 from sandbox.services.postgres import Postgres
+from sandbox.services.s3 import KEY_ID, S3, SECRET
 from tests.worlds.iceberg_readers import read_by_duckdb
-from tests.worlds.iceberg_world import IcebergWorld
+from tests.worlds.iceberg_world import TABLE, IcebergWorld
 from tests.worlds.rest_proxy import Late, RestProxy
+from tests.worlds.s3_world import BUCKET
 
 
 @pytest.fixture
@@ -19,7 +23,7 @@ def proxy(services: Path, postgres: Postgres, tmp_path: Path) -> Iterator[RestPr
     """In front of an empty catalog, whose warehouse is that of the first world of the test."""
     with (
         postgres.temporary_database("catalog") as dsn,
-        IcebergCatalog(services, STATE, dsn, tmp_path / "iceberg0" / "warehouse") as catalog,
+        IcebergCatalog(services, STATE, dsn, str(tmp_path / "iceberg0" / "warehouse")) as catalog,
         RestProxy(catalog.port) as opened,
     ):
         yield opened
@@ -58,3 +62,33 @@ def test_a_table_of_a_rest_catalog_is_exact_also_when_commits_are_answered_with_
     table = world.table()
     assert table is not None
     assert Counter(read_by_duckdb(table.metadata_location)) == world.rows(), "another engine reads the same"
+
+
+def test_a_rest_catalog_may_keep_its_tables_in_a_bucket(
+    make_iceberg_world: Callable[..., IcebergWorld], services: Path, postgres: Postgres, s3: S3
+) -> None:
+    prefix = uuid4().hex
+    warehouse = f"s3://{BUCKET}/{prefix}"
+    with (
+        postgres.temporary_database("catalog") as dsn,
+        IcebergCatalog(services, STATE, dsn, warehouse, s3) as catalog,
+    ):
+        world = make_iceberg_world(iceberg={"catalog": "rest", "warehouse": warehouse, "store_connection": "store"})
+        world.targets |= {"warehouse": catalog.url, "store": s3.connection()}
+        world.produce(60, bad_every=13)
+        world.ok("run", "demo")
+        world.settings["decode"] = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, k BIGINT"}
+        world.write_pipeline()
+        world.ok("replay", "demo", "--manifest", "1")
+        assert world.ok("audit", "demo", "--deep") == ""
+        reader = RestCatalog(
+            "reader",
+            uri=catalog.url,
+            **{"s3.endpoint": s3.endpoint_url, "s3.access-key-id": KEY_ID, "s3.secret-access-key": SECRET},
+        )
+        rows = reader.load_table(TABLE).scan(selected_fields=("_topic_partition", "_offset", "k")).to_arrow()
+        places = zip(rows["_topic_partition"].to_pylist(), rows["_offset"].to_pylist(), strict=True)
+        assert rows.num_rows == len(set(places)) == 60 - len(world.bad)
+        written = {key["Key"] for key in s3.client().list_objects_v2(Bucket=BUCKET, Prefix=prefix)["Contents"]}
+    assert any(key.endswith(".metadata.json") for key in written), "the server's own files are there too"
+    assert not (world.folder / "warehouse").exists()

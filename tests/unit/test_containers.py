@@ -35,7 +35,8 @@ def ends(compose: Any) -> set[str]:
     [environment] = distinct(one["environment"] for one in built(compose["services"]).values())
     values = [re.sub(r"\$\{[^}]*\}", "secret", one) for one in environment.values()]
     urls = {urlsplit(one).netloc.rpartition("@")[2] for one in values if "://" in one and not one.startswith("{")}
-    return (urls | set(re.findall(r'"bootstrap.servers": "([^"]+)"', str(values)))) - {"lake"}
+    in_json = re.findall(r'"bootstrap.servers": "([^"]+)"|"endpoint_url": "http://([^"]+)"', str(values))
+    return (urls | {server or url for server, url in in_json}) - {"lake"}
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
@@ -49,6 +50,7 @@ def distinct(values: Iterable[Any]) -> list[Any]:
 def test_the_services_have_the_versions_of_the_locks(compose: Any) -> None:
     services = compose["services"]
     assert services["kafka"]["image"] == f"apache/kafka:{jar('org.apache.kafka', 'kafka_2.13')}"
+    assert services["dynamodb"]["image"] == f"amazon/dynamodb-local:{jar('com.amazonaws', 'DynamoDBLocal')}"
     assert services["postgres"]["image"] == f"postgres:{postgres.VERSION.removeprefix('pginstall')}"
     assert re.fullmatch(r"[a-z/]+:\d+\.\d+\.\d+", services["s3"]["image"]), "a version, not whatever is newest"
     assert f"FROM apache/airflow:{locked('apache-airflow')}-python3.11 AS " in DOCKERFILE
@@ -106,9 +108,16 @@ def test_services_find_each_other_by_name_and_port(compose: Any) -> None:
         "postgres": {"5432"},
         "kafka": set(re.findall(r":(\d+)", services["kafka"]["environment"]["KAFKA_LISTENERS"])),
         "s3": {services["s3"]["environment"]["RUSTFS_ADDRESS"].removeprefix(":")},
+        "dynamodb": {services["dynamodb"]["command"][-1]},
     }
     wanted = {tuple(one.split(":")) for one in ends(compose)}
-    assert wanted == {("kafka", "9092"), ("postgres", "5432"), ("s3", "9000"), ("api-server", "8080")}
+    assert wanted == {
+        ("kafka", "9092"),
+        ("postgres", "5432"),
+        ("s3", "9000"),
+        ("dynamodb", "8000"),
+        ("api-server", "8080"),
+    }
     assert all(port in listening[host] for host, port in wanted)
     for name, service in services.items():
         for published in service.get("ports", []):
@@ -143,7 +152,7 @@ def test_every_service_is_waited_for_by_its_health_and_every_volume_is_declared(
         for other, condition in service.get("depends_on", {}).items():
             once = "service_completed_successfully" if other == "prepare" else "service_healthy"
             assert condition["condition"] == once
-    mounted = {one.split(":")[0] for service in services.values() for one in service["volumes"]}
+    mounted = {one.split(":")[0] for service in services.values() for one in service.get("volumes", [])}
     assert {one for one in mounted if not one.startswith(".")} == set(compose["volumes"])
     assert all((REPOSITORY / one).is_dir() for one in mounted if one.startswith("."))
 

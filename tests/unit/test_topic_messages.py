@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from tidemark.config.base import Surroundings
+from tidemark.errors import Unavailable
 from tidemark.order import Order, SinkOrder, SourceOrder
 from tidemark.partitions import Record
 from tidemark.pipeline.loader import load
@@ -97,6 +98,13 @@ def test_a_dead_letter_keeps_key_and_value_and_says_the_rest(tmp_path: Path) -> 
     about = json.loads(message["about"])
     assert about["error_class"] == "value"
     assert about["reason"].startswith("not JSON")
+
+
+def test_storage_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "staging").write_text("in the way")
+    with pytest.raises(Unavailable, match="the sink topic cannot stage a file") as caught:
+        messages(tmp_path, b'{"id": 1}')
+    assert (caught.value.context["topic"], caught.value.context["partition"]) == ("t", 3)
 
 
 def test_rows_of_one_record_are_numbered(tmp_path: Path) -> None:

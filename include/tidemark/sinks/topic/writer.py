@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64encode
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from tidemark.json_text import json_object, json_texts
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
 from tidemark.sinks.grouping import grouped
-from tidemark.sinks.staged_file import has_complete_file
+from tidemark.sinks.staged_file import has_complete_file, staging_of
 from tidemark.sinks.topic.staged import MESSAGES, SUFFIX, MessagesFile
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
@@ -60,10 +60,11 @@ class TopicWriter:
         )
 
     def close(self) -> list[StagedPart]:
-        return [
-            file.part(self._sink, *place, staged=file.name, folder="", suffix=None)
-            for place, file in self._files.items()
-        ]
+        parts = []
+        for place, file in self._files.items():
+            with self._staging(place):
+                parts.append(file.part(self._sink, *place, staged=file.name, folder="", suffix=None))
+        return parts
 
     def abort(self) -> None:
         for file in self._files.values():
@@ -77,10 +78,15 @@ class TopicWriter:
         messages = pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
         for topic, partition, _, piece in grouped(messages, pa.nulls(rows.num_rows, INSTANT)):
             place = kind, topic, partition
-            if place not in self._files:
-                key = f"{self._folder}/{self._task}-{len(self._files):05d}{SUFFIX}"
-                self._files[place] = MessagesFile(self._store, key)
-            self._files[place].append(piece)
+            with self._staging(place):
+                if place not in self._files:
+                    key = f"{self._folder}/{self._task}-{len(self._files):05d}{SUFFIX}"
+                    self._files[place] = MessagesFile(self._store, key)
+                self._files[place].append(piece)
+
+    def _staging(self, place: Place) -> AbstractContextManager[None]:
+        _, topic, partition = place
+        return staging_of(self._sink, topic=topic, partition=partition)
 
 
 def _registered_values(schema: dict[str, Any] | None) -> "Values | None":
