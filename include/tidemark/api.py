@@ -243,7 +243,7 @@ def audit(
 ) -> list[DifferenceView]:
     """What differs between the manifest database and the sinks; an empty list when all agrees.
 
-    ``deep`` reads every row back and compares offsets and digests. Changes nothing.
+    ``deep`` reads every row back and compares offsets and digests. Changes nothing but the time of the last audit.
     """
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
         for note in not_in_file(context.pipeline, context.database):

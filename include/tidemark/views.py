@@ -385,6 +385,16 @@ class ProblemView:
 
 
 @dataclass(frozen=True)
+class AuditView:
+    """When database and sinks were compared, by whom, and how many differences that found; ``deep``: row by row."""
+
+    at: datetime
+    actor: str
+    deep: bool
+    differences: int
+
+
+@dataclass(frozen=True)
 class StatusView:
     """One pipeline; ``healthy`` when it has no ``problems``.
 
@@ -392,7 +402,8 @@ class StatusView:
     than ``max_age_s`` ago (None: nobody has said when). ``lag`` counts offsets that are not published, None unless
     ``max_lag`` was given. ``at_work`` are manifests with a live attempt, ``waiting`` those planned a moment ago.
     ``oldest_unfinished`` of all that are not done was planned at ``oldest_unfinished_at``.
-    ``lost`` offsets and ``dead_lettered`` records were given up, and are no problems.
+    ``lost`` offsets and ``dead_lettered`` records were given up, and are no problems. ``audits`` are the last one and
+    the last deep one, newest first.
     """
 
     pipeline: str
@@ -406,6 +417,7 @@ class StatusView:
     waiting: tuple[int, ...]
     lost: int
     dead_lettered: int
+    audits: tuple[AuditView, ...]
     problems: tuple[ProblemView, ...]
 
 
@@ -698,6 +710,7 @@ def status_view(status: Status) -> StatusView:
         status.waiting,
         status.lost,
         status.dead_lettered,
+        tuple(AuditView(**row) for row in status.audits),
         problems,
     )
 

@@ -226,6 +226,26 @@ def test_the_audit_of_a_pipeline_that_never_ran_finds_nothing(world: World) -> N
     assert world.ok("audit", "demo") == ""
 
 
+def test_the_last_audit_and_the_last_deep_one_are_kept(world: World) -> None:
+    def kept() -> list[tuple[bool, int]]:
+        [status] = world.json("status", "demo")
+        return [(audit["deep"], audit["differences"]) for audit in status["audits"]]
+
+    world.produce(40)
+    world.ok("run", "demo")
+    assert kept() == []
+    world.ok("audit", "demo", "--deep")
+    world.ok("audit", "demo")
+    assert kept() == [(False, 0), (True, 0)]
+    for path in world.data_paths():
+        path.unlink()
+    world.here("audit", "demo", "--deep")
+    [newest, before] = kept()
+    assert newest[0]
+    assert newest[1] > 0
+    assert before == (False, 0)
+
+
 def test_what_a_replay_publishes_while_the_audit_looks_is_no_difference(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -232,8 +232,13 @@ def test_the_lanes_show_what_is_done_planned_and_failed(ask: Callable[..., TestC
     assert stamps == [world.log("a", partition).entries[4].stamp.isoformat() for partition in (0, 1)]
 
 
-def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., TestClient]) -> None:
+def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., TestClient], world: ModelWorld) -> None:
     client = ask()
+    assert "<dt>last audit</dt><dd>never</dd>" in client.get("/pipelines/demo").text
+    printed(world, "audit", "demo")
+    told = client.get("/pipelines/demo").text.partition("<dt>last audit</dt>")[2].partition("</dd>")[0]
+    assert "ago, by " in told
+    assert re.search(r": no difference$|<code>tidemark audit demo</code> names them$", told)
     overview = client.get("/").text
     assert 'href="/pipelines/demo"' in overview
     assert "there is no Spark" in overview

@@ -606,6 +606,13 @@ class ManifestDatabase:
         """By state that a manifest of the pipeline is in: ``manifests`` (how many), ``last_done``."""
         return {ManifestState(row.pop("state")): row for row in self._rows("states", pipeline_name=pipeline_name)}
 
+    def store_audit(self, pipeline_name: str, *, deep: bool, differences: int) -> None:
+        self._rows("store_audit", pipeline_name=pipeline_name, deep=deep, differences=differences, actor=self.actor)
+
+    def last_audits(self, pipeline_name: str) -> list[Row]:
+        """The last audit and the last ``deep`` one, newest first: at, actor, deep, differences."""
+        return self._rows("last_audits", pipeline_name=pipeline_name)
+
     def made_otherwise(self, pipeline_name: str, sinks: Sequence[str], fingerprints: Sequence[str]) -> list[int]:
         """The done manifests with a publication by settings of another fingerprint; pinned schemas are left out.
 

@@ -453,6 +453,16 @@ WHERE pipeline = %(pipeline_name)s AND (counts ->> 'dead_lettered')::bigint > 0 
 SELECT state::text AS state, count(*) AS manifests, max(done_at) AS last_done
 FROM manifest WHERE pipeline = %(pipeline_name)s GROUP BY state;
 
+-- name: store_audit
+-- Nothing for a pipeline that was never planned.
+INSERT INTO last_audit (pipeline, deep, at, actor, differences)
+SELECT name, %(deep)s, now(), %(actor)s, %(differences)s FROM pipeline WHERE name = %(pipeline_name)s
+ON CONFLICT (pipeline, deep) DO UPDATE
+SET at = excluded.at, actor = excluded.actor, differences = excluded.differences;
+
+-- name: last_audits
+SELECT at, actor, deep, differences FROM last_audit WHERE pipeline = %(pipeline_name)s ORDER BY at DESC;
+
 -- name: made_otherwise
 -- The done manifests with a publication by other settings than these. Behind a plus stand the schemas of a registry,
 -- which change by themselves. A manifest that other sinks have too was made with them in its fingerprint.

@@ -215,6 +215,16 @@ CREATE TABLE target (
     position bigint NOT NULL
 );
 
+-- The last audit of a pipeline and the last that read all rows.
+CREATE TABLE last_audit (
+    pipeline    text NOT NULL REFERENCES pipeline,
+    deep        boolean NOT NULL,
+    at          timestamptz NOT NULL,
+    actor       text NOT NULL,
+    differences int NOT NULL CHECK (differences >= 0),
+    PRIMARY KEY (pipeline, deep)
+);
+
 -- Append-only history, written by triggers.
 CREATE TABLE event (
     id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

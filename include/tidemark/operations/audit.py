@@ -14,11 +14,18 @@ from tidemark.sinks.difference import Difference
 from tidemark.verdict import Step, Verdict, command
 
 
-def audit(context: Context, *, deep: bool = False) -> Iterator[Difference]:
+def audit(context: Context, *, deep: bool = False) -> list[Difference]:
     """Every difference between chains, manifests, publications and output; ``deep`` reads all rows.
 
-    Differences of a manifest that a replay publishes during the audit are left out: its output has changed since.
+    Differences of a manifest that a replay publishes during the audit are left out: its output has changed since. The
+    database keeps when it was, by whom, and how much was found.
     """
+    found = list(_that_stay(context, deep=deep))
+    context.database.store_audit(context.pipeline_name, deep=deep, differences=len(found))
+    return found
+
+
+def _that_stay(context: Context, *, deep: bool) -> Iterator[Difference]:
     manifests = context.database.manifests(context.pipeline_name)
     published = {manifest.id: manifest.publications for manifest in manifests}
     for difference in _differences(context, manifests, deep=deep):

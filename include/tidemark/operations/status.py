@@ -1,9 +1,10 @@
 """Whether a pipeline needs a person: what is unfinished, blocked or late, and what was given up."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TidemarkError
@@ -44,7 +45,7 @@ class Status:
     not planned, or planned and not published; None when Kafka was not asked, and then no loss is known that nobody has
     decided about. ``at_work`` manifests have a live attempt, ``waiting`` ones were planned a moment ago.
     ``lost`` offsets and ``dead_lettered`` records were given up by a person or by the pipeline file, so they are no
-    problems.
+    problems. ``audits`` are the last one and the last that read all rows, newest first.
     """
 
     pipeline_name: str
@@ -56,6 +57,7 @@ class Status:
     waiting: tuple[int, ...]
     lost: int
     dead_lettered: int
+    audits: tuple[Mapping[str, Any], ...]
     problems: tuple[Problem, ...]
 
 
@@ -108,6 +110,7 @@ def status(
         waiting=tuple(manifest.id for manifest in waiting),
         lost=database.lost_offsets(pipeline_name),
         dead_lettered=database.dead_lettered(pipeline_name),
+        audits=tuple(database.last_audits(pipeline_name)),
         problems=tuple(problems),
     )
 
