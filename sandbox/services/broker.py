@@ -127,6 +127,17 @@ class Broker(Service):
         log4j = f"-Dlog4j2.configurationFile={self.state / 'log4j2.properties'}"
         return [java(), *JVM, log4j, "-cp", f"{self.jars}/*"]
 
+    def wake(self) -> None:
+        """Go on after ``stop_signal``; return when there is a controller again, which gave up a broker asleep."""
+        self.cont_signal()
+        wait_until(self._has_controller, timeout=60, what="a controller of Kafka")
+
+    def _has_controller(self) -> bool:
+        admin = self.admin()
+        with contextlib.suppress(KafkaException):
+            return admin.describe_cluster(request_timeout=5).result().controller is not None
+        return False
+
     def _answers(self) -> bool:
         if not port_answers(self.port):
             return False

@@ -113,7 +113,7 @@ class Killer:
 
 
 def test_killed_at_random_every_sink_of_a_pipeline_ends_exact(make_all_sinks_world: Make) -> None:
-    ends_exact(make_all_sinks_world, 8)
+    ends_exact(make_all_sinks_world, 4)
 
 
 @pytest.mark.exhaustive

@@ -66,7 +66,7 @@ def test_frozen_when_asked_for_a_plan_nothing_is_planned(world: World, broker: B
     try:
         refused = world.here("plan", "demo", *KEY)
     finally:
-        broker.cont_signal()
+        broker.wake()
     assert refused.exit_code == 1
     assert "Kafka does not answer within 10 s" in refused.stderr
     assert world.chain() == []
