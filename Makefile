@@ -74,7 +74,7 @@ test-ui: setup
 
 docs: setup
 	@$(BIN)/python -m sandbox.bootstrap.browser
-	@TIDEMARK_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/ui -k readable
+	@TIDEMARK_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/ui -k "readable or becomes_done"
 	@$(BIN)/python -m sandbox.bootstrap.site
 
 # pytest ends after 45 minutes at the latest.

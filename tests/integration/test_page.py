@@ -21,7 +21,7 @@ from airflow.api_fastapi.core_api.security import get_user
 from airflow.models.dag import DagModel
 from airflow.models.dagbundle import DagBundleModel
 from airflow.models.team import Team, dag_bundle_team_association_table
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from sqlalchemy import create_engine
@@ -106,9 +106,13 @@ def environment(world: ModelWorld) -> dict[str, str]:
     return {"TIDEMARK_DB": world.dsn, "TIDEMARK_PIPELINES": str(pipelines), "TIDEMARK_HOME": str(world.folder)}
 
 
+def commanded(world: ModelWorld, *words: str) -> Result:
+    return CliRunner().invoke(main.main, words, env=environment(world), catch_exceptions=False)
+
+
 def printed(world: ModelWorld, *words: str) -> str:
     """What a command prints."""
-    return CliRunner().invoke(main.main, words, env=environment(world), catch_exceptions=False).stdout
+    return commanded(world, *words).stdout
 
 
 @pytest.fixture
@@ -274,6 +278,7 @@ def test_a_manifest_is_compared_with_its_sinks_on_request_and_shows_its_receipt(
     assert "Receipt of attempt 1" in page
     assert "&#34;dead_lettered&#34;: 1" in page or '"dead_lettered": 1' in page
     assert "database and target agree" in client.get(f"{path}?compare=true").text
+    assert commanded(world, "show", "1", "--compare").exit_code == 0
     [compared] = client.get(f"/api{path}/compared").json()
     assert (compared["sink"], compared["verdict"], compared["next_step"]) == ("lake", "in step", "")
     [record] = world.lake.files("_manifests/demo/")
@@ -285,9 +290,10 @@ def test_a_manifest_is_compared_with_its_sinks_on_request_and_shows_its_receipt(
     assert compared["next_step"] == "tidemark retry demo"
     assert compared["next_step"] in page
     assert json.loads(printed(world, "show", "1", "--compare", "--json"))["compared"] == [compared]
-    told = printed(world, "show", "1", "--compare")
-    assert "compared with the sinks" in told
-    assert "evidence missing" in told
+    told = commanded(world, "show", "1", "--compare")
+    assert told.exit_code == 1, "a difference was found"
+    assert "compared with the sinks" in told.stdout
+    assert "evidence missing" in told.stdout
     assert "compared" not in json.loads(printed(world, "show", "1", "--json"))
 
 

@@ -1,10 +1,17 @@
 """A pipeline whose file is gone is taken off the lists, and may come back."""
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.worlds.world import World, wait_stopped
+from tidemark.errors import ConfigurationError
+from tidemark.lifecycle import plan as planning
+from tidemark.operations.retire import retire_pipeline
+from tidemark.pipeline.deployed import deployed
+from tidemark.pipeline.kept import kept_path
 
 MakeWorld = Callable[..., World]
 WHY = ("--why", "nobody reads it any more")
@@ -52,6 +59,60 @@ def test_it_is_refused_while_there_is_a_file_and_done_without_one(world: World) 
     world.ok("run", "demo")
     world.assert_complete()
     assert names(world) == ["demo"]
+
+
+def test_a_file_that_is_wrong_or_only_kept_and_a_folder_that_is_not_there_refuse(world: World) -> None:
+    file = world.pipelines / "demo.yaml"
+    text = file.read_text()
+    file.write_text(f"{text}\nunknown_key: 1\n")
+    refused = world.here("retire", "demo", *WHY)
+    assert (refused.exit_code, f"the pipeline has a file: {file}" in refused.stderr) == (2, True), refused.stderr
+    file.write_text(text)
+    deployed(world.pipelines, world.environment())  # as Airflow reads it
+    file.unlink()
+    refused = world.here("retire", "demo", *WHY)
+    kept = kept_path("demo", world.environment())
+    assert (refused.exit_code, f"rm {kept}" in refused.stderr) == (2, True), refused.stderr
+    kept.unlink()
+    refused = world.here("retire", "demo", *WHY, "--pipelines", f"{world.pipelines}-elsewhere")
+    assert (refused.exit_code, "there is no folder of pipelines" in refused.stderr) == (2, True), refused.stderr
+    assert names(world) == ["demo"], "nothing of this has retired it"
+
+
+def test_a_retired_pipeline_whose_file_is_back_is_a_problem_wherever_somebody_looks(world: World) -> None:
+    file = world.pipelines / "demo.yaml"
+    text = file.read_text()
+    file.unlink()
+    world.ok("retire", "demo", *WHY)
+    assert "demo" in world.ok("metrics", "demo"), "by its name it is still measured"
+    file.write_text(text)
+    step = "tidemark retire demo --undo --why TEXT"
+    checked = world.here("validate")
+    assert (checked.exit_code, step in checked.stdout + checked.stderr) == (2, True), checked
+    looked = world.here("status", "demo", "--json")
+    [view] = json.loads(looked.stdout)
+    assert looked.exit_code == 1
+    assert [(problem["kind"], step in problem["next_step"]) for problem in view["problems"]] == [("blocked", True)]
+    file.write_text(text.replace("demo", "other", 1))
+    told = world.here("validate", "--against-history").stdout
+    assert f"set the name back: pipeline: demo, then: {step}" in told
+
+
+def test_a_plan_that_began_before_the_pipeline_was_retired_stores_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, honest = world.context(), planning.observe
+    world.produce(20)
+    manifests = world.manifests()
+
+    def retiring(*words: Any, **names: Any) -> Any:
+        retire_pipeline(context.database, "demo", [], WHY[1], dry_run=False)
+        return honest(*words, **names)
+
+    monkeypatch.setattr(planning, "observe", retiring)
+    with pytest.raises(ConfigurationError, match="was retired on"):
+        planning.plan(context, planning.Tick.by_hand(None, None))
+    assert world.manifests() == manifests
 
 
 def test_manifests_that_are_not_done_are_named_and_an_attempt_at_work_refuses(make_world: MakeWorld) -> None:

@@ -15,6 +15,7 @@ from tests.worlds.airflow_world import AirflowWorld
 
 SCREENSHOTS = "TIDEMARK_SCREENSHOTS"
 DOCUMENTED = ("pipelines-wide-light", "pipeline-wide-light", "retry-wide-light", "pipeline-phone-dark")
+OF_THE_TUTORIAL = "tutorial-"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -40,7 +41,8 @@ def picture(tmp_path: Path) -> Callable[[str], Path]:
     documents = os.environ.get(SCREENSHOTS)
 
     def file(name: str) -> Path:
-        return (Path(documents) if documents and name in DOCUMENTED else tmp_path) / f"{name}.png"
+        shown = name in DOCUMENTED or name.startswith(OF_THE_TUTORIAL)
+        return (Path(documents) if documents and shown else tmp_path) / f"{name}.png"
 
     return file
 

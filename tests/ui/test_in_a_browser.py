@@ -28,7 +28,10 @@ def mend(demo: AirflowWorld) -> None:
     demo.update()
 
 
-def test_a_failed_manifest_is_seen_opened_retried_and_becomes_done(airflow_world: AirflowWorld, page: Any) -> None:
+def test_a_failed_manifest_is_seen_opened_retried_and_becomes_done(
+    airflow_world: AirflowWorld, page: Any, picture: Callable[[str], Path]
+) -> None:
+    """The steps of docs/tutorial.md, and its pictures."""
     demo, world = airflow_world, airflow_world.world
     fail_on_bad_records(demo)
     world.produce(60, bad_every=60)
@@ -40,16 +43,19 @@ def test_a_failed_manifest_is_seen_opened_retried_and_becomes_done(airflow_world
     ours = page.frame_locator("iframe")
     row = ours.get_by_role("row").filter(has_text=DAG)
     assert "failed" in row.inner_text()
+    page.screenshot(path=picture("tutorial-pipelines-wide-light"))
     row.get_by_role("link", name=DAG).click()
     ours.get_by_role("link", name="1 failed").click()
     ours.get_by_role("link", name="1", exact=True).click()
     ours.get_by_role("heading", name=re.compile(r"^Manifest 1 .*failed$")).wait_for()
     assert f"topic={world.topic} partition=0 offset=0]" in ours.get_by_role("main").inner_text()
+    page.screenshot(path=picture("tutorial-failed-wide-light"))
     ours.get_by_role("link", name="Retry what is unfinished").click()
     ours.get_by_text("1 manifest, 60 offsets.").wait_for()
     ours.get_by_role("button", name="Retry 1 manifest").click()
     assert page.frames[-1].url.endswith("/start/retry"), "without a reason nothing is sent"
     ours.get_by_label("Your reason, for the history").fill("the record is a dead letter now")
+    page.screenshot(path=picture("tutorial-retry-wide-light"))
     ours.get_by_role("button", name="Retry 1 manifest").click()
     ours.get_by_text("Started: DAG run").wait_for()
 
@@ -61,6 +67,7 @@ def test_a_failed_manifest_is_seen_opened_retried_and_becomes_done(airflow_world
 
     wait_until(done, "the manifest to be done on the page", timeout=240, interval=2)
     assert "60 read = 59 written + 1 dead-lettered" in page.get_by_role("main").inner_text()
+    page.screenshot(path=picture("tutorial-done-wide-light"))
     assert "the record is a dead letter now" in world.ok("history", DAG)
     world.assert_complete()
 

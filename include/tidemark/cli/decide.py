@@ -15,8 +15,7 @@ from tidemark.operations import damage, decisions, sinks
 from tidemark.operations.adopt import adopt as adopt_lake
 from tidemark.operations.repair import repair as repair_lake
 from tidemark.operations.retire import bring_back, retire_pipeline
-from tidemark.pipeline.loader import load_each
-from tidemark.pipeline.settings import Pipeline
+from tidemark.pipeline.deployed import files_of
 
 commands = click.Group()
 
@@ -194,7 +193,6 @@ def retire(environment: Environment, pipeline_name: str, why: str, dry_run: bool
         if undo:
             decision = bring_back(database, pipeline_name, why, dry_run=dry_run)
         else:
-            loaded = load_each(environment.pipelines) if environment.pipelines.is_dir() else []
-            with_file = {pipeline.name for _, pipeline in loaded if isinstance(pipeline, Pipeline)}
-            decision = retire_pipeline(database, pipeline_name, with_file, why, dry_run=dry_run)
+            files = files_of(environment.pipelines, pipeline_name)
+            decision = retire_pipeline(database, pipeline_name, files, why, dry_run=dry_run)
     output.decided(decision, pipeline_name, as_json)

@@ -74,9 +74,13 @@ def manifests(
 @click.argument("manifest_id", metavar="MANIFEST", type=int)
 @click.option("--compare", is_flag=True, help="Look into the sinks too: does each show what is published?")
 @common_options
-@click.pass_obj
-def show(environment: Environment, manifest_id: int, compare: bool, as_json: bool) -> None:
-    """Show one manifest with its attempts and history."""
+@click.pass_context
+def show(command: click.Context, manifest_id: int, compare: bool, as_json: bool) -> None:
+    """Show one manifest with its attempts and history.
+
+    With --compare: exit 1 when a sink does not show what is published, or does not answer.
+    """
+    environment: Environment = command.obj
     with database_of(environment) as database:
         manifest = database.manifest(manifest_id)
         view = manifest_history_view(database, manifest)
@@ -84,7 +88,9 @@ def show(environment: Environment, manifest_id: int, compare: bool, as_json: boo
         output.shown(view, None, as_json)
         return
     with opened(environment, manifest.pipeline_name) as context:
-        output.shown(view, compared_views(compared(context, manifest)), as_json)
+        found = compared(context, manifest)
+    output.shown(view, compared_views(found), as_json)
+    command.exit(1 if any(one.differs for one in found) else 0)
 
 
 @commands.command()
@@ -208,7 +214,8 @@ def history(environment: Environment, pipeline_name: str, as_json: bool) -> None
     """Show what people decided about a pipeline: who, when, why.
 
     Losses, topics and truncations accepted, chains extended back, lakes adopted and repaired, sinks renamed, retired
-    and filled. What happened to one manifest says tidemark show.
+    and filled, retries and replays from the page, the pipeline itself retired and taken up again. What happened to one
+    manifest says tidemark show.
     """
     with database_of(environment) as database:
         check_pipeline(environment, database, pipeline_name)

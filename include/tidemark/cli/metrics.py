@@ -63,7 +63,8 @@ def metrics(
         with database_of(environment) as database:
             if pipeline_name is not None:
                 check_pipeline(environment, database, pipeline_name)
-            names = [name for name in database.pipelines() if pipeline_name in (None, name)]
+            planned = database.pipelines(retired=pipeline_name is not None)
+            names = [name for name in planned if pipeline_name in (None, name)]
             return [_measured(environment, database, name, asks=lag) for name in names]
 
     if listen is not None:

@@ -14,6 +14,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate as create_tables
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError
+from tidemark.lifecycle.context import refuse_retired
 from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.operations.history import Change, forgotten
 from tidemark.operations.history import against_history as changes_of
@@ -66,11 +67,12 @@ def _checked(
 
 
 def _known(pipeline: Pipeline | InvalidPipelines, database: ManifestDatabase) -> Pipeline | TidemarkError:
-    """The pipeline, or the error when the database knows its sinks by other names or targets."""
+    """The pipeline, or the error when it is retired, or the database knows its sinks by other names or targets."""
     if isinstance(pipeline, InvalidPipelines):
         return pipeline
     sinks = database.sinks(pipeline.name)
     try:
+        refuse_retired(pipeline.name, database)
         refuse_unlike(pipeline, sinks)
     except ConfigurationError as error:
         return error

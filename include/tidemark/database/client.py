@@ -328,10 +328,10 @@ class ManifestDatabase:
         """Fence every attempt at these manifests that has not ended; its process may be paused, and unknown here."""
         self._rows("fence_open_attempts", manifests=list(manifests), actor=self.actor, reason=reason)
 
-    def rename_sink(self, pipeline_name: str, old: str, new: str, fingerprints: tuple[str, str]) -> None:
+    def rename_sink(self, pipeline_name: str, old: str, new: str, fingerprints: Mapping[str, str]) -> None:
         """Give a sink another name, here and not in its target: ``end_rename`` follows when the target has it too.
 
-        ``fingerprints`` are those of the same pipeline file with the old and with the new name.
+        ``fingerprints`` has those of the pipeline with the new name by those with the old one, without pinned schemas.
         """
         names = {"pipeline_name": pipeline_name, "old": old, "new": new}
         self._rows("rename_sink", **names)
@@ -339,8 +339,9 @@ class ManifestDatabase:
         self._rows("rename_in_damage", **names)
         self._rows("rename_in_folders", **names)
         self._rows("rename_in_success_files", **names)
-        before, after = fingerprints
-        self._rows("rename_in_attempts", **names, old_fingerprint=before, new_fingerprint=after)
+        self._rows("rename_in_attempts", **names)
+        before, after = list(fingerprints), list(fingerprints.values())
+        self._rows("rename_in_fingerprints", pipeline_name=pipeline_name, before=before, after=after)
 
     def end_rename(self, pipeline_name: str, new: str) -> None:
         self._rows("end_rename", pipeline_name=pipeline_name, new=new)

@@ -69,10 +69,8 @@ UPDATE publication p SET sink = %(new)s FROM manifest m
 WHERE m.id = p.manifest_id AND m.pipeline = %(pipeline_name)s AND p.sink = %(old)s;
 
 -- name: rename_in_attempts
--- The name stands in receipts; the code is the same as before, so its fingerprint with the old name becomes the new one.
 UPDATE attempt a
-SET fingerprint = replace(a.fingerprint, %(old_fingerprint)s, %(new_fingerprint)s), -- pinned schemas may follow it
-    sinks = array_replace(a.sinks, %(old)s::text, %(new)s::text),
+SET sinks = array_replace(a.sinks, %(old)s::text, %(new)s::text),
     taken_back = array_replace(a.taken_back, %(old)s::text, %(new)s::text),
     receipt = a.receipt || jsonb_build_object(
         'sinks', (
@@ -84,8 +82,13 @@ SET fingerprint = replace(a.fingerprint, %(old_fingerprint)s, %(new_fingerprint)
             FROM jsonb_array_elements(a.receipt -> 'objects') WITH ORDINALITY AS o (part, place)))
 FROM manifest m
 WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s
-  AND (a.receipt -> 'sinks' ? %(old)s OR %(old)s::text = ANY (a.sinks || a.taken_back)
-       OR starts_with(a.fingerprint, %(old_fingerprint)s));
+  AND (a.receipt -> 'sinks' ? %(old)s OR %(old)s::text = ANY (a.sinks || a.taken_back));
+
+-- name: rename_in_fingerprints
+-- The code is the same as before, so its fingerprint with the old name becomes the new one. Pinned schemas follow a plus.
+UPDATE attempt a SET fingerprint = f.after || substr(a.fingerprint, length(f.before) + 1)
+FROM manifest m, unnest(%(before)s::text[], %(after)s::text[]) AS f (before, after)
+WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s AND split_part(a.fingerprint, '+', 1) = f.before;
 
 -- name: rename_in_damage
 UPDATE accepted_damage d SET sink = %(new)s FROM manifest m
@@ -465,11 +468,12 @@ SELECT at, actor, deep, differences FROM last_audit WHERE pipeline = %(pipeline_
 
 -- name: made_otherwise
 -- The done manifests with a publication by other settings than these. Behind a plus stand the schemas of a registry,
--- which change by themselves. A manifest that other sinks have too was made with them in its fingerprint.
+-- which change by themselves. A manifest that other sinks have too was made with them in its fingerprint. An adopted
+-- attempt has no fingerprint that could be compared.
 SELECT DISTINCT m.id FROM manifest m JOIN publication p ON p.manifest_id = m.id
 JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.settled
 WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done'
-  AND split_part(a.fingerprint, '+', 1) <> ALL (%(fingerprints)s)
+  AND a.fingerprint <> 'adopted' AND split_part(a.fingerprint, '+', 1) <> ALL (%(fingerprints)s)
   AND NOT EXISTS (SELECT FROM publication o WHERE o.manifest_id = m.id AND o.sink <> ALL (%(sinks)s))
 ORDER BY m.id;
 

@@ -52,7 +52,7 @@ def open_context(
     Raises ``ConfigurationError`` for a missing or wrong connection, for a retired pipeline, and, unless a sink is about
     to be renamed, when the database knows the pipeline's sinks by other names or targets.
     """
-    _refuse_retired(pipeline.name, database)
+    refuse_retired(pipeline.name, database)
     if not renaming:
         refuse_unlike(pipeline, database.sinks(pipeline.name))
     source = open_source(pipeline.name, pipeline.source, lookup)
@@ -60,11 +60,12 @@ def open_context(
     return Context(pipeline, database, source, sinks, lookup)
 
 
-def _refuse_retired(pipeline_name: str, database: ManifestDatabase) -> None:
+def refuse_retired(pipeline_name: str, database: ManifestDatabase) -> None:
+    """Raise ``ConfigurationError`` for a pipeline that a person took off the lists, and did not take up again."""
     since = database.retired_at(pipeline_name)
     if since is not None:
         raise ConfigurationError(
-            f"the pipeline was retired on {since:%Y-%m-%d}, and its file is back",
+            f"the pipeline was retired on {since:%Y-%m-%d}, and is not taken up again",
             next_step=f"to go on with it: tidemark retire {pipeline_name} --undo --why TEXT; if it is another one, "
             "give it another name",
             pipeline=pipeline_name,

@@ -10,7 +10,7 @@ from tidemark import planner
 from tidemark.errors import CutConflict, PlanRefused
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle import covering, divergence, spans
-from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.context import Context, refuse_retired
 from tidemark.lifecycle.covering import Begins
 from tidemark.lifecycle.folders import claim_folders
 from tidemark.lifecycle.known_sinks import not_in_file
@@ -105,6 +105,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     try:
         with database.transaction():
             database.lock_planning(pipeline.name)
+            refuse_retired(pipeline.name, database)
             known = _known(context, tick)
             if known is not None:
                 return known

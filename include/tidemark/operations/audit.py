@@ -46,9 +46,14 @@ class Compared:
     what: str
     next_step: str
 
+    @property
+    def differs(self) -> bool:
+        """Also when nobody can say, as of a sink that does not answer; while an attempt is at work nothing differs."""
+        return bool(self.next_step) and self.verdict is not Verdict.UNSTARTED
+
 
 def compared(context: Context, manifest: Manifest) -> list[Compared]:
-    """What each sink shows of a manifest, all of its objects or rows included."""
+    """What each sink shows of a manifest, all of its objects or rows included; without a verdict where it changed."""
     return [_compared(context, manifest, sink) for sink in context.sinks]
 
 
@@ -58,7 +63,11 @@ def _compared(context: Context, manifest: Manifest, sink: Sink) -> Compared:
     try:
         judged = judgement(context.database, manifest, sink)
     except OF_ONE_SINK as error:
+        error.within(pipeline=context.pipeline_name, manifest=manifest.id)
         return Compared(sink.name, sink.target, None, f"it cannot be compared: {error.what}", error.next_step)
+    now = context.database.manifest(manifest.id)
+    if now.alive or (now.attempt, now.publications) != (manifest.attempt, manifest.publications):
+        return Compared(sink.name, sink.target, None, "it has changed while it was compared", "compare it again")
     return Compared(sink.name, sink.target, judged.verdict, described(judged), judged.next_step)
 
 
@@ -156,11 +165,15 @@ def described(judged: Judgement) -> str:
             return f"the record {name} is missing or says something else"
         case Verdict.DAMAGED:
             return f"{target} does not show all of attempt {attempt}, which is published"
+        case Verdict.BEHIND if publication is None:
+            return f"sink {judged.sink.name} has nothing of it yet: it is published in other sinks only"
         case Verdict.BEHIND:
             return f"sink {judged.sink.name} shows attempt {attempt}, and a replay has reached only other sinks"
         case Verdict.UNFILLED:
             return f"sink {judged.sink.name} has nothing of it: it was added to the pipeline later"
-        case Verdict.IN_STEP | Verdict.UNSTARTED:
+        case Verdict.IN_STEP:
             return "database and target agree"
+        case Verdict.UNSTARTED:
+            return f"sink {judged.sink.name} has nothing of it, and nothing of it is published"
         case _:
             assert_never(judged.verdict)

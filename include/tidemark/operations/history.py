@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import combinations
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.lifecycle.known_sinks import is_not_filled, not_in_file
@@ -43,16 +42,17 @@ def forgotten(database: ManifestDatabase, names: Collection[str]) -> list[str]:
 def _never_planned(pipeline: Pipeline, database: ManifestDatabase, names: Collection[str]) -> list[Change]:
     """That of a renamed file too: the name is what manifests, files and rows know the pipeline by."""
     targets = {sink.target for sink in pipeline.sinks}
-    for name in database.pipelines():
+    for name in database.pipelines(retired=True):
         shared = sorted(targets & {sink.target for sink in database.sinks(name) if sink.stands})
         if name not in names and shared:
+            again = f", then: tidemark retire {name} --undo --why TEXT" if database.retired_at(name) else ""
             return [
                 Change(
                     f"pipeline {pipeline.name} was never planned, and {shared[0]} has output of pipeline {name}, which "
                     "has no file any more: under the new name every record that the topics still have is written once "
                     "more, beside what is there",
-                    f"if it was renamed, set the name back: pipeline: {name}; if it is another one, give its sinks "
-                    "targets of their own",
+                    f"if it was renamed, set the name back: pipeline: {name}{again}; if it is another one, give its "
+                    "sinks targets of their own",
                 )
             ]
     return [Change("it was never planned: the first run starts where source.starting_offsets says")]
@@ -97,7 +97,8 @@ def _sinks(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
 def _rows(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
     """Settings that decide rows and places: what is done stays as it is until it is replayed. Of a manifest that a
     sink outside the file has too nothing is said: the fingerprint of its attempt has that sink's settings."""
-    unlike = database.made_otherwise(pipeline.name, [sink.name for sink in pipeline.sinks], _fingerprints(pipeline))
+    names = [sink.name for sink in pipeline.sinks]
+    unlike = database.made_otherwise(pipeline.name, names, pipeline.earlier_fingerprints())
     changes = []
     if unlike:
         changes.append(
@@ -111,28 +112,20 @@ def _rows(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
     return changes + _folders(pipeline, database)
 
 
-def _fingerprints(pipeline: Pipeline) -> list[str]:
-    """Those of the file, with all of its sinks or some: an attempt's has the sinks that there were then."""
-    return [
-        pipeline.model_copy(update={"sinks": list(some)}).fingerprint().partition("+")[0]
-        for number in range(1, len(pipeline.sinks) + 1)
-        for some in combinations(pipeline.sinks, number)
-    ]
-
-
 def _folders(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
     """Layouts that changed: who lists folders must list both."""
     topics = database.topics(pipeline.name)
     own = {(one.sink, one.topic): one.folders for one in stream_folders(pipeline, topics)}
-    changes = []
+    known: dict[tuple[str, str], list[str]] = {}
     for row in database.stream_folders(topics):
-        now = own.get((row["sink"], row["topic"]))
-        if row["pipeline"] == pipeline.name and now is not None and row["folders"] != now:
-            changes.append(
-                Change(
-                    f"sink {row['sink']} will write topic {row['topic']} into {now}; what is published stays in "
-                    f"{row['folders']}, and who lists folders must list both",
-                    "replay what shall move: a replay removes what it replaces",
-                )
-            )
-    return changes
+        if row["pipeline"] == pipeline.name:
+            known.setdefault((row["sink"], row["topic"]), []).append(row["folders"])
+    return [
+        Change(
+            f"sink {sink} will write topic {topic} into {own[sink, topic]}; what is published stays in "
+            f"{listed(folders)}, and who lists folders must list both",
+            "replay what shall move: a replay removes what it replaces",
+        )
+        for (sink, topic), folders in known.items()
+        if (sink, topic) in own and own[sink, topic] not in folders
+    ]

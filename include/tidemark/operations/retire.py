@@ -1,6 +1,8 @@
 """A pipeline that has no file any more is taken off the lists, and brought back."""
 
-from collections.abc import Collection
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, IllegalTransition, NotFound
@@ -10,19 +12,19 @@ from tidemark.suggestion import with_nearest
 
 
 def retire_pipeline(
-    database: ManifestDatabase, pipeline_name: str, with_file: Collection[str], why: str, *, dry_run: bool
+    database: ManifestDatabase, pipeline_name: str, files: Sequence[Path], why: str, *, dry_run: bool
 ) -> Decision:
     """Take a pipeline off status, page, metrics and notices. What it published stays, and so does its history.
 
-    ``with_file`` are the pipelines that have a file. Raises ``NotFound`` for an unknown name, ``ConfigurationError``
-    for a pipeline with a file, and ``IllegalTransition`` for a retired one and while an attempt is alive.
+    ``files`` are those that the pipeline has: ``deployed.files_of``. Raises ``NotFound`` for an unknown name,
+    ``ConfigurationError`` for a pipeline with a file, and ``IllegalTransition`` for a retired one and while an attempt
+    is alive.
     """
     _refuse_unknown(database, pipeline_name)
-    if pipeline_name in with_file:
+    if files:
         raise ConfigurationError(
-            "the pipeline has a file",
-            next_step="remove the file first, and where Airflow has read it: rm "
-            f"TIDEMARK_HOME/_pipelines/{pipeline_name}.json; then repeat the command",
+            f"the pipeline has a file: {listed([str(file) for file in files])}",
+            next_step=f"if nobody needs it any more: rm {shlex.join(map(str, files))}; then repeat the command",
             pipeline=pipeline_name,
         )
     with nobody_at_work(database, pipeline_name, why) as open_attempts:
@@ -61,7 +63,7 @@ def _refuse_unknown(database: ManifestDatabase, pipeline_name: str) -> None:
     if pipeline_name not in known:
         raise NotFound(
             with_nearest(f"no pipeline {pipeline_name} was ever planned", pipeline_name, known),
-            next_step="a pipeline that was never planned has nothing to retire: remove its file",
+            next_step="tidemark status lists those that were; one that was not has nothing to retire",
         )
 
 

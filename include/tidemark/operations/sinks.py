@@ -16,6 +16,7 @@ from tidemark.errors import ConfigurationError, NotFound
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import refuse_at_work
 from tidemark.manifest import Decision, KnownSink, listed
+from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.base import Sink
 
 
@@ -41,7 +42,9 @@ def rename_sink(context: Context, old: str, new: str, why: str, *, dry_run: bool
             return decision
         if not begun:
             database.fence_open_attempts(open_attempts, f"sink {old} was renamed {new}")
-            database.rename_sink(pipeline_name, old, new, (_fingerprint(context, new, old), _fingerprint(context)))
+            before, after = _with_name(context, new, old), context.pipeline
+            fingerprints = dict(zip(before.earlier_fingerprints(), after.earlier_fingerprints(), strict=True))
+            database.rename_sink(pipeline_name, old, new, fingerprints)
         database.note_decision(pipeline_name, "rename-sink", decision)
     sink.rename(old)
     with database.because(why):
@@ -139,10 +142,10 @@ def _refuse_renaming(context: Context, known: dict[str, KnownSink], sink: Sink, 
         )
 
 
-def _fingerprint(context: Context, name: str = "", before: str = "") -> str:
-    """The pipeline's fingerprint; with names, what it was when sink ``name`` was called ``before``."""
+def _with_name(context: Context, name: str, before: str) -> Pipeline:
+    """The pipeline as it was when sink ``name`` was called ``before``."""
     sinks = [
         settings.model_copy(update={"name": before}) if settings.name == name else settings
         for settings in context.pipeline.sinks
     ]
-    return context.pipeline.model_copy(update={"sinks": tuple(sinks)}).fingerprint()
+    return context.pipeline.model_copy(update={"sinks": tuple(sinks)})

@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import Any
 
 from tidemark.database.client import ManifestDatabase
-from tidemark.errors import TidemarkError
-from tidemark.lifecycle.context import open_context
+from tidemark.errors import ConfigurationError, TidemarkError
+from tidemark.lifecycle.context import open_context, refuse_retired
 from tidemark.lifecycle.older import commands, described
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.operations.lag import Lag, lag
@@ -84,6 +84,8 @@ def status(
     published_up_to = database.published_up_to(pipeline_name)
     problems = [*_of_manifests(stopped), *_of_chains(database, pipeline_name)]
     offsets = None
+    if isinstance(pipeline, Pipeline):
+        problems += _retired(database, pipeline_name)
     if isinstance(pipeline, TidemarkError):
         problems.append(Problem(ProblemKind.UNKNOWN, pipeline.what, pipeline.next_step))
     elif pipeline is not None and max_lag is not None:
@@ -113,6 +115,15 @@ def status(
         audits=tuple(database.last_audits(pipeline_name)),
         problems=tuple(problems),
     )
+
+
+def _retired(database: ManifestDatabase, pipeline_name: str) -> list[Problem]:
+    """A retired pipeline that has a file: whoever put it there expects that it runs."""
+    try:
+        refuse_retired(pipeline_name, database)
+    except ConfigurationError as retired:
+        return [Problem(ProblemKind.BLOCKED, retired.what, retired.next_step)]
+    return []
 
 
 def _waits(manifest: Manifest, now: datetime) -> bool:

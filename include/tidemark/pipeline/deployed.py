@@ -13,6 +13,7 @@ from tidemark.pipeline.loader import (
     Problem,
     RightFile,
     find,
+    load_each,
     load_files,
     parse,
     pipeline_files,
@@ -50,6 +51,20 @@ def deployed_named(folder: Path | str, name: str, env: Mapping[str, str] = os.en
     _, pipelines, _ = _survey(folder, env)
     own = [pipeline for pipeline in pipelines if pipeline.pipeline.name == name]
     return own[0] if own else Deployed(find(folder, name, env))
+
+
+def files_of(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> list[Path]:
+    """The files that are a pipeline's, right or wrong, and the one that is kept of it: without them it has no DAG.
+
+    Raises ``ConfigurationError`` for a folder that is not there or cannot be read.
+    """
+    kept = kept_path(name, env)
+    named = [file for file, pipeline in load_each(folder, env) if shows_name(file, name) or _is(pipeline, name)]
+    return [*named, kept] if kept.exists() else named
+
+
+def _is(pipeline: Pipeline | InvalidPipelines, name: str) -> bool:
+    return isinstance(pipeline, Pipeline) and pipeline.name == name
 
 
 def refuse_wrong_files(folder: Path | str, env: Mapping[str, str] = os.environ) -> None:

@@ -17,6 +17,7 @@ from datetime import date, timedelta
 from enum import StrEnum
 from hashlib import sha256
 from importlib import import_module
+from itertools import combinations
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union
 
 from pydantic import (
@@ -306,6 +307,14 @@ class Pipeline(Section):
             settings["transform"] = [[entry.kind, entry.decides_output(self.code)] for entry in self.transform]
         pinned = self.decode.pinned_output()
         return f"{_sha256(settings)}+{_sha256(pinned)}" if pinned else _sha256(settings)
+
+    def earlier_fingerprints(self) -> list[str]:
+        """``fingerprint`` with all sinks or some of them, without pinned schemas: an attempt has the sinks of its time.
+
+        Pipelines that differ in names of sinks alone have them in the same order.
+        """
+        some = (some for number in range(len(self.sinks)) for some in combinations(self.sinks, number + 1))
+        return [self.model_copy(update={"sinks": sinks}).fingerprint().partition("+")[0] for sinks in some]
 
 
 def _sha256(value: Any) -> str:

@@ -18,6 +18,7 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import NotFound
+from tidemark.lifecycle.context import refuse_retired
 from tidemark.manifest import Manifest
 
 FORM_LIFE = 3600  # seconds that a preview may be confirmed; what it shows may be old then
@@ -43,7 +44,8 @@ def readable_pipelines(database: Database, user: GetUserDep) -> list[str]:
 
 
 def own_pipeline(database: Database, dag_id: str) -> str:
-    """The pipeline of a DAG; ``NotFound`` when it was never planned."""
+    """The pipeline of a DAG; ``NotFound`` when it was never planned, ``ConfigurationError`` when it is retired."""
+    refuse_retired(dag_id, database)
     if dag_id not in database.pipelines():
         raise NotFound(
             f"there is no pipeline {dag_id} that was planned",

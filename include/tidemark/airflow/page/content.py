@@ -105,7 +105,9 @@ def compared_of(database: ManifestDatabase, manifest: Manifest) -> list[Compared
 def receipt_of(database: ManifestDatabase, manifest_id: int, attempt: int | None) -> dict[str, Any] | None:
     """What an attempt measured, without its list of objects."""
     receipt = database.receipt(manifest_id, attempt or 0)
-    return None if receipt is None else {name: part for name, part in asdict(receipt).items() if name != "objects"}
+    if receipt is None:
+        return None
+    return {name: part for name, part in asdict(replace(receipt, objects=())).items() if name != "objects"}
 
 
 def found(database: ManifestDatabase, names: Sequence[str], topic: str, partition: int, offset: int) -> list[Found]:
