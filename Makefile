@@ -92,7 +92,9 @@ lint: setup
 lock: setup
 	@cd requirements && for name in tidemark installer registry readers browser site; do \
 	  ../.tidemark/tools/bin/uv pip compile --quiet --no-header --python-version 3.11 --universal --generate-hashes \
-	    --no-emit-index-url $$name.in -o $$name.lock || exit 1; done
+	    --no-emit-index-url $$name.in -o $$name.lock || exit 1; done; \
+	  ../.tidemark/tools/bin/uv pip compile --quiet --no-header --python-version 3.11 --universal --generate-hashes \
+	    --no-emit-index-url --no-deps lineage.in -o lineage.lock
 	@$(BIN)/python -m sandbox lock-jars
 
 clean: down

@@ -18,6 +18,7 @@ from sandbox.services.postgres import Postgres
 from tidemark.connections import from_environment
 from tidemark.database.client import QUERIES, ManifestDatabase
 from tidemark.database.migrate import migrate
+from tidemark.dataset import Dataset
 from tidemark.digest import record_digest
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import Tick, plan
@@ -48,6 +49,9 @@ class MemorySource(Source):
         super().__init__(pipeline.name, pipeline.source)
         self.places = [TopicPartition(NAME, "topic-1", partition) for partition in range(partitions)]
         self.end = end
+
+    def dataset(self, topic: str) -> Dataset:
+        return Dataset.of_topic(self.address, topic)
 
     def topics(self) -> list[str]:
         return [NAME]

@@ -15,7 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests import draws
 from tests.faults import counts
-from tests.fixtures.modules import needs_airflow
+from tests.fixtures.modules import needs_airflow, needs_session
 
 pytest.register_assert_rewrite("tests.worlds")
 
@@ -49,7 +49,7 @@ ONE_BY_ONE = ("/test_all_sinks.py", "/test_schedules.py", "/test_generated_days.
 
 
 class ByModule(LoadScopeScheduling):
-    """A module's tests run in one worker, and all that need Airflow in the same one.
+    """A module's tests run in one worker, all that need Airflow in the same one, and all with a Spark session too.
 
     The hundreds of kills go to the workers by function, and other long tests of one module one by one: one worker alone
     would be the last to end.
@@ -58,6 +58,8 @@ class ByModule(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         if needs_airflow(nodeid):
             return "airflow"
+        if needs_session(nodeid):
+            return "session"
         module = nodeid.partition("::")[0]
         if module.endswith(ONE_BY_ONE):
             return nodeid

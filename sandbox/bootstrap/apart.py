@@ -25,7 +25,7 @@ def packages_of(name: str, home: Path = STATE) -> Path:
             part = folder.with_suffix(".part")
             shutil.rmtree(part, ignore_errors=True)
             command = [
-                str(home / "tools" / "bin" / "uv"), "--quiet", "pip", "install", "--require-hashes",
+                str(home / "tools" / "bin" / "uv"), "--quiet", "pip", "install", "--require-hashes", "--no-deps",
                 "--python", sys.executable, "--target", str(part), "-r", str(requirements),
             ]  # fmt: skip
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from tidemark.dataset import Dataset
 from tidemark.errors import Unavailable, WorkFailed
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds, OpenTransaction, Record
@@ -140,6 +141,9 @@ class ModelBroker(Source):
         return self.by_id[at.topic_id].logs[at.partition]
 
     # what clients ask
+
+    def dataset(self, topic: str) -> Dataset:
+        return Dataset.of_topic(self.address, topic)
 
     def topics(self) -> list[str]:
         return sorted(self.by_name)

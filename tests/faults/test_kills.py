@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 
@@ -15,19 +15,14 @@ from tests.worlds.totals_world import TotalsWorld
 from tests.worlds.world import World, wait_ended, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 
+OF_NO_SINK = FAILPOINTS[: FAILPOINTS.index("stage.mid")]  # there nothing has been written, whatever the sinks are
 BEFORE_RECORD = FAILPOINTS[: FAILPOINTS.index("publish.before_mark")]
 IN_THE_MERGE = ("publish.mid", "publish.before_record", "publish.before_mark")  # 10 s idle there end the session
 BEFORE_PUBLICATION = FAILPOINTS[: FAILPOINTS.index("publish.marked")]
 
 
 TELLING = ("publish.receipt", "publish.mid", "publish.before_mark", "publish.marked")  # where two sinks may differ
-LATE = [
-    pytest.param(
-        point, marks=() if point in ("stage.done", "publish.mid", "publish.before_mark") else pytest.mark.exhaustive
-    )
-    for point in FAILPOINTS
-    if not point.startswith("plan")
-]
+OF_ATTEMPTS = [point for point in FAILPOINTS if not point.startswith("plan.")]
 SINKS = (
     "lake", "table", "table in the manifest database", "lake and table", "bucket", "topic", "lake and topic", "iceberg",
     "totals", "totals in the manifest database", "lake and totals", "dynamodb",
@@ -35,11 +30,24 @@ SINKS = (
 ALONE = ("lake", "bucket")  # test_guarantees.py kills over these at the same failpoints, and looks closer
 
 
-def over_every_sink(*quick: str, but: tuple[str, ...] = ()) -> pytest.MarkDecorator:
-    """Over all kinds of sinks ``but`` some; those that are not ``quick`` only in `make test-faults`."""
-    kinds = [one for one in SINKS if one not in but]
-    sinks = [pytest.param(one, marks=() if one in quick else pytest.mark.exhaustive) for one in kinds]
-    return pytest.mark.parametrize("world", sinks, indirect=True)
+def at_each(
+    points: Collection[str],
+    first: str,
+    *,
+    but: Collection[str] = (),
+    quick: Collection[str] = (),
+) -> pytest.MarkDecorator:
+    """At each of the points over all kinds of sinks ``but`` some, and where no sink is written to over the ``first``.
+
+    The ``quick`` points over the first one are in `make test`, all others only in `make test-faults`.
+    """
+    cases = [
+        pytest.param(kind, point, marks=() if kind == first and point in quick else pytest.mark.exhaustive)
+        for kind in SINKS
+        for point in points
+        if kind not in but and (kind == first or point not in OF_NO_SINK)
+    ]
+    return pytest.mark.parametrize(("world", "point"), cases, indirect=["world"])
 
 
 @pytest.fixture
@@ -81,14 +89,7 @@ def world(
             return make_table_world(has_lake=True)
 
 
-@over_every_sink("lake and table", but=ALONE)
-@pytest.mark.parametrize(
-    "point",
-    [
-        pytest.param(point, marks=() if point in ("stage.mid", *TELLING) else pytest.mark.exhaustive)
-        for point in FAILPOINTS
-    ],
-)
+@at_each(FAILPOINTS, "lake and table", but=ALONE, quick=("stage.mid", *TELLING))
 def test_killed_at_a_failpoint_nothing_is_missing_and_nothing_twice(world: World, point: str) -> None:
     world.produce(100, bad_every=9)
     killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:kill9")
@@ -105,8 +106,7 @@ def test_killed_at_a_failpoint_nothing_is_missing_and_nothing_twice(world: World
     world.assert_complete()
 
 
-@over_every_sink(but=(*ALONE, "topic"))  # a topic alone has nothing to move: test_topic_sink.py appends again
-@pytest.mark.parametrize("point", [point for point in FAILPOINTS if not point.startswith("plan.")])
+@at_each(OF_ATTEMPTS, "table", but=(*ALONE, "topic"))  # a topic has nothing to move: test_topic_sink.py appends again
 def test_killed_while_replaying_what_is_published_stays_whole(world: World, point: str) -> None:
     world.produce(60)
     world.ok("run", "demo")
@@ -125,8 +125,7 @@ def standing(world: World) -> object:
     return world.exact(), world.rows() if isinstance(world, TableWorld) else {}, published
 
 
-@over_every_sink("lake")
-@pytest.mark.parametrize("point", LATE)
+@at_each(OF_ATTEMPTS, "lake", quick=("stage.done", "publish.mid", "publish.before_mark"))
 def test_a_paused_attempt_that_wakes_late_changes_nothing_readers_count(world: World, point: str) -> None:
     world.produce(60)
     paused = world.start("run", "demo", failpoint=f"{point}:stop")
@@ -171,8 +170,7 @@ def test_a_paused_planner_that_wakes_late_planned_what_nobody_else_did(
     world.assert_complete()
 
 
-@over_every_sink("lake")
-@pytest.mark.parametrize("point", FAILPOINTS)
+@at_each(FAILPOINTS, "lake", quick=FAILPOINTS)
 def test_an_error_at_a_failpoint_is_one_message_and_leaves_nothing_half(world: World, point: str) -> None:
     world.produce(60)
     failed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:raise")
@@ -187,9 +185,14 @@ def test_an_error_at_a_failpoint_is_one_message_and_leaves_nothing_half(world: W
     world.assert_complete()
 
 
-@over_every_sink("lake")
 @pytest.mark.parametrize(
-    "seconds", [0.3, *(pytest.param(one, marks=pytest.mark.exhaustive) for one in (0.1, 0.2, 0.45, 0.7))]
+    ("world", "seconds"),
+    [
+        pytest.param(kind, seconds, marks=() if (kind, seconds) == ("lake", 0.3) else pytest.mark.exhaustive)
+        for kind in SINKS
+        for seconds in (0.1, 0.2, 0.3, 0.45, 0.7)
+    ],
+    indirect=["world"],
 )
 def test_killed_at_any_moment_a_retry_and_a_run_end_right(world: World, seconds: float) -> None:
     world.produce(80, bad_every=9)

@@ -25,7 +25,7 @@ SEEDED = 10  # schedules of one seed; about 5 s on two cores that do nothing els
 STEPS = 25  # more find less in the same time: half of a schedule is to finish what its steps planned
 CHUNK = 10
 MOST_MORE = 4
-SECONDS = float(os.environ.get("TIDEMARK_FAULT_SECONDS", "120"))
+SECONDS = float(os.environ.get("TIDEMARK_FAULT_SECONDS", "90"))
 FEWEST = 1  # schedules drawn in a second; 2 were seen on two cores
 ALSO_DRAWN = (
     "source: retention",

@@ -102,6 +102,46 @@ def test_T3_output_that_a_failed_over_database_has_no_receipt_of_is_refused_and_
     world.assert_complete()
 
 
+def test_T3_a_replay_that_a_failed_over_database_has_no_receipt_of_is_refused_by_retry_too(world: World) -> None:
+    world.produce(30)
+    world.ok("run", "demo")
+    change_rows(world)
+    world.tidemark("replay", "demo", "--manifest", "1", failpoint="publish.before_mark:kill9")
+    with psycopg.connect(world.dsn, autocommit=True) as sql:
+        sql.execute("SET session_replication_role = replica")
+        sql.execute("UPDATE tidemark.attempt SET receipt = NULL WHERE attempt = 2")
+    for words in (("plan", "demo"), ("retry", "demo"), ("accept-loss", "demo", "--why", "t")):
+        said = refused(world, *words)
+        assert "holds a record of attempt 2, and this database has no receipt of it" in said
+        assert ADOPT in said
+    world.ok("adopt", "demo", "--why", "it failed over")
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_T3_what_only_a_second_sink_shows_is_not_given_up_and_a_sink_that_is_silent_lets_nothing_be_given_up(
+    make_table_world: Callable[..., TableWorld],
+) -> None:
+    world = make_table_world(has_lake=True)
+    world.produce(30)
+    world.ok("run", "demo")
+    with psycopg.connect(world.dsn, autocommit=True) as sql:
+        sql.execute("SET session_replication_role = replica")
+        sql.execute("DELETE FROM tidemark.publication")
+        sql.execute("UPDATE tidemark.attempt SET receipt = NULL, state = 'running', ended_at = NULL")
+        sql.execute("UPDATE tidemark.manifest SET state = 'running', done_at = NULL")
+    [record] = world.lake.glob("_manifests/demo/*.json")
+    record.unlink()
+    drop_records(world)
+    give_up = ("accept-loss", "demo", "--why", "t")
+    warehouse = world.targets["warehouse"]
+    world.targets["warehouse"] = "postgresql://nobody@127.0.0.1:1/none"
+    assert "cannot be reached" in refused(world, *give_up)
+    world.targets["warehouse"] = warehouse
+    assert "and this database has no receipt of it" in refused(world, *give_up)
+    assert world.manifests()[0]["state"] == "running"
+
+
 def test_T4_a_record_that_lands_after_its_attempt_gave_up_is_not_believed(
     make_s3_world: Callable[..., S3World], proxy: S3Proxy
 ) -> None:
@@ -144,7 +184,7 @@ def test_T6_a_replay_swept_between_its_last_question_and_its_record_leaves_no_re
     with pytest.raises(TidemarkError):
         process(replaying, 1, arrow_stage, replay=True)
     world.assert_whole()
-    assert list(world.lake.glob("_manifests/demo/*.0002.json")), "its record names what was swept"
+    assert not list(world.lake.glob("_manifests/demo/*.0002.json")), "it would name what was swept"
     world.ok("retry", "demo")
     world.assert_complete()
     assert world.manifests()[0]["published_attempt"] == 1
@@ -177,6 +217,29 @@ def test_T7_adopt_falls_back_to_the_newest_whole_record_and_retry_removes_the_ot
         world.assert_complete()
 
 
+def test_T7_a_record_that_cannot_be_read_is_named_by_adopt_and_its_way_out_ends_well(
+    world: World, postgres: Postgres
+) -> None:
+    world.produce(30)
+    world.ok("run", "demo")
+    [record] = world.lake.glob("_manifests/demo/*.json")
+    record.write_text(record.read_text()[:40])
+    with postgres.temporary_database("empty") as empty:
+        lose_the_database(world, empty)
+        assert ADOPT in refused(world, "plan", "demo")
+        said = refused(world, "adopt", "demo", "--why", "lost the database")
+        assert "_manifests/demo/0000000001.0001.json cannot be read as a record" in said
+        assert "move it and its output out of the target, and its offsets are planned again" in said
+        assert "without a copy" in said
+        assert ADOPT in refused(world, "plan", "demo"), "nothing was adopted, and the lake is not this database's"
+        record.unlink()
+        for path in world.lake.glob("raw/**/*.parquet"):
+            path.unlink()
+        world.ok("adopt", "demo", "--why", "lost the database and the record")
+        world.ok("run", "demo")
+        world.assert_complete()
+
+
 def test_T7_a_manifest_without_a_whole_record_is_adopted_as_damaged_and_replayed(
     world: World, postgres: Postgres
 ) -> None:
@@ -202,8 +265,10 @@ def test_T8_damage_that_the_source_cannot_mend_is_accepted_once_and_not_missed_a
     accept = ("accept-damage", "demo", "--manifest", "1", "--why", "the disk died")
     assert "still holds its offsets" in refused(world, *accept)
     drop_records(world)
-    refused(world, "replay", "demo", "--manifest", "1")
-    refused(world, "audit", "demo")
+    assert "next: tidemark replay demo --manifest 1" in refused(world, "audit", "demo")
+    said = refused(world, "replay", "demo", "--manifest", "1")
+    assert "tidemark accept-damage demo --manifest 1 --why TEXT" in said
+    assert "accept-loss" not in said
     told = world.json(*accept, "--dry-run")
     assert f"{gone.relative_to(world.lake)} is lost" in told["lines"][0]
     assert world.json(*accept)["lines"] == told["lines"]

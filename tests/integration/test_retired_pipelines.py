@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.world import World, wait_stopped
 from tidemark.errors import ConfigurationError
 from tidemark.lifecycle import plan as planning
+from tidemark.lifecycle.attempt import process
 from tidemark.operations.retire import retire_pipeline
 from tidemark.pipeline.deployed import deployed
 from tidemark.pipeline.kept import kept_path
@@ -113,6 +115,29 @@ def test_a_plan_that_began_before_the_pipeline_was_retired_stores_nothing(
     with pytest.raises(ConfigurationError, match="was retired on"):
         planning.plan(context, planning.Tick.by_hand(None, None))
     assert world.manifests() == manifests
+
+
+def test_a_run_that_is_older_than_the_decision_starts_no_further_manifest(world: World) -> None:
+    """It has opened the pipeline, and nothing of it was alive when the pipeline was retired."""
+    context = world.context()
+    world.produce(20)
+    world.ok("plan", "demo")
+    retire_pipeline(context.database, "demo", [], WHY[1], dry_run=False)
+    with pytest.raises(ConfigurationError, match="was retired on"):
+        process(context, world.manifests()[-1]["id"], arrow_stage)
+    assert world.manifests()[-1]["published_attempt"] is None
+
+
+def test_a_comment_with_its_name_in_the_file_of_another_pipeline_is_no_file_of_it(world: World) -> None:
+    file = world.pipelines / "demo.yaml"
+    other = world.pipelines / "other.yaml"
+    other.write_text(file.read_text().replace("demo", "other", 1) + "\n# made like pipeline: demo\n")
+    file.unlink()
+    (world.pipelines / "empty.yaml").write_text("")
+    refused = world.here("retire", "demo", *WHY)
+    assert (refused.exit_code, "empty.yaml: is empty" in refused.stderr) == (2, True), refused.stderr
+    (world.pipelines / "empty.yaml").unlink()
+    world.ok("retire", "demo", *WHY)
 
 
 def test_manifests_that_are_not_done_are_named_and_an_attempt_at_work_refuses(make_world: MakeWorld) -> None:

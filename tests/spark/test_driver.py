@@ -1,12 +1,10 @@
 """The driver on a local master: where it listens, what it leaves in the current folder, what it tells meanwhile."""
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -15,27 +13,21 @@ from tidemark.spark import progress
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"),
-    pytest.mark.timeout(600),  # two sessions take 20 s, ten times that on a busy machine
+    pytest.mark.timeout(600),  # a session takes 10 s, ten times that on a busy machine
 ]
-
-OPEN = """
-import json, os, psutil
-from tidemark.spark.session import open_session
-session = open_session("local[1]", None)
-session.range(3).count()
-jvm = psutil.Process(session.sparkContext._gateway.proc.pid)
-addresses = {each.laddr.ip for each in jvm.net_connections("inet") if each.status == psutil.CONN_LISTEN}
-print(json.dumps([sorted(addresses), os.listdir()]))
-"""
 
 
 def test_a_driver_on_a_local_master_listens_on_loopback_only_and_leaves_nothing_in_the_current_folder(
-    tmp_path: Path,
+    session: SparkSession, driver_folder: Path
 ) -> None:
-    told = subprocess.run([sys.executable, "-c", OPEN], cwd=tmp_path, capture_output=True, text=True, check=True)
-    addresses, files = json.loads(told.stdout)
+    session.range(3).count()
+    gateway = session.sparkContext._gateway
+    assert gateway is not None
+    jvm = psutil.Process(gateway.proc.pid)
+    addresses = {each.laddr.ip for each in jvm.net_connections("inet") if each.status == psutil.CONN_LISTEN}
     assert {address.removeprefix("::ffff:") for address in addresses} == {"127.0.0.1"}
-    assert (files, list(tmp_path.iterdir())) == ([], [])
+    assert Path(jvm.cwd()) == driver_folder
+    assert list(driver_folder.iterdir()) == []
 
 
 def test_a_job_tells_how_many_of_its_tasks_are_done(session: SparkSession) -> None:

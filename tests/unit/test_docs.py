@@ -28,7 +28,7 @@ LIFE = [
     "include/tidemark/spark/job.py",
     "include/tidemark/lifecycle/publish.py",
 ]
-ALLOWED_HOSTS = {"ant.apache.org", "json-schema.org", "yaml.org", "example.com", "example.org"}
+ALLOWED_HOSTS = {"ant.apache.org", "json-schema.org", "openlineage.io", "yaml.org", "example.com", "example.org"}
 each_document = pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(REPOSITORY)))
 
 

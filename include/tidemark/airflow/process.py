@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from tidemark.airflow import events, log_lines
 from tidemark.airflow.asked import sinks_of
+from tidemark.airflow.lineage import Lineage, facets, lineage_if_asked
 from tidemark.airflow.lookup import in_environment, opened, spark_master
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.database.client import ManifestDatabase
@@ -50,6 +51,12 @@ class ProcessManifestOperator(SparkSubmitOperator):
         self.pipeline = pipeline
         self.manifest_id = manifest_id
         self.ended_by_airflow = False
+        self.lineage: Lineage | None = None
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Airflow's provider for OpenLineage calls this by its name when the task has ended, in the task's process."""
+        del task_instance
+        return None if self.lineage is None else facets(self.lineage)
 
     def execute(self, context: Any) -> None:
         with airflow_verdict(), opened(self.pipeline, context) as whole_context:
@@ -61,6 +68,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
                 lambda order: self._stage(order, context, pipeline_context),
                 replay=self._is_replay(context),
             )
+            self.lineage = lineage_if_asked(pipeline_context, outcome)
             self._tell(log_lines.ends(pipeline_context, outcome))
             events.attempt_ends(pipeline_context.pipeline_name, outcome)
 

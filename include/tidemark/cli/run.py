@@ -14,6 +14,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.older import named, older_unfinished, to_take_along
 from tidemark.lifecycle.plan import Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
+from tidemark.lifecycle.preflight import refuse_unknown_anywhere
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.select import at_work, replayable, unfinished
 from tidemark.lifecycle.turns import in_turn
@@ -94,6 +95,7 @@ def retry(environment: Environment, pipeline_name: str, manifest_id: int | None,
     Also removes what dead attempts left.
     """
     with opened(environment, pipeline_name) as context:
+        refuse_unknown_anywhere(context)
         Publisher(context).sweep()
         todo = unfinished(context, manifest_id)
         for manifest in [] if manifest_id else at_work(context):

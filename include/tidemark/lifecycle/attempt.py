@@ -20,7 +20,7 @@ from tidemark.errors import (
 )
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.allowed import NOTHING, Allowed
-from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.context import Context, refuse_retired
 from tidemark.lifecycle.counting import check_dead_letters, check_equations
 from tidemark.lifecycle.divergence import confirmed
 from tidemark.lifecycle.known_sinks import know_sinks
@@ -145,6 +145,20 @@ def _refuse_done_before(manifest: Manifest) -> None:
         )
 
 
+@contextmanager
+def reading_again(manifest: Manifest) -> Iterator[None]:
+    """What is published of a done manifest stays when its records are gone: the next step of ``DataLost`` says so."""
+    try:
+        yield
+    except DataLost as lost:
+        if manifest.state is ManifestState.DONE:
+            lost.next_step = (
+                "restore the topic; what is published stays, and what is damaged or missing in a sink is given up by: "
+                f"tidemark accept-damage {manifest.pipeline_name} --manifest {manifest.id} --why TEXT"
+            )
+        raise
+
+
 def refuse_shrunk(manifest: Manifest, receipt: Receipt) -> None:
     """Raise ``Blocked`` when a replay read fewer records than are published."""
     before = published_counts(manifest).read
@@ -210,6 +224,7 @@ class _Attempt:
     def _work(self) -> Outcome:
         context = self.context
         know_sinks(context.pipeline, context.database)  # after the start: from here on no sink can be renamed
+        refuse_retired(context.pipeline_name, context.database)  # a run may be older than the decision
         failpoint("attempt.started")
         for sink in self._able(context.sinks):
             with self._on_its_own(sink):
@@ -220,7 +235,8 @@ class _Attempt:
         if not wanted:
             return self.publisher.recovered(manifest, self.number)
         refuse_outlived(context.pipeline_name, context.database, manifest.id)
-        context.source.check(manifest.id, manifest.ranges, before_reading=True)
+        with reading_again(manifest):
+            context.source.check(manifest.id, manifest.ranges, before_reading=True)
         decode, transforms = context.pipeline.decode.record_order(), context.pipeline.transforms()
         for sink in self._able(wanted):
             with self._on_its_own(sink):
@@ -235,7 +251,8 @@ class _Attempt:
         check_dead_letters(context.pipeline, manifest, receipt)
         if not self.allowed.shrink:
             refuse_shrunk(manifest, receipt)
-        context.source.check(manifest.id, manifest.ranges, before_reading=False)
+        with reading_again(manifest):
+            context.source.check(manifest.id, manifest.ranges, before_reading=False)
         receipt = confirmed(context, manifest, receipt, may_shrink=self.allowed.shrink)
         receipt = replace(receipt, follows=dict(self.allowed.append_again.get(manifest.id, {})))
         outcome = self.publisher.publish(manifest, receipt, sinks, failed)
@@ -253,7 +270,8 @@ class _Attempt:
             raise
         except TidemarkError as failed:
             try:
-                self.context.source.check(self.manifest.id, self.manifest.ranges, before_reading=True)
+                with reading_again(self.manifest):
+                    self.context.source.check(self.manifest.id, self.manifest.ranges, before_reading=True)
             except (DataLost, TopicChanged) as cause:
                 raise cause from failed
             except TidemarkError:

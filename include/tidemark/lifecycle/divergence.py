@@ -115,13 +115,21 @@ class Published:
 
     def newest(self) -> dict[TopicPartition, PublishedRange]:
         """The newest published range with a record of each partition that has one."""
-        newest = self._database.last_published([(chain.id, chain.end) for chain in self._chains])
-        known = {chain.at: newest.get(chain.id) or self.below(chain)(chain.end) for chain in self._chains}
-        return {at: part for at, part in known.items() if part is not None}
+        newest: dict[TopicPartition, PublishedRange] = {}
+        lives = {chain.at: self._lives(chain) for chain in self._chains}
+        while lives:  # the present lives of all partitions at once, then the earlier ones of those that have no answer
+            published = self._database.last_published([of_place[0] for of_place in lives.values()])
+            newest |= {at: published[of_place[0][0]] for at, of_place in lives.items() if of_place[0][0] in published}
+            lives = {at: of_place[1:] for at, of_place in lives.items() if at not in newest and of_place[1:]}
+        return newest
+
+    def _lives(self, chain: Chain) -> list[tuple[int, int]]:
+        """(chain id, end) of the present life of a partition and of each earlier one, the newest first."""
+        return [(chain.id, chain.end), *((life, min(chain.end, end)) for life, end in self._earlier.get(chain.id, []))]
 
     def below(self, chain: Chain) -> Callable[[int], PublishedRange | None]:
         """Gives the newest published range with a record that ends at or below an offset."""
-        lives = [(chain.id, chain.end), *self._earlier.get(chain.id, [])]
+        lives = self._lives(chain)
 
         def newest_below(end: int) -> PublishedRange | None:
             for chain_id, life_end in lives:

@@ -2,6 +2,7 @@
 still in the source."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import (
@@ -27,10 +28,10 @@ RECENT = 10_000
 OF_ONE_SINK = (Unavailable, AccessDenied, SinkRefused, WorkFailed)  # errors that stop one sink while the others go on
 
 
-def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
+def check_for_plan(context: Context, *, dry_run: bool, all_answer: bool = False) -> list[str]:
     """Claim the targets and compare their records with the database; returns a note for each that does not answer.
 
-    Raises ``LakeConflict``, and the first target's error when none of them answers.
+    Raises ``LakeConflict``, and the first target's error when none of them answers, or not ``all_answer``.
     """
     pipeline_name, database, sinks = context.pipeline_name, context.database, context.sinks
     recent = recent_manifests(database)
@@ -47,7 +48,7 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
             answered.append((sink, sink.records(own=False, above=recent)))
         except OF_ONE_SINK as error:
             silent.append((sink, error))
-    if not answered:
+    if silent and (all_answer or not answered):
         raise silent[0][1]
     notes = [f"sink {sink.name} could not be compared with the database: {error.what}" for sink, error in silent]
     last, last_own = database.highest_manifest(), database.highest_manifest(pipeline_name)
@@ -95,6 +96,19 @@ def refuse_unknown(database: ManifestDatabase, sink: Sink, evidence: Mapping[int
         raise not_known(sink, manifest_id, attempt)
 
 
+def refuse_unknown_anywhere(context: Context) -> None:
+    """Raise ``DatabaseBehindLake`` when a target shows an attempt at a recent manifest that is unknown here.
+
+    Sinks that do not answer, and targets of another database, are left to the attempts.
+    """
+    above = recent_manifests(context.database)
+    for sink in context.sinks:
+        with suppress(*OF_ONE_SINK):
+            owner = sink.owner()
+            if owner is not None and owner.database == context.database.id():
+                refuse_unknown(context.database, sink, sink.evidence(above))
+
+
 def not_known(sink: Sink, manifest_id: int, attempt: int | None) -> DatabaseBehindLake:
     """The error of a target that shows an attempt that this database has no receipt of, or another receipt."""
     adopt = command(Step.ADOPT, sink.pipeline_name, manifest_id, sink.name)
@@ -114,7 +128,9 @@ def went_back(database: ManifestDatabase, sink: Sink) -> str | None:
     if stored is None:
         return None
     position = sink.position()
-    if position is None or position.identity != stored["identity"]:
+    if position is None:
+        return f"{sink.target} is not there any more, and this database has published to it"
+    if position.identity != stored["identity"]:
         return f"{sink.target} is another one than this database has published to"
     if position.number < stored["position"]:
         return (
@@ -144,7 +160,9 @@ def refuse_vanished(pipeline_name: str, database: ManifestDatabase, sink: Sink) 
         raise LakeConflict(
             f"{sink.target} is empty, and manifests are published there",
             next_step="nothing was written; check that the disk is mounted and that this is the right folder or "
-            "database. If the output is lost: restore a copy, or give the pipeline a new name",
+            "database. If the output is lost: restore a copy; or give it up and begin again there: take the sink out "
+            f"of the pipeline file, tidemark retire-sink {pipeline_name} {sink.name} --why TEXT, put it back under "
+            "another name, and fill it",
             pipeline=pipeline_name,
             sink=sink.name,
         )

@@ -70,23 +70,31 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
     attempt is alive at an undone manifest or at one that would be adopted.
     """
     database, pipeline_name = context.database, context.pipeline_name
-    records = _records(context)
+    records, unreadable = _records(context)
     ids = [record.manifest_id for record in records]
     with deciding(context, why, ids):
         known = {manifest.id: manifest for manifest in database.manifests(ids=ids)}
         evidence = {sink.name: sink.evidence() for sink in context.sinks}
         unknown = [record for record in records if not _is_known(context, record, known, evidence)]
+        _refuse_unreadable(context, unreadable)
         adopted = tuple(record.manifest_id for record in unknown)
         refuse_at_work([*at_work(context), *(known[manifest_id] for manifest_id in adopted if manifest_id in known)])
         _refuse_changed(context, unknown)
         lines = [record.line(pipeline_name) for record in unknown]
-        lines += _take_targets(context, dry_run=dry_run)
+        foreign = _foreign(context, dry_run=dry_run)
+        lines += [
+            f"{sink.target}: database {owner.database} may not write there any more, this one may"
+            for sink, owner in foreign
+        ]
+        lines += _accept_targets(context, dry_run=dry_run)
         if dry_run or not lines:
             return Decision(tuple(lines), adopted, dry_run)
         if unknown:
             lines += _enter(context, unknown, known, why)
         decision = Decision(tuple(lines), adopted)
         database.note_decision(pipeline_name, "adopt", decision)
+        for sink, owner in foreign:  # last: when anything is refused, the other database stays the owner
+            sink.hand_over(Owner(database.id(), (*owner.before, owner.database)))
     return decision
 
 
@@ -111,9 +119,10 @@ def _enter(context: Context, unknown: Sequence[_Record], known: Mapping[int, Man
     return lines + give_up_outlived(context)
 
 
-def _records(context: Context) -> list[_Record]:
-    """What each sink shows of each manifest."""
+def _records(context: Context) -> tuple[list[_Record], list[tuple[Sink, RecordName]]]:
+    """What each sink shows of each manifest, and the records above that which cannot be read."""
     records: dict[int, _Record] = {}
+    unreadable: list[tuple[Sink, RecordName]] = []
     for sink in context.sinks:
         names: dict[int, list[RecordName]] = {}
         for name in sink.records():
@@ -121,7 +130,10 @@ def _records(context: Context) -> list[_Record]:
         if not names:
             _refuse_other_name(context, sink)
         for manifest_id, of_manifest in names.items():
-            read = _whole_or_newest(sink, sorted(of_manifest, key=lambda name: name.attempt, reverse=True))
+            highest_first = sorted(of_manifest, key=lambda name: name.attempt, reverse=True)
+            unread: list[RecordName] = []
+            read = _whole_or_newest(sink, highest_first, unread)
+            unreadable += [(sink, name) for name in unread]
             if read is None:
                 continue
             newest_whole, above, is_whole = read
@@ -138,7 +150,7 @@ def _records(context: Context) -> list[_Record]:
             record.others.extend(other.receipt for other in above)
             if not is_whole:
                 record.damaged.append(sink.name)
-    return [records[manifest_id] for manifest_id in sorted(records)]
+    return [records[manifest_id] for manifest_id in sorted(records)], unreadable
 
 
 def _refuse_other_name(context: Context, sink: Sink) -> None:
@@ -162,13 +174,17 @@ class _Content:
     gone: frozenset[str]
 
 
-def _whole_or_newest(sink: Sink, names: Sequence[RecordName]) -> tuple[_Content, list[_Content], bool] | None:
+def _whole_or_newest(
+    sink: Sink, names: Sequence[RecordName], unread: list[RecordName]
+) -> tuple[_Content, list[_Content], bool] | None:
     """Of records of one manifest, highest attempt first: the first whose output is whole, those above it, and True; the
-    first that can be read, and False, when none is whole; None when none can be read."""
+    first that can be read, and False, when none is whole; None when none can be read. What is looked at and cannot be
+    read is added to ``unread``."""
     above: list[_Content] = []
     for name in names:
         content = sink.record(name)
         if content is None:
+            unread.append(name)
             continue
         read = _read(sink, name, content)
         if sink.is_whole(read.receipt, read.gone):
@@ -188,14 +204,27 @@ def _read(sink: Sink, name: RecordName, content: dict[str, Any]) -> _Content:
         ranges = tuple(range_from(raw_range) for raw_range in content["ranges"])
         return _Content(receipt, ranges, frozenset(part["path"] for part in content["gone"]))
     except MALFORMED as damaged:
-        raise LakeConflict(
-            f"{name} cannot be read as a record: it is damaged, or of another version",
-            next_step="restore it from a copy of the target; without a copy, move it and its output out of the target, "
-            "and its offsets are planned again",
-            pipeline=sink.pipeline_name,
-            sink=sink.name,
-            manifest=name.manifest_id,
-        ) from damaged
+        raise _damaged(sink, name) from damaged
+
+
+def _damaged(sink: Sink, name: RecordName) -> LakeConflict:
+    return LakeConflict(
+        f"{name} cannot be read as a record: it is damaged, or of another version",
+        next_step="restore it from a copy of the target; without a copy, move it and its output out of the target, "
+        "and its offsets are planned again",
+        pipeline=sink.pipeline_name,
+        sink=sink.name,
+        manifest=name.manifest_id,
+    )
+
+
+def _refuse_unreadable(context: Context, unreadable: Sequence[tuple[Sink, RecordName]]) -> None:
+    """Raise ``LakeConflict`` for a record that cannot be read, of an attempt that this database does not know: nothing
+    can be adopted from it, and plans are refused because of it. One that was removed meanwhile is none."""
+    for sink, name in unreadable:
+        receipt = context.database.receipt(name.manifest_id, name.attempt)
+        if (receipt is None or sink.name not in receipt.sinks) and name in sink.records(above=name.manifest_id - 1):
+            raise _damaged(sink, name)
 
 
 def _is_known(
@@ -246,23 +275,39 @@ def _refuse_changed(context: Context, unknown: Sequence[_Record]) -> None:
                 )
 
 
-def _take_targets(context: Context, *, dry_run: bool) -> list[str]:
-    """Become the owner of targets of another database, and accept targets that went back; one line for each change.
+def _foreign(context: Context, *, dry_run: bool) -> list[tuple[Sink, Owner]]:
+    """The sinks whose target another database owns, with that owner; this database may become the next one.
 
-    Raises ``ForeignLake`` when this database has manifests of its own.
+    Raises ``ForeignLake`` when it has manifests of its own.
+    """
+    foreign, database_id = [], context.database.id()
+    for sink in context.sinks:
+        owner = sink.owner()
+        if owner is not None and owner.database != database_id:
+            if not dry_run and not context.database.succeed(owner.database):
+                raise sink.foreign(owner, database_id)
+            foreign.append((sink, owner))
+    return foreign
+
+
+def _accept_targets(context: Context, *, dry_run: bool) -> list[str]:
+    """Accept targets that went back as they are now; one line for each change.
+
+    Raises ``LakeConflict`` for one that is not there any more.
     """
     lines = []
     for sink in context.sinks:
-        owner, database_id = sink.owner(), context.database.id()
-        if owner is not None and owner.database != database_id:
-            if not dry_run:
-                if not context.database.succeed(owner.database):
-                    raise sink.foreign(owner, database_id)
-                sink.hand_over(Owner(database_id, (*owner.before, owner.database)))
-            lines.append(f"{sink.target}: database {owner.database} may not write there any more, this one may")
         why, position = went_back(context.database, sink), sink.position()
-        if why is None or position is None:
+        if why is None:
             continue
+        if position is None:
+            raise LakeConflict(
+                why,
+                next_step="nothing was adopted; restore it, or create it again empty, then repeat: "
+                f"tidemark adopt {context.pipeline_name} --why TEXT",
+                pipeline=context.pipeline_name,
+                sink=sink.name,
+            )
         if not dry_run:
             context.database.accept_target(sink.target, position.identity, position.number)
         lines += [why, *_without_evidence(context, sink)]

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
+from tidemark.errors import LakeConflict
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.preflight import OF_ONE_SINK, went_back
+from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_vanished, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.paths import RecordName
@@ -17,8 +18,8 @@ from tidemark.verdict import Step, Verdict, command
 def audit(context: Context, *, deep: bool = False) -> list[Difference]:
     """Every difference between chains, manifests, publications and output; ``deep`` reads all rows.
 
-    Differences of a manifest that a replay publishes during the audit are left out: its output has changed since. The
-    database keeps when it was, by whom, and how much was found.
+    Differences of a manifest that an attempt starts at or publishes during the audit are left out: its output has
+    changed since. The database keeps when it was, by whom, and how much was found.
     """
     found = list(_that_stay(context, deep=deep))
     context.database.store_audit(context.pipeline_name, deep=deep, differences=len(found))
@@ -27,13 +28,16 @@ def audit(context: Context, *, deep: bool = False) -> list[Difference]:
 
 def _that_stay(context: Context, *, deep: bool) -> Iterator[Difference]:
     manifests = context.database.manifests(context.pipeline_name)
-    published = {manifest.id: manifest.publications for manifest in manifests}
+    before = {manifest.id: manifest for manifest in manifests}
     for difference in _differences(context, manifests, deep=deep):
-        if difference.manifest in published:
-            manifest = context.database.manifest(difference.manifest)
-            if manifest.publications != published[manifest.id]:
-                continue
-        yield difference
+        if difference.manifest not in before or not _changed(context, before[difference.manifest]):
+            yield difference
+
+
+def _changed(context: Context, before: Manifest) -> bool:
+    """Whether an attempt has started or published since the manifest was read."""
+    now = context.database.manifest(before.id)
+    return (now.attempt, now.publications) != (before.attempt, before.publications)
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class Compared:
 
 
 def compared(context: Context, manifest: Manifest) -> list[Compared]:
-    """What each sink shows of a manifest, all of its objects or rows included; without a verdict where it changed."""
+    """What each sink shows of a manifest, all of its objects or rows included."""
     return [_compared(context, manifest, sink) for sink in context.sinks]
 
 
@@ -65,9 +69,8 @@ def _compared(context: Context, manifest: Manifest, sink: Sink) -> Compared:
     except OF_ONE_SINK as error:
         error.within(pipeline=context.pipeline_name, manifest=manifest.id)
         return Compared(sink.name, sink.target, None, f"it cannot be compared: {error.what}", error.next_step)
-    now = context.database.manifest(manifest.id)
-    if now.alive or (now.attempt, now.publications) != (manifest.attempt, manifest.publications):
-        return Compared(sink.name, sink.target, None, "it has changed while it was compared", "compare it again")
+    if _changed(context, manifest):
+        return _compared(context, context.database.manifest(manifest.id), sink)
     return Compared(sink.name, sink.target, judged.verdict, described(judged), judged.next_step)
 
 
@@ -90,11 +93,12 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
     for sink in context.sinks:
         try:
             yield from _target(context, sink)
+            refuse_vanished(context.pipeline_name, context.database, sink)
             evidence = sink.evidence()
             for manifest in manifests:
                 yield from _verdict(context, sink, manifest, evidence)
             yield from sink.audit(context.database, manifests, deep=deep)
-        except OF_ONE_SINK as error:
+        except (*OF_ONE_SINK, LakeConflict) as error:
             error.within(pipeline=context.pipeline_name)
             yield Difference(None, f"sink {sink.name} cannot be compared: {error.what}", error.next_step)
 

@@ -12,7 +12,7 @@ from tidemark.errors import IllegalTransition, NotFound, PlanRefused
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.divergence import first_difference_now
 from tidemark.lifecycle.plan import limits
-from tidemark.lifecycle.preflight import check_for_plan
+from tidemark.lifecycle.preflight import check_for_plan, not_known
 from tidemark.lifecycle.reconcile import judgement
 from tidemark.manifest import UNDONE, Decision, Manifest, RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition
@@ -42,10 +42,10 @@ def deciding(context: Context, why: str, also: Sequence[int] = ()) -> Iterator[N
 
 
 @contextmanager
-def _deciding_if_complete(context: Context, why: str, *, dry_run: bool) -> Iterator[None]:
+def _deciding_if_complete(context: Context, why: str, *, dry_run: bool, all_answer: bool = False) -> Iterator[None]:
     """As ``deciding``; raises ``LakeConflict`` when a target has records that the database lacks: it would take what
-    they cover for unread."""
-    check_for_plan(context, dry_run=dry_run)
+    they cover for unread. With ``all_answer`` no target may be silent."""
+    check_for_plan(context, dry_run=dry_run, all_answer=all_answer)
     with deciding(context, why):
         yield
 
@@ -71,7 +71,7 @@ def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
     planned_topics = sorted({chain.at.topic for chain in database.chains(pipeline_name)})
     places, _ = context.source.partitions(context.source.selected(*planned_topics))
     starts = {place: log.log_start for place, log in context.source.bounds(places).items()}
-    with _deciding_if_complete(context, why, dry_run=dry_run):
+    with _deciding_if_complete(context, why, dry_run=dry_run, all_answer=True):
         chains = database.chains(pipeline_name)
         if not chains:
             raise NotFound(
@@ -82,7 +82,8 @@ def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
             )
         planned = [part for part in _planned(context) if part.covered.start < starts.get(part.covered.at, 0)]
         dead = [part for part in planned if not part.manifest.alive]
-        lost = [(part.chain_id, _below(part.covered, starts[part.covered.at])) for part in _unpublished(context, dead)]
+        unpublished = _unpublished(context, dead, all_answer=True)
+        lost = [(part.chain_id, _below(part.covered, starts[part.covered.at])) for part in unpublished]
         reads = context.pipeline.source.reads
         behind = [chain for chain in chains if chain.end < starts.get(chain.at, 0) and reads(chain.at.topic)]
         lost += [(chain.id, Range(chain.at, chain.end, starts[chain.at])) for chain in behind]
@@ -108,17 +109,22 @@ def _below(covered: Range, end: int) -> Range:
     return Range(covered.at, covered.start, min(covered.end, end))
 
 
-def _unpublished(context: Context, planned: list[_Planned]) -> list[_Planned]:
+def _unpublished(context: Context, planned: list[_Planned], *, all_answer: bool = False) -> list[_Planned]:
     """The ranges of manifests that no sink has published: only they can be given up.
 
-    Raises ``IllegalTransition`` when the output of a manifest is complete and only its publication is missing.
+    Raises ``IllegalTransition`` when the output of a manifest is complete and only its publication is missing, and
+    ``DatabaseBehindLake`` when a sink shows an attempt that this database has no receipt of. A sink that no attempt is
+    known to have written to is asked only with ``all_answer``, so that one that is down holds nobody up.
     """
     for manifest in {part.manifest.id: part.manifest for part in planned}.values():
         tried = {name for stored in context.database.receipts(manifest.id) for name in stored.receipt.sinks}
-        for sink in context.sinks:
-            if sink.name not in tried:
-                continue  # nothing of it can be there, so a sink that is down need not be asked
-            if judgement(context.database, manifest, sink).verdict is Verdict.MARK_MISSING:
+        for sink in context.sinks if manifest.attempt else ():  # without an attempt nothing of it can be there
+            if sink.name not in tried and not all_answer:
+                continue
+            verdict = judgement(context.database, manifest, sink).verdict
+            if verdict is Verdict.UNKNOWN:
+                raise not_known(sink, manifest.id, sink.recorded_attempt(manifest.id))
+            if verdict is Verdict.MARK_MISSING:
                 raise IllegalTransition(
                     "nothing of it is lost: an attempt wrote all its output and died, and only its publication is "
                     "missing",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from tidemark.errors import DataLost, TidemarkError
+from tidemark.errors import TidemarkError
 from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.work import Progress
@@ -50,7 +50,4 @@ def fill(context: Context, sink_name: str, why: str, stage: Stage, progress: Pro
         result.filled.append(manifest.id)
 
     result.not_filled, result.left = replay_each(of_sink, lacking, stage, progress, done, dry_run=dry_run)
-    for error in result.not_filled.values():
-        if isinstance(error, DataLost):
-            error.next_step = "restore the topic; until then the sink lacks it, and what other sinks have stays"
     return result

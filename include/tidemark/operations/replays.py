@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from tidemark.errors import TidemarkError, TopicChanged, Unavailable
-from tidemark.lifecycle.attempt import Stage, process
+from tidemark.lifecycle.attempt import Stage, process, reading_again
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import refuse_at_work
 from tidemark.lifecycle.work import Progress
@@ -50,4 +50,5 @@ def _refuse_unreadable(context: Context, manifest: Manifest) -> None:
             pipeline=context.pipeline_name,
             manifest=manifest.id,
         )
-    context.source.check(manifest.id, manifest.ranges, before_reading=True)
+    with reading_again(manifest):
+        context.source.check(manifest.id, manifest.ranges, before_reading=True)

@@ -56,15 +56,20 @@ def deployed_named(folder: Path | str, name: str, env: Mapping[str, str] = os.en
 def files_of(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> list[Path]:
     """The files that are a pipeline's, right or wrong, and the one that is kept of it: without them it has no DAG.
 
-    Raises ``ConfigurationError`` for a folder that is not there or cannot be read.
+    Raises ``ConfigurationError`` for a folder that is not there, and for a file that does not show whose it is.
     """
+    named = [file for file, pipeline in load_each(folder, env) if _is_of(file, pipeline, name)]
     kept = kept_path(name, env)
-    named = [file for file, pipeline in load_each(folder, env) if shows_name(file, name) or _is(pipeline, name)]
     return [*named, kept] if kept.exists() else named
 
 
-def _is(pipeline: Pipeline | InvalidPipelines, name: str) -> bool:
-    return isinstance(pipeline, Pipeline) and pipeline.name == name
+def _is_of(file: Path, pipeline: Pipeline | InvalidPipelines, name: str) -> bool:
+    """Of a wrong file by its text."""
+    if isinstance(pipeline, Pipeline):
+        return pipeline.name == name
+    if any(problem.line is None for problem in pipeline.problems):  # the file as a whole: it is no text, or no mapping
+        raise pipeline
+    return shows_name(file, name)
 
 
 def refuse_wrong_files(folder: Path | str, env: Mapping[str, str] = os.environ) -> None:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from tidemark.database.client import ManifestDatabase
+from tidemark.dataset import Dataset
 from tidemark.digest import Digest
 from tidemark.errors import DatabaseBehindLake, ForeignLake
 from tidemark.findings import Finding
@@ -110,6 +111,10 @@ class Sink(ABC):
     def __init__(self, pipeline_name: str, name: str) -> None:
         self.pipeline_name = pipeline_name
         self.name = name
+
+    @abstractmethod
+    def dataset(self) -> Dataset:
+        """What tools for lineage call the target; the target may be asked."""
 
     @abstractmethod
     def claim(self, database_id: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
+from tidemark.dataset import Dataset
 from tidemark.errors import DataLost, NotFound, TopicChanged, Unavailable
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds, OpenTransaction, Record
@@ -28,6 +29,10 @@ class Source(ABC):
     def __init__(self, pipeline_name: str, settings: SourceSettings) -> None:
         self.pipeline_name = pipeline_name
         self.settings = settings
+
+    @abstractmethod
+    def dataset(self, topic: str) -> Dataset:
+        """What tools for lineage call a topic."""
 
     @abstractmethod
     def topics(self) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any
 from tests.toys.toy_sink.settings import Settings
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
+from tidemark.dataset import Dataset
 from tidemark.errors import Fenced, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, ok
@@ -48,6 +49,9 @@ class ToySink(Sink):
         self.target = settings.target
         self._folder = Path(settings.folder)
         self._owner = self._folder / "owner.json"
+
+    def dataset(self) -> Dataset:
+        return Dataset.of_folder(self.target)
 
     def claim(self, database_id: str) -> None:
         if self.owner() is None:

@@ -8,6 +8,7 @@ from typing import Any
 from tests.toys.toy_source.log import COMMITTED, PartitionLog
 from tests.toys.toy_source.settings import Settings
 from tidemark.connections import Lookup
+from tidemark.dataset import Dataset
 from tidemark.errors import Unavailable
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds, OpenTransaction, Record
@@ -23,6 +24,9 @@ class ToySource(Source):
     def __init__(self, pipeline: str, settings: Settings) -> None:
         super().__init__(pipeline, settings)
         self.address = settings.folder
+
+    def dataset(self, topic: str) -> Dataset:
+        return Dataset.of_folder(f"{self.address}/{topic}")
 
     def topics(self) -> list[str]:
         return sorted(path.parent.name for path in Path(self.address).glob("*/id"))

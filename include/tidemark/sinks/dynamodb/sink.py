@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
+from tidemark.dataset import Dataset
 from tidemark.errors import Fenced, SinkRefused, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, ok
@@ -73,6 +74,12 @@ class DynamoSink(Sink):
     @property
     def context(self) -> dict[str, Any]:
         return {"pipeline": self.pipeline_name, "sink": self.name, "table": self.settings.table}
+
+    def dataset(self) -> Dataset:
+        """By the ARN of the table, as tables of Glue are named."""
+        table = self._dynamo.call("describe_table", TableName=self.settings.table)["Table"]
+        namespace, _, name = table["TableArn"].rpartition(":")
+        return Dataset(namespace, name)
 
     def claim(self, database_id: str) -> None:
         self.tables.ensure()

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
+from tidemark.dataset import Dataset
 from tidemark.digest import Digest, row_digest
 from tidemark.errors import SinkRefused
 from tidemark.failpoints import failpoint
@@ -53,6 +54,10 @@ class IcebergSink(Sink):
         self._settings = settings
         self._lookup = lookup
         self._columns = pa.schema([])
+
+    def dataset(self) -> Dataset:
+        """By its location, as Spark names an Iceberg table."""
+        return Dataset.of_folder(self.table.loaded().location())
 
     def claim(self, database_id: str) -> None:
         self.table.claim(Owner(database_id))

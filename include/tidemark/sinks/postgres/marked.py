@@ -16,6 +16,7 @@ from psycopg.types.json import Jsonb
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
+from tidemark.dataset import Dataset
 from tidemark.errors import Fenced, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
 from tidemark.offsets import Range
@@ -52,6 +53,10 @@ class MarkedSink(Sink):
         tag = sha256(f"{self.pipeline_name}/{name}/{self._settings.table}".encode()).hexdigest()[:12]
         settings = self._settings.model_copy(update={"name": name})
         return PostgresTarget(self.pipeline_name, settings, tag, self._lookup)
+
+    def dataset(self) -> Dataset:
+        info = self._table.connected().info
+        return Dataset(f"postgres://{info.host}:{info.port}", f"{info.dbname}.{self._table.table}")
 
     def claim(self, database_id: str) -> None:
         if not self._table.has_support():

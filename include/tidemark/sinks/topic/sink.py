@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
+from tidemark.dataset import Dataset
 from tidemark.errors import Fenced, LakeConflict, SinkRefused, Unavailable
 from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, ok
@@ -60,6 +61,9 @@ class TopicSink(Sink):
     @property
     def context(self) -> dict[str, object]:
         return {"pipeline": self.pipeline_name, "sink": self.name, "target_topic": self.settings.topic}
+
+    def dataset(self) -> Dataset:
+        return Dataset.of_topic(self.cluster.bootstrap_servers, self.settings.topic)
 
     def claim(self, database_id: str) -> None:
         self._refuse_missing()

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from tidemark.connections import Lookup, from_environment
+from tidemark.dataset import Dataset
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.connection import KafkaConnection, named_connection
 from tidemark.offsets import Range, TopicPartition
@@ -25,6 +26,9 @@ class KafkaSource(Source):
         self.address = connection.bootstrap_servers
         self.cluster = KafkaCluster(connection.bootstrap_servers, connection.config)
         self._connection = connection
+
+    def dataset(self, topic: str) -> Dataset:
+        return Dataset.of_topic(self.address, topic)
 
     def topics(self) -> list[str]:
         return self.cluster.topics()

@@ -1,0 +1,123 @@
+"""OpenLineage: what a task has read and written. Airflow's provider for it asks, where it is installed.
+
+Each topic is an input, with the exact offsets as a facet; each sink is an output.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Final
+
+from tidemark.dataset import Dataset
+from tidemark.errors import TidemarkError
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.publish import Outcome
+
+PROVIDER: Final = "airflow.providers.openlineage"
+RANGES: Final = "tidemark_offsetRanges"  # the name of our facet
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Input:
+    """One topic of a manifest; ``ranges`` as ``{"partition": 0, "start": 0, "end": 60}``, half-open."""
+
+    dataset: Dataset
+    read: int
+    bytes: int
+    ranges: Sequence[Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Output:
+    """One sink of a manifest; ``bytes`` and ``files`` are None of a sink without files."""
+
+    dataset: Dataset
+    rows: int
+    bytes: int | None
+    files: int | None
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """What the published attempt of a manifest has read and written."""
+
+    pipeline: str
+    manifest: int
+    attempt: int
+    inputs: Sequence[Input]
+    outputs: Sequence[Output]
+
+
+def lineage_if_asked(context: Context, outcome: Outcome) -> Lineage | None:
+    """None without the provider. A sink that does not answer makes no task fail: the log says why there is none."""
+    if find_spec(PROVIDER) is None:
+        return None
+    try:
+        return lineage(context, outcome.manifest_id, outcome.attempt)
+    except TidemarkError as error:
+        LOG.warning("no lineage is told of manifest %s: %s", outcome.manifest_id, error.what)
+        return None
+
+
+def lineage(context: Context, manifest_id: int, attempt: int) -> Lineage:
+    """Of the sinks that show this attempt, as the database and the targets have it; targets may be asked."""
+    manifest = context.database.manifest(manifest_id)
+    receipt = context.database.receipt(manifest_id, attempt)
+    measured = receipt.partitions if receipt else ()
+    inputs = []
+    for topic in sorted({part.at.topic for part in manifest.ranges}):
+        of_topic = [count for count in measured if count.topic == topic]
+        ranges = [
+            {"partition": part.at.partition, "start": part.start, "end": part.end}
+            for part in manifest.ranges
+            if part.at.topic == topic
+        ]
+        read, in_bytes = sum(count.read for count in of_topic), sum(count.bytes for count in of_topic)
+        inputs.append(Input(context.source.dataset(topic), read, in_bytes, ranges))
+    outputs = []
+    for sink in context.sinks:
+        publication = manifest.published(sink.name)
+        if publication is None or publication.attempt != attempt:
+            continue
+        files = [part for part in receipt.objects_of(sink.name) if part.path] if receipt else []
+        size = sum(part.bytes for part in files) if files else None
+        outputs.append(Output(sink.dataset(), publication.counts.written, size, len(files) or None))
+    return Lineage(context.pipeline_name, manifest_id, attempt, inputs, outputs)
+
+
+def facets(lineage: Lineage) -> Any:
+    """As Airflow's provider wants it: an ``OperatorLineage``. The provider must be installed."""
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from openlineage.client.event_v2 import InputDataset, OutputDataset
+    from openlineage.client.facet_v2 import (
+        InputDatasetFacet,
+        input_statistics_input_dataset,
+        output_statistics_output_dataset,
+    )
+
+    of_input = input_statistics_input_dataset.InputStatisticsInputDatasetFacet
+    of_output = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
+    named = {"pipeline": lineage.pipeline, "manifest": lineage.manifest, "attempt": lineage.attempt}
+    return OperatorLineage(
+        inputs=[
+            InputDataset(
+                one.dataset.namespace,
+                one.dataset.name,
+                inputFacets={
+                    RANGES: InputDatasetFacet().with_additional_properties(**named, ranges=[*one.ranges]),
+                    "inputStatistics": of_input(rowCount=one.read, size=one.bytes),
+                },
+            )
+            for one in lineage.inputs
+        ],
+        outputs=[
+            OutputDataset(
+                one.dataset.namespace,
+                one.dataset.name,
+                outputFacets={"outputStatistics": of_output(rowCount=one.rows, size=one.bytes, fileCount=one.files)},
+            )
+            for one in lineage.outputs
+        ],
+    )

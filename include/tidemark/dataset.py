@@ -1,0 +1,28 @@
+"""What tools for lineage call a topic, a folder or a table: the naming of OpenLineage,
+https://openlineage.io/docs/spec/naming."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """``namespace`` says where it is, ``name`` what it is called there. Neither holds a secret."""
+
+    namespace: str
+    name: str
+
+    @classmethod
+    def of_topic(cls, servers: str, topic: str) -> "Dataset":
+        """Of a Kafka topic, by the first of the cluster's servers (``host:port,host:port``)."""
+        return cls(f"kafka://{servers.split(',')[0].strip()}", topic)
+
+    @classmethod
+    def of_folder(cls, address: str) -> "Dataset":
+        """Of a folder, by its path or by an address such as ``s3://bucket/prefix``."""
+        scheme, separator, rest = address.partition("://")
+        if not separator:
+            return cls("file", address)
+        if scheme == "file":
+            return cls("file", rest)
+        bucket, _, prefix = rest.partition("/")
+        return cls(f"{scheme}://{bucket}", prefix.rstrip("/") or "/")
