@@ -160,7 +160,14 @@ class Programs:
         with suppress(*STOPPED):
             if error is Gone and self.rules.gives_up_unasked:
                 yield from self._discard(n, n)
-            elif not (yield Step("may_put", n)) or not (yield Step("has_record", n, n)):
+                return then(self.ended, n, error)
+            try:
+                may_put = yield Step("may_put", n)
+            except Gone:
+                if (yield Step("has_record", n, n)) and not (yield Step("has_parts", n, n)):
+                    yield Step("delete_record", n, n)
+                return then(self.ended, n, Gone)
+            if not may_put or not (yield Step("has_record", n, n)):
                 yield from self._take_back(n, n)
         return then(self.ended, n, error)
 

@@ -316,6 +316,7 @@ class Path:
         self.world = World()
         self.places: dict[int, int] = {}
         self.superseded: dict[int, bool] = {}  # by attempt: whether a newer one had ended well when it was fenced
+        self.gone: set[int] = set()  # attempts that have found out that their session is gone
         self.stays: set[int] = set()  # of such a step: attempts whose staging was in use
         self.cleared: Counter[int] = Counter()  # by process, of a step about several attempts: those done
 
@@ -342,21 +343,27 @@ class Path:
             case "cut":
                 self.world = without_session(self.world, n)
             case "gone":
-                if (step := machine.steps[self.places[n]]) is not None:
-                    assert step.name in model.DATABASE
+                step = machine.steps[self.places[n]]
+                assert step is None or step.name in model.DATABASE or n in self.gone
+                if step is not None and step.name in model.DATABASE:
                     self.places[n] = machine.answered(self.places[n], Answer.GONE)
+                self.gone.add(n)
             case "dies":
                 self.places.pop(n)
                 self.world = without_session(self.world, n) if n else self.world
                 if n == self.world.holder:
                     self.world = rolled_back(self.world, self.kind)
             case "ends":
-                assert self.places.pop(n) == machine.END, "it has not ended"
+                ended = self.places.pop(n) == machine.END
+                assert ended or n in self.gone, "it has not ended"  # without its session it may end anywhere
             case _:
                 self._step(event)
 
     def _step(self, event: Event) -> None:
         step = self._at(event.actor)
+        if event.actor in self.gone and step.name in model.DATABASE:  # as it found out before
+            self.places[event.actor] = self.machine.answered(self.places[event.actor], Answer.GONE)
+            step = self._at(event.actor)
         known = event.actor in self.superseded
         if event.what == "attempts" and step.name != "own_state" and not (known and step.name == "superseded"):
             self.superseded[event.actor] = event.answer[1]

@@ -164,12 +164,17 @@ class Publisher:
     def _give_up(self, sink: Sink, receipt: Receipt) -> None:
         """Remove what an attempt put that ends before its mark; with its record it stays, unless it was taken back.
 
-        Taking back is declared first. A record whose answer was lost may arrive later, and is then not believed.
+        Taking back is declared first. A record whose answer was lost may arrive later, and is then not believed. When
+        the session is gone, nothing can be declared: then a record is removed that names what another one took back.
         """
         if not sink.way.takes_back:
             return
         with suppress(TidemarkError):
-            fenced = not self.database.may_put(receipt.manifest_id, receipt.attempt, sink.name)
+            try:
+                fenced = not self.database.may_put(receipt.manifest_id, receipt.attempt, sink.name)
+            except Unavailable:
+                sink.withdraw(receipt)
+                return
             if fenced or not sink.has_record(receipt):
                 self._take_back(sink, receipt)
 

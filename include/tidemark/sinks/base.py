@@ -201,6 +201,12 @@ class Sink(ABC):
     def alike(self, before: Receipt, now: Receipt) -> bool:
         """Whether all published rows of ``before`` are in the target; then ``now``, of the same digest, is not put."""
 
+    def withdraw(self, receipt: Receipt) -> None:  # noqa: B027 - in other sinks a record comes with its output
+        """Remove the record of an attempt whose output somebody has taken back before it was written.
+
+        For an attempt that has lost its session, so that the database cannot be asked. May be repeated.
+        """
+
     @abstractmethod
     def discard(self, receipt: Receipt) -> None:
         """Remove all output of an attempt that is not published, its staging last; may be repeated."""

@@ -7,7 +7,6 @@ is checked before every object, no key belongs to two attempts, and readers use 
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,7 +15,6 @@ from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.dataset import Dataset
 from tidemark.digest import Digest
-from tidemark.errors import TidemarkError
 from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, disk_space, existing, failed, ok
 from tidemark.manifest import Manifest, Publication
@@ -131,18 +129,11 @@ class FilesSink(Sink):
         fence()
         self.write_record(receipt, ranges, database_id)
         failpoint("publish.before_mark")
-        try:
-            mark()
-        except BaseException:
-            self._withdraw_empty_record(receipt)
-            raise
+        mark()
 
-    def _withdraw_empty_record(self, receipt: Receipt) -> None:
-        """Remove a record of ours whose objects somebody took back before it was written: its attempt was paused, and
-        has lost its session. So no reader of records is sent to what is gone."""
-        with suppress(TidemarkError):
-            if not self.has_objects(receipt):
-                self.store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
+    def withdraw(self, receipt: Receipt) -> None:
+        if self.has_record(receipt) and not self.has_objects(receipt):
+            self.store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
 
     def write_record(
         self, receipt: Receipt, ranges: Sequence[Range], database_id: str, gone: frozenset[str] = frozenset()
