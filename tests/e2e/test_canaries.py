@@ -165,7 +165,7 @@ def test_secrets_are_nowhere_after_runs_on_the_command_line(
     assert {"tidemark.event", "tidemark.attempt"} <= set(canaries.look_at_database(world.dsn))
     beside = postgres.dsn(str(conninfo_to_dict(warehouse)["dbname"]))
     assert {"public.iceberg_tables", "public.totals"} <= set(canaries.look_at_database(beside))
-    assert canaries.found == []
+    assert canaries.found == [], "I26 no secret"
 
 
 @pytest.mark.exhaustive

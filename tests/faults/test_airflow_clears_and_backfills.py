@@ -65,6 +65,7 @@ def test_a_backfill_told_to_replay_does_the_manifests_of_its_interval_again(airf
 
 @pytest.mark.exhaustive
 def test_backfills_beside_a_scheduled_run_wait_for_it_and_everything_is_read_once(airflow_world: AirflowWorld) -> None:
+    """I25 any schedule: a scheduled run and backfills beside it end in the same lake as one run would."""
     demo, hour = airflow_world, last_hour()
     demo.world.settings |= {"schedule": "@hourly", "retry_delay": "10s"}
     demo.world.write_pipeline()

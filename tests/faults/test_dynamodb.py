@@ -87,7 +87,7 @@ def test_an_attempt_that_wakes_between_calls_changes_nothing(make_dynamo_world: 
     before = world.items(), world.contributions()
     woken = wake(paused)
     assert "Traceback" not in woken.stderr
-    assert (world.items(), world.contributions()) == before
+    assert (world.items(), world.contributions()) == before, "I21 attempts grow"
     assert_each_record_once(world, range(30, RECORDS))
 
 

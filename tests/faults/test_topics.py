@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from sandbox.services.broker import Broker
+from sandbox.services.processes import wait_until
 from tests.faults.documented import killed_and_done_again, table
 from tests.faults.kafka_proxy import INIT_PRODUCER_ID, Armed, Fault, KafkaProxy
 from tests.worlds.topic_world import TopicWorld
 from tests.worlds.world import wait_ended, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 from tidemark.kafka import transaction
+from tidemark.sinks.topic import markers
 
 Make = Callable[..., TopicWorld]
 SEEN = table("### A topic")
@@ -146,4 +148,45 @@ def test_records_of_a_partition_come_in_their_order_also_beside_an_attempt_that_
     assert f"manifest {third}, which is failed, has earlier records" in refused.stderr
     assert f"tidemark retry demo --manifest {third}" in refused.stderr
     world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_K6_markers_that_a_transaction_of_others_hides_are_waited_for(
+    make_topic_world: Make, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_topic_world(settings=ONE_MANIFEST)
+    world.produce(20)
+    world.ok("run", "demo")
+    before = world.seen()
+    monkeypatch.setattr(markers, "WAIT_S", 2.0)
+    name = f"{world.out}-markers"
+    other = broker.producer(transactional_id=f"other-{world.out}")
+    other.init_transactions(30)
+    other.begin_transaction()
+    for partition in broker.admin().list_topics(name, timeout=10).topics[name].partitions:
+        other.produce(name, "{}", key="{}", partition=partition)
+    assert other.flush(30) == 0
+    world.produce(20)
+    refused = world.here("run", "demo", "--run-key", "one")
+    assert refused.exit_code == 1
+    assert f"an open transaction hides markers in {name}" in refused.stderr
+    assert world.seen() == before
+    other.abort_transaction(30)
+    world.ok("retry", "demo")
+    world.ok("run", "demo", "--run-key", "one")
+    world.assert_complete()
+
+
+@pytest.mark.exhaustive  # the broker looks for such transactions every 10 s
+def test_K7_a_transaction_that_the_broker_ended_is_begun_again(make_topic_world: Make, broker: Broker) -> None:
+    world = make_topic_world(settings=ONE_MANIFEST)
+    world.settings["sinks"][0]["topic"]["transaction_timeout"] = "10s"
+    world.write_pipeline()
+    world.produce(60)
+    paused = world.start("run", "demo", failpoint="publish.before_record:stop")
+    wait_stopped(paused)
+    before = broker.log_end(world.out, 0)
+    wait_until(lambda: broker.log_end(world.out, 0) > before, "the end of the transaction", timeout=60)
+    woken = wake(paused)
+    assert woken.returncode == 0, woken.stderr
     world.assert_complete()

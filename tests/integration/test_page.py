@@ -151,7 +151,9 @@ def test_every_route_refuses_who_is_not_logged_in(ask: Callable[..., TestClient]
     nobody = ask(None)
     assert len(build_app().routes) == len(ROUTES), "routes of another kind would not be walked here"
     answers = {f"{method} {route.path}": nobody.request(method, filled(route)) for method, route in requests(ROUTES)}
-    assert {name: answer.status_code for name, answer in answers.items()} == dict.fromkeys(answers, 401)
+    assert {name: answer.status_code for name, answer in answers.items()} == dict.fromkeys(answers, 401), (
+        "I28 no stranger"
+    )
     assert "log in to Airflow" in answers["GET /"].text
 
 

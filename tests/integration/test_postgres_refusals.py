@@ -287,4 +287,4 @@ def test_a_statement_is_never_made_of_a_configured_text(world: TableWorld) -> No
     world.settings["sinks"] = [table_sink(table='latest"; DROP TABLE x; --')]
     world.write_pipeline()
     assert "must be a table such as prices or sales.prices" in world.here("plan", "demo").stderr
-    assert sql.Identifier('a"b').as_string(None) == '"a""b"'
+    assert sql.Identifier('a"b').as_string(None) == '"a""b"', "I29 only names"

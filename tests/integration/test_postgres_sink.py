@@ -102,7 +102,7 @@ def test_a_tombstone_deletes_its_key_and_a_replay_of_something_older_does_not_br
     [first, _] = deleting.manifests()
     deleting.query("UPDATE public.latest SET _attempt = 0 WHERE k = 2 RETURNING k")
     deleting.ok("replay", "demo", "--manifest", str(first["id"]))
-    assert {k: n for k, (n, _) in deleting.rows().items()} == {2: 20}
+    assert {k: n for k, (n, _) in deleting.rows().items()} == {2: 20}, "I18 newest version"
     deleting.send(price(1, 30))
     deleting.ok("run", "demo")
     assert {k: n for k, (n, _) in deleting.rows().items()} == {1: 30, 2: 20}

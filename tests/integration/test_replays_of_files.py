@@ -22,7 +22,7 @@ def test_a_replay_of_what_did_not_change_touches_no_file(world: World) -> None:
     before = world.files()
     for manifest in world.manifests():
         world.ok("replay", "demo", "--manifest", str(manifest["id"]))
-    assert world.files() == before
+    assert world.files() == before, "I14 repeatable"
     attempts = [(one["attempt"], one["published_attempt"], one["state"]) for one in world.manifests()]
     assert attempts == [(2, 1, "done")] * 3
     world.assert_complete()

@@ -71,7 +71,7 @@ def test_a_replay_with_other_code_replaces_what_the_manifest_contributed(make_to
     del world.settings["transform"]
     world.write_pipeline()
     world.ok("replay", "demo", "--manifest", "1")
-    assert world.rows() == everything
+    assert world.rows() == everything, "I19 contributions"
     world.assert_complete()
 
 

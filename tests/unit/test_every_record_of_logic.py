@@ -110,7 +110,7 @@ def ends_in_one_place(values: list[bytes | None], cuts: list[int]) -> None:
     for count in counts:
         written = sum(row[0] == count["partition"] for row in kept.rows)
         gone = count["dead_lettered"] + count["filtered"] + count["deduplicated"]
-        assert count["read"] + count["exploded"] == written + gone
+        assert count["read"] + count["exploded"] == written + gone, "I12 accounted"
         records = {row[1] for row in kept.rows if row[0] == count["partition"]}
         assert count["exploded"] == written - len(records)
     assert sum(count["dead_lettered"] for count in counts) == len(kept.letters)

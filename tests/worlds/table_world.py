@@ -100,7 +100,7 @@ class TableWorld(World):
         assert self.rows() == self.latest(merged)
         assert self.published_spans(self.sink) <= merged
         if self.targets["warehouse"] == self.dsn:
-            assert self.published_spans(self.sink) == merged, "rows and publication are in one transaction"
+            assert self.published_spans(self.sink) == merged, "I17 one transaction"
 
     def assert_readers_complete(self) -> None:
         if self.has_lake:

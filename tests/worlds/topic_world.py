@@ -78,7 +78,7 @@ class TopicWorld(World):
         if self.has_lake:
             super().assert_whole()
         covered = self.covered()
-        assert self.seen() == covered
+        assert self.seen() == covered, "I20 one marker"
         assert max(covered.values(), default=1) == 1
         assert self.published_spans("topic") <= covered
 
@@ -95,7 +95,7 @@ class TopicWorld(World):
                 assert message.key() == str(value["k"]).encode()
                 assert value["n"] == offset * self.partitions + partition
                 before = newest.get((message.key(), partition), -1)
-                assert before < offset, "records of a key are in their order"
+                assert before < offset, "I16 order of a key"
                 newest[message.key(), partition] = offset
 
     def staging(self) -> list[str]:
