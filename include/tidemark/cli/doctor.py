@@ -114,10 +114,10 @@ def _checks(
         yield from targets.checks(environment, pipeline, lookup)
     from tidemark.spark import doctor as spark  # takes 1 s to import
 
-    yield from spark.checks(environment, master, pipelines, _brokers(pipelines, lookup))
+    yield from spark.checks(environment, master, pipelines, _endpoints(pipelines, lookup))
 
 
-def _brokers(pipelines: list[Pipeline], lookup: Lookup) -> list[str]:
+def _endpoints(pipelines: list[Pipeline], lookup: Lookup) -> list[str]:
     """The addresses executors must reach; what is wrong with a connection is said by the checks of the source."""
     found: set[str] = set()
     for pipeline in pipelines:
