@@ -38,8 +38,8 @@ def health(dsn: str) -> Health:
         row = connection.execute(QUERIES["health"]).fetchone()
         after = time.time()
         assert row is not None
-        found = connection.execute(QUERIES["tables"]).fetchone() if row["ours"] else None
-    ours = found["tables"] if found else None
+        stored = connection.execute(QUERIES["tables"]).fetchone() if row["ours"] else None
+    ours = stored["tables"] if stored else None
     return Health(
         place=describe(dsn),
         server=row["server"],
