@@ -256,8 +256,8 @@ def complete(
 ) -> CompletenessView:
     """Whether everything before a cut time (without a zone: UTC) is published, over all runs and for each sink.
 
-    It is no time of events, and what reaches the source after the runs were planned does not count. Kafka is asked only
-    when a run went past ``until`` and something of it is missing. Changes nothing.
+    It is no time of events, and what reaches the source after the runs were planned does not count. The source is asked
+    only when a run went past ``until`` and something of it is missing. Changes nothing.
     """
     moment = until if until.tzinfo else until.replace(tzinfo=UTC)
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
@@ -292,8 +292,8 @@ def status(
 ) -> list[StatusView]:
     """What needs a person, of one pipeline or of all that the database or a file knows, by name.
 
-    A pipeline is late when more than ``max_lag`` offsets are not published (Kafka is asked only for that), and when
-    what is published ends longer ago than ``max_age``; a pipeline without a file is never late. Changes nothing.
+    A pipeline is late when more than ``max_lag`` offsets are not published (the source is asked only for that), and
+    when what is published ends longer ago than ``max_age``; a pipeline without a file is never late. Changes nothing.
     """
     environment = _environment(dsn, pipelines)
     with _database(environment) as database:

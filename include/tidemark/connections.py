@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidemark.environment import set_variables
@@ -19,6 +19,7 @@ from tidemark.errors import ConfigurationError
 
 PREFIX = "AIRFLOW_CONN_"
 FILE = "TIDEMARK_CONNECTIONS"
+Option = TypeVar("Option")
 
 
 class Secret:
@@ -57,9 +58,14 @@ class Secret:
 Lookup = Callable[[str], Mapping[str, Any] | None]
 
 
+def reveal(option: Option | Secret) -> Option | str:
+    """The text of a secret, any other value as it is; only for the client object, as ``revealed``."""
+    return option.reveal() if isinstance(option, Secret) else option
+
+
 def revealed(config: Mapping[str, "str | Secret"]) -> dict[str, str]:
     """Options with their secrets, only for the client object: never for a log, an order or an argument."""
-    return {key: value.reveal() if isinstance(value, Secret) else value for key, value in config.items()}
+    return {key: reveal(option) for key, option in config.items()}
 
 
 def masked(text: str, config: Mapping[str, "str | Secret"]) -> str:

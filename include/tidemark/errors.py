@@ -3,7 +3,7 @@
     TidemarkError
     +-- ConfigurationError        a person: a file or a setting is wrong; nothing was done
     +-- NotFound                  a person: the pipeline or manifest named does not exist
-    +-- Unavailable               retry: a broker, database or store does not answer now
+    +-- Unavailable               retry: a source, database or store does not answer now
     +-- AccessDenied              a person: an outside system refused access
     +-- PlanRefused               a person: a plan would be wrong, nothing was planned
     |   +-- DataLost              retention took offsets before they were read

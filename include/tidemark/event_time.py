@@ -203,7 +203,7 @@ class EventTime:
         when = self._within_bounds(parsed, kafka_timestamps)
         if not when.null_count:
             return Placed(when, ())
-        if self.on_invalid is OnInvalid.KAFKA_TIMESTAMP:
+        if self.on_invalid is OnInvalid.SOURCE_TIMESTAMP:
             when = pc.coalesce(when, self._within_bounds(kafka_timestamps, kafka_timestamps))
         reasons = tuple((index, self._why(source, parsed, index)) for index in _nulls(when))
         return Placed(when, reasons)

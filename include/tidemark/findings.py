@@ -24,7 +24,7 @@ class Finding:
 
     check: str
     severity: Severity
-    said: str
+    message: str
     next_step: str = ""
 
 

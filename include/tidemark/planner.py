@@ -12,7 +12,7 @@ from enum import StrEnum
 from tidemark.errors import DataLost, PlanRefused, TopicChanged
 from tidemark.offsets import Range, TopicPartition, split
 
-CLOCK_TOLERANCE = timedelta(hours=1)  # Kafka 4 refuses records with timestamps further ahead by default
+CLOCK_TOLERANCE = timedelta(hours=1)  # a timestamp that is further ahead of now is wrong
 
 
 class OnDataLoss(StrEnum):

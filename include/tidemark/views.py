@@ -674,19 +674,22 @@ def brought_back_view(result: BroughtBack) -> BroughtBackView:
 
 
 def difference_views(differences: Iterable[Difference]) -> list[DifferenceView]:
-    return [DifferenceView(found.manifest, found.what, found.next_step) for found in differences]
+    return [DifferenceView(each.manifest, each.what, each.next_step) for each in differences]
 
 
-def compared_views(found: Iterable[Compared]) -> list[ComparedView]:
-    return [ComparedView(**vars(each)) for each in found]
+def compared_views(sinks: Iterable[Compared]) -> list[ComparedView]:
+    return [ComparedView(**vars(each)) for each in sinks]
 
 
-def completeness_view(found: Completeness) -> CompletenessView:
+def completeness_view(completeness: Completeness) -> CompletenessView:
     missing = tuple(
-        MissingView(part.manifest_id, part.state, part.sink, **vars(range_view(part.covered))) for part in found.missing
+        MissingView(part.manifest_id, part.state, part.sink, **vars(range_view(part.covered)))
+        for part in completeness.missing
     )
-    lost = tuple(map(range_view, found.lost))
-    return CompletenessView(found.until, found.complete, found.run_key, found.planned_up_to, missing, lost)
+    lost = tuple(map(range_view, completeness.lost))
+    return CompletenessView(
+        completeness.until, completeness.complete, completeness.run_key, completeness.planned_up_to, missing, lost
+    )
 
 
 def lag_views(lags: Iterable[Lag]) -> list[LagView]:
@@ -756,17 +759,17 @@ def _stamp(published: PublishedRange | None) -> datetime | None:
     return datetime.fromtimestamp(published.last.timestamp_ms / 1000, UTC)
 
 
-def found_view(found: Found) -> dict[str, Any]:
+def found_view(chain: Found) -> dict[str, Any]:
     """What ``tidemark where`` says of one chain: the manifest by its number, its state and its attempts."""
-    manifest = found.manifest and {
-        "id": found.manifest.id, "state": found.manifest.state.value, "attempt": found.manifest.attempt,
-        "run_key": found.manifest.run_key, "alive": found.manifest.alive, "reason": found.manifest.reason,
+    manifest = chain.manifest and {
+        "id": chain.manifest.id, "state": chain.manifest.state.value, "attempt": chain.manifest.attempt,
+        "run_key": chain.manifest.run_key, "alive": chain.manifest.alive, "reason": chain.manifest.reason,
     }  # fmt: skip
-    place = {"pipeline": found.pipeline_name, **asdict(found.at), "offset": found.offset}
-    covered = None if found.start is None else {"start": found.start, "end": found.end}
-    sinks = [asdict(each) for each in found.sinks]
-    return {**place, "incarnation": found.incarnation, "retired": found.retired, "standing": found.standing.value,
-            "said": found.said, "range": covered, "manifest": manifest, "sinks": sinks}  # fmt: skip
+    place = {"pipeline": chain.pipeline_name, **asdict(chain.at), "offset": chain.offset}
+    covered = None if chain.start is None else {"start": chain.start, "end": chain.end}
+    sinks = [asdict(each) for each in chain.sinks]
+    return {**place, "incarnation": chain.incarnation, "retired": chain.retired, "standing": chain.standing.value,
+            "said": chain.said, "range": covered, "manifest": manifest, "sinks": sinks}  # fmt: skip
 
 
 def as_json_text(value: object) -> str:

@@ -27,11 +27,11 @@ def doctor(world: World, *words: str, exit_code: int = 0) -> list[dict[str, Any]
 
 
 def failures(found: list[dict[str, Any]]) -> dict[str, str]:
-    return {one["check"]: one["said"] for one in found if one["severity"] == "failed"}
+    return {one["check"]: one["message"] for one in found if one["severity"] == "failed"}
 
 
 def said(found: list[dict[str, Any]], check: str) -> str:
-    return "; ".join(one["said"] for one in found if one["check"] == check)
+    return "; ".join(one["message"] for one in found if one["check"] == check)
 
 
 def names(folder: Path) -> set[str]:
@@ -75,7 +75,7 @@ def test_everything_that_is_wrong_is_said_at_once_each_with_what_to_do(
         found = doctor(world, "--master", f"spark://127.0.0.1:{taken.getsockname()[1]}", exit_code=1)
     wrong = failures(found)
     assert "source" in wrong["pipelines: broken.yaml"]
-    every = " ".join(one["said"] for one in found if one["severity"] == "failed")
+    every = " ".join(one["message"] for one in found if one["severity"] == "failed")
     assert "topic nowhere does not exist" in every
     assert f"topic {world.topic} is compacted" in every
     assert "the table does not exist" in wrong["demo: sink postgres"]
@@ -107,7 +107,8 @@ def test_a_wrong_password_is_said_and_not_shown(make_table_world: MakeTableWorld
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [("DROP SCHEMA tidemark CASCADE", "it has no Tidemark tables"),
-     ("UPDATE tidemark.database SET version = 99", "its tables are of version 99"),
+     ("UPDATE tidemark.database SET version = 99", "the tables are of version 99"),
+     ("UPDATE tidemark.database SET schema = 'older'", "the tables are of another state of Tidemark (schema older)"),
      ("CREATE TABLE public.dag_run (id int)", "this is Airflow's own metadata database")],
 )  # fmt: skip
 def test_a_database_that_will_not_do_is_told_why(world: World, statement: str, expected: str) -> None:

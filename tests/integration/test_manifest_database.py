@@ -328,6 +328,21 @@ def test_tables_of_another_version_are_refused(database: str) -> None:
         migrate(database)
 
 
+@pytest.mark.parametrize(
+    ("statement", "theirs"),
+    [("UPDATE tidemark.database SET schema = 'older'", "older"),
+     ("ALTER TABLE tidemark.database DROP COLUMN schema", "unknown")],
+)  # fmt: skip
+def test_tables_made_by_another_schema_are_refused(database: str, statement: str, theirs: str) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute(statement)  # type: ignore[call-overload]
+    expected = rf"another state of Tidemark \(schema {theirs}\), this one needs [0-9a-f]{{12}}"
+    for opened in (migrate, lambda dsn: ManifestDatabase(dsn, "test").close()):
+        with pytest.raises(ConfigurationError, match=expected) as refused:
+            opened(database)
+        assert "or set TIDEMARK_DB to another database" in refused.value.next_step
+
+
 EVERY_COMMAND_WITH_THE_DATABASE = [
     ("plan", "demo"), ("plan", "demo", "--dry-run"), ("run", "demo"), ("retry", "demo"),
     ("replay", "demo", "--manifest", "1"),

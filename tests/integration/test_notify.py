@@ -109,7 +109,7 @@ def test_a_problem_that_lasts_is_told_when_it_has_lasted_and_a_loss_at_once(worl
     [text] = [text for text in inbox.texts() if "lost" in text]
     assert text.startswith(f"demo: lost: retention took offsets [10, 15) of {world.topic}-0 before they were planned")
     assert text.endswith("next: tidemark accept-loss demo --why TEXT")
-    world.ok("notify", "--after", "1h", "--no-kafka")
+    world.ok("notify", "--after", "1h", "--no-source")
     assert inbox.texts() == [], "nobody has looked whether they are still lost"
 
 

@@ -86,9 +86,9 @@ def test_the_doctor_says_an_open_transaction_as_a_plan_does(make_world: MakeWorl
     world = make_world(settings=GAPS)
     with transaction(world, 0, since=datetime.now(UTC) - LONG_AGO):
         done = world.here("doctor", "demo", "--json")
-        [warned] = [one for one in json.loads(done.stdout) if "transaction" in one["said"]]
+        [warned] = [one for one in json.loads(done.stdout) if "transaction" in one["message"]]
     assert warned["severity"] == "warning"
-    assert warned["said"].startswith(
+    assert warned["message"].startswith(
         f"{world.topic}-0: an open transaction holds back 1 offset from offset 0 on, for 14 min, "
         "by the timestamp of its first record ("
     )

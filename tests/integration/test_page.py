@@ -205,7 +205,7 @@ def test_the_json_is_what_the_commands_print(ask: Callable[..., TestClient], wor
 
 
 def test_a_silent_kafka_leaves_the_lag_unknown_and_everything_else_there(ask: Callable[..., TestClient]) -> None:
-    client, why = ask(), "Kafka has not answered within 0.01 s"
+    client, why = ask(), "the source has not answered within 0.01 s"
     assert client.get("/api/pipelines/demo/lag").json() == {"parts": None, "why": why}
     [pipeline] = client.get("/api/pipelines").json()
     assert (pipeline["lag"], pipeline["why_no_lag"], pipeline["dead_lettered"]) == (None, why, 1)
@@ -421,7 +421,7 @@ def test_a_page_is_there_soon_and_says_why_the_lag_is_unknown_when_kafka_is_sile
 
     lags = Lags(silent, limit=0.5)
     for _ in range(3):
-        assert lags.of(["demo"]) == {"demo": Answer(None, "Kafka has not answered within 0.5 s")}
+        assert lags.of(["demo"]) == {"demo": Answer(None, "the source has not answered within 0.5 s")}
     assert asked == ["demo"], "one thread for a pipeline"
     release.set()
     wait_until(lambda: lags.of(["demo"]) == {"demo": Answer(())}, "the answer", timeout=30)

@@ -41,7 +41,7 @@ def test_plan_refuses_it_and_the_doctor_names_it(world: World) -> None:
         refused = world.here("plan", "demo")
         assert (refused.exit_code, "pool_mode = transaction" in refused.stderr) == (2, True)
         findings = json.loads(world.here("doctor", "demo", "--json").stdout)
-    failed = {finding["check"]: finding["said"] for finding in findings if finding["severity"] == "failed"}
+    failed = {finding["check"]: finding["message"] for finding in findings if finding["severity"] == "failed"}
     assert "pool_mode = transaction" in failed["manifest database"]
 
 

@@ -124,7 +124,7 @@ def test_adopt_brings_an_empty_database_up_to_the_folder(
 
 def test_doctor_tries_it_and_says_whose_it_is(world: World, folder: Path) -> None:
     found = [one for one in world.json("doctor", "demo") if "toy" in one["check"]]
-    assert [(one["severity"], one["said"]) for one in found] == [
+    assert [(one["severity"], one["message"]) for one in found] == [
         ("ok", str(folder)),
         ("ok", "files can be written and removed (tried)"),
         ("ok", "it belongs to this manifest database"),

@@ -116,7 +116,7 @@ def test_doctor_peek_and_replay_know_it(world: World, topic: ToyTopic) -> None:
     topic.produce(20)
     world.ok("run", "demo")
     found = [one for one in world.json("doctor", "demo") if one["check"] == "demo: toy"]
-    assert [(one["severity"], one["said"]) for one in found] == [
+    assert [(one["severity"], one["message"]) for one in found] == [
         ("ok", f"{topic.folder} answers"),
         ("ok", "1 topics, 2 partitions, 20 offsets to read"),
         ("ok", "records can be read (toys)"),

@@ -47,7 +47,7 @@ def test_a_difference_is_one_finding_that_names_the_executor(
     answer: dict[str, Any], severity: Severity, said: str
 ) -> None:
     [found] = [one for one in compared({**HERE, **answer}) if one.severity is not Severity.OK]
-    assert (found.severity, said in found.said) == (severity, True), found
+    assert (found.severity, said in found.message) == (severity, True), found
     assert found.check == "executor worker-1 /srv/app-1/0"
     assert found.next_step
 

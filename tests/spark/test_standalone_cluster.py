@@ -174,7 +174,7 @@ def test_the_doctor_asks_every_executor(make_world: Callable[..., TableWorld], c
     assert process.returncode == 0, out + said
     found = json.loads(out)
     assert {one["severity"] for one in found if one["check"].startswith("executor")} == {"ok"}
-    assert "2 of 2 answered" in " ".join(one["said"] for one in found if one["check"] == "executors")
+    assert "2 of 2 answered" in " ".join(one["message"] for one in found if one["check"] == "executors")
     assert list(world.lake.iterdir()) == []
     assert_not_told(world, cluster)
 

@@ -241,6 +241,28 @@ def test_the_closure_follows_imports_of_packages_and_of_names_in_modules() -> No
     assert "confluent_kafka" in third_parties(PACKAGE / "kafka" / "cluster.py")
 
 
+# Where the word of one source may stand in what is for all of them, and why.
+SAYS_KAFKA = {
+    'SOURCE_TIMESTAMP = "kafka_timestamp"': "the word of pipeline files and orders",
+    "``timestamp`` is its Kafka timestamp": "a docstring; readers of dead letters know it by this name",
+    "so Kafka's stands in": "a docstring: the timestamp, as above",
+    "Kafka may be silent": "a docstring",
+    "when Kafka was not asked": "a docstring",
+    "Kafka is asked only for": "a docstring",
+}
+
+
+def test_what_is_for_every_source_says_nothing_of_kafka() -> None:
+    named = [PACKAGE / f"{name}.py" for name in ("order", "planner", "errors")]
+    rooms = [path for room in ("lifecycle", "operations") for path in sorted((PACKAGE / room).rglob("*.py"))]
+    assert [
+        f"{short(path)}: {line.strip()}"
+        for path in [*named, *rooms]
+        for line in path.read_text().splitlines()
+        if "kafka" in line.lower() and not any(allowed in line for allowed in SAYS_KAFKA)
+    ] == []
+
+
 @pytest.mark.parametrize("word", ["TO" + "DO", "FIX" + "ME", "X" * 3])
 def test_nothing_is_left_for_later_in_a_comment(word: str) -> None:
     everything = [*OURS, *sorted((CHECKOUT / "tests").rglob("*.py"))]

@@ -34,8 +34,8 @@ def test_a_check_that_fails_or_hangs_hides_neither_its_own_findings_nor_other_ch
         ("one", Severity.OK), ("one", Severity.FAILED), ("two", Severity.OK), ("two", Severity.FAILED),
         ("three", Severity.OK),
     ]  # fmt: skip
-    assert (found[1].said, found[1].next_step) == ("nobody answers", "knock")
-    assert "no answer within 0 s" in found[3].said
+    assert (found[1].message, found[1].next_step) == ("nobody answers", "knock")
+    assert "no answer within 0 s" in found[3].message
 
 
 def test_an_error_that_is_not_ours_is_named_by_its_kind_and_never_quoted() -> None:
@@ -45,7 +45,7 @@ def test_an_error_that_is_not_ours_is_named_by_its_kind_and_never_quoted() -> No
 
     [found] = run(Check("one", broken))
     assert found.severity is Severity.FAILED
-    assert "ValueError" in found.said
+    assert "ValueError" in found.message
     assert "canary" not in f"{found}"
 
 
@@ -64,7 +64,7 @@ def test_a_check_hears_of_its_begin_before_it_runs() -> None:
 )  # fmt: skip
 def test_a_clock_that_is_off_is_told_with_seconds_and_direction(ahead: float, severity: Severity, said: str) -> None:
     found = clock("database", "the database", ahead)
-    assert (found.severity, said in found.said) == (severity, True)
+    assert (found.severity, said in found.message) == (severity, True)
 
 
 def java(folder: Path, version: str, modules: str) -> str:
@@ -89,14 +89,14 @@ def test_java_must_be_one_that_spark_starts_on(
     monkeypatch.setenv("JAVA_HOME", java(tmp_path, version, modules))
     [found] = machine.java()
     assert found.severity is severity
-    assert said in found.said
+    assert said in found.message
 
 
 def test_a_java_that_is_not_there_is_said_with_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     [found] = machine.java()
     assert found.severity is Severity.FAILED
-    assert str(tmp_path) in found.said
+    assert str(tmp_path) in found.message
 
 
 @pytest.mark.parametrize(
@@ -112,19 +112,19 @@ def test_jars_must_have_the_version_of_pyspark(
             (tmp_path / f"{name}-{one}.jar").touch()
     found = list(machine.jars(tmp_path))
     assert [one.severity for one in found] == [severity, severity]
-    assert all(said in one.said for one in found)
+    assert all(said in one.message for one in found)
 
 
 def test_pyspark_and_its_client_share_a_folder_and_so_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "version", {"pyspark": "4.0.0", "pyspark-client": "4.1.0"}.__getitem__)
     [found] = machine.packages()
     assert found.severity is Severity.FAILED
-    assert "pyspark is 4.0.0 and pyspark-client 4.1.0" in found.said
+    assert "pyspark is 4.0.0 and pyspark-client 4.1.0" in found.message
 
 
 def test_room_is_measured_where_a_folder_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [found] = findings.disk_space("lake", tmp_path / "not" / "yet")
-    assert str(tmp_path) in found.said
+    assert str(tmp_path) in found.message
     monkeypatch.setattr(findings, "GIB", os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize * 2)
     [found] = findings.disk_space("lake", tmp_path)
     assert found.severity is Severity.WARNING

@@ -316,6 +316,6 @@ def test_a_time_outside_of_the_bounds_is_invalid_and_the_bound_ahead_is_that_of_
 def test_an_invalid_time_may_be_replaced_by_the_kafka_timestamp_when_that_is_usable() -> None:
     rows = pa.RecordBatch.from_arrays([pa.array(["soon", None, "2013-01-01T12:00:00Z"])], ["at"])
     stamps = pa.array([NOON + timedelta(hours=1), datetime(1969, 1, 1, tzinfo=UTC), NOON], INSTANT)
-    placed = EventTime("at", on_invalid=OnInvalid.KAFKA_TIMESTAMP).place(rows, stamps)
+    placed = EventTime("at", on_invalid=OnInvalid.SOURCE_TIMESTAMP).place(rows, stamps)
     assert placed.when.to_pylist() == [NOON + timedelta(hours=1), None, NOON]
     assert placed.invalid == ((1, "event time: field at is null"),)

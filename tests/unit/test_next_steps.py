@@ -1,6 +1,7 @@
 """A message that tells a person to run a command can be copied: it names the pipeline and the manifest."""
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 from tidemark.cli.main import COMMANDS, main
 from tidemark.errors import TidemarkError, Unavailable, about
 
-PACKAGE = Path(__file__).parents[2] / "include" / "tidemark"
+CHECKOUT = Path(__file__).parents[2]
+PACKAGE = CHECKOUT / "include" / "tidemark"
+DASHBOARD = CHECKOUT / "docs" / "monitoring" / "grafana.json"
 PLACEHOLDERS = re.compile(r"\b(?:PIPELINE|MANIFEST|ID)\b(?!\w)")
 WANT_A_NAME = [
     name
@@ -39,8 +42,19 @@ def messages(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+def texts_of(value: object) -> Iterator[str]:
+    """Every text in a value of JSON."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from texts_of(inner)
+
+
 def all_messages() -> list[tuple[str, str]]:
-    return [
+    """Those of the package and of the dashboard, whose variable stands for a name as an expression does."""
+    on_dashboard = [text.replace("$pipeline", "{}") for text in texts_of(json.loads(DASHBOARD.read_text()))]
+    return [(DASHBOARD.name, text) for text in on_dashboard] + [
         (f"{path.relative_to(PACKAGE)}:{line}", text)
         for path in sorted(PACKAGE.rglob("*.py"))
         for line, text in messages(path)
@@ -50,6 +64,7 @@ def all_messages() -> list[tuple[str, str]]:
 def test_the_walk_sees_messages_and_the_commands_in_them() -> None:
     texts = [text for _, text in all_messages()]
     assert sum("tidemark retry {" in text for text in texts) > 20
+    assert ("grafana.json", "tidemark retry {} processes them") in all_messages()
     assert {"retry", "replay", "show", "lag"} <= set(WANT_A_NAME)
     assert COMMAND.search("then: tidemark retry")
     assert COMMAND.search("tidemark replay --manifest 3")

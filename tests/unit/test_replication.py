@@ -22,7 +22,7 @@ def test_doctor_says_whether_a_failover_may_lose_transactions(
     names: str, commit: str, standbys: int, severity: Severity, message: str
 ) -> None:
     settings = {"synchronous_standby_names": names, "synchronous_commit": commit}
-    status = Health("here", "18", 1, "an id", False, False, settings, standbys, 0.0)
+    status = Health("here", "18", 1, "an id", None, False, False, settings, standbys, 0.0)
     finding = replication(status)
     assert finding.severity is severity
     assert message in str(finding)

@@ -65,12 +65,12 @@ def pipeline_dag(name: str, *, process: Mapping[str, Any] = NOTHING, **arguments
 
     Raises ``NotFound``, and ``ConfigurationError`` for a pipeline whose DAG Tidemark makes itself.
     """
-    found = _of_own_dag(name)
+    deployed = _of_own_dag(name)
     if "dag_id" in arguments:
         raise ConfigurationError(
             "the DAG of a pipeline has the pipeline's name", next_step="leave dag_id out", pipeline=name
         )
-    return build_dag(found.pipeline, found.problem, process=process, **arguments)
+    return build_dag(deployed.pipeline, deployed.problem, process=process, **arguments)
 
 
 def pipeline_tasks(name: str, *, group_id: str | None = None, process: Mapping[str, Any] = NOTHING) -> TaskGroup:
@@ -79,24 +79,24 @@ def pipeline_tasks(name: str, *, group_id: str | None = None, process: Mapping[s
     The runs of the pipeline are those of the DAG: their dates decide what is read. ``group_id`` is the pipeline's name
     if not set; ``process``, and what is raised: as for ``pipeline_dag``.
     """
-    found = _of_own_dag(name)
-    pipeline = found.pipeline
+    deployed = _of_own_dag(name)
+    pipeline = deployed.pipeline
     defaults = pipeline.airflow.retries(pipeline.retries, pipeline.retry_delay)
     with TaskGroup(group_id or name, default_args=defaults) as group:  # type: ignore[arg-type]
-        _tasks(pipeline, found.problem, process)
+        _tasks(pipeline, deployed.problem, process)
     return group
 
 
 def _of_own_dag(name: str) -> Deployed:
     """Raises ``NotFound``, and ``ConfigurationError`` for a pipeline whose DAG Tidemark makes itself."""
-    found = deployed_named(Environment.from_variables().pipelines, name)
-    if not found.pipeline.airflow.own_dag:
+    deployed = deployed_named(Environment.from_variables().pipelines, name)
+    if not deployed.pipeline.airflow.own_dag:
         raise ConfigurationError(
             "Tidemark makes the DAG of this pipeline, and Airflow would find two of one name",
             next_step="write airflow: {own_dag: true} into its file",
             pipeline=name,
         )
-    return found
+    return deployed
 
 
 def build_dag(
@@ -205,7 +205,7 @@ def plan_run(pipeline: Pipeline) -> list[int]:
         for line in notes:
             log.warning(line)
         manifests = {manifest.id: manifest for manifest in context.database.manifests(ids=ids)}
-        leave(task_context, [label(one, manifests[one].ranges) for one in ids], notes)
+        leave(task_context, [label(manifest_id, manifests[manifest_id].ranges) for manifest_id in ids], notes)
         return ids
 
 

@@ -48,7 +48,7 @@ def _decide(
 
 @_deciding
 def accept_loss(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool) -> None:
-    """Give up offsets that Kafka dropped unread."""
+    """Give up offsets that retention took unread."""
     _decide(environment, pipeline_name, as_json, lambda context: decisions.accept_loss(context, why, dry_run=dry_run))
 
 
@@ -100,7 +100,7 @@ def accept_truncation(
     "--from",
     "start",
     type=click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]),
-    help="Oldest record time to read (UTC; default: all that Kafka still has).",
+    help="Oldest record time to read (UTC; default: all that the source still has).",
 )
 def extend_back(
     environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, start: datetime | None

@@ -46,9 +46,9 @@ def doctor(command: click.Context, pipeline_name: str | None, master: str, with_
     """
     environment: Environment = command.obj
     pipelines, wrong = _pipelines(environment, pipeline_name)
-    found = [*wrong]
-    for one in found:
-        _show(one, as_json)
+    findings = [*wrong]
+    for finding in wrong:
+        _show(finding, as_json)
     with ExitStack() as opened:
         lookup: Lookup = from_environment
         of_airflow: list[Check] = []
@@ -56,13 +56,13 @@ def doctor(command: click.Context, pipeline_name: str | None, master: str, with_
             lookup, of_airflow = _airflow(pipelines, opened)
         else:
             opened.enter_context(connections_of(*pipelines))
-        for one in examine(_checks(environment, pipelines, master, of_airflow, lookup), begin=_announce):
-            _show(one, as_json)
-            found.append(one)
+        for finding in examine(_checks(environment, pipelines, master, of_airflow, lookup), begin=_announce):
+            _show(finding, as_json)
+            findings.append(finding)
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in found], indent=2))
-    counts = {verdict: sum(one.severity is verdict for one in found) for verdict in Severity}
-    output.note(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    counts = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
+    output.note(", ".join(f"{count} {severity}" for severity, count in counts.items()))
     command.exit(1 if counts[Severity.FAILED] else 0)
 
 
@@ -74,10 +74,11 @@ def _pipelines(environment: Environment, pipeline_name: str | None) -> tuple[lis
         each = load_each(environment.pipelines)
     except TidemarkError as error:
         return [], [failed("pipelines", error.what, error.next_step)]
-    good = [one for _, one in each if isinstance(one, Pipeline)]
-    bad = [(file, one) for file, one in each if not isinstance(one, Pipeline)]
-    said = ok("pipelines", f"{len(good)} in {environment.pipelines}: {', '.join(one.name for one in good)}")
-    return good, [*([said] if good else [_none(environment.pipelines, bool(bad))]), *(_of_file(*one) for one in bad)]
+    good = [pipeline for _, pipeline in each if isinstance(pipeline, Pipeline)]
+    bad = [_of_file(file, error) for file, error in each if not isinstance(error, Pipeline)]
+    names = ", ".join(pipeline.name for pipeline in good)
+    summary = ok("pipelines", f"{len(good)} in {environment.pipelines}: {names}")
+    return good, [summary if good else _none(environment.pipelines, bool(bad)), *bad]
 
 
 def _none(folder: Path, wrong: bool) -> Finding:
@@ -114,18 +115,18 @@ def _checks(
         yield from targets.checks(environment, pipeline, lookup)
     from tidemark.spark import doctor as spark  # takes 1 s to import
 
-    yield from spark.checks(environment, master, pipelines, _brokers(pipelines, lookup))
+    yield from spark.checks(environment, master, pipelines, _endpoints(pipelines, lookup))
 
 
-def _brokers(pipelines: list[Pipeline], lookup: Lookup) -> list[str]:
+def _endpoints(pipelines: list[Pipeline], lookup: Lookup) -> list[str]:
     """The addresses executors must reach; what is wrong with a connection is said by the checks of the source."""
-    found: set[str] = set()
+    endpoints: set[str] = set()
     for pipeline in pipelines:
         try:
-            found |= set(open_source(pipeline.name, pipeline.source, lookup).endpoints())
+            endpoints |= set(open_source(pipeline.name, pipeline.source, lookup).endpoints())
         except TidemarkError:
             continue
-    return sorted(found)
+    return sorted(endpoints)
 
 
 def _announce(check: Check) -> None:
@@ -133,9 +134,11 @@ def _announce(check: Check) -> None:
         output.note(f"{check.name} .. (up to {check.timeout:.0f} s)")
 
 
-def _show(one: Finding, as_json: bool) -> None:
+def _show(finding: Finding, as_json: bool) -> None:
     if as_json:
         return
-    click.echo(f"{click.style(f'{one.severity:8}', fg=STYLES[one.severity])} {one.check}: {one.said}")
-    if one.next_step:
-        click.echo(f"         next: {one.next_step}")
+    click.echo(
+        f"{click.style(f'{finding.severity:8}', fg=STYLES[finding.severity])} {finding.check}: {finding.message}"
+    )
+    if finding.next_step:
+        click.echo(f"         next: {finding.next_step}")

@@ -123,7 +123,7 @@ def objects(environment: Environment, pipeline_name: str, sink: str | None, dead
 @commands.command()
 @pipeline_argument(required=False)
 @click.option("--max-lag", type=click.IntRange(min=0), metavar="N",
-    help="Late when more offsets than this are not published; asks Kafka.",
+    help="Late when more offsets than this are not published; asks the source.",
 )  # fmt: skip
 @click.option("--max-age", type=Duration(),
     help="Late when what is published ends longer ago, such as 90m or 2h; if not set, max_age of the pipeline file.",
@@ -151,7 +151,7 @@ def status(
 @common_options
 @click.pass_obj
 def lag(environment: Environment, pipeline_name: str, as_json: bool) -> None:
-    """Show how far each chain is behind Kafka."""
+    """Show how far each chain is behind the source."""
     with opened(environment, pipeline_name) as context:
         output.lag(lag_views(measure_lag(context)), as_json)
 

@@ -31,7 +31,7 @@ COMMANDS = {
         "show": "Show one manifest with its attempts and history.",
         "objects": "Print the published paths: the exact reader.",
         "status": "Say which pipelines need a person; exit 1 when one does.",
-        "lag": "Show how far each chain is behind Kafka.",
+        "lag": "Show how far each chain is behind the source.",
         "complete": "Say whether all before a time is published; exit 1 if not.",
         "hours": "List event hours: rows, late rows, complete or waiting for what.",
         "audit": "Compare database and lake; exit 1 on any difference.",
@@ -58,7 +58,7 @@ COMMANDS = {
         "doctor": "Check all that pipelines need; exit 1 when a check fails.",
     },
     "decide": {
-        "accept-loss": "Give up offsets that Kafka dropped unread.",
+        "accept-loss": "Give up offsets that retention took unread.",
         "accept-topic": "Go on with a topic that was recreated, or vanished.",
         "accept-truncation": "Go on with a partition whose log was cut.",
         "accept-damage": "Give up published output that is gone for good.",

@@ -41,7 +41,7 @@ def _address(context: click.Context, option: click.Parameter, value: str | None)
 
 @commands.command()
 @pipeline_argument(required=False)
-@click.option("--lag/--no-lag", default=True, show_default=True, help="Ask Kafka how far each partition is behind.")
+@click.option("--lag/--no-lag", default=True, show_default=True, help="Ask how far each partition is behind.")
 @click.option(
     "--listen",
     metavar="[HOST:]PORT",
@@ -113,7 +113,7 @@ def _serve(address: tuple[str, int], measure: Callable[[], str]) -> None:
 def _measured(environment: Environment, database: ManifestDatabase, name: str, *, asks: bool) -> Measured:
     pipeline: Pipeline | TidemarkError | None = None
     parts: list[LagView] | None = None
-    why = "Kafka was not asked"
+    why = "the source was not asked"
     try:
         pipeline = find(environment.pipelines, name)
         if asks:

@@ -27,7 +27,9 @@ MEMORY = "_notified.json"
 @click.option("--after", type=Duration(), default="5m", show_default=True,
     help="How long a problem that may end by itself must last; blocked and lost are told at once.",
 )  # fmt: skip
-@click.option("--kafka/--no-kafka", default=True, show_default=True, help="Ask Kafka whether offsets are lost.")
+@click.option("--source/--no-source", "asks", default=True, show_default=True,
+    help="Ask the sources whether offsets are lost.",
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print what would be told; tell nobody.")
 @common_options
 @click.pass_obj
@@ -36,7 +38,7 @@ def notify(
     pipeline_name: str | None,
     command: str | None,
     after: timedelta,
-    kafka: bool,
+    asks: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -53,7 +55,7 @@ def notify(
         )
     deliver = operation.by_command(command) if command else operation.by_webhook(url or "https://")
     with database_of(environment) as database:
-        known = statuses(environment, database, pipeline_name, max_lag=sys.maxsize if kafka else None, max_age=None)
+        known = statuses(environment, database, pipeline_name, max_lag=sys.maxsize if asks else None, max_age=None)
     now, memory = datetime.now(UTC), environment.home / MEMORY
     told = operation.notify(
         known, memory, deliver, after=after, now=now, all_of_them=pipeline_name is None, dry_run=dry_run

@@ -24,81 +24,80 @@ from tidemark.views import (
 SHOWN = 100  # characters of a value; --json has all of it
 
 
-def located(found: Sequence[Found], as_json: bool) -> None:
+def located(chains: Sequence[Found], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps([found_view(one) for one in found], indent=2, default=as_json_text))
+        click.echo(json.dumps([found_view(chain) for chain in chains], indent=2, default=as_json_text))
         return
-    for one in found:
-        life = f", incarnation {one.incarnation}, which has ended" if one.retired else ""
-        click.echo(
-            f"{one.at.topic}-{one.at.partition} offset {one.offset} in pipeline {one.pipeline_name}{life}: {_what(one)}"
-        )
-        for sink in one.sinks:
+    for chain in chains:
+        life = f", incarnation {chain.incarnation}, which has ended" if chain.retired else ""
+        place = f"{chain.at.topic}-{chain.at.partition} offset {chain.offset}"
+        click.echo(f"{place} in pipeline {chain.pipeline_name}{life}: {_what(chain)}")
+        for sink in chain.sinks:
             click.echo(f"  {_in_sink(sink)}")
 
 
-def _what(one: Found) -> str:
-    if one.manifest is None:
-        return f"{one.standing}; {one.said}"
-    covered = f"manifest {one.manifest.id}, {one.manifest.state}, offsets [{one.start}, {one.end})"
-    return covered if one.sinks else f"{covered}; {one.said}"
+def _what(chain: Found) -> str:
+    if chain.manifest is None:
+        return f"{chain.standing}; {chain.said}"
+    covered = f"manifest {chain.manifest.id}, {chain.manifest.state}, offsets [{chain.start}, {chain.end})"
+    return covered if chain.sinks else f"{covered}; {chain.said}"
 
 
-def _in_sink(one: Located) -> str:
-    key = "".join(f" {name}={value}" for name, value in (one.key or {}).items())
-    place = f" in {one.place}{key}" if one.place and one.kind else ""
-    return f"sink {one.sink}, attempt {one.attempt}: {one.said}{place}"
+def _in_sink(in_sink: Located) -> str:
+    key = "".join(f" {name}={value}" for name, value in (in_sink.key or {}).items())
+    place = f" in {in_sink.place}{key}" if in_sink.place and in_sink.kind else ""
+    return f"sink {in_sink.sink}, attempt {in_sink.attempt}: {in_sink.said}{place}"
 
 
-def peeked(found: Peeked, as_json: bool) -> None:
+def peeked(records: Peeked, as_json: bool) -> None:
     """Rows and dead letters, as JSON one to a line; what would fail a manifest stands on standard error."""
     if as_json:
-        for row in (*found.rows, *({**row, "taken_away": True} for row in found.taken_away), *found.dead_letters):
+        for row in (*records.rows, *({**row, "taken_away": True} for row in records.taken_away), *records.dead_letters):
             click.echo(json.dumps(row, ensure_ascii=False, default=as_json_text))
     else:
-        _tables(found)
-    taken = f", {len(found.taken_away):,} taken away by the transforms" if found.taken_away else ""
-    note(f"{len(found.rows):,} rows, {len(found.dead_letters):,} dead letters{taken}; nothing was written")
-    if found.refusal:
-        note(f"a manifest with these records fails: {found.refusal}")
+        _tables(records)
+    taken = f", {len(records.taken_away):,} taken away by the transforms" if records.taken_away else ""
+    note(f"{len(records.rows):,} rows, {len(records.dead_letters):,} dead letters{taken}; nothing was written")
+    if records.refusal:
+        note(f"a manifest with these records fails: {records.refusal}")
 
 
-def _tables(found: Peeked) -> None:
-    if found.rows:
-        as_table("rows", ("partition", "offset", "event time", "data", "to"), map(_row, found.rows))
-    if found.taken_away:
-        as_table("taken away by the transforms", ("partition", "offset", "data"), map(_taken, found.taken_away))
-    if found.dead_letters:
+def _tables(records: Peeked) -> None:
+    if records.rows:
+        as_table("rows", ("partition", "offset", "event time", "data", "to"), map(_row, records.rows))
+    if records.taken_away:
+        as_table("taken away by the transforms", ("partition", "offset", "data"), map(_taken, records.taken_away))
+    if records.dead_letters:
         columns = ("partition", "offset", "reason", "value", "to")
-        as_table("dead letters", columns, map(_dead_letter, found.dead_letters))
+        as_table("dead letters", columns, map(_dead_letter, records.dead_letters))
 
 
-def _row(one: dict[str, Any]) -> tuple[str, ...]:
-    late = " (late)" if one["late"] else ""
-    shown = _data(one["data"])
-    if one.get("deleted"):
+def _row(row: dict[str, Any]) -> tuple[str, ...]:
+    late = " (late)" if row["late"] else ""
+    shown = _data(row["data"])
+    if row.get("deleted"):
         shown = f"deleted {shown}"
-    if one.get("before", one["data"]) != one["data"]:
-        shown = f"{_data(one['before'])}\n-> {shown}"
-    when = one["event_time"].strftime("%Y-%m-%d %H:%M:%S") + late
-    return _place(one), str(one["offset"]), when, shown, "\n".join(one["targets"])
+    if row.get("before", row["data"]) != row["data"]:
+        shown = f"{_data(row['before'])}\n-> {shown}"
+    when = row["event_time"].strftime("%Y-%m-%d %H:%M:%S") + late
+    return _place(row), str(row["offset"]), when, shown, "\n".join(row["targets"])
 
 
-def _taken(one: dict[str, Any]) -> tuple[str, ...]:
-    return _place(one), str(one["offset"]), _data(one["data"])
+def _taken(row: dict[str, Any]) -> tuple[str, ...]:
+    return _place(row), str(row["offset"]), _data(row["data"])
 
 
 def _data(data: dict[str, Any]) -> str:
     return _short(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 
-def _dead_letter(one: dict[str, Any]) -> tuple[str, ...]:
-    value = "null" if one["value"] is None else _short(_readable(b64decode(one["value"])))
-    return _place(one), str(one["offset"]), one["reason"], value, "\n".join(one["targets"])
+def _dead_letter(letter: dict[str, Any]) -> tuple[str, ...]:
+    value = "null" if letter["value"] is None else _short(_readable(b64decode(letter["value"])))
+    return _place(letter), str(letter["offset"]), letter["reason"], value, "\n".join(letter["targets"])
 
 
-def _place(one: dict[str, Any]) -> str:
-    return f"{one['topic']}-{one['partition']}"
+def _place(record: dict[str, Any]) -> str:
+    return f"{record['topic']}-{record['partition']}"
 
 
 def _readable(value: bytes) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidemark.database.connection import connect, describe, translated
+from tidemark.database.migrate import what_is_wrong
 from tidemark.database.named_sql import named_queries
 
 SETTINGS = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
@@ -13,15 +14,16 @@ QUERIES = named_queries("tidemark.database", "health.sql")
 
 @dataclass(frozen=True)
 class Health:
-    """``version`` and ``id`` are None without our tables; ``clock_ahead``: seconds that the server is ahead of us.
+    """``version`` and ``id`` are None without our tables; ``wrong``: why tables that are there cannot be used.
 
-    ``standbys``: how many servers receive its changes now.
+    ``standbys``: how many servers receive its changes now. ``clock_ahead``: seconds that the server is ahead of us.
     """
 
     place: str
     server: str
     version: int | None
     id: str | None
+    wrong: str | None
     is_airflows: bool
     read_only: bool
     settings: Mapping[str, str]
@@ -36,12 +38,14 @@ def health(dsn: str) -> Health:
         row = connection.execute(QUERIES["health"]).fetchone()
         after = time.time()
         assert row is not None
-        ours = connection.execute(QUERIES["tables"]).fetchone() if row["ours"] else None
+        stored = connection.execute(QUERIES["tables"]).fetchone() if row["ours"] else None
+    ours = stored["tables"] if stored else None
     return Health(
         place=describe(dsn),
         server=row["server"],
-        version=int(ours["version"]) if ours else None,
-        id=str(ours["id"]) if ours else None,
+        version=ours["version"] if ours else None,
+        id=ours["id"] if ours else None,
+        wrong=what_is_wrong(ours) if ours else None,
         is_airflows=row["airflow"],
         read_only=row["read_only"],
         settings={name: row[name] for name in SETTINGS},

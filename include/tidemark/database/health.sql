@@ -13,4 +13,4 @@ SELECT current_setting('server_version') AS server,
     extract(epoch FROM clock_timestamp())::float8 AS now;
 
 -- name: tables
-SELECT id, version FROM tidemark.database;
+SELECT to_jsonb(ours) AS tables FROM tidemark.database AS ours;

@@ -1,17 +1,22 @@
-"""Creates the tables, never in Airflow's own database; refuses tables of another version."""
+"""Creates the tables, never in Airflow's own database; refuses tables of another version or another ``schema.sql``."""
 
+from collections.abc import Mapping
+from functools import cache
+from hashlib import sha256
 from importlib.resources import files
+from typing import Any
 
 from tidemark.database.connection import Connection, connect, describe, translated
 from tidemark.errors import ConfigurationError
 
 VERSION = 1
+NEXT_STEP = "use the Tidemark version that created them, or set TIDEMARK_DB to another database"
 
 
 def migrate(dsn: str) -> bool:
     """Create the tables; False when they exist. Safe to repeat, also by several processes at once.
 
-    Raises ``ConfigurationError`` for tables of another version and for Airflow's own database.
+    Raises ``ConfigurationError`` for tables of another version or schema, and for Airflow's own database.
     """
     with connect(dsn) as connection, translated(database=describe(dsn)), connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(1414089812, 0)")
@@ -28,13 +33,13 @@ def migrate(dsn: str) -> bool:
         if row["ours"]:
             _check_version(connection, dsn)
             return False
-        connection.execute(files("tidemark.database").joinpath("schema.sql").read_bytes())
-        connection.execute("INSERT INTO tidemark.database (version) VALUES (%s)", [VERSION])
+        connection.execute(_schema())
+        connection.execute("INSERT INTO tidemark.database (version, schema) VALUES (%s, %s)", [VERSION, _digest()])
         return True
 
 
 def connect_to_tables(dsn: str) -> Connection:
-    """As ``connect``; ``ConfigurationError`` for a database without Tidemark's tables or with another version."""
+    """As ``connect``; ``ConfigurationError`` for a database without Tidemark's tables or with others."""
     connection = connect(dsn)
     try:
         with translated(database=describe(dsn)):
@@ -46,10 +51,27 @@ def connect_to_tables(dsn: str) -> Connection:
 
 
 def _check_version(connection: Connection, dsn: str) -> None:
-    row = connection.execute("SELECT version FROM tidemark.database").fetchone()
-    if row is None or row["version"] != VERSION:
-        raise ConfigurationError(
-            f"the tables are of version {row['version'] if row else 'unknown'}, this Tidemark needs {VERSION}",
-            next_step="use the Tidemark version that created them, or another database",
-            database=describe(dsn),
-        )
+    # As JSON, because older tables lack the column "schema".
+    row = connection.execute("SELECT to_jsonb(ours) AS tables FROM tidemark.database AS ours").fetchone()
+    wrong = what_is_wrong(row["tables"] if row else {})
+    if wrong is not None:
+        raise ConfigurationError(wrong, next_step=NEXT_STEP, database=describe(dsn))
+
+
+def what_is_wrong(tables: Mapping[str, Any]) -> str | None:
+    """Why tables cannot be used, by the row of their table ``database``; None when they can."""
+    version, schema = tables.get("version", "unknown"), tables.get("schema", "unknown")
+    if version != VERSION:
+        return f"the tables are of version {version}, this Tidemark needs {VERSION}"
+    if schema != _digest():
+        return f"the tables are of another state of Tidemark (schema {schema}), this one needs {_digest()}"
+    return None
+
+
+@cache
+def _schema() -> bytes:
+    return files("tidemark.database").joinpath("schema.sql").read_bytes()
+
+
+def _digest() -> str:
+    return sha256(_schema()).hexdigest()[:12]

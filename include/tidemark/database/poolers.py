@@ -10,8 +10,6 @@ from typing import Any
 
 import psycopg
 
-Connection = psycopg.Connection[dict[str, Any]]
-
 TRIES = 3  # with a pool of several idle sessions, a transaction need not get the one that this client has just had
 REFUSED = (
     "it is reached through a pooler that gives sessions out by transaction (pgbouncer: pool_mode = transaction), "
@@ -20,7 +18,7 @@ REFUSED = (
 REMEDY = "use the address of PostgreSQL itself, or a pool with pool_mode = session"
 
 
-def shares_sessions(connection: Connection, open_another: Callable[[], Connection]) -> bool:
+def shares_sessions(connection: psycopg.Connection[Any], open_another: Callable[[], psycopg.Connection[Any]]) -> bool:
     """Whether other clients get the session of this idle connection.
 
     The handshake names the process of the session. Only a pooler makes up another one; whether it keeps the session for
@@ -41,7 +39,7 @@ def shares_sessions(connection: Connection, open_another: Callable[[], Connectio
     return False
 
 
-def _process(connection: Connection) -> int:
+def _process(connection: psycopg.Connection[Any]) -> int:
     row = connection.execute("SELECT pg_backend_pid() AS process").fetchone()
     assert row is not None
     return int(row["process"])

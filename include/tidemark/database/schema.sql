@@ -15,6 +15,7 @@ CREATE TABLE database (
     id         uuid NOT NULL DEFAULT gen_random_uuid(),
     successor_of uuid[] NOT NULL DEFAULT '{}',   -- the databases whose targets this one has adopted
     version    int NOT NULL,
+    schema     text NOT NULL,                    -- a digest of this file as it was then
     created_at timestamptz NOT NULL DEFAULT now()
 );
 

@@ -24,7 +24,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
 
-from tidemark.connections import Lookup, Secret, from_environment, masked, variable_of
+from tidemark.connections import Lookup, Secret, from_environment, masked, revealed, variable_of
 from tidemark.decoders.registered_schema import RegisteredSchema, UnknownSchema
 from tidemark.errors import AccessDenied, ConfigurationError, TidemarkError, Unavailable
 from tidemark.suggestion import nearest
@@ -189,7 +189,8 @@ class SchemaRegistry:
 
     @cached_property
     def _authorization(self) -> dict[str, str]:
-        basic, token = self._revealed("basic.auth.user.info"), self._revealed("bearer.auth.token")
+        options = revealed(self.options)
+        basic, token = options.get("basic.auth.user.info"), options.get("bearer.auth.token")
         if basic:
             return {"Authorization": f"Basic {b64encode(basic.encode()).decode()}"}
         return {"Authorization": f"Bearer {token}"} if token else {}
@@ -199,25 +200,21 @@ class SchemaRegistry:
         return build_opener(_NoRedirect, HTTPSHandler(context=self._context()))
 
     def _context(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(
-            cafile=self._revealed("ssl.ca.location"), cadata=self._revealed("ssl.ca.pem")
-        )
-        certificate = self._text("ssl.certificate")
+        options = revealed(self.options)
+        context = ssl.create_default_context(cafile=options.get("ssl.ca.location"), cadata=options.get("ssl.ca.pem"))
+        certificate = _text(options, "ssl.certificate")
         if certificate:
             with TemporaryDirectory(prefix="tidemark-registry-") as folder:  # only its owner may enter it
                 pair = Path(folder, "pair.pem")
-                pair.write_text(f"{certificate}\n{self._text('ssl.key') or ''}\n")
+                pair.write_text(f"{certificate}\n{_text(options, 'ssl.key') or ''}\n")
                 # Without a password OpenSSL would ask for one on the terminal.
-                context.load_cert_chain(pair, password=self._revealed("ssl.key.password") or "")
+                context.load_cert_chain(pair, password=options.get("ssl.key.password", ""))
         return context
 
-    def _text(self, option: str) -> str | None:
-        path = self._revealed(f"{option}.location")
-        return Path(path).read_text() if path else self._revealed(f"{option}.pem")
 
-    def _revealed(self, option: str) -> str | None:
-        value = self.options.get(option)
-        return value.reveal() if isinstance(value, Secret) else value
+def _text(options: Mapping[str, str], name: str) -> str | None:
+    path = options.get(f"{name}.location")
+    return Path(path).read_text() if path else options.get(f"{name}.pem")
 
 
 def open_registry(config: Mapping[str, Any], lookup: Lookup = from_environment) -> SchemaRegistry:

@@ -1,9 +1,9 @@
-"""The manifest database: it answers, has the right version, survives a crash, and its clock agrees with ours."""
+"""The manifest database: it answers, has the right tables, survives a crash, and its clock agrees with ours."""
 
 from collections.abc import Iterator
 
 from tidemark.database.health import Health, health
-from tidemark.database.migrate import VERSION
+from tidemark.database.migrate import NEXT_STEP
 from tidemark.doctor.checks import Check
 from tidemark.environment import Environment
 from tidemark.findings import Finding, clock, failed, ok, warning
@@ -34,9 +34,8 @@ def _tables(status: Health) -> Iterator[Finding]:
         )
     elif status.version is None:
         yield failed(NAME, "it has no Tidemark tables", "create them with: tidemark migrate")
-    elif status.version != VERSION:
-        message = f"its tables are of version {status.version}, this Tidemark needs {VERSION}"
-        yield failed(NAME, message, "use the version of Tidemark that made them, or another database")
+    elif status.wrong is not None:
+        yield failed(NAME, status.wrong, NEXT_STEP)
     elif status.read_only:
         yield failed(
             NAME, "it is read only, as a standby server is", "set TIDEMARK_DB to the database on the primary server"

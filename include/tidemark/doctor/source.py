@@ -49,7 +49,9 @@ def _compacted(name: str, pipeline: Pipeline, source: Source, topics: Sequence[s
         return
     for topic in source.compacted(topics):
         yield failed(
-            name, f"topic {topic} is compacted: Kafka removes records from it", "if you want that, set gaps: compacted"
+            name,
+            f"topic {topic} is compacted: {source.title} removes records from it",
+            "if you want that, set gaps: compacted",
         )
 
 

@@ -53,56 +53,56 @@ _HOW = """set {variable}='{{"conn_type": "kafka", "extra": {{"bootstrap.servers"
 
 
 def java_options(
-    conn_id: str | None, tuning: Mapping[str, str], pipeline: str, lookup: Lookup = from_environment
+    conn_id: str | None, tuning: Mapping[str, str], pipeline_name: str, lookup: Lookup = from_environment
 ) -> Config:
     """Options of Java's client for a connection, or for no security; ``tuning`` replaces options of the connection."""
     if conn_id is None:
         return dict(tuning)
-    connection = named_connection(conn_id, pipeline, lookup)
+    connection = named_connection(conn_id, pipeline_name, lookup)
     try:
         return {**java_security(connection.config), **tuning}
     except WrongCertificate as wrong:  # a file that was there when the run began
-        raise _unusable(pipeline, conn_id, wrong.what, wrong.next_step) from None
+        raise _unusable(pipeline_name, conn_id, wrong.what, wrong.next_step) from None
 
 
-def named_connection(conn_id: str, pipeline: str, lookup: Lookup = from_environment) -> KafkaConnection:
+def named_connection(conn_id: str, pipeline_name: str, lookup: Lookup = from_environment) -> KafkaConnection:
     """The Kafka connection of that id, checked, with its certificates; raises ``ConfigurationError``."""
     connection = lookup(conn_id)
     if connection is None:
-        raise _missing(pipeline, conn_id)
+        raise _missing(pipeline_name, conn_id)
     extra = dict(connection.get("extra") or {})
-    address = _address(connection, extra.pop("bootstrap.servers", None), pipeline, conn_id)
-    _refuse_unknown(extra, pipeline, conn_id)
-    tuning = _tuning({key: value for key, value in extra.items() if not is_security(key)}, pipeline, conn_id)
+    address = _address(connection, extra.pop("bootstrap.servers", None), pipeline_name, conn_id)
+    _refuse_unknown(extra, pipeline_name, conn_id)
+    tuning = _tuning({key: value for key, value in extra.items() if not is_security(key)}, pipeline_name, conn_id)
     options = {key: value for key, value in extra.items() if is_security(key)}
     try:
         security = security_config(options, connection.get("login"), connection.get("password"), datetime.now(UTC))
     except WrongSecurity as wrong:
-        raise _unusable(pipeline, conn_id, wrong.what, wrong.next_step) from None
+        raise _unusable(pipeline_name, conn_id, wrong.what, wrong.next_step) from None
     return KafkaConnection(address, {**tuning, **security}, conn_id)
 
 
-def _unusable(pipeline: str, conn_id: str, what: str, next_step: str) -> ConfigurationError:
+def _unusable(pipeline_name: str, conn_id: str, what: str, next_step: str) -> ConfigurationError:
     return ConfigurationError(
         f"the Kafka connection {conn_id} cannot be used: {what}",
         next_step=f"{next_step}; docs/configuration.md shows a connection for each mechanism",
-        pipeline=pipeline,
+        pipeline=pipeline_name,
         connection=conn_id,
     )
 
 
-def _missing(pipeline: str, conn_id: str) -> ConfigurationError:
+def _missing(pipeline_name: str, conn_id: str) -> ConfigurationError:
     variables = [name for name in os.environ if name.startswith(PREFIX)]
     return ConfigurationError(
         with_nearest(f"the Kafka connection {conn_id} does not exist", variable_of(conn_id), variables),
         next_step=f"{_HOW.format(variable=variable_of(conn_id))}, or add it in Airflow under Admin, Connections, "
         "or write source.kafka.bootstrap_servers instead",
-        pipeline=pipeline,
+        pipeline=pipeline_name,
         connection=conn_id,
     )
 
 
-def _address(connection: Mapping[str, Any], bootstrap_servers: object, pipeline: str, conn_id: str) -> str:
+def _address(connection: Mapping[str, Any], bootstrap_servers: object, pipeline_name: str, conn_id: str) -> str:
     if bootstrap_servers is None and connection.get("host"):
         host, port = str(connection["host"]), connection.get("port")
         bootstrap_servers = f"[{host}]:{port}" if port and ":" in host else f"{host}:{port}" if port else host
@@ -112,12 +112,12 @@ def _address(connection: Mapping[str, Any], bootstrap_servers: object, pipeline:
         raise ConfigurationError(
             f"the Kafka connection {conn_id} names no broker, or not as host:port",
             next_step='set "bootstrap.servers" in its extra, such as {"bootstrap.servers": "broker-1:9092"}',
-            pipeline=pipeline,
+            pipeline=pipeline_name,
             connection=conn_id,
         ) from None
 
 
-def _refuse_unknown(extra: Mapping[str, Any], pipeline: str, conn_id: str) -> None:
+def _refuse_unknown(extra: Mapping[str, Any], pipeline_name: str, conn_id: str) -> None:
     tuning = {field.alias or name for name, field in KafkaOptions.model_fields.items()}
     unknown = sorted(key for key in extra if key not in tuning and not is_security(key))
     if unknown:
@@ -126,18 +126,18 @@ def _refuse_unknown(extra: Mapping[str, Any], pipeline: str, conn_id: str) -> No
         raise ConfigurationError(
             f"the Kafka connection {conn_id} sets {', '.join(unknown)}, which is not allowed",
             next_step="; ".join([*advice, f"allowed beside security: {', '.join(sorted(tuning))}"]),
-            pipeline=pipeline,
+            pipeline=pipeline_name,
             connection=conn_id,
         )
 
 
-def _tuning(extra: dict[str, Any], pipeline: str, conn_id: str) -> dict[str, str]:
+def _tuning(extra: dict[str, Any], pipeline_name: str, conn_id: str) -> dict[str, str]:
     wrong = sorted(key for key, value in extra.items() if not _is_allowed(key, value))
     if wrong:
         raise ConfigurationError(
             f"the Kafka connection {conn_id} sets {', '.join(wrong)} to a value that is not allowed",
             next_step="give milliseconds from 1000 to 600000, and sizes as a number of bytes or such as 50MiB",
-            pipeline=pipeline,
+            pipeline=pipeline_name,
             connection=conn_id,
         )
     return KafkaOptions.model_validate(_numbers(extra)).client_config()

@@ -100,7 +100,7 @@ def _survey(
     pipelines = [Deployed(file.pipeline) for file in right]
     names = {file.pipeline.name for file in right}
     for kept in kept_files(folder, env):
-        if kept.pipeline not in names:
+        if kept.pipeline_name not in names:
             own = [problem for problem in problems if Path(problem.file).absolute() == kept.file]
             if not own:
                 own = [_lost(kept, env)]
@@ -121,7 +121,7 @@ def _last_right(files: list[KeptFile], problem: ConfigurationError, env: Mapping
 
 def _lost(kept: KeptFile, env: Mapping[str, str]) -> Problem:
     """Its file is gone, or names another pipeline now."""
-    name = kept.pipeline
+    name = kept.pipeline_name
     give_up = f"or, to remove pipeline {name}: rm {shlex.quote(str(kept_path(name, env)))}"
     if kept.file.exists():
         return Problem(str(kept.file), None, "pipeline", f'was "{name}" before; set it back, {give_up}')

@@ -20,7 +20,7 @@ LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 
 
 class TimeSource(StrEnum):
-    KAFKA_TIMESTAMP = "kafka_timestamp"
+    SOURCE_TIMESTAMP = "kafka_timestamp"
 
 
 def _pattern(value: str) -> str:
@@ -114,7 +114,7 @@ def check_field(event_time: EventTimeSettings, rows: RowSettings) -> None:
     if event_time.field is None:
         return
     types = rows.field_types()
-    if isinstance(rows, DecodeByTopic) and event_time.on_invalid is not OnInvalid.KAFKA_TIMESTAMP:
+    if isinstance(rows, DecodeByTopic) and event_time.on_invalid is not OnInvalid.SOURCE_TIMESTAMP:
         _check_entries(event_time.field, rows)
     if not types:
         raise wrong_at(

@@ -20,7 +20,7 @@ LOG: Final = logging.getLogger(__name__)
 class KeptFile:
     """``file`` is absolute. ``named``: the texts of the files that it names, such as a schema, by these names."""
 
-    pipeline: str
+    pipeline_name: str
     file: Path
     text: str
     named: Mapping[str, str]
@@ -45,10 +45,10 @@ def kept_files(pipelines: Path | str, env: Mapping[str, str]) -> list[KeptFile]:
 
 def keep(file: KeptFile, env: Mapping[str, str]) -> None:
     """Write in one step, unless the same is kept; a folder that cannot be written is told in the log only."""
-    path = kept_path(file.pipeline, env)
+    path = kept_path(file.pipeline_name, env)
     if _read(path) == file:
         return
-    content = {"pipeline": file.pipeline, "file": str(file.file), "text": file.text, "named": dict(file.named)}
+    content = {"pipeline": file.pipeline_name, "file": str(file.file), "text": file.text, "named": dict(file.named)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -59,7 +59,7 @@ def keep(file: KeptFile, env: Mapping[str, str]) -> None:
     except OSError as problem:
         LOG.warning(
             "%s is right and cannot be kept in %s: %s; a mistake in it will take the DAG of pipeline %s away",
-            file.file, path, problem.strerror, file.pipeline,
+            file.file, path, problem.strerror, file.pipeline_name,
         )  # fmt: skip
 
 

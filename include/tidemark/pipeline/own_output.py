@@ -10,6 +10,6 @@ from tidemark.sources.settings import SourceSettings
 def topic_between(sink: SinkSettings, source: SourceSettings) -> str:
     """The first topic that the sink writes to and the source reads; empty when there is none."""
     address, topics = sink.writes_topics()
-    if address is None or not address.is_same(source.kafka()):
+    if address is None or not address.is_same(source.address()):
         return ""
     return next((topic for topic in topics if source.reads(topic)), "")

@@ -104,8 +104,8 @@ class SourceSettings(Section):
         names = list(self.topics)
         return ", ".join(names if self.topics_regex is None else [*names, f"all that match {self.topics_regex}"])
 
-    def kafka(self) -> Address | None:
-        """Where the topics are, if Kafka has them."""
+    def address(self) -> Address | None:
+        """Where the topics are; None for a kind whose topics no sink writes."""
         return None
 
     @abstractmethod

@@ -27,7 +27,8 @@ from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.writers import has_staged
 from tidemark.sources.spark import SparkReader, open_reader
 from tidemark.spark import ended, executors
-from tidemark.spark.session import arrow_batches, keeping_interrupts
+from tidemark.spark.batches import arrow_batches
+from tidemark.spark.session import keeping_interrupts
 
 ABOVE = "Spark says more above in this log"
 JVM_ENDS_S = 5.0  # its sockets close a moment before the process is gone

@@ -23,13 +23,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidemark.errors import ConfigurationError, Unavailable, WorkFailed
+from tidemark.spark.batches import arrow_batches
 from tidemark.spark.shipped import is_local, package_zip
 
 # Spark's default words and those of Kafka's keys: Spark shows such options as stars in plans and debug logs.
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|private key"
-BATCH_ROWS = 50_000  # most rows of an Arrow batch: 10,000 (Spark's default) costs 8 % more per record here
-BATCH_BYTES = 16 * 1024 * 1024  # keys and values of one Arrow batch, by the measured record size
-UNMEASURED = 2**31 - 1  # Spark then does not measure the batch after every row: 7 % less processor time in a cold job
 MASTER_TIMEOUT_S = 5.0  # Spark itself tries for a minute to reach a master
 DEFAULT_MASTER_PORT = 7077
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -68,14 +66,6 @@ def of_driver(master: str, folder: Path, conf: Mapping[str, str]) -> dict[str, s
     java = f"-Duser.dir='{folder.absolute()}' {conf.get(JAVA_OPTIONS, '')}".strip()
     loopback = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK} if is_local(master) else {}
     return {**loopback, **conf, JAVA_OPTIONS: java}
-
-
-def arrow_batches(record_bytes: float | None) -> dict[str, str]:
-    """Limits of an Arrow batch for records of this size in bytes; None: unknown, so Spark measures each row."""
-    rows, largest = "spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.execution.arrow.maxBytesPerBatch"
-    if record_bytes is None:
-        return {rows: str(BATCH_ROWS), largest: str(4 * BATCH_BYTES)}
-    return {rows: str(max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(record_bytes, 1))))), largest: str(UNMEASURED)}
 
 
 def python_of_executors(conf: Mapping[str, str]) -> str:

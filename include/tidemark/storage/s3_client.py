@@ -22,7 +22,7 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as NoConnection
 
-from tidemark.connections import Lookup, Secret, variable_of
+from tidemark.connections import Lookup, Secret, reveal, variable_of
 from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable, WorkFailed
 from tidemark.storage.base import is_address
 
@@ -108,9 +108,9 @@ def client(access: Access) -> Any:
 def _client(access: Access, pid: int) -> Any:
     del pid  # a fork must not use the sockets of its parent
     session = boto3.Session(
-        aws_access_key_id=_revealed(access.key_id),
-        aws_secret_access_key=_revealed(access.secret),
-        aws_session_token=_revealed(access.token),
+        aws_access_key_id=reveal(access.key_id),
+        aws_secret_access_key=reveal(access.secret),
+        aws_session_token=reveal(access.token),
         profile_name=access.profile,
     )
     settings = Config(
@@ -125,10 +125,6 @@ def _client(access: Access, pid: int) -> Any:
     )
     region = access.region or session.region_name or "us-east-1"
     return session.client("s3", region_name=region, endpoint_url=access.endpoint_url, config=settings)
-
-
-def _revealed(secret: Secret | None) -> str | None:
-    return None if secret is None else secret.reveal()
 
 
 @contextmanager

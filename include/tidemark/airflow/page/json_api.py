@@ -17,6 +17,7 @@ router = APIRouter(prefix="/api")
 PAGE = 50  # manifests
 
 Limit = Annotated[int, Query(ge=1, le=1000)]
+OneManifest = Annotated[int | None, Query(alias="manifest")]
 
 
 def answer(value: Any) -> Response:
@@ -93,10 +94,13 @@ def hours(database: Database, name: PipelineName, incomplete: bool = False) -> R
 
 @router.get("/pipelines/{dag_id}/dead-letters", dependencies=[MAY_READ])
 def dead_letters(
-    database: Database, name: PipelineName, manifest: int | None = None, limit: Annotated[int, Query(ge=0, le=1000)] = 0
+    database: Database,
+    name: PipelineName,
+    manifest_id: OneManifest = None,
+    limit: Annotated[int, Query(ge=0, le=1000)] = 0,
 ) -> Response:
     """In groups, and the first ``limit`` records. Needs the pipeline file, and reads the sink."""
-    return answer(content.letters_of(database, name, manifest, limit))
+    return answer(content.letters_of(database, name, manifest_id, limit))
 
 
 @router.get("/where", dependencies=[LOGGED_IN])

@@ -1,4 +1,4 @@
-"""How far pipelines are behind, asked in threads: a page is there soon, also when Kafka does not answer."""
+"""How far pipelines are behind, asked in threads: a page is there soon, also when a source does not answer."""
 
 import threading
 import time
@@ -56,7 +56,7 @@ class Lags:
 
 def _answer(future: Future[tuple[LagView, ...]], limit: float) -> Answer:
     if not future.done():
-        return Answer(None, f"Kafka has not answered within {limit:g} s")
+        return Answer(None, f"the source has not answered within {limit:g} s")
     error = future.exception()
     if error is None:
         return Answer(future.result())

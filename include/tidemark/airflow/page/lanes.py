@@ -17,13 +17,13 @@ class Bar:
     width: float
     start: int
     end: int
-    manifest: int | None = None
+    manifest_id: int | None = None
     manifests: int = 0
 
     @property
     def words(self) -> str:
         more = f" and {self.manifests - 1:,} more" if self.manifests > 1 else ""
-        of = f", manifest {self.manifest}{more}" if self.manifest is not None else ""
+        of = f", manifest {self.manifest_id}{more}" if self.manifest_id is not None else ""
         return f"{self.state} [{self.start:,}, {self.end:,}){of}"
 
 
@@ -32,10 +32,10 @@ def bars(lane: LaneView, last_stable: int | None = None) -> list[Bar]:
     end = max(lane.end, last_stable or 0)
     scale = WIDTH / max(1, end - lane.start)
 
-    def bar(state: str, start: int, end: int, manifest: int | None = None, manifests: int = 0) -> Bar:
+    def bar(state: str, start: int, end: int, manifest_id: int | None = None, manifests: int = 0) -> Bar:
         width = max(NARROWEST, (end - start) * scale)
         x = min((start - lane.start) * scale, WIDTH - width)
-        return Bar(state, round(max(0.0, x), 2), round(min(width, WIDTH), 2), start, end, manifest, manifests)
+        return Bar(state, round(max(0.0, x), 2), round(min(width, WIDTH), 2), start, end, manifest_id, manifests)
 
     drawn = [bar("done", lane.start, lane.end)] if lane.end > lane.start else []
     drawn += [bar(part.state, part.start, part.end, part.first_manifest, part.manifests) for part in lane.parts]

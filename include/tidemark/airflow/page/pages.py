@@ -23,7 +23,7 @@ from tidemark.airflow.page.access import (
     signed,
 )
 from tidemark.airflow.page.actions import Action, Wish, dag_states, new_run_id, preview, start
-from tidemark.airflow.page.json_api import PAGE
+from tidemark.airflow.page.json_api import PAGE, OneManifest
 from tidemark.airflow.page.lanes import bars
 from tidemark.airflow.page.render import page
 from tidemark.errors import DataLost, TidemarkError
@@ -132,9 +132,9 @@ def manifest(request: Request, database: Database, own: OwnManifest, compare: bo
 
 
 @router.get("/pipelines/{dag_id}/dead-letters", dependencies=[MAY_READ])
-def dead_letters(request: Request, database: Database, name: PipelineName, manifest: int | None = None) -> Response:
-    letters = content.letters_of(database, name, manifest, LETTERS)
-    return page(request, "dead_letters.html", {"pipeline": name, "view": letters, "manifest": manifest})
+def dead_letters(request: Request, database: Database, name: PipelineName, manifest_id: OneManifest = None) -> Response:
+    letters = content.letters_of(database, name, manifest_id, LETTERS)
+    return page(request, "dead_letters.html", {"pipeline": name, "view": letters, "manifest_id": manifest_id})
 
 
 @router.get("/pipelines/{dag_id}/start/{action}", dependencies=[MAY_START_RUNS])
@@ -144,13 +144,13 @@ def asked(
     user: GetUserDep,
     name: PipelineName,
     action: Action,
-    manifest: Annotated[list[int] | None, Query()] = None,
+    manifest_ids: Annotated[list[int] | None, Query(alias="manifest")] = None,
     sink: str | None = None,
     topic: str | None = None,
     partition: int | None = None,
 ) -> Response:
     """What the run would do, and the form that starts it."""
-    wish = Wish(action, tuple(sorted(set(manifest or ()))), sink, topic, partition)
+    wish = Wish(action, tuple(sorted(set(manifest_ids or ()))), sink, topic, partition)
     with content.context_of(database, name) as context:
         shown = preview(context, wish)
     if shown.manifests:

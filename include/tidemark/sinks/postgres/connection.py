@@ -13,11 +13,11 @@ from psycopg.rows import dict_row
 
 from tidemark.connections import Lookup, Secret, variable_of
 from tidemark.database import postgres_errors
+from tidemark.database.connection import Connection
 from tidemark.database.poolers import REFUSED, REMEDY, shares_sessions
 from tidemark.database.postgres_errors import Cause, PostgresError, message_of
 from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
 
-Connection = psycopg.Connection[dict[str, Any]]
 LOCK_TIMEOUT_S = 30
 _EXTRA = {"sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout", "target_session_attrs", "options"}
 
@@ -28,15 +28,15 @@ class Locked(Unavailable):
 
 def conninfo(conn_id: str, lookup: Lookup) -> Secret:
     """The connection string of an Airflow connection; ``ConfigurationError`` has names of keys, never values."""
-    connection = lookup(conn_id)
-    if connection is None:
+    stored = lookup(conn_id)
+    if stored is None:
         raise ConfigurationError(
             f"the PostgreSQL connection {conn_id} does not exist",
             next_step=f"set {variable_of(conn_id)}=postgresql://USER:PASSWORD@HOST:PORT/DATABASE, or add it in Airflow "
             "under Admin, Connections",
             connection=conn_id,
         )
-    extra: Mapping[str, Any] = connection.get("extra") or {}
+    extra: Mapping[str, Any] = stored.get("extra") or {}
     unknown = sorted(extra.keys() - _EXTRA)
     if unknown:
         raise ConfigurationError(
@@ -45,8 +45,8 @@ def conninfo(conn_id: str, lookup: Lookup) -> Secret:
             connection=conn_id,
         )
     parts = {
-        "host": connection.get("host"), "port": connection.get("port"), "user": connection.get("login"),
-        "password": connection.get("password"), "dbname": connection.get("schema"), **extra,
+        "host": stored.get("host"), "port": stored.get("port"), "user": stored.get("login"),
+        "password": stored.get("password"), "dbname": stored.get("schema"), **extra,
     }  # fmt: skip
     return Secret(make_conninfo("", **{key: str(value) for key, value in parts.items() if value not in (None, "")}))
 

@@ -16,6 +16,7 @@ from psycopg.types.json import Jsonb
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
+from tidemark.database.connection import Connection
 from tidemark.dataset import Dataset
 from tidemark.errors import Fenced, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
@@ -25,7 +26,7 @@ from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
 from tidemark.sinks.postgres.columns import headers_of
-from tidemark.sinks.postgres.connection import Connection, translated
+from tidemark.sinks.postgres.connection import translated
 from tidemark.sinks.postgres.table_settings import TableSettings
 from tidemark.sinks.postgres.target import QUERIES, PostgresTarget, execute
 

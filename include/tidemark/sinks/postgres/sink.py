@@ -13,6 +13,7 @@ from psycopg import sql
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
+from tidemark.database.connection import Connection
 from tidemark.findings import Finding, ok
 from tidemark.manifest import Counts, Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
@@ -23,7 +24,7 @@ from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.postgres.audit import differences_of_table
 from tidemark.sinks.postgres.columns import columns_for, names, staged_columns, type_of
-from tidemark.sinks.postgres.connection import Connection, translated
+from tidemark.sinks.postgres.connection import translated
 from tidemark.sinks.postgres.marked import MarkedSink, rows_of, tasks_of
 from tidemark.sinks.postgres.settings import Settings
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS

@@ -57,7 +57,7 @@ class Settings(SourceSettings):
                     raise wrong_at(("offsets", topic), message)
         return start
 
-    def kafka(self) -> Address:
+    def address(self) -> Address:
         return Address(self.connection, self.bootstrap_servers)
 
     def connections(self) -> set[str]:

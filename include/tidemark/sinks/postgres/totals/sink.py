@@ -13,6 +13,7 @@ from typing import Any
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
+from tidemark.database.connection import Connection
 from tidemark.errors import SinkRefused
 from tidemark.findings import Finding, ok
 from tidemark.manifest import Manifest, Publication
@@ -22,7 +23,7 @@ from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Way
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
-from tidemark.sinks.postgres.connection import Connection, translated
+from tidemark.sinks.postgres.connection import translated
 from tidemark.sinks.postgres.marked import MarkedSink, tasks_of
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
 from tidemark.sinks.postgres.totals.audit import differences_of_totals

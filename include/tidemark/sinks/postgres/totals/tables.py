@@ -6,10 +6,11 @@ from typing import Any, LiteralString, assert_never
 import pyarrow as pa
 from psycopg import sql
 
+from tidemark.database.connection import Connection
 from tidemark.database.named_sql import named_queries
 from tidemark.sinks.parts import ROWS, WINDOW, Function, Part
 from tidemark.sinks.postgres.columns import Column, names, type_of
-from tidemark.sinks.postgres.connection import Connection, translated
+from tidemark.sinks.postgres.connection import translated
 from tidemark.sinks.postgres.target import RIGHTS, Parts, PostgresTarget, Wanted
 from tidemark.sinks.postgres.totals.settings import Settings
 
