@@ -299,6 +299,48 @@ def test_a_target_that_was_handed_over_refuses_its_former_owner_by_name(example:
         example.sink.claim(example.database.id())
 
 
+@pytest.fixture
+def iceberg(
+    tmp_path: Path, database: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[IcebergExample]:
+    with postgres.temporary_database("warehouse") as warehouse, ManifestDatabase(database, "test") as manifests:
+        monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", warehouse)
+        plan_two_manifests(manifests)
+        yield IcebergExample(tmp_path, manifests, warehouse)
+
+
+@pytest.mark.parametrize("has_record", [True, False])
+def test_rows_that_another_life_of_the_database_has_put_with_the_same_number_are_not_marked_as_own(
+    iceberg: IcebergExample, has_record: bool
+) -> None:
+    """The attempt was staged, when one that began before the database was restored woke and committed."""
+    mine = iceberg.stage(1, also="mine")
+    put(iceberg, iceberg.stage(1))
+    if not has_record:
+        record = iceberg.folder / "warehouse" / "sales" / "orders" / str(RecordName("demo", 1, 1))
+        record.unlink()
+    with pytest.raises(Fenced, match="another attempt of this number has put other rows"):
+        put(iceberg, mine)
+    assert iceberg.seen() == dict.fromkeys(GOOD, (1, ""))
+
+
+def test_the_record_of_another_life_of_the_database_with_the_same_number_stays(
+    iceberg: IcebergExample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That attempt may be about to commit."""
+    mine, theirs = iceberg.stage(1, also="mine"), iceberg.stage(1)
+    with monkeypatch.context() as patch:
+        patch.setenv("TIDEMARK_HOME", str(iceberg.folder / "home"))
+        patch.setenv("TIDEMARK_FAILPOINT", "publish.before_record:raise")
+        with pytest.raises(WorkFailed):
+            put(iceberg, theirs)
+    with pytest.raises(Fenced, match="another attempt of this number has put other rows"):
+        put(iceberg, mine)
+    put(iceberg, theirs)
+    assert iceberg.sink.holds(theirs)
+    assert not iceberg.sink.holds(mine)
+
+
 def test_the_position_of_a_target_grows_with_each_publication_or_there_is_none(example: Example) -> None:
     example.sink.claim(example.database.id())
     before = example.sink.position()

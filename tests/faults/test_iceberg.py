@@ -101,6 +101,35 @@ def test_F8_an_attempt_paused_right_before_its_commit_is_refused_by_the_catalog(
     world.assert_complete()
 
 
+def test_F8_an_older_life_of_the_database_that_commits_with_the_same_number_is_noticed_and_adopted(
+    make_iceberg_world: Make, postgres: Postgres
+) -> None:
+    """Both lives give out attempt 1 of manifest 1; the rows of the older one are in the table when the other puts."""
+    world = make_iceberg_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(30)
+    world.ok("plan", "demo")
+    with postgres.temporary_database("restored", world.dsn.rpartition("/")[2]) as restored:
+        older = world.start("retry", "demo", failpoint="attempt.started:stop")
+        wait_stopped(older)
+        world.dsn = restored
+        world.settings["decode"] = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"}
+        world.write_pipeline()
+        newer = world.start("retry", "demo", failpoint="publish.receipt:stop")
+        wait_stopped(newer)
+        assert wake(older).returncode == 0
+        woken = wake(newer)
+        assert woken.returncode == 1
+        assert "another attempt of this number has put other rows" in woken.stderr
+        assert world.shown() == {1: 1}
+        assert "Read the records back with: tidemark adopt demo --why TEXT" in world.here("retry", "demo").stderr
+        world.ok("adopt", "demo", "--why", "restored")
+        world.assert_complete()
+        world.ok("replay", "demo", "--manifest", "1")
+        world.produce(20)
+        world.ok("run", "demo")
+        world.assert_complete()
+
+
 def test_F9_a_clean_up_beside_an_attempt_that_is_about_to_commit_leaves_a_table_that_can_be_read(
     make_iceberg_world: Make,
 ) -> None:

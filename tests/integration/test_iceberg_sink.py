@@ -2,8 +2,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,11 +16,20 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from sandbox.services.postgres import Postgres
 from sandbox.services.s3 import S3
 from tests.worlds.iceberg_readers import read_by_duckdb
 from tests.worlds.iceberg_world import TABLE, IcebergWorld, catalog_at
 from tests.worlds.s3_world import BUCKET
+from tidemark.config.base import Surroundings
+from tidemark.connections import from_environment
 from tidemark.database.migrate import migrate
+from tidemark.errors import Unavailable
+from tidemark.sinks.base import Owner
+from tidemark.sinks.iceberg.catalog import OpenCatalog
+from tidemark.sinks.iceberg.columns import stored_columns
+from tidemark.sinks.iceberg.settings import Settings
+from tidemark.sinks.iceberg.table import Claim, IcebergTarget
 
 CHECKOUT = Path(__file__).parents[2]
 Make = Callable[..., IcebergWorld]
@@ -64,12 +75,23 @@ def test_rows_that_others_have_compacted_are_replaced_and_the_others_stay(world:
     assert Counter(read_by_duckdb(table.metadata_location)) == world.rows(), "another engine reads the same"
 
 
-def test_expired_snapshots_take_no_evidence_away(world: IcebergWorld) -> None:
-    compact(world)
+def expire(world: IcebergWorld) -> int:
+    """What another engine does: all snapshots but the newest one go; returns that one."""
     with world.catalog() as catalog:
         table = catalog.load_table(TABLE)
         table.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
-        assert len(catalog.load_table(TABLE).metadata.snapshots) == 1
+        [left] = catalog.load_table(TABLE).metadata.snapshots
+        return left.snapshot_id
+
+
+def roll_back(world: IcebergWorld, snapshot_id: int) -> None:
+    with world.catalog() as catalog:
+        catalog.load_table(TABLE).manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
+
+
+def test_expired_snapshots_take_no_evidence_away(world: IcebergWorld) -> None:
+    compact(world)
+    expire(world)
     assert world.shown() == {1: 1, 2: 1, 3: 1}
     assert world.here("plan", "demo", "--run-key", "0").stderr == ""
     assert world.ok("audit", "demo", "--deep") == ""
@@ -81,11 +103,12 @@ def test_expired_snapshots_take_no_evidence_away(world: IcebergWorld) -> None:
 
 
 def test_a_table_that_was_rolled_back_is_refused_until_a_person_adopts_it(world: IcebergWorld) -> None:
-    with world.catalog() as catalog:
-        table = catalog.load_table(TABLE)
-        before = table.current_snapshot()
-        assert before is not None
-        table.manage_snapshots().rollback_to_snapshot(before.parent_snapshot_id).commit()
+    table = world.table()
+    assert table is not None
+    before = table.current_snapshot()
+    assert before is not None
+    assert before.parent_snapshot_id is not None
+    roll_back(world, before.parent_snapshot_id)
     assert world.shown() == {1: 1, 2: 1}
     refused = world.here("run", "demo")
     assert refused.exit_code == 1
@@ -97,6 +120,43 @@ def test_a_table_that_was_rolled_back_is_refused_until_a_person_adopts_it(world:
     world.ok("replay", "demo", "--manifest", "3")
     world.produce(10)
     world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_a_table_that_was_rolled_back_to_a_compaction_whose_past_was_expired_is_refused(world: IcebergWorld) -> None:
+    """No snapshot that is left on main is one of Tidemark's, so none says which publications are in it."""
+    compact(world)
+    compacted = expire(world)
+    for number in (3, 4):
+        world.produce(30, bad_every=13)
+        world.ok("run", "demo", "--run-key", str(number))
+    assert world.shown() == dict.fromkeys(range(1, 6), 1)
+    roll_back(world, compacted)
+    assert world.shown() == {1: 1, 2: 1, 3: 1}
+    assert "went back: it stands at position 3, and this database has published" in world.here("run", "demo").stderr
+    adopted = world.ok("adopt", "demo", *WHY)
+    for manifest in ("4", "5"):
+        assert f"next: tidemark replay demo --manifest {manifest}" in adopted
+        world.ok("replay", "demo", "--manifest", manifest)
+    other_rows(world)
+    world.ok("replay", "demo", "--manifest", "2")
+    world.produce(10)
+    world.ok("run", "demo")
+    world.assert_readers_complete()
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_a_catalog_that_was_restored_from_an_older_copy_is_refused_at_plan(world: IcebergWorld) -> None:
+    """It names the metadata of the table as it was before the last publication."""
+    older = "UPDATE iceberg_tables SET metadata_location = previous_metadata_location RETURNING table_name"
+    with psycopg.connect(world.targets["warehouse"], autocommit=True) as connection:
+        assert connection.execute(older).rowcount == 1
+    for words in (("plan", "demo"), ("replay", "demo", "--manifest", "1"), ("repair", "demo", *WHY)):
+        refused = world.here(*words)
+        assert refused.exit_code == 1
+        assert "went back: it stands at position 2, and this database has published up to position 3" in refused.stderr
+    assert "next: tidemark replay demo --manifest 3" in world.ok("adopt", "demo", *WHY)
+    world.ok("replay", "demo", "--manifest", "3")
     world.assert_complete()
 
 
@@ -159,6 +219,75 @@ def test_old_snapshots_are_dropped_except_those_that_a_tag_needs(make_iceberg_wo
     assert len(table.metadata.snapshots) == 3
     assert world.shown() == dict.fromkeys(range(1, 5), 1)
     world.assert_complete()
+
+
+@pytest.fixture
+def targets(postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[IcebergTarget]]:
+    """The same table, which is not there yet, as two processes see it."""
+    values = {"connection": "warehouse", "table": TABLE, "warehouse": "warehouse", "auto_create": True}
+    settings = Settings.model_validate(values, context=Surroundings(tmp_path, tmp_path))
+    with postgres.temporary_database("warehouse") as warehouse:
+        monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", warehouse)
+        yield [IcebergTarget("demo", settings, from_environment) for _ in range(2)]
+
+
+def before_request(target: IcebergTarget, number: int, then: Callable[[], object]) -> None:
+    """Do something as the target is about to ask the catalog for the ``number``-th time."""
+    ask, numbers = target._catalog, count(1)
+
+    def asked(**more: object) -> AbstractContextManager[OpenCatalog]:
+        if next(numbers) == number:
+            then()
+        return ask(**more)
+
+    target._catalog = asked  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_of_two_databases_that_claim_a_table_at_once_at_most_one_gets_it(
+    targets: list[IcebergTarget], number: int
+) -> None:
+    first, second = targets
+    claims: list[Claim] = []
+
+    def claim(target: IcebergTarget, database: str) -> None:
+        with suppress(Unavailable):
+            claims.append(target.claim(Owner(database)))
+
+    before_request(first, number, lambda: claim(second, "B"))
+    claim(first, "A")
+    standing = second.claimed()
+    assert all(made == standing for made in claims), "whoever is told of a claim is told of the one that stands"
+    assert first.claim(Owner("A")) == second.claim(Owner("B")), "and nobody is in the way of a later one"
+
+
+def test_who_claims_a_table_that_another_is_claiming_is_told_who(targets: list[IcebergTarget]) -> None:
+    first, second = targets
+    told: list[str] = []
+
+    def claim() -> None:
+        with pytest.raises(Unavailable) as refused:
+            second.claim(Owner("B"))
+        told.append(str(refused.value))
+
+    before_request(first, 3, claim)  # it has said that it asks, and has not looked yet
+    assert first.claim(Owner("A")).owner == Owner("A")
+    [said] = told
+    assert "another claims the table at the same time: pipeline demo of database A" in said
+    assert "tidemark plan demo" in said
+
+
+def test_two_slices_that_add_the_same_column_at_once_both_find_it(targets: list[IcebergTarget]) -> None:
+    first, second = targets
+    first.claim(Owner("A"))
+    narrow, wide = (
+        stored_columns({"format": "json", "schema": schema}, ()) for schema in ("n BIGINT", "n BIGINT, k BIGINT")
+    )
+    first.check(narrow)
+    before_request(first, 3, lambda: second.check(wide))  # it has loaded the table without the column
+    table = first.check(wide)
+    assert table is not None
+    assert [field.name for field in table.schema().fields].count("k") == 1
 
 
 def create(world: IcebergWorld, schema: Schema) -> None:

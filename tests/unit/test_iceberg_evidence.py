@@ -28,7 +28,7 @@ def test_a_hundred_thousand_manifests_take_little_room() -> None:
 def test_what_was_rolled_back_is_not_shown_and_is_forgotten_by_the_next_publication() -> None:
     evidence = Evidence(number=2, ever={1: (1, 1), 2: (1, 2), 3: (1, 3)})
     assert evidence.attempts == {1: 1, 2: 1}
-    assert _decoded(evidence.with_next(1, 4)) == {1: (4, 3), 2: (1, 2)}
+    assert _decoded(evidence.with_next(1, 4, 7)) == {1: (4, 7), 2: (1, 2)}
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """What a table says of the manifests in it: a property that is set in the same commit as the rows.
 
 Snapshots would say it too, but programs that expire snapshots remove them, and the rows stay. The property is
-compressed: a manifest takes two or three bytes. It has a number for each publication, and so has the summary of its
-snapshot: after a rollback of the table, which leaves its properties as they are, what has a higher number is not there.
+compressed: a manifest takes two or three bytes. Each publication has a number there, and in the summary of its
+snapshot: the sequence number of that snapshot, which the table never gives out again. After a rollback of the table,
+which leaves its properties as they are, what has a higher number than the newest publication on main is not there.
 """
 
 import json
@@ -19,13 +20,14 @@ MANIFESTS: Final = "tidemark.manifests"  # a property of the table
 NUMBER: Final = "tidemark.number"  # in the summary of a snapshot
 MANIFEST: Final = "tidemark.manifest"
 ATTEMPT: Final = "tidemark.attempt"
+DIGEST: Final = "tidemark.digest"
 
 Entry = tuple[int, int]  # attempt, number of its publication
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """``number`` counts the publications on the main branch; ``ever`` may name some that were rolled back."""
+    """``number`` is that of the newest publication on main; ``ever`` may name some that were rolled back."""
 
     number: int = 0
     ever: Mapping[int, Entry] = field(default_factory=dict)
@@ -33,18 +35,17 @@ class Evidence:
     @classmethod
     def of(cls, metadata: TableMetadata) -> "Evidence":
         ever = _decoded(metadata.properties.get(MANIFESTS))
-        highest = max((number for _, number in ever.values()), default=0)
-        return cls(_number_on_main(metadata, highest), ever)
+        return cls(_number_on_main(metadata, ever), ever)
 
     @property
     def attempts(self) -> dict[int, int]:
         """The attempt whose rows are in the table, by manifest."""
         return {manifest_id: attempt for manifest_id, (attempt, number) in self.ever.items() if number <= self.number}
 
-    def with_next(self, manifest_id: int, attempt: int) -> str:
+    def with_next(self, manifest_id: int, attempt: int, number: int) -> str:
         """The property after one more publication."""
         there = {other: entry for other, entry in self.ever.items() if entry[1] <= self.number}
-        return _encoded({**there, manifest_id: (attempt, self.number + 1)})
+        return _encoded({**there, manifest_id: (attempt, number)})
 
 
 def on_main(metadata: TableMetadata) -> Iterator[Snapshot]:
@@ -60,17 +61,26 @@ def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
     return snapshot.summary.additional_properties if snapshot.summary else {}
 
 
-def _number_on_main(metadata: TableMetadata, highest: int) -> int:
-    """The number of the newest publication; ``highest`` when all snapshots of publications were expired.
+def digest_on_main(metadata: TableMetadata, manifest_id: int, attempt: int) -> str | None:
+    """The digest of the rows that this attempt committed; None when its snapshot was expired, or rolled back."""
+    wanted = {MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
+    for snapshot in on_main(metadata):
+        if wanted.items() <= summary_of(snapshot).items():
+            return summary_of(snapshot).get(DIGEST)
+    return None
 
-    A snapshot whose parent was expired has no parent any more; only the first one of a table has sequence number 1.
+
+def _number_on_main(metadata: TableMetadata, ever: Mapping[int, Entry]) -> int:
+    """The number of the newest publication on main; 0 without any.
+
+    When their snapshots were expired, they are those from before the oldest snapshot that is left.
     """
-    oldest = 1
+    oldest = 0
     for snapshot in on_main(metadata):
         if NUMBER in summary_of(snapshot):
             return int(summary_of(snapshot)[NUMBER])
         oldest = snapshot.sequence_number or 0
-    return highest if oldest > 1 else 0
+    return max((number for _, number in ever.values() if number < oldest), default=0)
 
 
 def _encoded(entries: Mapping[int, Entry]) -> str:

@@ -30,6 +30,7 @@ from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.iceberg.audit import differences_of_iceberg
 from tidemark.sinks.iceberg.columns import names_of_rows, stored_columns
+from tidemark.sinks.iceberg.evidence import DIGEST
 from tidemark.sinks.iceberg.files import has_row, named_files, rows_of
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import data_folder, root_of
@@ -145,12 +146,7 @@ class IcebergSink(Sink):
         if self.recorded_attempt(name.manifest_id) != name.attempt:
             return None  # the file of an attempt that did not commit, or has been replaced
         store = self.store()
-        content = store.get(str(name)) if store else None
-        try:
-            record = None if content is None else json.loads(content)
-        except ValueError:
-            return None
-        return record if isinstance(record, dict) else None
+        return _record_in(store, name) if store else None
 
     def has_objects(self, receipt: Receipt) -> bool:
         """Whether the table and all dead letters are there: the rows were committed together with the evidence."""
@@ -187,38 +183,43 @@ class IcebergSink(Sink):
             self.table.fence()
 
     def put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
-        """Steps 2 to 4: put dead letters and the record into their places, commit, then mark."""
+        """Steps 2 to 4: put dead letters and the record into their places, commit, then mark.
+
+        A restored database gives a number out again: the record of an older life is not replaced by another one.
+        """
         fence()
         self.refuse_foreign(database_id)
         manifest_id, attempt = receipt.manifest_id, receipt.attempt
         rows, dead = self._of(receipt, ObjectKind.DATA), self._of(receipt, ObjectKind.DEAD_LETTER)
         store = self._store(self.table.loaded().location())
+        name = RecordName(self.pipeline_name, manifest_id, attempt)
+        content = self.content_of_record(receipt, ranges, database_id)
+        before = _record_in(store, name)
+        if before and before.get("database") == database_id and before.get("digest") != content["digest"]:
+            raise self.table.fenced_by_its_number(manifest_id, attempt)
         if self.recorded_attempt(manifest_id) != attempt:
             moves = [Move(object_.staged, object_.path, object_.bytes) for object_ in dead]
             store.move_each(moves, fence, lambda: None)
-            record = json.dumps(self.content_of_record(receipt, ranges, database_id), sort_keys=True)
-            name = str(RecordName(self.pipeline_name, manifest_id, attempt))
-            store.put(name, record.encode())
-            store.sync([name, *(object_.path for object_ in dead), *(object_.staged for object_ in rows)])
+            store.put(str(name), json.dumps(content, sort_keys=True).encode())
+            store.sync([str(name), *(object_.path for object_ in dead), *(object_.staged for object_ in rows)])
         failpoint("publish.mid")
         self.table.publish(
             manifest_id,
             attempt,
             {object_.staged: object_.bytes for object_ in rows},
-            self._summary(receipt, ranges, database_id),
+            self._summary(content, ranges),
             fence,
         )
         failpoint("publish.before_mark")
         mark()
 
-    def _summary(self, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> dict[str, str]:
-        """What the snapshot says to people and programs that have no manifest database."""
-        content = self.content_of_record(receipt, ranges, database_id)
+    def _summary(self, content: Mapping[str, Any], ranges: Sequence[Range]) -> dict[str, str]:
+        """What the snapshot says of a record to people and programs that have no manifest database."""
         places = [f"{covered.at.topic}-{covered.at.partition}[{covered.start},{covered.end})" for covered in ranges]
         return {
             "tidemark.pipeline": self.pipeline_name,
-            "tidemark.database": database_id,
-            "tidemark.digest": content["digest"],
+            "tidemark.database": content["database"],
+            DIGEST: content["digest"],
             "tidemark.ranges": " ".join(places),
             "tidemark.counts": json.dumps(content["counts"]),
         }
@@ -296,6 +297,16 @@ class IcebergSink(Sink):
 def _opened(manifest_id: int, attempt: int) -> str:
     """A file that says that an attempt may have staged."""
     return f"{staging_folder(manifest_id, attempt)}/open"
+
+
+def _record_in(store: ObjectStore, name: RecordName) -> dict[str, Any] | None:
+    """The content of a record's file; None when it does not exist, or is damaged."""
+    content = store.get(str(name))
+    try:
+        record = None if content is None else json.loads(content)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
 
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> IcebergSink:

@@ -28,7 +28,17 @@ from tidemark.failpoints import failpoint
 from tidemark.sinks.base import Fence, Owner
 from tidemark.sinks.iceberg.catalog import OpenCatalog
 from tidemark.sinks.iceberg.columns import missing_columns, partitioning, refuse_misfits, schema_for
-from tidemark.sinks.iceberg.evidence import ATTEMPT, MANIFEST, MANIFESTS, NUMBER, Evidence, on_main, summary_of
+from tidemark.sinks.iceberg.evidence import (
+    ATTEMPT,
+    DIGEST,
+    MANIFEST,
+    MANIFESTS,
+    NUMBER,
+    Evidence,
+    digest_on_main,
+    on_main,
+    summary_of,
+)
 from tidemark.sinks.iceberg.files import Replaced, replaced, staged_files
 from tidemark.sinks.iceberg.settings import Settings
 
@@ -78,11 +88,17 @@ class IcebergTarget:
         return f"tidemark.owner.{self._name}"
 
     def claimed(self) -> Claim | None:
+        return self._claim_in(self._properties())
+
+    def _properties(self) -> Mapping[str, Any]:
         with self._catalog() as opened:
             try:
-                text = opened.catalog.load_namespace_properties(self._namespace).get(self._claim_key)
+                return opened.catalog.load_namespace_properties(self._namespace)
             except NoSuchNamespaceError:
-                return None
+                return {}
+
+    def _claim_in(self, properties: Mapping[str, Any]) -> Claim | None:
+        text = properties.get(self._claim_key)
         if text is None:
             return None
         content = json.loads(str(text))
@@ -90,16 +106,11 @@ class IcebergTarget:
         return Claim(owner, content["pipeline"], content["identity"])
 
     def claim(self, owner: Owner) -> Claim:
-        """Make ``owner`` the owner, unless there is one; returns the claim that stands."""
-        standing = self.claimed()
-        if standing is None:
-            with suppress(TidemarkError):  # another process may do it first
-                self._write_claim(Claim(owner, self.pipeline_name, str(uuid4())))
-            standing = self.claimed()
-        if standing is None:
-            self._write_claim(Claim(owner, self.pipeline_name, str(uuid4())))
-            standing = self.claimed()
-        assert standing is not None, "it was just written"
+        """Make ``owner`` the owner, unless there is one; returns the claim that stands.
+
+        Raises ``Unavailable`` when another database or pipeline claims the table at the same time.
+        """
+        standing = self.claimed() or self._first_claim(owner)
         if standing.pipeline_name != self.pipeline_name:
             raise SinkRefused(
                 f"the table belongs to pipeline {standing.pipeline_name}: a replay of one would not know the rows of "
@@ -109,6 +120,47 @@ class IcebergTarget:
             )
         return standing
 
+    def _first_claim(self, owner: Owner) -> Claim:
+        """Claim what nobody owns; returns the claim that stands.
+
+        A namespace has no conditional writes. So a process first notes for whom it asks, then looks, and claims only
+        when nobody else asks: of two databases at once at least one sees the other, and gives way.
+        """
+        asking = f"tidemark.asking.{self._name}."
+        own, whose = f"{asking}{uuid4()}", f"pipeline {self.pipeline_name} of database {owner.database}"
+        try:
+            self._write({own: whose})
+        except TidemarkError:  # another process may have made the namespace first
+            self._write({own: whose})
+        try:
+            properties = self._properties()
+            standing = self._claim_in(properties)
+            others = {other for key, other in properties.items() if key.startswith(asking)} - {whose}
+            if standing is None and not others:
+                standing = self._claimed_alone(owner)
+        finally:
+            self._write({}, own)
+        if standing is None:
+            raise Unavailable(
+                f"another claims the table at the same time: {', '.join(sorted(others))}",
+                next_step="nothing was written; check TIDEMARK_DB, then: tidemark plan {pipeline}. If that one died "
+                f"before it was done, and will not come back, remove the properties {asking}* of the namespace "
+                f"{self._namespace}",
+                **self.context(),
+            )
+        return standing
+
+    def _claimed_alone(self, owner: Owner) -> Claim:
+        claim = Claim(owner, self.pipeline_name, str(uuid4()))
+        try:
+            self._write_claim(claim)
+        except TidemarkError:  # another process may have done it for the same pipeline
+            standing = self.claimed()
+            if standing is None:
+                raise
+            return standing
+        return claim
+
     def hand_over(self, owner: Owner) -> None:
         standing = self.claimed()
         identity = standing.identity if standing else str(uuid4())
@@ -117,10 +169,14 @@ class IcebergTarget:
     def _write_claim(self, claim: Claim) -> None:
         content = {"database": claim.owner.database, "before": claim.owner.before, "pipeline": claim.pipeline_name,
                    "identity": claim.identity}  # fmt: skip
+        self._write({self._claim_key: json.dumps(content)})
+
+    def _write(self, updates: dict[str, str], *removals: str) -> None:
+        """Change properties of the namespace, which is made when it is not there."""
         with self._catalog() as opened:
             if not opened.catalog.namespace_exists(self._namespace):
                 opened.catalog.create_namespace(self._namespace)
-            opened.catalog.update_namespace_properties(self._namespace, updates={self._claim_key: json.dumps(content)})
+            opened.catalog.update_namespace_properties(self._namespace, removals=set(removals), updates=updates)
 
     # the table as it is
 
@@ -224,13 +280,14 @@ class IcebergTarget:
     ) -> None:
         """Make the ``staged`` files, sizes by key, the rows of the manifest, in one snapshot; may be repeated.
 
-        Raises ``Fenced`` when a higher attempt has its rows in the table, and what ``fence`` raises.
+        Raises ``Fenced`` when a higher attempt has its rows in the table, or another one of the same number, and what
+        ``fence`` raises.
         """
         for number in range(1, TRIES + 1):
             table = self.loaded()
             evidence = Evidence.of(table.metadata)
             there = evidence.attempts.get(manifest_id, 0)
-            if there == attempt:
+            if self._is_published(table, manifest_id, attempt, summary[DIGEST]):
                 return
             fence()  # it knows more of a newer attempt than the table does
             if there > attempt:
@@ -240,21 +297,40 @@ class IcebergTarget:
                     **self.context(manifest=manifest_id),
                 )
             with self._catalog(manifest=manifest_id, attempt=attempt):
-                numbered = {NUMBER: str(evidence.number + 1), MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
+                next_number = table.metadata.next_sequence_number()
+                numbered = {NUMBER: str(next_number), MANIFEST: str(manifest_id), ATTEMPT: str(attempt)}
                 old = replaced(table, manifest_id) if manifest_id in evidence.ever else Replaced()
                 change = _Change(
                     table,
                     {**summary, **numbered},
-                    properties={MANIFESTS: evidence.with_next(manifest_id, attempt)},
+                    properties={MANIFESTS: evidence.with_next(manifest_id, attempt, next_number)},
                     taken_out=old.files,
                     put_in=[*staged_files(table, staged), *old.rewritten(table)],
                 )
             fence()
             failpoint("publish.before_record")  # paused here, the catalog refuses the commit when others were faster
-            if self._commit(change, lambda: self.evidence().attempts.get(manifest_id) == attempt):
+            if self._commit(change, lambda: self._is_published(self.loaded(), manifest_id, attempt, summary[DIGEST])):
                 return
             time.sleep(PAUSE_S * number)
         raise self._busy(manifest=manifest_id, attempt=attempt)
+
+    def _is_published(self, table: Table, manifest_id: int, attempt: int, digest: str) -> bool:
+        """Whether the table has the rows of this attempt; ``Fenced`` when it has others of the same number."""
+        if Evidence.of(table.metadata).attempts.get(manifest_id) != attempt:
+            return False
+        if digest_on_main(table.metadata, manifest_id, attempt) not in (None, digest):
+            raise self.fenced_by_its_number(manifest_id, attempt)
+        return True
+
+    def fenced_by_its_number(self, manifest_id: int, attempt: int) -> Fenced:
+        """The error of an attempt whose number a restored database has given out a second time."""
+        return Fenced(
+            f"attempt {attempt} is fenced: another attempt of this number has put other rows, for a database that was "
+            "restored since",
+            next_step="nothing to do here if a newer attempt is at work; else the next one goes on from there: "
+            "tidemark retry {pipeline}",
+            **self.context(manifest=manifest_id),
+        )
 
     def fence(self) -> None:
         """Commit a snapshot without rows: what was built on an older state of the table is refused from now on."""
