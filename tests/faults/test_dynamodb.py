@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sandbox.services.dynamodb import DynamoDB
+from sandbox.services.postgres import Postgres
 from tests.behaviours.sink_examples import CONNECTION, RANGES, DynamoExample, agree, plan_two_manifests
 from tests.faults.at_once import retried_and_replayed_at_once
 from tests.faults.dynamodb_proxy import DynamoProxy
@@ -102,6 +103,63 @@ def test_a_replay_that_ended_half_way_is_named_and_the_next_one_puts_it_in_order
     assert (audit.exit_code, "attempt 2 has replaced some of its contributions" in audit.stdout) == (1, True)
     world.ok("replay", "demo", "--manifest", "1")
     assert_each_record_once(world, range(30, RECORDS))
+
+
+def test_a_number_that_a_restored_database_gives_out_again_hides_no_keys_of_the_attempt_that_had_it(
+    make_dynamo_world: Make, postgres: Postgres
+) -> None:
+    """The database goes back to before the attempt that died: the next one of its number is refused, the one after it
+    empties the keys that only the dead one has."""
+    world = by_record(make_dynamo_world)
+    world.ok("plan", "demo", "--run-key", "one")
+    with postgres.temporary_database("restored", world.dsn.rpartition("/")[2]) as restored:
+        killed = world.tidemark("run", "demo", "--run-key", "one", failpoint="publish.mid:kill9")
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert {item["_attempt"] for item in world.contributions()} == {1}
+        world.dsn = restored
+        world.settings["transform"] = [{"filter": "n >= 30"}]
+        world.write_pipeline()
+        fenced = world.here("run", "demo", "--run-key", "one")
+        assert fenced.exit_code == 1
+        assert "another attempt of this number has put other contributions" in fenced.stderr
+        world.ok("retry", "demo")
+        assert_each_record_once(world, range(30, RECORDS))
+
+
+def test_tables_restored_from_an_older_copy_are_noticed_and_what_they_lack_is_replayed(make_dynamo_world: Make) -> None:
+    """A table of totals that goes back alone is found by an audit of all totals."""
+    world = make_dynamo_world()
+    tables = world.items_table, f"{world.items_table}_contributions"
+    world.produce(30)
+    world.ok("run", "demo", "--run-key", "one")
+    older = {table: world.client.scan(TableName=table)["Items"] for table in tables}
+    world.produce(30)
+    world.ok("run", "demo", "--run-key", "two")
+    for table in tables:
+        restore(world, table, older[table])
+    for words in (("plan", "demo"), ("replay", "demo", "--manifest", "1"), ("repair", "demo", "--why", "a test")):
+        refused = world.here(*words)
+        assert refused.exit_code == 1
+        assert "went back: it stands at position 1, and this database has published up to" in refused.stderr
+    assert "tidemark replay demo --manifest 2" in world.ok("adopt", "demo", "--why", "restored")
+    world.ok("replay", "demo", "--manifest", "2")
+    world.assert_complete()
+    restore(world, tables[0], older[tables[0]])
+    assert "are not the combination of their contributions" in world.here("audit", "demo", "--deep").stdout
+    world.ok("replay", "demo", "--manifest", "2")
+    world.assert_complete()
+
+
+def restore(world: DynamoWorld, table: str, items: list[dict[str, Any]]) -> None:
+    """Give a table the items that it had before, and no others."""
+    described = world.client.describe_table(TableName=table)["Table"]
+    world.client.delete_table(TableName=table)
+    world.client.create_table(
+        TableName=table, BillingMode="PAY_PER_REQUEST",
+        **{name: described[name] for name in ("AttributeDefinitions", "KeySchema")},
+    )  # fmt: skip
+    for item in items:
+        world.client.put_item(TableName=table, Item=item)
 
 
 @pytest.mark.parametrize("question", range(1, 5))

@@ -4,17 +4,25 @@ import json
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
+from uuid import uuid4
 
+import boto3
 import psycopg
+import pyarrow as pa
 import pytest
+from botocore.exceptions import ClientError
 
 from sandbox.bootstrap.checkout import CHECKOUT
+from sandbox.services.dynamodb import DynamoDB
 from tests.faults.dynamodb_proxy import DynamoProxy
 from tests.faults.s3_proxy import Answer, Rule
 from tests.worlds.dynamo_world import DynamoWorld
+from tests.worlds.secret_search import Canaries
 from tests.worlds.totals_world import AGGREGATE
 from tidemark.database.migrate import migrate
-from tidemark.sinks.dynamodb import client
+from tidemark.lifecycle.attempt import order_of
+from tidemark.sinks.dynamodb import client, sink
+from tidemark.sinks.groups import combined
 
 Make = Callable[..., DynamoWorld]
 ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
@@ -147,6 +155,111 @@ def test_decimals_are_exact_and_a_number_that_dynamodb_does_not_keep_is_refused(
 
 def sold(k: str, price: str) -> str:
     return f'{{"at": "2024-03-01T01:00:00Z", "k": "{k}", "price": {price}, "also": "é", "day": "2024-03-01"}}'
+
+
+def test_a_total_that_manifests_make_too_long_together_is_refused_by_its_key(make_dynamo_world: Make) -> None:
+    """What the second has put before stays, and is put once when it goes on without that record."""
+    world = make_dynamo_world(settings=ONE_MANIFEST, partitions=1)
+    world.settings["decode"] = {
+        "format": "json", "schema": "at TIMESTAMP NOT NULL, k STRING NOT NULL, price DECIMAL(38, 2)"
+    }  # fmt: skip
+    world.settings["sinks"] = [world.entry(aggregate={"group_by": ["k"], "values": {"price": "sum(price)"}})]
+    world.write_pipeline()
+    large = "9" * 36 + ".99"
+    world.send(sold("a", large))
+    world.ok("run", "demo", "--run-key", "one")
+    world.send(*(sold(f"b{number}", "1") for number in range(60)), sold("a", large))
+    refused = world.here("run", "demo", "--run-key", "two")
+    assert refused.exit_code == 1
+    assert 'price of the total ["a"] would have more than the 38 digits that DynamoDB keeps' in refused.stderr
+    assert "what was put of the manifest before stays" in refused.stderr
+    assert [item["_manifest_id"] for item in world.contributions()].count(2) == 49
+    add = {"UpdateExpression": "ADD price :more", "ExpressionAttributeValues": {":more": {"N": large}}}
+    with pytest.raises(ClientError, match="precision up to 38 digits"):  # also when two add at once
+        world.client.update_item(TableName=world.items_table, Key={"_key": {"S": '["a"]'}}, **add)
+    world.settings["transform"] = [{"filter": "k <> 'a'"}]
+    world.write_pipeline()
+    world.ok("retry", "demo")
+    totals = {item["k"]: item["price"] for item in world.items()}
+    assert totals == {"a": Decimal(large), **{f"b{number}": 1 for number in range(60)}}
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_keys_are_counted_while_they_are_read(make_dynamo_world: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of too many, no more wait in memory than max_keys and what one task has staged at once."""
+    at_once: list[int] = []
+
+    def counted(tables: list[pa.Table], *arguments: Any) -> pa.Table:
+        at_once.append(sum(table.num_rows for table in tables))
+        return combined(tables, *arguments)
+
+    monkeypatch.setattr(sink, "combined", counted)
+    world = make_dynamo_world(settings=ONE_MANIFEST, partitions=5)
+    world.settings["sinks"] = [world.entry(max_keys=8)]
+    world.write_pipeline()
+    world.produce(300)
+    refused = world.here("run", "demo", "--run-key", "one")
+    assert refused.exit_code == 1
+    assert "the manifest contributes to at least 18 keys, and max_keys is 8" in refused.stderr
+    assert at_once == [18], "the groups of one task of five"
+    world.settings["sinks"] = [world.entry(max_keys=18)]
+    world.write_pipeline()
+    world.ok("retry", "demo")
+    assert at_once[1:] == [54, 54, 18], "every task has all keys: they are counted once"
+    world.assert_complete()
+
+
+def test_a_sink_that_is_added_is_filled_and_one_that_is_renamed_goes_on(make_dynamo_world: Make) -> None:
+    world = make_dynamo_world(has_lake=True)
+    lake, totals = world.settings["sinks"]
+    world.settings["sinks"] = [lake]
+    world.write_pipeline()
+    world.produce(100)
+    world.ok("run", "demo")
+    world.settings["sinks"] = [lake, totals]
+    world.write_pipeline()
+    world.ok("fill", "demo", "dynamodb", "--why", "a new reader")
+    world.assert_complete()
+    totals["dynamodb"]["name"] = "running"
+    world.write_pipeline()
+    world.ok("rename-sink", "demo", "dynamodb", "running", "--why", "a better word")
+    world.produce(40)
+    world.ok("run", "demo")
+    world.assert_complete()
+    assert {row["decision"] for row in world.json("history", "demo")} == {"fill", "rename-sink"}
+
+
+def test_keys_of_the_connection_are_nowhere_after_runs_that_succeed_and_fail(
+    make_dynamo_world: Make, dynamodb: DynamoDB
+) -> None:
+    world = make_dynamo_world()
+    keys = {"login": f"AKIA{uuid4().hex}", "password": f"secret{uuid4().hex}"}
+    canaries = Canaries(keys)
+    world.targets["dynamodb"] = json.dumps({**json.loads(dynamodb.connection()), **keys})
+    world.produce(60, bad_every=13)
+    outputs = [world.here("run", "demo")]
+    world.produce(20)
+    outputs += [world.here("plan", "demo")]
+    mine: Any = boto3.Session(aws_access_key_id=keys["login"], aws_secret_access_key=keys["password"])
+    tables = mine.client("dynamodb", endpoint_url=dynamodb.endpoint_url, region_name="us-east-1")
+    assert tables.scan(TableName=world.items_table)["Count"] > 0, "the emulator has a database for each key id"
+    tables.delete_table(TableName=world.items_table)
+    definitions = [{"AttributeName": "id", "AttributeType": "N"}]
+    tables.create_table(
+        TableName=world.items_table, KeySchema=KEY, BillingMode="PAY_PER_REQUEST", AttributeDefinitions=definitions
+    )
+    words = ("retry", "run", "doctor", "audit", "status", "history", "manifests")
+    outputs += [world.here(word, "demo") for word in words]
+    assert [done.exit_code for done in outputs[:4]] == [0, 0, 1, 1]
+    assert "has the keys id (N)" in outputs[2].stderr
+    for done in (*outputs, world.here("show", "3", "--json")):
+        canaries.look("an output", done.output)
+    for manifest in world.context().database.manifests("demo"):
+        canaries.look("an order", order_of(world.context(), manifest, 1).to_json())
+    files = {file.suffix for file in canaries.look_at_files(world.folder)}
+    assert {".yaml", ".parquet"} <= files
+    assert {"tidemark.event", "tidemark.attempt"} <= set(canaries.look_at_database(world.dsn))
+    assert canaries.found == []
 
 
 def test_tables_that_do_not_fit_are_refused_with_what_to_do(make_dynamo_world: Make) -> None:

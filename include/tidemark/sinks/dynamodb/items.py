@@ -18,6 +18,7 @@ from tidemark.sinks.parts import ROWS, WINDOW, Function, Part
 
 KEY, MANIFEST, ATTEMPT, TOKEN, REVISION = "_key", "_manifest_id", "_attempt", "_token", "_revision"
 LONGEST_KEY = 2_048  # bytes of a partition key
+DIGITS = 38  # of a number in DynamoDB
 EXACT = Context(prec=200)  # of sums; Python rounds to 28 digits by itself
 
 Attribute = dict[str, Any]
@@ -38,6 +39,13 @@ class Group:
         pairs = zip(parts, self.values, strict=True)
         values = {part.column: attribute(value) for part, value in pairs if value is not None}
         return {**self.columns, ROWS: attribute(self.rows), **values}
+
+    def too_long(self, parts: Sequence[Part]) -> str | None:
+        """The column of a value that has more digits than DynamoDB keeps."""
+        for part, value in zip(parts, self.values, strict=True):
+            if isinstance(value, Decimal) and len(EXACT.normalize(value).as_tuple().digits) > DIGITS:
+                return part.column
+        return None
 
     def checksum(self) -> int:
         """A number that changes with key and values; those of a manifest are added up modulo 2^64."""
@@ -65,18 +73,19 @@ def combined(groups: Iterable[Group], parts: Sequence[Part]) -> Group | None:
     """The groups of one key together; None of none."""
     together: Group | None = None
     for group in groups:
-        if together is None:
-            together = group
-            continue
-        values = tuple(
-            of_two(part.function, mine, others)
-            for part, mine, others in zip(parts, together.values, group.values, strict=True)
-        )
-        together = Group(group.key, together.columns, together.rows + group.rows, values)
+        together = group if together is None else of_both(together, group, parts)
     return together
 
 
-def of_two(function: Function, mine: Any, other: Any) -> Any:
+def of_both(one: Group, other: Group, parts: Sequence[Part]) -> Group:
+    """Two groups of one key together."""
+    values = tuple(
+        _of_two(part.function, mine, others) for part, mine, others in zip(parts, one.values, other.values, strict=True)
+    )
+    return Group(one.key, one.columns, one.rows + other.rows, values)
+
+
+def _of_two(function: Function, mine: Any, other: Any) -> Any:
     if mine is None or other is None:
         return other if mine is None else mine
     match function:

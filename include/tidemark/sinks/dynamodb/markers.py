@@ -5,7 +5,8 @@ They are items of the table of contributions whose ``_key`` no contribution has:
     owner,        0         the database, the pipeline and what is added up; the number of publications
     marker,       manifest  ``putting`` and ``token``: the attempt that puts, or has put; ``attempt``: the one that is
                             there whole, with its record
-    keys MANIFEST, number   the keys of an attempt, stored before it puts anything, so that the next one finds them
+    keys MANIFEST, number   the keys of an attempt, with its token, stored before it puts anything, so that the next one
+                            finds them
 
 The contributions of a manifest are whole while ``putting`` is ``attempt``.
 """
@@ -170,12 +171,27 @@ class Markers:
 
     # keys
 
-    def list_keys(self, manifest_id: int, attempt: int, keys: Iterable[str]) -> None:
-        """Store the keys of an attempt."""
-        for number, part in enumerate(_parts(keys)):
-            content = zlib.compress(json.dumps(part).encode())
-            item = {**_key(f"keys {manifest_id}", attempt * LISTS + number), "keys": {"B": content}}
-            self._dynamo.write([{"Put": {"TableName": self._table, "Item": item}}])
+    def list_keys(self, manifest_id: int, attempt: int, token: str, keys: Iterable[str]) -> bool:
+        """Store the keys of an attempt; false when another one of this number has stored its own, which stay.
+
+        Equal tokens are of equal keys, which in order are in the same lists.
+        """
+        for number, part in enumerate(_parts(sorted(keys))):
+            put = {
+                "TableName": self._table,
+                "Item": {
+                    **_key(f"keys {manifest_id}", attempt * LISTS + number), "token": {"S": token},
+                    "keys": {"B": zlib.compress(json.dumps(part).encode())},
+                },
+                "ConditionExpression": "attribute_not_exists(#key) OR #token = :token",
+                "ExpressionAttributeNames": {"#key": KEY, "#token": "token"},
+                "ExpressionAttributeValues": {":token": {"S": token}},
+            }  # fmt: skip
+            try:
+                self._dynamo.write([{"Put": put}])
+            except Changed:
+                return False
+        return True
 
     def listed_keys(self, manifest_id: int, attempt: int | None = None) -> Iterator[str]:
         """The keys of an attempt, or of all attempts; some of them several times."""

@@ -4,7 +4,7 @@ DynamoDB changes at most 100 items together, so a manifest with more keys is put
 of ``lifecycle/publish.py``:
 
 1. The keys of the attempt are stored, then its *intent*: the marker of the manifest names the attempt and its digest,
-   as a token. Only over lower attempts, and over an attempt of the same number only with the same token.
+   as a token. Only over lower attempts. Neither goes over another attempt of the same number: its token is another one.
 2. Every call changes contributions and totals of some keys, and checks the marker in the same transaction. So a paused
    attempt changes nothing once a higher one has stored its intent. Keys that lower attempts have listed, and this one
    has not, are emptied. What this attempt has put before, of which only the answer was lost, stays.
@@ -36,11 +36,11 @@ from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.dynamodb.audit import differences_of_dynamodb
 from tidemark.sinks.dynamodb.client import Changed, Dynamo
-from tidemark.sinks.dynamodb.items import Group, group_of_item, group_of_row
+from tidemark.sinks.dynamodb.items import DIGITS, Group, group_of_item, group_of_row
 from tidemark.sinks.dynamodb.markers import Markers
 from tidemark.sinks.dynamodb.settings import Settings
 from tidemark.sinks.dynamodb.tables import Tables
-from tidemark.sinks.dynamodb.totals import KEYS_OF_A_CALL, Putting, Totals
+from tidemark.sinks.dynamodb.totals import KEYS_OF_A_CALL, Putting, TooLong, Totals
 from tidemark.sinks.groups import combined
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.staging import staged_attempts, staged_manifests
@@ -50,7 +50,6 @@ from tidemark.storage.s3_client import access
 from tidemark.verdict import Shown
 
 TRIES = 30  # of a call whose items others change at the same time
-DIGITS = 38  # of a number in DynamoDB
 ITEM_BYTES = 350_000  # of the text in one item; DynamoDB takes 400 KB, names and numbers included
 CALL_BYTES = 3_000_000  # of the text in one call; DynamoDB takes 4 MB
 CHECKSUMS = 2**64
@@ -184,8 +183,8 @@ class DynamoSink(Sink):
         for group in self._groups(table):
             keys.append(group.key)
             checksum = (checksum + group.checksum()) % CHECKSUMS
-        self.markers.list_keys(manifest_id, attempt, keys)
-        if not self.markers.begin(manifest_id, attempt, token):
+        listed = self.markers.list_keys(manifest_id, attempt, token, keys)
+        if not listed or not self.markers.begin(manifest_id, attempt, token):
             raise self._fenced(receipt)
         dead = [Move(part.staged, part.path, part.bytes) for part in self._of(receipt, ObjectKind.DEAD_LETTER)]
         self._store.move_each(dead, fence, lambda: None)
@@ -221,6 +220,13 @@ class DynamoSink(Sink):
             except Changed as changed:
                 if changed.first:
                     raise self._fenced(receipt) from changed
+            except TooLong as too_long:
+                raise self._refused(
+                    receipt,
+                    f"{too_long}, together with what other manifests have contributed",
+                    "what was put of the manifest before stays, and is put once; filter such records, or add them up "
+                    "in PostgreSQL (sinks.totals)",
+                ) from too_long
             else:
                 return
         raise Unavailable(
@@ -237,9 +243,12 @@ class DynamoSink(Sink):
 
     def _fenced(self, receipt: Receipt) -> Fenced:
         marker = self.markers.of(receipt.manifest_id)
-        other = f"attempt {marker.putting if marker else 0} has begun to put its contributions"
-        if marker is not None and marker.putting == receipt.attempt:
-            other = "another attempt of this number has put other contributions, for a database that was restored since"
+        other = (
+            "another attempt of this number has put other contributions, or was about to, for a database that was "
+            "restored since"
+        )
+        if marker is not None and marker.putting > receipt.attempt:
+            other = f"attempt {marker.putting} has begun to put its contributions"
         return Fenced(
             f"attempt {receipt.attempt} is fenced: {other}",
             next_step="nothing to do here if a newer attempt is at work; else the next one goes on from there: "
@@ -249,14 +258,23 @@ class DynamoSink(Sink):
         )
 
     def _staged(self, receipt: Receipt) -> pa.Table | None:
-        """The groups of all tasks, each key once; None without any. ``WorkFailed`` when they are not all there."""
+        """The groups of all tasks, each key once; None without any. ``WorkFailed`` when they are not all there.
+
+        A task may have staged a key many times, so keys are counted when they are combined: whenever more than twice
+        ``max_keys`` groups wait in memory. Raises ``SinkRefused`` when that many keys are left.
+        """
         names = sorted({part.staged for part in self._of(receipt, ObjectKind.DATA)})
         folder = staging_folder(receipt.manifest_id, receipt.attempt)
-        tables = []
+        waiting: list[pa.Table] = []
         try:
             for name in names:
                 with self._store.open(f"{folder}/{name}") as file:
-                    tables.append(pq.read_table(file))
+                    staged = pq.ParquetFile(file)
+                    for number in range(staged.num_row_groups):
+                        waiting.append(staged.read_row_group(number))
+                        if sum(groups.num_rows for groups in waiting) > 2 * self.settings.max_keys:
+                            waiting = [combined(waiting, self.totals.key, self.totals.parts)]
+                            self._refuse_many(receipt, waiting[0].num_rows)
         except (pa.ArrowException, OSError) as error:
             raise WorkFailed(
                 f"staged groups cannot be read: {error}",
@@ -264,7 +282,7 @@ class DynamoSink(Sink):
                 manifest=receipt.manifest_id,
                 **self.context,
             ) from error
-        table = combined(tables, self.totals.key, self.totals.parts) if tables else None
+        table = combined(waiting, self.totals.key, self.totals.parts) if waiting else None
         rows = pc.sum(table.column("_rows")).as_py() if table is not None else 0
         expected = sum(part.rows for part in self._of(receipt, ObjectKind.DATA))
         if rows != expected:
@@ -280,11 +298,9 @@ class DynamoSink(Sink):
         """Raise ``SinkRefused`` for too many keys, and for values that no item takes; the most bytes of text in one."""
         if table is None:
             return 1
+        self._refuse_many(receipt, table.num_rows)
         what = next_step = ""
-        keys, size = table.num_rows, 1
-        if keys > self.settings.max_keys:
-            what = f"the manifest contributes to {keys:,} keys, and max_keys is {self.settings.max_keys:,}"
-            next_step = "group by fewer values, or raise max_keys of the sink; smaller slices make fewer keys"
+        size = 1
         for name in table.schema.names:
             column = table.column(name)
             if pa.types.is_decimal(column.type):
@@ -298,13 +314,25 @@ class DynamoSink(Sink):
             what = f"an item of {size:,} bytes of text is larger than DynamoDB keeps"
             next_step = "shorten the columns of group_by, min and max in transform"
         if what:
-            raise SinkRefused(
-                what,
-                next_step=f"nothing was written; {next_step}; then: tidemark retry {self.pipeline_name}",
-                manifest=receipt.manifest_id,
-                **self.context,
-            )
+            raise self._refused(receipt, what, f"nothing was written; {next_step}")
         return size
+
+    def _refuse_many(self, receipt: Receipt, keys: int) -> None:
+        if keys > self.settings.max_keys:
+            raise self._refused(
+                receipt,
+                f"the manifest contributes to at least {keys:,} keys, and max_keys is {self.settings.max_keys:,}",
+                "nothing was written; group by fewer values, or raise max_keys of the sink; smaller slices make fewer "
+                "keys",
+            )
+
+    def _refused(self, receipt: Receipt, what: str, next_step: str) -> SinkRefused:
+        return SinkRefused(
+            what,
+            next_step=f"{next_step}; then: tidemark retry {self.pipeline_name}",
+            manifest=receipt.manifest_id,
+            **self.context,
+        )
 
     def _groups(self, table: pa.Table | None) -> Iterator[Group]:
         for batch in [] if table is None else table.to_batches(max_chunksize=1_000):

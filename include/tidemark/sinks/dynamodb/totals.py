@@ -14,6 +14,7 @@ from tidemark.errors import Unavailable
 from tidemark.sinks.dynamodb.client import Action, Dynamo
 from tidemark.sinks.dynamodb.items import (
     ATTEMPT,
+    DIGITS,
     KEY,
     MANIFEST,
     REVISION,
@@ -23,13 +24,20 @@ from tidemark.sinks.dynamodb.items import (
     attribute,
     combined,
     group_of_item,
-    of_two,
+    of_both,
 )
 from tidemark.sinks.dynamodb.settings import Settings
 from tidemark.sinks.parts import ROWS, Function
 
 KEYS_OF_A_CALL = 49  # DynamoDB takes 100 actions: two for each key, and the check of the marker
 LOOKS = 20  # at a total that changes while it is compared
+
+
+class TooLong(Exception):
+    """A total would have a number of more digits than DynamoDB keeps."""
+
+    def __init__(self, key: str, column: str) -> None:
+        super().__init__(f"{column} of the total {key} would have more than the {DIGITS} digits that DynamoDB keeps")
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,8 @@ class Totals:
         """Replace what a manifest has in some keys, None: by nothing; at most ``KEYS_OF_A_CALL``.
 
         All or nothing; what the same attempt has put before stays as it is. Raises ``Changed`` when somebody has
-        changed one of the items meanwhile: the caller asks the fence, and repeats it.
+        changed one of the items meanwhile: the caller asks the fence, and repeats it. Raises ``TooLong`` before it
+        puts anything.
         """
         contributions, totals = self.read(list(groups), putting.manifest)
         actions: list[Action] = []
@@ -141,16 +150,17 @@ class Totals:
     def _adjusted(self, group: Group, total: Item | None) -> Action:
         """Add the group to its total."""
         before = None if total is None else group_of_item(total, self.key, self.parts)
+        together = group if before is None else of_both(before, group, self.parts)
+        self._refuse_too_long(together)
         assigned: Item = {**group.columns, REVISION: _new_revision()}
         added: Item = {ROWS: attribute(group.rows)}
-        for number, (part, value) in enumerate(zip(self.parts, group.values, strict=True)):
+        for part, value, result in zip(self.parts, group.values, together.values, strict=True):
             if value is None:
                 continue
             if part.function in (Function.COUNT, Function.SUM):
                 added[part.column] = attribute(value)
             else:
-                other = None if before is None else before.values[number]
-                assigned[part.column] = attribute(of_two(part.function, value, other))
+                assigned[part.column] = attribute(result)
         names = {f"#{number}": name for number, name in enumerate([*assigned, *added])}
         places = {name: place[1:] for place, name in names.items()}
         values = {f":{places[name]}": stored for name, stored in (assigned | added).items()}
@@ -176,8 +186,14 @@ class Totals:
         table = {"TableName": self._settings.table, **_same_revision(total)}
         if together is None:
             return {"Delete": {"Key": {KEY: {"S": key}}, **table}}
+        self._refuse_too_long(together)
         item = {KEY: {"S": key}, REVISION: _new_revision(), **together.attributes(self.parts)}
         return {"Put": {"Item": item, **table}}
+
+    def _refuse_too_long(self, total: Group) -> None:
+        column = total.too_long(self.parts)
+        if column is not None:
+            raise TooLong(total.key, column)
 
 
 def _is_of(contribution: Item, putting: Putting) -> bool:
