@@ -23,7 +23,7 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as NoConnection
 
-from tidemark.connections import Secret
+from tidemark.connections import reveal
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError, Unavailable, WorkFailed
 from tidemark.sinks.dynamodb.items import Item
 from tidemark.storage.s3_client import Access
@@ -201,15 +201,11 @@ def _pause(number: int) -> None:
 def _client(access: Access, pid: int) -> Any:
     del pid  # a fork must not use the sockets of its parent
     session: Any = boto3.Session(
-        aws_access_key_id=_revealed(access.key_id),
-        aws_secret_access_key=_revealed(access.secret),
-        aws_session_token=_revealed(access.token),
+        aws_access_key_id=reveal(access.key_id),
+        aws_secret_access_key=reveal(access.secret),
+        aws_session_token=reveal(access.token),
         profile_name=access.profile,
     )
     settings = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 2})
     region = access.region or session.region_name or "us-east-1"
     return session.client("dynamodb", region_name=region, endpoint_url=access.endpoint_url, config=settings)
-
-
-def _revealed(secret: Secret | None) -> str | None:
-    return None if secret is None else secret.reveal()
