@@ -291,12 +291,13 @@ def test_a_pipeline_that_reads_its_own_output_by_another_address_is_not_planned(
     world.broker.delete_topic(f"{world.topic}-markers")
 
 
-def test_two_pipelines_may_not_write_one_topic(make_topic_world: Make) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_two_pipelines_may_not_write_one_topic(make_topic_world: Make, host: str) -> None:
     world = make_topic_world()
     world.produce(20)
     world.ok("run", "demo")
     text = (world.pipelines / "demo.yaml").read_text().replace("pipeline: demo", "pipeline: second")
-    (world.pipelines / "second.yaml").write_text(text)
+    (world.pipelines / "second.yaml").write_text(text.replace("127.0.0.1", host))
     refused = world.here("run", "second")
     assert refused.exit_code == 1
     assert f"topic {world.out} is written by pipeline demo" in refused.stderr
