@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition
 from sandbox.bootstrap.checkout import STATE
 from sandbox.services.broker import Broker
 from tests.worlds.table_world import TableWorld
+from tests.worlds.topic_world import TopicWorld
 from tests.worlds.world import World, wait_stopped, wake
 
 Make = Callable[..., World]
@@ -105,6 +106,26 @@ def test_R14_killed_while_spark_reads_and_back_again(make_both: MakeBoth, broker
     out, err = process.communicate(timeout=150)
     assert process.returncode == 0, f"clients find it again: {out}{err}"
     world.assert_complete()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("point", ["publish.mid", "publish.before_record"])
+def test_K8_killed_inside_the_transaction_of_a_topic_the_next_attempt_sends_all_of_it_once(
+    make_topic_world: Callable[..., TopicWorld], broker: Broker, point: str
+) -> None:
+    """Stopped before the marker is sent, and before the commit."""
+    world = make_topic_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.produce(60, bad_every=9)
+    process = world.start("run", "demo", *KEY, failpoint=f"{point}:stop")
+    wait_stopped(process)
+    broker.kill()
+    os.killpg(process.pid, signal.SIGCONT)
+    time.sleep(3)
+    broker.restart()
+    out, err = process.communicate(timeout=150)
+    assert process.returncode in (0, 1)
+    assert "Traceback" not in out + err
+    finish(world)
 
 
 @pytest.mark.exhaustive

@@ -1,19 +1,28 @@
 """What a reader of committed messages sees of a topic: right after a kill, when an attempt wakes, and when answers get
 lost."""
 
+import json
+import os
+import signal
 import subprocess
+import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
+from confluent_kafka.admin import NewPartitions
 
 from sandbox.services.broker import Broker
 from sandbox.services.processes import wait_until
 from tests.faults.documented import killed_and_done_again, table
 from tests.faults.kafka_proxy import INIT_PRODUCER_ID, Armed, Fault, KafkaProxy
-from tests.worlds.topic_world import TopicWorld
+from tests.worlds.new_topics import new_topic
+from tests.worlds.topic_world import TopicWorld, committed
 from tests.worlds.world import wait_ended, wait_stopped, wake
+from tidemark.errors import SinkRefused
 from tidemark.failpoints import FAILPOINTS
 from tidemark.kafka import transaction
+from tidemark.kafka.cluster import KafkaCluster
 from tidemark.sinks.topic import markers
 
 Make = Callable[..., TopicWorld]
@@ -61,6 +70,41 @@ def test_an_attempt_that_wakes_after_another_one_adds_nothing(make_topic_world: 
     world.assert_complete()
 
 
+def test_a_topic_that_is_created_again_inside_the_first_transaction_is_not_marked_published(
+    make_topic_world: Make, broker: Broker
+) -> None:
+    """Kafka answers the commit well, and the messages are gone."""
+    world = make_topic_world(settings=ONE_MANIFEST)
+    world.produce(60)
+    paused = world.start("run", "demo", failpoint="publish.mid:stop")
+    wait_stopped(paused)
+    broker.delete_topic(world.out)
+    broker.create_topic(world.out, 3, {"retention.ms": "-1"})
+    woken = wake(paused)
+    assert woken.returncode == 1
+    assert f"topic {world.out}, or its topic of markers, was made anew while the manifest was sent" in woken.stderr
+    assert "tidemark fill demo NAME --why TEXT" in woken.stderr
+    refused = world.here("retry", "demo")
+    assert refused.exit_code == 1, "its marker is there"
+    assert "is another one than this database has published to" in refused.stderr
+    assert world.manifests()[0]["state"] == "failed"
+    world.assert_nothing_is_seen()
+
+
+def test_a_topic_that_is_created_again_after_the_commit_and_before_the_mark_is_refused(
+    make_topic_world: Make, broker: Broker
+) -> None:
+    world = make_topic_world(settings=ONE_MANIFEST)
+    world.produce(60)
+    world.tidemark("run", "demo", failpoint="publish.before_mark:kill9")
+    broker.delete_topic(world.out)
+    broker.create_topic(world.out, 3, {"retention.ms": "-1"})
+    refused = world.here("retry", "demo")
+    assert refused.exit_code == 1
+    assert "is another one than this database has published to" in refused.stderr
+    assert world.published_spans("topic") == {}
+
+
 def test_an_older_producer_that_wakes_does_not_stop_the_newest_attempt(make_topic_world: Make, broker: Broker) -> None:
     """It fences the newest attempt's producer, which asks the database, and begins again."""
     world = make_topic_world(settings=ONE_MANIFEST)
@@ -71,6 +115,70 @@ def test_an_older_producer_that_wakes_does_not_stop_the_newest_attempt(make_topi
     other.init_transactions(30)
     woken = wake(paused)
     assert woken.returncode == 0, woken.stderr
+    world.assert_complete()
+
+
+@pytest.mark.parametrize("added", [False, True], ids=["as it was", "with more partitions"])
+def test_K6_a_marker_that_a_transaction_of_somebody_else_hides_is_waited_for(
+    make_topic_world: Make, broker: Broker, monkeypatch: pytest.MonkeyPatch, added: bool
+) -> None:
+    """The attempt has committed and died before its mark; without the marker the next one would send all again."""
+    world = make_topic_world(settings=ONE_MANIFEST)
+    world.produce(60)
+    topic, key = f"{world.out}-markers", json.dumps(["marker", world.out, 1]).encode()
+    paused = world.start("run", "demo", failpoint="publish.mid:stop")
+    wait_stopped(paused)
+    other = broker.producer(transactional_id=f"other-{world.out}")
+    other.init_transactions(30)
+    other.begin_transaction()
+    stored: list[bool] = []
+    other.produce(
+        topic, b"in the way", b"other", partition=zlib.crc32(key) % 8,
+        on_delivery=lambda error, _: stored.append(error is None),
+    )  # fmt: skip
+    assert other.flush(30) == 0
+    assert stored == [True]
+    os.killpg(paused.pid, signal.SIGCONT)
+    wait_until(lambda: world.seen() == world.everything(), "the commit", timeout=30)
+    os.killpg(paused.pid, signal.SIGKILL)
+    wait_ended(paused)
+    if added:
+        more = next(number for number in range(9, 99) if zlib.crc32(key) % number != zlib.crc32(key) % 8)
+        world.administer("create_partitions", [NewPartitions(topic, more)])
+    monkeypatch.setattr(markers, "WAIT_S", 1.0)
+    refused = world.here("retry", "demo")
+    assert refused.exit_code == 1
+    assert f"an open transaction hides markers in {topic}-{zlib.crc32(key) % 8}" in refused.stderr
+    assert "tidemark retry demo" in refused.stderr
+    other.abort_transaction(30)
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_a_transaction_that_takes_longer_than_it_may_is_refused_and_nothing_of_it_is_seen(broker: Broker) -> None:
+    topic = new_topic(broker, 1)
+    with transaction.Transaction(KafkaCluster(broker.bootstrap_servers, {}), f"slow-{topic}", 1.0, {}) as slow:
+        slow.fence()
+        slow.begin()
+        slow.send(topic, None, b"early", [])
+        slow.flush()
+        time.sleep(1.1)
+        with pytest.raises(SinkRefused, match="the transaction did not end within its 1 s"):
+            slow.check()
+    assert broker.log_end(topic, 0) > 0
+    assert committed(broker.bootstrap_servers, topic) == []
+
+
+@pytest.mark.exhaustive
+def test_K7_an_attempt_whose_transaction_the_broker_has_aborted_begins_it_again(make_topic_world: Make) -> None:
+    world = make_topic_world(settings=ONE_MANIFEST)
+    world.settings["sinks"][0]["topic"]["transaction_timeout"] = "10s"
+    world.write_pipeline()
+    world.produce(60, bad_every=9)
+    done = world.tidemark("run", "demo", failpoint="publish.mid:hang:14")
+    assert done.returncode == 0, done.stderr
+    ends = sum(world.broker.log_end(world.out, partition) for partition in range(3))
+    assert ends > 2 * (60 - len(world.bad)), "they were sent twice, and seen once"
     world.assert_complete()
 
 
@@ -148,45 +256,4 @@ def test_records_of_a_partition_come_in_their_order_also_beside_an_attempt_that_
     assert f"manifest {third}, which is failed, has earlier records" in refused.stderr
     assert f"tidemark retry demo --manifest {third}" in refused.stderr
     world.ok("retry", "demo")
-    world.assert_complete()
-
-
-def test_K6_markers_that_a_transaction_of_others_hides_are_waited_for(
-    make_topic_world: Make, broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = make_topic_world(settings=ONE_MANIFEST)
-    world.produce(20)
-    world.ok("run", "demo")
-    before = world.seen()
-    monkeypatch.setattr(markers, "WAIT_S", 2.0)
-    name = f"{world.out}-markers"
-    other = broker.producer(transactional_id=f"other-{world.out}")
-    other.init_transactions(30)
-    other.begin_transaction()
-    for partition in broker.admin().list_topics(name, timeout=10).topics[name].partitions:
-        other.produce(name, "{}", key="{}", partition=partition)
-    assert other.flush(30) == 0
-    world.produce(20)
-    refused = world.here("run", "demo", "--run-key", "one")
-    assert refused.exit_code == 1
-    assert f"an open transaction hides markers in {name}" in refused.stderr
-    assert world.seen() == before
-    other.abort_transaction(30)
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
-
-
-@pytest.mark.exhaustive  # the broker looks for such transactions every 10 s
-def test_K7_a_transaction_that_the_broker_ended_is_begun_again(make_topic_world: Make, broker: Broker) -> None:
-    world = make_topic_world(settings=ONE_MANIFEST)
-    world.settings["sinks"][0]["topic"]["transaction_timeout"] = "10s"
-    world.write_pipeline()
-    world.produce(60)
-    paused = world.start("run", "demo", failpoint="publish.before_record:stop")
-    wait_stopped(paused)
-    before = broker.log_end(world.out, 0)
-    wait_until(lambda: broker.log_end(world.out, 0) > before, "the end of the transaction", timeout=60)
-    woken = wake(paused)
-    assert woken.returncode == 0, woken.stderr
     world.assert_complete()

@@ -45,9 +45,9 @@ def test_a_cut_that_has_not_come_is_waited_for_and_what_comes_until_then_is_read
     assert completeness(context, cut).run_key == run.run_key
 
 
-@pytest.mark.parametrize("made_anew", [False, True])
+@pytest.mark.parametrize("created_again", [False, True])
 def test_a_planned_topic_that_left_the_file_and_the_source_is_given_up_by_a_person(
-    world: ModelWorld, made_anew: bool
+    world: ModelWorld, created_again: bool
 ) -> None:
     plan(world.onlooker(), now_by_hand("anchors"))
     world.add_topic()
@@ -55,11 +55,11 @@ def test_a_planned_topic_that_left_the_file_and_the_source_is_given_up_by_a_pers
     [planned] = plan(world.onlooker(), now_by_hand("one")).manifests
     world.topics = ["a"]
     del world.broker.by_name["b"]
-    if made_anew:
+    if created_again:
         world.broker.create("b", 1)
     context = world.onlooker()
     assert plan(context, now_by_hand("two")).manifests == (), "no plan looks at the topic any more"
-    with pytest.raises(TopicChanged, match="was recreated" if made_anew else "topic b no longer exists") as refused:
+    with pytest.raises(TopicChanged, match="was recreated" if created_again else "topic b no longer exists") as refused:
         attempt.process(context, planned, world.stage)
     assert "tidemark accept-topic demo --topic b --why TEXT, then tidemark retry demo" in refused.value.next_step
     decided = decisions.accept_topic(context, "b", WHY, dry_run=False)

@@ -7,13 +7,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AclOperation, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AclOperation,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 
 from sandbox.services.postgres import Postgres
 from tests.worlds.secret_search import Canaries
 from tests.worlds.secured_world import CONNECTION, USER, Secured
 from tests.worlds.topic_world import TopicWorld, committed, delete_records, headers, place_of, topic_sink
 from tidemark.database.migrate import migrate
+from tidemark.sinks.topic import sink
 
 Make = Callable[..., TopicWorld]
 FEWER_COLUMNS = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, k BIGINT"}
@@ -178,21 +186,42 @@ def test_a_database_that_was_lost_adopts_the_topic(make_topic_world: Make, postg
 def test_bad_targets_are_refused_by_name_and_nothing_is_half_done(make_topic_world: Make) -> None:
     world = make_topic_world()
     world.produce(20)
-    servers, entry = world.broker.bootstrap_servers, world.settings["sinks"][0]["topic"]
 
-    def refusal(**options: object) -> str:
-        world.settings["sinks"] = [topic_sink(servers, **{"topic": world.out, **options})]
+    def refusal(topic: str) -> str:
+        world.settings["sinks"] = [topic_sink(world.broker.bootstrap_servers, topic)]
         world.write_pipeline()
         done = world.here("run", "demo")
         assert done.exit_code != 0
         assert world.seen() == Counter()
         return done.stderr
 
-    assert "topic nowhere does not exist" in refusal(topic="nowhere")
-    forgetful = f"{world.out}-forgetful"
-    world.broker.create_topic(forgetful, 1, {"retention.ms": "-1", "cleanup.policy": "delete"})
-    assert f"{forgetful} has cleanup.policy=delete" in refusal(markers=forgetful)
-    assert entry["topic"] == world.out
+    assert "topic nowhere does not exist" in refusal("nowhere")
+    markers = f"{world.out}-markers"
+    world.broker.create_topic(markers, 3, {"retention.ms": "-1", "cleanup.policy": "delete"})
+    refused = refusal(world.out)
+    assert f"the topic of markers {markers} has 3 partitions, and markers need 8" in refused
+    assert f"--alter --topic {markers} --partitions 8" in refused
+    world.administer("create_partitions", [NewPartitions(markers, 8)])
+    assert f"{markers} has cleanup.policy=delete" in refusal(world.out)
+
+
+def test_a_manifest_with_more_messages_than_a_transaction_takes_is_refused_and_sent_when_it_takes_them(
+    make_topic_world: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_topic_world(settings={"kafka": {"slice": {"max_records": 1000}}})
+    world.settings["sinks"][0]["topic"]["transaction_timeout"] = "10s"
+    world.write_pipeline()
+    world.produce(60, bad_every=9)
+    monkeypatch.setattr(sink, "SLOWEST", 5)
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert "has 60 messages, and a transaction of 10 s takes at most 50 for certain" in refused.stderr
+    assert "raise transaction_timeout of the sink" in refused.stderr
+    world.assert_nothing_is_seen()
+    world.settings["sinks"][0]["topic"]["transaction_timeout"] = "12s"
+    world.write_pipeline()
+    world.ok("retry", "demo")
+    world.assert_complete()
 
 
 def test_a_compacted_topic_takes_no_message_without_a_key(make_topic_world: Make) -> None:
@@ -233,7 +262,7 @@ def test_a_message_that_is_too_large_is_named_and_the_manifest_is_sent_when_the_
     assert world.ok("audit", "demo", "--deep") == ""
 
 
-def test_a_topic_that_was_made_anew_is_refused_until_a_person_accepts_it(make_topic_world: Make) -> None:
+def test_a_topic_that_was_created_again_is_refused_until_a_person_accepts_it(make_topic_world: Make) -> None:
     world = make_topic_world()
     world.produce(40)
     world.ok("run", "demo")
@@ -262,16 +291,32 @@ def test_a_pipeline_that_reads_its_own_output_by_another_address_is_not_planned(
     world.broker.delete_topic(f"{world.topic}-markers")
 
 
-def test_two_pipelines_may_not_write_one_topic(make_topic_world: Make) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_two_pipelines_may_not_write_one_topic(make_topic_world: Make, host: str) -> None:
+    world = make_topic_world()
+    world.produce(20)
+    world.ok("run", "demo")
+    text = (world.pipelines / "demo.yaml").read_text().replace("pipeline: demo", "pipeline: second")
+    (world.pipelines / "second.yaml").write_text(text.replace("127.0.0.1", host))
+    refused = world.here("run", "second")
+    assert refused.exit_code == 1
+    assert f"topic {world.out} is written by pipeline demo" in refused.stderr
+    world.assert_complete()
+
+
+def test_a_topic_of_another_pipeline_is_refused_also_when_its_markers_are_gone(make_topic_world: Make) -> None:
     world = make_topic_world()
     world.produce(20)
     world.ok("run", "demo")
     text = (world.pipelines / "demo.yaml").read_text().replace("pipeline: demo", "pipeline: second")
     (world.pipelines / "second.yaml").write_text(text)
-    refused = world.here("run", "second")
-    assert refused.exit_code == 1
-    assert f"topic {world.out} is written by pipeline demo" in refused.stderr
-    world.assert_complete()
+    world.broker.delete_topic(f"{world.out}-markers")
+    for words in (("run", "second"), ("plan", "second", "--dry-run")):
+        refused = world.here(*words)
+        assert refused.exit_code == 1
+        assert f"topic {world.out} is written by pipeline demo" in refused.stderr
+    assert world.seen() == world.everything()
+    (world.pipelines / "second.yaml").unlink()
 
 
 def test_raw_values_go_on_as_they_were_and_to_the_partition_of_the_source(make_topic_world: Make) -> None:

@@ -137,7 +137,9 @@ def test_rows_of_one_record_are_numbered(tmp_path: Path) -> None:
         ({"format": "avro"}, "is for format: avro and protobuf, which need it"),
         ({"registry": {"url": "http://registry:8081"}}, "is for format: avro and protobuf, which need it"),
         ({"transaction_timeout": "2h"}, "must be from 10s to 1h"),
-        ({"markers": "out"}, "must differ from the topics of markers and dead_letters"),
+        ({"markers": "elsewhere"}, "markers\n  Extra inputs are not permitted"),
+        ({"dead_letters": "out"}, "must differ from the topic and from its topic of markers, out-markers"),
+        ({"dead_letters": "out-markers"}, "must differ from the topic and from its topic of markers, out-markers"),
         ({"staging_connection": "aws"}, "is for staging such as s3://bucket/prefix"),
     ],
 )

@@ -703,6 +703,10 @@ class ManifestDatabase:
         rows = self._rows("target", target=target)
         return rows[0] if rows else None
 
+    def other_writers(self, pipeline_name: str, target: str) -> list[str]:
+        """The other pipelines with a sink, not retired, that has this target."""
+        return [row["pipeline"] for row in self._rows("other_writers", pipeline_name=pipeline_name, target=target)]
+
     def remember_target(self, target: str, identity: str, position: int) -> None:
         """Store the position of a target, unless a higher one is known."""
         self._changed("remember_target", target=target, identity=identity, position=position)

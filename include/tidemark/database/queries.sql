@@ -817,6 +817,10 @@ ORDER BY p.manifest_id;
 -- name: target
 SELECT identity, position FROM target WHERE target = %(target)s;
 
+-- name: other_writers
+SELECT pipeline FROM sink
+WHERE target = %(target)s AND pipeline <> %(pipeline_name)s AND retired_at IS NULL ORDER BY pipeline;
+
 -- name: remember_target
 INSERT INTO target (target, identity, position) VALUES (%(target)s, %(identity)s, %(position)s)
 ON CONFLICT (target) DO UPDATE SET position = greatest(target.position, EXCLUDED.position)

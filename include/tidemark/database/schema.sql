@@ -208,8 +208,8 @@ CREATE TABLE accepted_damage (
     FOREIGN KEY (manifest_id, attempt) REFERENCES attempt
 );
 
--- The state of each target when this database last published there. A target's position only grows: a lower one means
--- that it was restored from an older copy, and another identity that it is another target.
+-- The state of each target when this database last published there, or began to append there. A target's position only
+-- grows: a lower one means that it was restored from an older copy, and another identity that it is another target.
 CREATE TABLE target (
     target   text PRIMARY KEY,
     identity text NOT NULL,

@@ -19,7 +19,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.reconcile import step_without_evidence, unknown_evidence
 from tidemark.manifest import listed
 from tidemark.paths import RecordName
-from tidemark.sinks.base import Sink, newest
+from tidemark.sinks.base import Sink, Way, newest
 from tidemark.verdict import Step, command
 
 # So many newest manifests are compared with their records at each plan, so a plan takes the same time after years; an
@@ -40,6 +40,7 @@ def check_for_plan(context: Context, *, dry_run: bool, all_answer: bool = False)
     for sink in sinks:  # before the database is asked: it may get new manifests meanwhile
         try:
             refuse_vanished(pipeline_name, database, sink)
+            _refuse_shared(pipeline_name, database, sink)
             if not dry_run:
                 sink.claim(database.id())
             elif sink.owner() is not None:
@@ -83,6 +84,7 @@ def check_for_attempt(pipeline_name: str, database: ManifestDatabase, sink: Sink
     """Claim one target; raises ``LakeConflict`` when it went back, or shows an attempt that the database does not
     know."""
     refuse_vanished(pipeline_name, database, sink)
+    _refuse_shared(pipeline_name, database, sink)
     sink.claim(database.id())
     refuse_went_back(database, sink)
     recorded = sink.recorded_attempt(manifest_id)  # before the database is asked: it may get new attempts meanwhile
@@ -163,6 +165,19 @@ def refuse_vanished(pipeline_name: str, database: ManifestDatabase, sink: Sink) 
             "database. If the output is lost: restore a copy; or give it up and begin again there: take the sink out "
             f"of the pipeline file, tidemark retire-sink {pipeline_name} {sink.name} --why TEXT, put it back under "
             "another name, and fill it",
+            pipeline=pipeline_name,
+            sink=sink.name,
+        )
+
+
+def _refuse_shared(pipeline_name: str, database: ManifestDatabase, sink: Sink) -> None:
+    """Raise ``SinkRefused`` when a sink would append to what is known as the target of another pipeline: also when
+    nothing there names its owner any more."""
+    others = database.other_writers(pipeline_name, sink.target) if sink.way is Way.APPENDS else []
+    if others:
+        raise SinkRefused(
+            f"{sink.target} is written by pipeline {others[0]}: the output of two would mix",
+            next_step="nothing was written; give this sink a target of its own",
             pipeline=pipeline_name,
             sink=sink.name,
         )

@@ -147,12 +147,19 @@ class Publisher:
 
             try:
                 wait_for_turn(self.context, sink, manifest, fence)
+                self._pin_target(sink)
                 sink.put(receipt, manifest.ranges, self._database_id, fence, mark)
             except BaseException:
                 self._give_up(sink, receipt)
                 raise
         failpoint("publish.marked")
         return same is None
+
+    def _pin_target(self, sink: Sink) -> None:
+        """Store which target a sink appends to before the first message: when it is created again before the mark, the
+        evidence of this attempt, which may lie elsewhere, does not count for the new one."""
+        if sink.way is Way.APPENDS and (position := sink.position()) is not None:
+            self.database.remember_target(sink.target, position.identity, position.number)
 
     def _receipt_of(self, sink: Sink, manifest_id: int, attempt: int | None) -> Receipt:
         """The receipt of an attempt whose output a sink shows; raises when this database has none for the sink."""

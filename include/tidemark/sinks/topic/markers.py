@@ -17,7 +17,9 @@ from tidemark.offsets import Range, TopicPartition
 from tidemark.receipt import MALFORMED
 from tidemark.sinks.base import Owner
 
-PARTITIONS = 8  # of a new topic: a transaction that nobody ends yet hides one of them, and not the others
+# The markers of a manifest always lie in the same one of so many: a transaction that nobody ends yet hides one of them,
+# and not the others.
+PARTITIONS = 8
 CONFIG = {"cleanup.policy": "compact", "max.message.bytes": "10485760"}  # a marker names all ranges and gaps
 WAIT_S = 20.0  # for transactions of others that hide a partition
 OWNER_TIMEOUT_S = 10.0
@@ -42,9 +44,16 @@ class Markers:
         self._owner: dict[str, Any] | None = None
 
     def ensure(self) -> None:
-        """Create the topic when there is none; raises when it would forget markers."""
-        if not self._partitions():
+        """Create the topic when there is none; raises when it has too few partitions, or would forget markers."""
+        partitions = self._partitions()
+        if not partitions:
             self._cluster.create_topic(self.name, PARTITIONS, CONFIG)
+        elif len(partitions) < PARTITIONS:
+            raise SinkRefused(
+                f"the topic of markers {self.name} has {len(partitions)} partitions, and markers need {PARTITIONS}",
+                next_step=f"nothing was sent; kafka-topics.sh --bootstrap-server {self._cluster.bootstrap_servers} "
+                f"--alter --topic {self.name} --partitions {PARTITIONS}; then repeat the command",
+            )
         policy = self._cluster.options_of(self.name).get("cleanup.policy", "")
         if "delete" in policy:
             raise SinkRefused(
@@ -79,7 +88,8 @@ class Markers:
         return json.dumps(["marker", self._topic, manifest_id]).encode()
 
     def partition(self, key: bytes) -> int:
-        return zlib.crc32(key) % len(self._partitions())
+        """Where the messages of a key are, also when a person has added partitions since."""
+        return zlib.crc32(key) % PARTITIONS
 
     def await_all(self, manifest_id: int) -> None:
         """Return when nothing hides a marker of this manifest any more; ``Unavailable`` after ``WAIT_S``."""
@@ -113,7 +123,7 @@ class Markers:
 
     def _partitions(self) -> list[TopicPartition]:
         partitions, _ = self._cluster.partitions([self.name])
-        if partitions and partitions[0].topic_id != self._id:  # the topic was made anew
+        if partitions and partitions[0].topic_id != self._id:  # the topic was created again
             self._id = partitions[0].topic_id
             self._next, self._markers, self._owner = {}, {}, None
         return partitions
@@ -131,7 +141,7 @@ class Markers:
                 self._next[place] = bounds.last_stable
 
     def _take_in(self, key: bytes | None, value: bytes | None) -> None:
-        """More partitions than before give keys other partitions: so the highest number of a key counts."""
+        """The highest number of a key counts."""
         try:
             kind, topic, *rest = json.loads(key or b"")
             content = json.loads(value or b"")

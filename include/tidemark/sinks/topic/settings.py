@@ -99,9 +99,6 @@ class Settings(SinkSettings):
         "number of the partition in the source.",
     )
     compression: Compression = Field(default=Compression.LZ4, description="Compression of the messages.")
-    markers: Topic | None = Field(
-        default=None, description="Compacted topic for one marker per manifest; TOPIC-markers by default."
-    )
     dead_letters: Topic | None = Field(
         default=None, description="Topic for records that cannot be used; TOPIC-dead-letters by default."
     )
@@ -162,16 +159,18 @@ class Settings(SinkSettings):
 
     @model_validator(mode="after")
     def _separate_topics(self) -> Self:
-        names = {"topic": self.topic, "markers": self.markers_topic, "dead_letters": self.dead_letter_topic}
-        if len(set(names.values())) < len(names):
-            raise wrong_at("topic", "must differ from the topics of markers and dead_letters, and those two too")
+        if self.dead_letter_topic in (self.topic, self.markers_topic):
+            raise wrong_at(
+                "dead_letters", f"must differ from the topic and from its topic of markers, {self.markers_topic}"
+            )
         if self.staging_connection is not None and not is_s3(self.staging):
             raise wrong_at("staging_connection", "is for staging such as s3://bucket/prefix; this one is a folder")
         return self
 
     @property
     def markers_topic(self) -> str:
-        return self.markers or f"{self.topic}-markers"
+        """Always of this name: it says who owns the topic, so whoever claims the topic must look there."""
+        return f"{self.topic}-markers"
 
     @property
     def dead_letter_topic(self) -> str:

@@ -102,11 +102,13 @@ class TopicSink(Sink):
         self.markers.take(owner, self.pipeline_name, only_if_free=False)
 
     def position(self) -> Position | None:
-        """By the ids of both topics: one that was made anew is another target."""
-        markers, [*places] = self.markers.id(), self.cluster.partitions([self.settings.topic])[0]
-        if markers is None or not places:
-            return None
-        return Position(f"{markers}/{places[0].topic_id}", self.markers.end())
+        """By the ids of both topics: one that was created again is another target."""
+        identity = self._identity()
+        return None if identity is None else Position(identity, self.markers.end())
+
+    def _identity(self) -> str | None:
+        markers, places = self.markers.id(), self.cluster.partitions([self.settings.topic])[0]
+        return None if markers is None or not places else f"{markers}/{places[0].topic_id}"
 
     def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
         del own  # no other pipeline writes to this topic
@@ -151,7 +153,9 @@ class TopicSink(Sink):
         if dead and not self.cluster.partitions([self.settings.dead_letter_topic])[0]:
             self.cluster.create_topic(self.settings.dead_letter_topic, 1, _DEAD_LETTER_CONFIG)
         record = self.content_of_record(receipt, ranges, database_id)
+        identity = self._identity()
         visible = self._settled(receipt.manifest_id, lambda: self._put(receipt, record, fence))
+        self._refuse_made_anew(identity, receipt.manifest_id)
         failpoint("publish.before_mark")
         mark(visible)
 
@@ -200,6 +204,19 @@ class TopicSink(Sink):
             if all(bound.last_stable > ends[place] for place, bound in bounds.items()):
                 return
             time.sleep(0.02)
+
+    def _refuse_made_anew(self, identity: str | None, manifest_id: int) -> None:
+        """Raise when a topic was created again since: Kafka answers the commit well, and the new topic is empty."""
+        if self._identity() != identity:
+            raise LakeConflict(
+                f"topic {self.settings.topic}, or its topic of markers, was created again while the manifest was sent: the "
+                "messages may be lost with the old one",
+                next_step="the manifest is not marked as published; give the sink another topic and name, and fill it: "
+                f"tidemark fill {self.pipeline_name} NAME --why TEXT; or accept the topic as it is, without these "
+                f"messages: tidemark adopt {self.pipeline_name} --why TEXT",
+                manifest=manifest_id,
+                **self.context,
+            )
 
     def _may_follow(self, marker: Marker, receipt: Receipt, record: Mapping[str, Any]) -> bool:
         """Whether a person lets the messages follow those of the marker; false when they are equal: then they are in
