@@ -82,7 +82,7 @@ def test_a_topic_that_is_created_again_inside_the_first_transaction_is_not_marke
     broker.create_topic(world.out, 3, {"retention.ms": "-1"})
     woken = wake(paused)
     assert woken.returncode == 1
-    assert f"topic {world.out}, or its topic of markers, was made anew while the manifest was sent" in woken.stderr
+    assert f"topic {world.out}, or its topic of markers, was created again while the manifest was sent" in woken.stderr
     assert "tidemark fill demo NAME --why TEXT" in woken.stderr
     refused = world.here("retry", "demo")
     assert refused.exit_code == 1, "its marker is there"

@@ -53,11 +53,11 @@ def test_what_only_lacks_the_mark_of_the_second_sink_outlives_its_topic(world: T
     world.broker.delete_topic(world.topic)
     world.create_topic()
     assert "was recreated" in world.here("plan", "demo").stderr
-    refused = world.here("accept-topic", "demo", "--topic", world.topic, "--why", "made anew")
+    refused = world.here("accept-topic", "demo", "--topic", world.topic, "--why", "created again")
     assert "only its publication is missing" in refused.stderr
     world.ok("retry", "demo")
     world.assert_complete()
-    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "made anew")
+    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "created again")
 
 
 def test_output_of_one_sink_is_found_after_an_attempt_that_worked_for_the_other_only(world: TableWorld) -> None:

@@ -274,7 +274,7 @@ def test_a_topic_that_was_created_again_is_refused_until_a_person_accepts_it(mak
     assert "is another one than this database has published to" in refused.stderr
     assert "tidemark adopt demo" in refused.stderr
     assert world.seen() == Counter()
-    world.ok("adopt", "demo", "--why", "it was made anew")
+    world.ok("adopt", "demo", "--why", "it was created again")
     world.ok("run", "demo")
     assert world.seen() == Counter((world.topic, at, offset) for at in (0, 1) for offset in range(20, 40))
 

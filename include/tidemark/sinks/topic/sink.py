@@ -155,7 +155,7 @@ class TopicSink(Sink):
         record = self.content_of_record(receipt, ranges, database_id)
         identity = self._identity()
         visible = self._settled(receipt.manifest_id, lambda: self._put(receipt, record, fence))
-        self._refuse_made_anew(identity, receipt.manifest_id)
+        self._refuse_created_again(identity, receipt.manifest_id)
         failpoint("publish.before_mark")
         mark(visible)
 
@@ -205,12 +205,12 @@ class TopicSink(Sink):
                 return
             time.sleep(0.02)
 
-    def _refuse_made_anew(self, identity: str | None, manifest_id: int) -> None:
+    def _refuse_created_again(self, identity: str | None, manifest_id: int) -> None:
         """Raise when a topic was created again since: Kafka answers the commit well, and the new topic is empty."""
         if self._identity() != identity:
             raise LakeConflict(
-                f"topic {self.settings.topic}, or its topic of markers, was created again while the manifest was sent: the "
-                "messages may be lost with the old one",
+                f"topic {self.settings.topic}, or its topic of markers, was created again while the manifest was sent: "
+                "the messages may be lost with the old one",
                 next_step="the manifest is not marked as published; give the sink another topic and name, and fill it: "
                 f"tidemark fill {self.pipeline_name} NAME --why TEXT; or accept the topic as it is, without these "
                 f"messages: tidemark adopt {self.pipeline_name} --why TEXT",
