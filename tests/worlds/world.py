@@ -378,12 +378,20 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith((".", "_")) and part != "_dead_letters" for part in path.parts)
 
 
+def is_stopped(process: Command) -> bool:
+    """Whether a process has stopped itself (SIGSTOP); one that has ended has not."""
+    try:
+        return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except FileNotFoundError:
+        return False
+
+
 def wait_stopped(process: Command, timeout: float = 60) -> None:
     """Wait until the process has stopped itself (SIGSTOP); fails when it ends instead."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         assert process.poll() is None, f"ended instead of stopping: {process.communicate()}"
-        if Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
+        if is_stopped(process):
             return
         time.sleep(0.02)
     raise AssertionError("did not stop")
