@@ -26,6 +26,7 @@ from tidemark.config.base import Surroundings
 from tidemark.event_time import INSTANT
 from tidemark.sinks.base import Owner
 from tidemark.sinks.iceberg.columns import stored_columns
+from tidemark.sinks.iceberg.evidence import DIGEST
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
@@ -76,7 +77,9 @@ def _publish(target: IcebergTarget, manifest_id: int) -> float:
     when = pa.scalar(datetime(2024, 3, 1, tzinfo=UTC), INSTANT).as_py()
     pq.write_table(pa.Table.from_pylist([{**row, "_timestamp": when, "_event_time": when}], schema=schema), path)
     began = time.monotonic()
-    target.publish(manifest_id, 1, {key: path.stat().st_size}, {"tidemark.pipeline": "bench"}, lambda: None)
+    target.publish(
+        manifest_id, 1, {key: path.stat().st_size}, {"tidemark.pipeline": "bench", DIGEST: "0"}, lambda: None
+    )
     return time.monotonic() - began
 
 

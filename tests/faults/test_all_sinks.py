@@ -1,5 +1,4 @@
-"""Every kind of sink in one pipeline, whose processes are killed, or stopped and woken late, again and again: in the
-end each sink is exact.
+"""Every kind of sink in one pipeline, whose processes are killed again and again: in the end each sink is exact.
 
 ``TIDEMARK_KILLS_SEED`` repeats the draws of a failure. Moments depend on the machine, so the kills may lie elsewhere.
 """
@@ -16,30 +15,23 @@ import pytest
 
 from tests.faults import counts
 from tests.worlds.all_sinks_world import KINDS, AllSinksWorld
-from tests.worlds.world import Command, is_stopped, wait_ended
+from tests.worlds.world import Command, wait_ended
 from tidemark.failpoints import FAILPOINTS
 
 Make = Callable[..., AllSinksWorld]
 SEED = "TIDEMARK_KILLS_SEED"
 STEPS_PER_KILL = 4  # at most: some commands end before they are hit
 LOOK_EVERY = 10  # kills
-# Where a process may stand for long: at the others it holds a transaction that other processes wait for.
-STANDS = ("attempt.started", "stage.mid", "stage.done", "publish.receipt", "publish.mid", "publish.marked")
 
 
 class Killer:
-    """Starts commands and kills them, as its dice say; one at a time may be stopped, and goes on some steps later.
-
-    Prints each step, which pytest shows of a failure.
-    """
+    """Starts commands and kills them, as its dice say. Prints each step, which pytest shows of a failure."""
 
     def __init__(self, world: AllSinksWorld, seed: int) -> None:
         self.world = world
         self.dice = random.Random(seed)
         self.kills = 0
         self.runs = 0
-        self.woken = 0
-        self.standing: Command | None = None
         self.time_of_a_run("first")  # which creates tables, and may start the server of commands
         self.longest = self.time_of_a_run("second")
         print(f"{SEED}={seed}, a run takes {self.longest:.1f} s")
@@ -57,14 +49,11 @@ class Killer:
             if self.kills // LOOK_EVERY > before:
                 self.world.assert_whole()
             if self.kills >= times:
-                self.wake()
                 return
         raise AssertionError(f"only {self.kills} of {times} kills in {times * STEPS_PER_KILL} steps")
 
     def step(self) -> None:
-        """Something changes; then one command or two at once work, and each is killed or stops, unless it has ended."""
-        if self.dice.random() < 0.3:
-            self.wake()
+        """Something changes; then one command or two at once work, and each is killed, if it has not ended before."""
         manifests = self.world.manifests()
         unfinished = sum(manifest["state"] != "done" for manifest in manifests)
         if self.dice.random() < (0.1 if unfinished else 0.8):
@@ -79,14 +68,8 @@ class Killer:
             self.end(*work)
 
     def begin(self, manifests: list[int], unfinished: int) -> tuple[Command, float | None]:
-        """A command, and after how many seconds it is to be killed; None when a failpoint does it, or stops it."""
+        """A command, and after how many seconds it is to be killed; None when a failpoint does it."""
         words = self.words(manifests, unfinished)
-        if self.standing is None and self.dice.random() < 0.3:
-            point = f"{self.dice.choice(STANDS)}:stop"
-            counts.REACHED[counts.HIT] += self.forget_failpoints()
-            print(f"{self.kills}: {' '.join(words)}, {point}")
-            self.standing = self.world.start(*words, failpoint=point)
-            return self.standing, None
         if self.dice.random() < 0.5:
             point = f"{self.dice.choice(FAILPOINTS)}:kill9@{self.dice.randint(1, 2)}"
             counts.REACHED[counts.HIT] += self.forget_failpoints()
@@ -116,23 +99,7 @@ class Killer:
             case _:
                 return ["retry", "demo"]
 
-    def wake(self) -> None:
-        """Let the command that stands still go on, if there is one, to its end."""
-        if self.standing is not None:
-            command, self.standing = self.standing, None
-            print(f"{self.kills}: woken")
-            os.killpg(command.pid, signal.SIGCONT)
-            self.woken += 1
-            self.end(command, None)
-
     def end(self, command: Command, moment: float | None) -> None:
-        """Wait for the end of a command, or until it stands still; kill it after so many seconds."""
-        if command is self.standing:
-            while command.poll() is None:
-                if is_stopped(command):
-                    return
-                time.sleep(0.02)
-            self.standing = None
         try:
             command.wait(moment)
         except subprocess.TimeoutExpired:
@@ -160,7 +127,6 @@ def ends_exact(make_all_sinks_world: Make, kills: int) -> None:
     world = make_all_sinks_world(kinds=KINDS)  # calls of DynamoDB take ten times as long; test_kills.py kills over it
     killer = Killer(world, int(os.environ.get(SEED, 0)) or secrets.randbelow(10**6))
     killer.kill(kills)
-    assert killer.woken or kills < 200 // 8, "nothing stood still and was woken"
     world.ok("retry", "demo")
     world.ok("run", "demo")
     world.assert_complete()

@@ -28,10 +28,10 @@ RECENT = 10_000
 OF_ONE_SINK = (Unavailable, AccessDenied, SinkRefused, WorkFailed)  # errors that stop one sink while the others go on
 
 
-def check_for_plan(context: Context, *, dry_run: bool, all_answer: bool = False) -> list[str]:
+def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
     """Claim the targets and compare their records with the database; returns a note for each that does not answer.
 
-    Raises ``LakeConflict``, and the first target's error when none of them answers, or not ``all_answer``.
+    Raises ``LakeConflict``, and the first target's error when none of them answers.
     """
     pipeline_name, database, sinks = context.pipeline_name, context.database, context.sinks
     recent = recent_manifests(database)
@@ -49,7 +49,7 @@ def check_for_plan(context: Context, *, dry_run: bool, all_answer: bool = False)
             answered.append((sink, sink.records(own=False, above=recent)))
         except OF_ONE_SINK as error:
             silent.append((sink, error))
-    if silent and (all_answer or not answered):
+    if not answered:
         raise silent[0][1]
     notes = [f"sink {sink.name} could not be compared with the database: {error.what}" for sink, error in silent]
     last, last_own = database.highest_manifest(), database.highest_manifest(pipeline_name)

@@ -42,10 +42,10 @@ def deciding(context: Context, why: str, also: Sequence[int] = ()) -> Iterator[N
 
 
 @contextmanager
-def _deciding_if_complete(context: Context, why: str, *, dry_run: bool, all_answer: bool = False) -> Iterator[None]:
+def _deciding_if_complete(context: Context, why: str, *, dry_run: bool) -> Iterator[None]:
     """As ``deciding``; raises ``LakeConflict`` when a target has records that the database lacks: it would take what
-    they cover for unread. With ``all_answer`` no target may be silent."""
-    check_for_plan(context, dry_run=dry_run, all_answer=all_answer)
+    they cover for unread."""
+    check_for_plan(context, dry_run=dry_run)
     with deciding(context, why):
         yield
 
@@ -71,7 +71,7 @@ def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
     planned_topics = sorted({chain.at.topic for chain in database.chains(pipeline_name)})
     places, _ = context.source.partitions(context.source.selected(*planned_topics))
     starts = {place: log.log_start for place, log in context.source.bounds(places).items()}
-    with _deciding_if_complete(context, why, dry_run=dry_run, all_answer=True):
+    with _deciding_if_complete(context, why, dry_run=dry_run):
         chains = database.chains(pipeline_name)
         if not chains:
             raise NotFound(
@@ -82,7 +82,7 @@ def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
             )
         planned = [part for part in _planned(context) if part.covered.start < starts.get(part.covered.at, 0)]
         dead = [part for part in planned if not part.manifest.alive]
-        unpublished = _unpublished(context, dead, all_answer=True)
+        unpublished = _unpublished(context, dead, ask_all=True)
         lost = [(part.chain_id, _below(part.covered, starts[part.covered.at])) for part in unpublished]
         reads = context.pipeline.source.reads
         behind = [chain for chain in chains if chain.end < starts.get(chain.at, 0) and reads(chain.at.topic)]
@@ -109,17 +109,22 @@ def _below(covered: Range, end: int) -> Range:
     return Range(covered.at, covered.start, min(covered.end, end))
 
 
-def _unpublished(context: Context, planned: list[_Planned], *, all_answer: bool = False) -> list[_Planned]:
+def _unpublished(context: Context, planned: list[_Planned], *, ask_all: bool = False) -> list[_Planned]:
     """The ranges of manifests that no sink has published: only they can be given up.
 
     Raises ``IllegalTransition`` when the output of a manifest is complete and only its publication is missing, and
     ``DatabaseBehindLake`` when a sink shows an attempt that this database has no receipt of. A sink that no attempt is
-    known to have written to is asked only with ``all_answer``, so that one that is down holds nobody up.
+    known to have written to need not answer; with ``ask_all`` it must, unless another one has published the manifest,
+    which then is not given up.
     """
-    for manifest in {part.manifest.id: part.manifest for part in planned}.values():
+    manifests = {part.manifest.id: part.manifest for part in planned}.values()
+    if ask_all and any(not manifest.publications for manifest in manifests):
+        for sink in context.sinks:
+            sink.owner()  # when it answers, ``check_for_plan`` has compared it
+    for manifest in manifests:
         tried = {name for stored in context.database.receipts(manifest.id) for name in stored.receipt.sinks}
         for sink in context.sinks if manifest.attempt else ():  # without an attempt nothing of it can be there
-            if sink.name not in tried and not all_answer:
+            if sink.name not in tried and (manifest.publications or not ask_all):
                 continue
             verdict = judgement(context.database, manifest, sink).verdict
             if verdict is Verdict.UNKNOWN:
