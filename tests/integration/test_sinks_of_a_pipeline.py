@@ -1,6 +1,7 @@
 """Issue 13, schedule 1: a sink is renamed, taken out of the pipeline file, or added later."""
 
 import json
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -317,6 +318,23 @@ def test_a_fill_that_died_is_repeated(make_table_world: MakeTableWorld) -> None:
     world.ok("retry", "demo")
     world.ok(*fill)
     world.assert_complete()
+
+
+def test_a_target_that_is_lost_is_told_once_and_given_up_for_one_in_another_place(world: TableWorld) -> None:
+    write_sinks(world, lake_sink(world.lake))
+    world.ok("retire-sink", "demo", "postgres", *WHY)
+    shutil.rmtree(world.lake)
+    audit = world.here("audit", "demo").stdout.splitlines()
+    [told] = [line for line in audit if "is empty, and manifests are published there" in line]
+    assert not any("tidemark replay" in line for line in audit), audit
+    replay = world.here("replay", "demo", "--manifest", "1")
+    assert (replay.exit_code, "tidemark retire-sink demo files --why TEXT" in replay.stderr) == (1, True), told
+    world.settings["sinks"] = [lake_sink(world.lake.with_name("again"), name="again")]
+    world.write_pipeline()
+    world.ok("retire-sink", "demo", "files", *WHY)
+    world.ok("fill", "demo", "again", *WHY)
+    assert len(world.data_paths()) > 0
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 def test_validate_says_when_no_database_answered(world: TableWorld) -> None:

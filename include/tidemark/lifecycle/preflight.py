@@ -162,9 +162,9 @@ def refuse_vanished(pipeline_name: str, database: ManifestDatabase, sink: Sink) 
         raise LakeConflict(
             f"{sink.target} is empty, and manifests are published there",
             next_step="nothing was written; check that the disk is mounted and that this is the right folder or "
-            "database. If the output is lost: restore a copy; or give it up and begin again there: take the sink out "
-            f"of the pipeline file, tidemark retire-sink {pipeline_name} {sink.name} --why TEXT, put it back under "
-            "another name, and fill it",
+            "database. If the output is lost: restore a copy; or give it up: write another place and another name of "
+            f"the sink into the pipeline file, then tidemark retire-sink {pipeline_name} {sink.name} --why TEXT and "
+            f"tidemark fill {pipeline_name} NAME --why TEXT",
             pipeline=pipeline_name,
             sink=sink.name,
         )
