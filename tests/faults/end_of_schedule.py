@@ -9,7 +9,7 @@ from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.select import unfinished
 from tidemark.manifest import ManifestState, RunKind
-from tidemark.operations import adopt, decisions, repair
+from tidemark.operations import adopt, damage, decisions, repair
 
 ROUNDS = 30  # more than any schedule needs: a plan has at most `max_slices` slices
 
@@ -74,6 +74,8 @@ def _decide(world: ModelWorld, own: Context, error: TidemarkError) -> None:
             adopt.adopt(own, WHY, dry_run=False)
         case NotFound():
             world.broker.create(str(error.context.get("topic", "a")), 1)
+        case TopicChanged() if f"tidemark accept-damage {own.pipeline_name}" in error.next_step:
+            damage.accept_damage(own, int(str(error.context["manifest"])), WHY, dry_run=False)
         case TopicChanged():
             for chain in own.database.chains(own.pipeline_name):
                 if chain.blocked and chain.blocked_end is None:
