@@ -20,7 +20,7 @@ help:
 ## Work on it
 ##   make setup   only the virtual environment and the jars (PYTHON=.. names another Python 3.11)
 ##   make unit    the tests that need no service, less than a minute
-##   make test    all the tests, on real services, within 15 minutes on 2 cores
+##   make test    all the tests, on real services, within 20 minutes on 2 cores
 ##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)
 ##   make docs    the pictures of docs/images, taken again, and docs/ as a site in .tidemark/site
 ##   make lint    ruff and mypy, as in CI

@@ -15,7 +15,7 @@ from sandbox.bootstrap.checkout import STATE
 from sandbox.services.broker import Broker
 from tests.worlds.table_world import TableWorld
 from tests.worlds.topic_world import TopicWorld
-from tests.worlds.world import World, wait_stopped, wake
+from tests.worlds.world import Command, World, wait_stopped, wake
 
 Make = Callable[..., World]
 MakeBoth = Callable[..., TableWorld]
@@ -93,17 +93,23 @@ def test_R14_frozen_for_seconds_while_spark_reads_it_is_waited_for(make_both: Ma
     world.assert_complete()
 
 
+def go_on_while_it_is_dead(process: Command, broker: Broker) -> tuple[str, str]:
+    """Wake a process that stands still, with a broker that was killed and comes back; what it printed."""
+    broker.kill()
+    os.killpg(process.pid, signal.SIGCONT)
+    time.sleep(3)
+    broker.restart()
+    out, err = process.communicate(timeout=150)
+    return out, err
+
+
 @pytest.mark.exhaustive
 def test_R14_killed_while_spark_reads_and_back_again(make_both: MakeBoth, broker: Broker) -> None:
     world = make_both(partitions=4, settings={"kafka": {"slice": {"max_records": 1000}}})
     world.produce(200, bad_every=9)
     process = world.start("run", "demo", *KEY, *ONE_TASK, failpoint="stage.mid:stop", spark=True)
     wait_stopped(process)
-    broker.kill()
-    os.killpg(process.pid, signal.SIGCONT)
-    time.sleep(3)
-    broker.restart()
-    out, err = process.communicate(timeout=150)
+    out, err = go_on_while_it_is_dead(process, broker)
     assert process.returncode == 0, f"clients find it again: {out}{err}"
     world.assert_complete()
 
@@ -118,11 +124,7 @@ def test_K8_killed_inside_the_transaction_of_a_topic_the_next_attempt_sends_all_
     world.produce(60, bad_every=9)
     process = world.start("run", "demo", *KEY, failpoint=f"{point}:stop")
     wait_stopped(process)
-    broker.kill()
-    os.killpg(process.pid, signal.SIGCONT)
-    time.sleep(3)
-    broker.restart()
-    out, err = process.communicate(timeout=150)
+    out, err = go_on_while_it_is_dead(process, broker)
     assert process.returncode in (0, 1)
     assert "Traceback" not in out + err
     finish(world)

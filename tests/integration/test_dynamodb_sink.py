@@ -212,19 +212,7 @@ def test_keys_are_counted_while_they_are_read(make_dynamo_world: Make, monkeypat
 def test_a_sink_that_is_added_is_filled_and_one_that_is_renamed_goes_on(make_dynamo_world: Make) -> None:
     world = make_dynamo_world(has_lake=True)
     lake, totals = world.settings["sinks"]
-    world.settings["sinks"] = [lake]
-    world.write_pipeline()
-    world.produce(100)
-    world.ok("run", "demo")
-    world.settings["sinks"] = [lake, totals]
-    world.write_pipeline()
-    world.ok("fill", "demo", "dynamodb", "--why", "a new reader")
-    world.assert_complete()
-    totals["dynamodb"]["name"] = "running"
-    world.write_pipeline()
-    world.ok("rename-sink", "demo", "dynamodb", "running", "--why", "a better word")
-    world.produce(40)
-    world.ok("run", "demo")
+    world.add_and_rename(totals, lake, to="running")
     world.assert_complete()
     assert {row["decision"] for row in world.json("history", "demo")} == {"fill", "rename-sink"}
 

@@ -151,19 +151,7 @@ def test_a_replay_that_appends_again_and_dies_before_its_mark_is_marked_and_not_
 def test_a_sink_that_is_added_is_filled_and_one_that_is_renamed_goes_on(make_topic_world: Make) -> None:
     world = make_topic_world(has_lake=True)
     topic, lake = world.settings["sinks"]
-    world.settings["sinks"] = [lake]
-    world.write_pipeline()
-    world.produce(100)
-    world.ok("run", "demo")
-    world.settings["sinks"] = [lake, topic]
-    world.write_pipeline()
-    world.ok("fill", "demo", "topic", "--why", "a new reader")
-    world.assert_complete()
-    topic["topic"]["name"] = "stream"
-    world.write_pipeline()
-    world.ok("rename-sink", "demo", "topic", "stream", "--why", "a better word")
-    world.produce(40)
-    world.ok("run", "demo")
+    world.add_and_rename(topic, lake, to="stream")
     world.assert_complete()
 
 

@@ -254,19 +254,7 @@ def test_the_statements_that_a_refusal_names_are_all_that_is_missing(make_totals
 def test_a_sink_that_is_added_is_filled_and_one_that_is_renamed_goes_on(make_totals_world: Make) -> None:
     world = make_totals_world(has_lake=True)
     lake, totals = world.settings["sinks"]
-    world.settings["sinks"] = [lake]
-    world.write_pipeline()
-    world.produce(100)
-    world.ok("run", "demo")
-    world.settings["sinks"] = [lake, totals]
-    world.write_pipeline()
-    world.ok("fill", "demo", "totals", "--why", "a new reader")
-    world.assert_complete()
-    totals["totals"]["name"] = "running"
-    world.write_pipeline()
-    world.ok("rename-sink", "demo", "totals", "running", "--why", "a better word")
-    world.produce(40)
-    world.ok("run", "demo")
+    world.add_and_rename(totals, lake, to="running")
     assert world.rows() == world.latest(world.everything())
     assert world.ok("audit", "demo", "--deep") == ""
 

@@ -238,6 +238,23 @@ class World:
     def json(self, *words: str) -> Any:
         return json.loads(self.ok(*words, "--json"))
 
+    def add_and_rename(self, sink: dict[str, Any], *others: dict[str, Any], to: str) -> None:
+        """Run with the ``others``, add the sink and fill it, rename it, and run again; the sink is changed."""
+        [(kind, settings)] = sink.items()
+        self.settings["sinks"] = [*others]
+        self.write_pipeline()
+        self.produce(100)
+        self.ok("run", "demo")
+        self.settings["sinks"] = [*others, sink]
+        self.write_pipeline()
+        self.ok("fill", "demo", kind, "--why", "a new reader")
+        self.assert_complete()
+        settings["name"] = to
+        self.write_pipeline()
+        self.ok("rename-sink", "demo", kind, to, "--why", "a better word")
+        self.produce(40)
+        self.ok("run", "demo")
+
     def manifests(self) -> list[dict[str, Any]]:
         """What ``tidemark manifests`` lists, oldest first."""
         listed: list[dict[str, Any]] = self.json("manifests", "demo")

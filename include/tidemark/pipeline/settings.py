@@ -313,8 +313,11 @@ class Pipeline(Section):
 
         Pipelines that differ in names of sinks alone have them in the same order.
         """
-        some = (some for number in range(len(self.sinks)) for some in combinations(self.sinks, number + 1))
-        return [self.model_copy(update={"sinks": sinks}).fingerprint().partition("+")[0] for sinks in some]
+        return [
+            self.model_copy(update={"sinks": sinks}).fingerprint().partition("+")[0]
+            for number in range(1, len(self.sinks) + 1)
+            for sinks in combinations(self.sinks, number)
+        ]
 
 
 def _sha256(value: Any) -> str:

@@ -45,8 +45,8 @@ def readable_pipelines(database: Database, user: GetUserDep) -> list[str]:
 
 def own_pipeline(database: Database, dag_id: str) -> str:
     """The pipeline of a DAG; ``NotFound`` when it was never planned, ``ConfigurationError`` when it is retired."""
-    refuse_retired(dag_id, database)
     if dag_id not in database.pipelines():
+        refuse_retired(dag_id, database)
         raise NotFound(
             f"there is no pipeline {dag_id} that was planned",
             next_step=f"start a run of the DAG {dag_id}, if there is one",

@@ -33,6 +33,7 @@ from tidemark.sinks.files.settings import Settings
 from tidemark.sinks.files.success import show_complete
 from tidemark.sinks.files.writer import too_many_objects
 from tidemark.sinks.located import Located
+from tidemark.sinks.record_files import record_in
 from tidemark.sinks.staging import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore, is_s3
 from tidemark.storage.open import open_store
@@ -91,12 +92,7 @@ class FilesSink(Sink):
         return max((name.attempt for key in keys if (name := RecordName.parse(key))), default=None)
 
     def record(self, name: RecordName) -> dict[str, Any] | None:
-        content = self.store.get(str(name))
-        try:
-            record = None if content is None else json.loads(content)
-        except ValueError:
-            return None
-        return record if isinstance(record, dict) else None
+        return record_in(self.store, name)
 
     def has_objects(self, receipt: Receipt) -> bool:
         return self.store.has({object_.path: object_.bytes for object_ in receipt.objects_of(self.name)})

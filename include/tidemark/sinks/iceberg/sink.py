@@ -36,6 +36,7 @@ from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
 from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.record_files import record_in
 from tidemark.sinks.staging import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.open import open_store
@@ -146,7 +147,7 @@ class IcebergSink(Sink):
         if self.recorded_attempt(name.manifest_id) != name.attempt:
             return None  # the file of an attempt that did not commit, or has been replaced
         store = self.store()
-        return _record_in(store, name) if store else None
+        return record_in(store, name) if store else None
 
     def has_objects(self, receipt: Receipt) -> bool:
         """Whether the table and all dead letters are there: the rows were committed together with the evidence."""
@@ -194,7 +195,7 @@ class IcebergSink(Sink):
         store = self._store(self.table.loaded().location())
         name = RecordName(self.pipeline_name, manifest_id, attempt)
         content = self.content_of_record(receipt, ranges, database_id)
-        before = _record_in(store, name)
+        before = record_in(store, name)
         if before and before.get("database") == database_id and before.get("digest") != content["digest"]:
             raise self.table.fenced_by_its_number(manifest_id, attempt)
         if self.recorded_attempt(manifest_id) != attempt:
@@ -297,16 +298,6 @@ class IcebergSink(Sink):
 def _opened(manifest_id: int, attempt: int) -> str:
     """A file that says that an attempt may have staged."""
     return f"{staging_folder(manifest_id, attempt)}/open"
-
-
-def _record_in(store: ObjectStore, name: RecordName) -> dict[str, Any] | None:
-    """The content of a record's file; None when it does not exist, or is damaged."""
-    content = store.get(str(name))
-    try:
-        record = None if content is None else json.loads(content)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
 
 
 def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> IcebergSink:

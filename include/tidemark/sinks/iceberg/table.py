@@ -287,7 +287,7 @@ class IcebergTarget:
             table = self.loaded()
             evidence = Evidence.of(table.metadata)
             there = evidence.attempts.get(manifest_id, 0)
-            if self._is_published(table, manifest_id, attempt, summary[DIGEST]):
+            if self._is_published(table, evidence, manifest_id, attempt, summary[DIGEST]):
                 return
             fence()  # it knows more of a newer attempt than the table does
             if there > attempt:
@@ -309,14 +309,19 @@ class IcebergTarget:
                 )
             fence()
             failpoint("publish.before_record")  # paused here, the catalog refuses the commit when others were faster
-            if self._commit(change, lambda: self._is_published(self.loaded(), manifest_id, attempt, summary[DIGEST])):
+            if self._commit(change, lambda: self._landed(manifest_id, attempt, summary[DIGEST])):
                 return
             time.sleep(PAUSE_S * number)
         raise self._busy(manifest=manifest_id, attempt=attempt)
 
-    def _is_published(self, table: Table, manifest_id: int, attempt: int, digest: str) -> bool:
+    def _landed(self, manifest_id: int, attempt: int, digest: str) -> bool:
+        """Whether a commit without a clear answer was done."""
+        table = self.loaded()
+        return self._is_published(table, Evidence.of(table.metadata), manifest_id, attempt, digest)
+
+    def _is_published(self, table: Table, evidence: Evidence, manifest_id: int, attempt: int, digest: str) -> bool:
         """Whether the table has the rows of this attempt; ``Fenced`` when it has others of the same number."""
-        if Evidence.of(table.metadata).attempts.get(manifest_id) != attempt:
+        if evidence.attempts.get(manifest_id) != attempt:
             return False
         if digest_on_main(table.metadata, manifest_id, attempt) not in (None, digest):
             raise self.fenced_by_its_number(manifest_id, attempt)
