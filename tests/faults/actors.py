@@ -9,7 +9,7 @@ transaction, and the lake refuses all changes that clean-up code tries while the
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from typing import Any
@@ -18,6 +18,9 @@ from unittest import mock
 from tidemark import failpoints
 from tidemark.database.client import ManifestDatabase, Row
 from tidemark.errors import TidemarkError, Unavailable, WorkFailed
+from tidemark.offsets import Range
+from tidemark.receipt import Receipt
+from tidemark.sinks.base import Fence, Mark, Sink
 from tidemark.storage.base import Move, ObjectStore
 
 STUCK_S = 90.0  # longer than the 60 s for which a statement waits for a lock
@@ -41,6 +44,7 @@ class Life:
 
     def __init__(self) -> None:
         self.dead = False
+        self.in_a_sink = False  # which may hold locks that others wait for
         self.at = "its begin"
         self.operations = 0
         self.to_failpoint = False
@@ -60,7 +64,7 @@ class Life:
         if self.budget is not None:
             self.budget -= 1
             stop = stop or (may_stop and self.budget <= 0)
-        if stop:
+        if stop and not self.in_a_sink:
             self.at = what
             self.park()
         fault = self._fault(what)
@@ -197,6 +201,49 @@ class MortalStore:
         if fault is Fault.LOSE:
             raise Unavailable(f"the answer to {name} was lost", next_step="this is a fault of the test")
         return done
+
+
+OPERATIONS = (
+    "claim", "owner", "position", "hand_over", "prepare", "wait_for_lower", "records", "recorded_attempt", "record",
+    "has_objects", "alike", "discard", "staged_manifests", "clear_staging",
+)  # fmt: skip
+
+
+def make_mortal(sink: Sink, life: Life) -> None:
+    """Make the calls of a sink that is no lake operations: what a process does inside of one ends before it stops.
+
+    So no stopped process is inside a transaction of the target. A kill, a failure and a lost answer may be anywhere.
+    """
+    for name in OPERATIONS:
+        setattr(sink, name, _operation(f"{sink.name} {name}", getattr(sink, name), life))
+    put = _operation(f"{sink.name} put", sink.put, life)
+
+    def mortal_put(receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
+        def mark_outside(visible: int | None = None) -> None:
+            life.in_a_sink = False
+            mark(visible)
+            life.in_a_sink = True
+
+        put(receipt, ranges, database_id, fence, mark_outside)
+
+    setattr(sink, "put", mortal_put)  # noqa: B010 - a method of this sink alone
+
+
+def _operation(what: str, call: Callable[..., Any], life: Life) -> Callable[..., Any]:
+    def operation(*arguments: Any, **named: Any) -> Any:
+        fault = life.before(what)
+        if fault is Fault.FAIL:
+            raise Unavailable(f"{what} was not answered", next_step="this is a fault of the test")
+        before, life.in_a_sink = life.in_a_sink, True
+        try:
+            answer = call(*arguments, **named)
+        finally:
+            life.in_a_sink = before
+        if fault is Fault.LOSE:
+            raise Unavailable(f"the answer to {what} was lost", next_step="this is a fault of the test")
+        return answer
+
+    return operation
 
 
 class Actor(threading.Thread):

@@ -7,12 +7,15 @@ from uuid import uuid4
 
 import pytest
 
+from sandbox.services.broker import Broker
+from sandbox.services.dynamodb import DynamoDB
 from sandbox.services.postgres import Postgres
 from sandbox.services.s3 import S3
 from tests.faults.checked_world import CheckedWorld
 from tests.faults.counts import REACHED
 from tests.faults.lakes import BucketLake
 from tests.faults.model_world import ModelWorld, ScheduleSettings
+from tests.faults.other_sinks import OtherSinks
 from tests.fixtures import plugin
 from tests.worlds.s3_world import CONNECTION
 from tidemark.connections import variable_of
@@ -34,6 +37,12 @@ def reached() -> Counter[str]:
 def make_model_world(postgres: Postgres, template: str, reached: Counter[str]) -> MakeModelWorld:
     """Creates worlds for schedules that must succeed."""
     return lambda: ModelWorld(postgres, template, ScheduleSettings(), reached)
+
+
+@pytest.fixture
+def other_sinks(postgres: Postgres, broker: Broker, dynamodb: DynamoDB) -> OtherSinks:
+    """Makes the second sinks of schedules."""
+    return OtherSinks(postgres, broker, dynamodb)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from tidemark.sources.kafka.settings import Settings as KafkaSettings
 from tidemark.sources.settings import SourceSettings
 
 Place = tuple[str, int]  # topic id, partition
+BAD = b"{bad"  # how records begin that are no JSON
 
 
 class Fate(StrEnum):
@@ -47,6 +48,11 @@ class Entry:
     transaction: Transaction | None = None
     leader_epoch: int = 0
     rewritten: bool = False  # whether it has the offset of a record that a truncation removed
+
+    @property
+    def bad(self) -> bool:
+        """Whether it cannot be decoded."""
+        return self.value.startswith(BAD)
 
     @property
     def visible(self) -> bool:
@@ -127,7 +133,7 @@ class ModelBroker(Source):
     def produce(self, log: Log, stamp: datetime, *, transaction: Transaction | None = None, bad: bool = False) -> Entry:
         """Append a record; a ``bad`` record is no JSON and becomes a dead letter."""
         self.serials += 1
-        value = b"{bad %d" % self.serials if bad else b'{"n": %d, "name": "r%d"}' % (self.serials, self.serials)
+        value = BAD + b" %d" % self.serials if bad else b'{"n": %d, "name": "r%d"}' % (self.serials, self.serials)
         log.append(Entry(self.serials, stamp, value, transaction, log.leader_epoch, rewritten=log.end < log.longest))
         return log.entries[-1]
 

@@ -14,17 +14,28 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psycopg
 
 from sandbox.services.postgres import Postgres
-from tests.faults.actors import Actor, Fault, MortalDatabase, MortalStore, actors_stop_at_failpoints, notice
+from tests.faults.actors import (
+    Actor,
+    Fault,
+    MortalDatabase,
+    MortalStore,
+    actors_stop_at_failpoints,
+    make_mortal,
+    notice,
+)
 from tests.faults.lakes import FolderLake, Lake
 from tests.faults.model_broker import Fate, Log, ModelBroker, Transaction
+from tests.faults.other_sinks import OtherSink, OtherSinks
 from tidemark.config.base import Surroundings
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.failpoints import failpoint
+from tidemark.lifecycle import turns
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import Tick, plan
@@ -35,6 +46,8 @@ from tidemark.order import Order
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import BatchProcessor
 from tidemark.receipt import Receipt, receipt_of_tasks
+from tidemark.sinks.base import Sink
+from tidemark.sinks.files.sink import FilesSink
 from tidemark.sinks.registry import open_sink
 
 EPOCH = datetime(2024, 3, 1, tzinfo=UTC)
@@ -56,7 +69,7 @@ class ScheduleSettings:
     max_records: int = 5
     max_slices: int = 4
     partitions: int = 2
-    sinks: int = 1  # each a lake; only the first may be in a bucket
+    second: str = ""  # the kind of the second sink: "files", or one of ``other_sinks.KINDS``
 
 
 class ModelWorld:
@@ -69,6 +82,7 @@ class ModelWorld:
         settings: ScheduleSettings,
         reached: Counter[str],
         lake: Lake | None = None,
+        other_sinks: OtherSinks | None = None,
     ) -> None:
         self.postgres = postgres
         self.settings = settings
@@ -85,8 +99,15 @@ class ModelWorld:
         self.folder = Path(tempfile.mkdtemp(prefix="tidemark-schedule-"))
         self.stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         self.lake = lake or FolderLake(self.folder / "lake")
-        others = {f"lake{number}": FolderLake(self.folder / f"lake{number}") for number in range(2, settings.sinks + 1)}
-        self.lakes: dict[str, Lake] = {"lake": self.lake, **others}  # by the names of their sinks
+        self.lakes: dict[str, Lake] = {"lake": self.lake}  # by the names of their sinks
+        self.other: OtherSink | None = None
+        self.puts = 0  # how often a process, well or not, has come out of the other sink's ``put``
+        if settings.second == "files":
+            self.lakes["lake2"] = FolderLake(self.folder / "lake2")
+        elif settings.second:
+            assert other_sinks is not None, "it makes the second sink"
+            self.other = self.stack.enter_context(other_sinks.one(settings.second, self.folder))
+            self.stack.enter_context(mock.patch.object(turns, "WAIT_S", 0.0))  # whoever has the turn may stand still
         self.broker = ModelBroker(NAME, self.pipeline().source, notice)
         self.dsn = self.stack.enter_context(postgres.temporary_database("schedule", template))
         self.stack.enter_context(actors_stop_at_failpoints())
@@ -95,7 +116,7 @@ class ModelWorld:
         self.stack.callback(self._kill_all)
         self.broker.create("a", settings.partitions)
         self.reached["schedules"] += 1
-        self.reached["schedules with two sinks"] += len(self.lakes) == 2
+        self.reached["schedules with two sinks"] += bool(settings.second)
 
     def close(self) -> None:
         self.stack.close()
@@ -127,13 +148,20 @@ class ModelWorld:
             "source": {"kafka": kafka},
             "decode": {"format": "json", "schema": SCHEMAS[self.schema]},
             "on_error": "dead_letter",
-            "sinks": [self.entry(name) for name in self.lakes],
+            "sinks": self.entries(),
         }
         return Pipeline.model_validate(raw, context=Surroundings(self.folder, self.folder))
 
-    def entry(self, name: str) -> dict[str, Any]:
-        """An entry of ``sinks``."""
-        return {"files": {"name": name, **self.lakes[name].sink(), "layout": "raw/{stream}/%Y/%m/%d/%H"}}
+    def entries(self) -> list[dict[str, Any]]:
+        """``sinks`` of the pipeline file."""
+        lakes = [
+            {"files": {"name": name, **lake.sink(), "layout": "raw/{stream}/%Y/%m/%d/%H"}}
+            for name, lake in self.lakes.items()
+        ]
+        return [*lakes, *([] if self.other is None else [{self.other.kind: self.other.entry()}])]
+
+    def sink_names(self) -> set[str]:
+        return {*self.lakes, *([] if self.other is None else [self.other.kind])}
 
     def onlooker(self) -> Context:
         """A context for verbs that run to their end at once, as when a person calls them."""
@@ -143,7 +171,20 @@ class ModelWorld:
         pipeline = self.pipeline()
         self.broker.settings = pipeline.source
         sinks = tuple(open_sink(NAME, settings, from_environment) for settings in pipeline.sinks)
+        if self.other is not None:
+            self._count_puts(sinks[-1])
         return Context(pipeline, database, self.broker, sinks)
+
+    def _count_puts(self, sink: Sink) -> None:
+        put = sink.put
+
+        def counted(*arguments: Any) -> None:
+            try:
+                put(*arguments)
+            finally:
+                self.puts += 1
+
+        setattr(sink, "put", counted)  # noqa: B010 - a method of this sink alone
 
     # Kafka
 
@@ -200,7 +241,8 @@ class ModelWorld:
 
     def change_code(self) -> None:
         """Change the schema: later attempts write other rows, so a replay has objects to move."""
-        self.schema = 1 - self.schema
+        if self.other is None or self.other.takes_other_rows:
+            self.schema = 1 - self.schema
 
     # processes
 
@@ -245,8 +287,10 @@ class ModelWorld:
             actor.database = MortalDatabase(self.dsn, name, actor.life)
             own = self._context(actor.database)
             for sink in own.sinks:
-                if hasattr(sink, "store"):
+                if isinstance(sink, FilesSink):
                     sink.store = MortalStore(sink.store, actor.life)
+                else:
+                    make_mortal(sink, actor.life)
             return verb(own)
 
         actor = Actor(name, live, plans=plans)

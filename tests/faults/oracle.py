@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 from tests.faults.lakes import Lake
 from tests.faults.model_broker import Entry, Log
 from tests.faults.model_world import NAME, ModelWorld
+from tests.faults.other_sinks import OtherSink
 from tidemark.manifest import Manifest, ManifestState, Publication
-from tidemark.offsets import Range
+from tidemark.offsets import Range, range_from
 from tidemark.operations.audit import audit
 from tidemark.paths import RecordName
 from tidemark.planner import Chain
@@ -49,6 +50,7 @@ class Oracle:
     def forget(self) -> None:
         """Forget what was remembered of the database, because it was restored."""
         self.read: dict[tuple[str, int, int], list[object]] = {}  # by sink, manifest and attempt
+        self.puts = -1  # those that the other sink was looked at after
         self.serials: dict[tuple[str, int], dict[Place, int]] = {}  # by sink and manifest, those of its records
         self.chains: dict[int, list[Piece]] = {}
         self.runs: dict[str, Any] = {}
@@ -61,6 +63,9 @@ class Oracle:
         self._check_tokens(manifests)
         if not self.behind:
             self._check_published(manifests)
+            if self.world.other is not None and self.puts != self.world.puts:
+                self._check_other(self.world.other, manifests)
+                self.puts = self.world.puts
         self.world.surgery = bool(self.world.actors) and self.world.surgery
 
     def _fail(self, number: str, what: str) -> None:
@@ -114,15 +119,19 @@ class Oracle:
     def _check_published(self, manifests: list[Manifest]) -> None:
         objects: dict[tuple[str, int], list[PublishedObject]] = {}
         for manifest, _, one in self.world.database.published_objects(NAME):
-            objects.setdefault((one.sink, manifest), []).append(one)
+            if one.sink in self.world.lakes:
+                objects.setdefault((one.sink, manifest), []).append(one)
         paths = Counter((one.sink, one.path) for found in objects.values() for one in found)
         if len(paths) != paths.total():
             self._fail("I15 location", f"an object belongs to two manifests: {paths.most_common(1)}")
         for manifest in manifests:
-            lacking = {*self.world.lakes} - {publication.sink for publication in manifest.publications}
+            shown = {publication.sink for publication in manifest.publications}
+            lacking = self.world.sink_names() - shown - {*manifest.given_up}
             if manifest.state is ManifestState.DONE and lacking:
                 self._fail("I8 done has evidence", f"manifest {manifest.id} is done, and {lacking} lack it")
             for publication in manifest.publications:
+                if publication.sink not in self.world.lakes:
+                    continue
                 self._check_record(manifest, publication)
                 self._check_whole(manifest, publication, objects.get((publication.sink, manifest.id), []))
 
@@ -184,6 +193,44 @@ class Oracle:
         if times and not any(one.visible and one.serial == found[0][0][3] for one in ever):
             self._fail("I10 only what is visible", f"{where} holds record {found[0][0][3]}, Kafka had {ever}")
 
+    def _check_other(self, other: OtherSink, manifests: list[Manifest]) -> None:
+        """I10, I11: the other sink shows each manifest that left evidence whole, once, and nothing else."""
+        sink = next(one for one in self.world.onlooker().sinks if one.name == other.kind)
+        half, newest = other.half(), sink.evidence()
+        records = {id_: sink.record(RecordName(NAME, id_, attempt)) or {} for id_, attempt in newest.items()}
+        for manifest in manifests:
+            publication = manifest.published(other.kind)
+            if publication is None:
+                continue
+            attempt, record = newest.get(manifest.id, 0), records.get(manifest.id, {})
+            if attempt < publication.attempt:
+                self._fail("I8 done has evidence", f"{other.kind}: manifest {manifest.id} has that of {attempt} only")
+            if attempt == publication.attempt and record["digest"] != publication.digest:
+                self._fail("I8 done has evidence", f"{other.kind}: {record['digest']}, not {publication.digest}")
+        seen = other.seen()
+        for id_ in newest.keys() - half:
+            for covered in map(range_from, records[id_]["ranges"]):
+                ever = self.world.broker.log(covered.at).ever()
+                for offset in range(covered.start, covered.end):
+                    self._check_seen(f"{other.kind}: manifest {id_}: {covered.at} {offset}", seen, ever.get(offset, []))
+        if +seen:
+            self._fail(
+                "I10 only what is visible", f"{other.kind}: records {seen} of no manifest with evidence, or twice"
+            )
+
+    def _check_seen(self, where: str, seen: Counter[int], ever: list[Entry]) -> None:
+        """Take what is seen of an offset out of ``seen``."""
+        good = [entry.serial for entry in ever if entry.serial is not None and entry.visible and not entry.bad]
+        found = [serial for serial in good if seen[serial]]
+        if sum(seen[serial] for serial in found) > 1:
+            self.world.reached["rows twice"] += 1
+            self._fail("I10 nothing twice", f"{where} is there as {found}")
+        if len(good) == len(ever) and ever and not found:
+            self.world.reached["rows missing"] += 1
+            self._fail("I10 nothing missing", f"{where} is not there")
+        for serial in found:
+            del seen[serial]
+
     def refusal_due(self) -> str | None:
         """Why the next plan must be refused; None when it must not."""
         for chain in self.world.database.chains(NAME):
@@ -224,6 +271,7 @@ class Oracle:
 
     def check_quiet(self) -> None:
         """At the end, after all faults and retries: all is done, the audit finds no difference, staging is empty."""
+        self.puts = -1
         self.check()
         for one in self.manifests.values():
             if one.state is not ManifestState.DONE and not self._rightly_blocked(one):
@@ -237,6 +285,8 @@ class Oracle:
                 self._fail("I23 nothing is left over", f"{sink}: staging {left}")
             self._check_listing(sink, lake)
             self._check_everything(sink)
+        if self.world.other is not None and (half := self.world.other.half()):
+            self._fail("I11 whole", f"{self.world.other.kind}: manifests {half} are half there")
 
     def _rightly_blocked(self, manifest: Manifest) -> bool:
         """Whether ``gaps: none`` is set and an offset of the manifest has no visible record."""

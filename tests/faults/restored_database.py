@@ -46,6 +46,9 @@ def _behind(world: ModelWorld) -> tuple[list[int], list[int]]:
     known = {one.id: one.attempt for one in world.database.manifests(NAME)}
     keys = [key for lake in world.lakes.values() for key in lake.files(f"_manifests/{NAME}/")]
     names = [name for key in keys if (name := RecordName.parse(key))]
+    if world.other is not None:
+        [sink] = [one for one in world.onlooker().sinks if one.name == world.other.kind]
+        names += sink.records()
     beyond = sorted({one.manifest_id for one in names if one.manifest_id not in known})
     return beyond, sorted({one.manifest_id for one in names if one.attempt > known.get(one.manifest_id, one.attempt)})
 

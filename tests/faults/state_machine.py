@@ -12,6 +12,7 @@ from tests.faults.actors import Actor, Fault
 from tests.faults.end_of_schedule import settle
 from tests.faults.model_world import ModelWorld, ScheduleSettings
 from tests.faults.oracle import Oracle, Violated
+from tests.faults.other_sinks import OtherSinks
 from tests.faults.restored_database import restored
 from tidemark.errors import IllegalTransition, LakeConflict
 from tidemark.manifest import ManifestState
@@ -79,11 +80,13 @@ VERBS = st.sampled_from(_often(Verb, PROCESS=4, REPLAY=3, RIVAL=4, OVERTAKE=2, P
 
 
 class Schedules(RuleBasedStateMachine):
-    """One schedule. The test sets ``postgres``, ``template`` and ``reached``."""
+    """One schedule. The test sets ``postgres``, ``template`` and ``reached``, and may say the kind of a second sink."""
 
     postgres: Postgres
     template: str
     reached: Counter[str]
+    second: str = ""
+    other_sinks: OtherSinks | None = None
 
     @initialize(
         gaps=st.sampled_from(["transactions", "transactions", "none"]),
@@ -91,11 +94,11 @@ class Schedules(RuleBasedStateMachine):
         start=st.sampled_from(["earliest", "earliest", "latest"]),
         records=st.integers(2, 8),
         before=st.integers(0, 9),
-        sinks=st.sampled_from([1, 1, 2]),
+        second=st.sampled_from(["", "", "files"]),
     )
-    def begin(self, gaps: str, loss: str, start: str, records: int, before: int, sinks: int) -> None:
-        chosen = ScheduleSettings(gaps, loss, start, records, sinks=sinks)
-        self.world = ModelWorld(self.postgres, self.template, chosen, self.reached)
+    def begin(self, gaps: str, loss: str, start: str, records: int, before: int, second: str) -> None:
+        chosen = ScheduleSettings(gaps, loss, start, records, second=self.second or second)
+        self.world = ModelWorld(self.postgres, self.template, chosen, self.reached, other_sinks=self.other_sinks)
         self.oracle = Oracle(self.world)
         self.keys: list[str] = []
         self.restores = 0

@@ -11,6 +11,7 @@ from sandbox.services.postgres import Postgres
 from tests.faults.actors import Actor, Fault
 from tests.faults.checked_world import CheckedWorld
 from tests.faults.model_world import ModelWorld, ScheduleSettings
+from tests.faults.other_sinks import KINDS, OtherSinks
 from tests.faults.schedules import SCHEDULES
 
 MOST = 200  # operations of one process; the longest here has about 90
@@ -26,13 +27,34 @@ def test_killed_between_two_sinks_the_next_attempt_leaves_nothing_over_in_either
     postgres: Postgres, template: str, reached: Counter[str]
 ) -> None:
     """The first sink is published: the next attempt writes to the second only, and cleans both."""
-    with contextlib.closing(ModelWorld(postgres, template, ScheduleSettings(sinks=2), reached)) as world:
+    with contextlib.closing(ModelWorld(postgres, template, ScheduleSettings(second="files"), reached)) as world:
         checked = CheckedWorld(world)
         checked.planned()
         checked.kill_at(world.process(1), "publish.marked")
         for manifest in [*checked.oracle.manifests]:
             checked.well(world.process(manifest))
         checked.oracle.check_quiet()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_over_a_lake_and_another_sink_nothing_is_missing_and_nothing_twice(
+    postgres: Postgres, template: str, reached: Counter[str], other_sinks: OtherSinks, kind: str
+) -> None:
+    """Of the first manifest one attempt stands still before it puts, one is killed inside, and a third goes through."""
+    settings = ScheduleSettings(second=kind)
+    with contextlib.closing(ModelWorld(postgres, template, settings, reached, other_sinks=other_sinks)) as world:
+        checked = CheckedWorld(world)
+        checked.planned()
+        paused, killed = world.process(1), world.process(1)
+        for actor in (paused, killed):
+            while actor.life.at != f"{kind} put":
+                checked(world.step(actor, operations=1))
+        checked(world.hit(killed, Fault.KILL, 3))
+        assert killed.life.dead
+        checked.well(world.process(1))
+        checked.end(paused)
+        checked(world.hit(world.process(1, replay=True), Fault.LOSE, 60))
+        checked.settle()
 
 
 @pytest.mark.exhaustive

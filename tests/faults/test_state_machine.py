@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from sandbox.services.postgres import Postgres
+from tests.faults.other_sinks import KINDS, OtherSinks
 from tests.faults.state_machine import Schedules
 
 MOST_SEEDS = 20
@@ -38,6 +39,7 @@ ALSO_DRAWN = (
     "adopt ended well",
     "restored, and the lake knew more",
 )
+REACHED_OF_OTHERS = ("fault kill", "fault fail", "fault lose", "process ended published")
 REACHED = (  # loss, restoring and more are sure to be reached by schedules.py
     "an older attempt woke after a newer had published",
     "an older attempt went on beside a newer one",
@@ -60,10 +62,19 @@ REACHED = (  # loss, restoring and more are sure to be reached by schedules.py
 
 
 def draw(
-    postgres: Postgres, template: str, reached: Counter[str], examples: int, *, seeded: int, shrink: bool = True
+    postgres: Postgres,
+    template: str,
+    reached: Counter[str],
+    examples: int,
+    *,
+    seeded: int,
+    shrink: bool = True,
+    second: str = "",
+    other_sinks: OtherSinks | None = None,
 ) -> None:
     """Run so many schedules, the same ones for a seed each time; what happens is counted, in a failure too."""
     Schedules.postgres, Schedules.template, Schedules.reached = postgres, template, reached
+    Schedules.second, Schedules.other_sinks = second, other_sinks
     chosen = settings(
         max_examples=examples,
         stateful_step_count=STEPS,
@@ -121,6 +132,21 @@ def test_thousands_of_schedules_miss_nothing_and_double_nothing(
     reached.update(drawn)
     assert drawn["schedules"] >= FEWEST * SECONDS
     assert missed(drawn) == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(4 * SECONDS + 600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_schedules_over_a_lake_and_another_sink_miss_nothing_and_double_nothing(
+    postgres: Postgres, template: str, other_sinks: OtherSinks, kind: str
+) -> None:
+    """New ones each time, of processes that are stopped, killed and fail around and inside the other sink's calls."""
+    deadline = time.monotonic() + SECONDS / 6
+    first = secrets.randbelow(10**9)
+    reached: Counter[str] = Counter()
+    while time.monotonic() < deadline or any(not reached[event] for event in REACHED_OF_OTHERS):
+        draw(postgres, template, reached, CHUNK, seeded=first, shrink=False, second=kind, other_sinks=other_sinks)
+        first += 1
 
 
 def missed(drawn: Counter[str]) -> list[str]:

@@ -34,10 +34,7 @@ class DynamoWorld(TotalsWorld):
 
     def items(self, suffix: str = "") -> Items:
         """Every item of a table; none while there is no table."""
-        if self.items_table + suffix not in self.client.list_tables()["TableNames"]:
-            return []
-        pages = self.client.get_paginator("scan").paginate(TableName=self.items_table + suffix, ConsistentRead=True)
-        return [{name: _plain(stored) for name, stored in item.items()} for page in pages for item in page["Items"]]
+        return items_of(self.client, self.items_table + suffix)
 
     def contributions(self) -> Items:
         return [item for item in self.items("_contributions") if "_attempt" in item]
@@ -68,7 +65,7 @@ class DynamoWorld(TotalsWorld):
 
     def merged_spans(self) -> Counter[Place]:
         """Every offset of the manifests whose marker says that they are whole."""
-        return self.spans({item["_manifest_id"] for item in self.markers() if _is_whole(item)})
+        return self.spans({item["_manifest_id"] for item in self.markers() if is_whole(item)})
 
     def assert_nothing_is_seen(self) -> None:
         assert (self.exact(), self.listing(), self.merged_spans()) == ({}, {}, {})
@@ -77,7 +74,7 @@ class DynamoWorld(TotalsWorld):
         """At any moment: contributions of whole manifests come to their totals, and only those are published."""
         if self.has_lake:
             World.assert_whole(self)
-        whole = {item["_manifest_id"] for item in self.markers() if _is_whole(item)}
+        whole = {item["_manifest_id"] for item in self.markers() if is_whole(item)}
         counts: dict[Any, int] = defaultdict(int)
         for item in self.contributions():
             if item["_manifest_id"] in whole:
@@ -108,6 +105,15 @@ class DynamoWorld(TotalsWorld):
 _COLUMNS = ("_rows", *COLUMNS.split(", "))
 
 
+def items_of(client: Any, table: str) -> Items:
+    """Every item of a table; none while there is no table."""
+    try:
+        pages = list(client.get_paginator("scan").paginate(TableName=table, ConsistentRead=True))
+    except client.exceptions.ResourceNotFoundException:
+        return []
+    return [{name: _plain(stored) for name, stored in item.items()} for page in pages for item in page["Items"]]
+
+
 def _plain(stored: dict[str, Any]) -> Any:
     [(kind, value)] = stored.items()
     if kind != "N":
@@ -119,5 +125,6 @@ def _key(item: dict[str, Any]) -> tuple[int, datetime]:
     return item["k"], datetime.fromisoformat(item["window_start"])
 
 
-def _is_whole(marker: dict[str, Any]) -> bool:
+def is_whole(marker: dict[str, Any]) -> bool:
+    """Whether the contributions of the marker's manifest are all there; no attempt is in the middle of them."""
     return bool(marker["putting"] == marker.get("attempt"))
