@@ -24,6 +24,10 @@ from sandbox.services.processes import Child, kept_ports, wait_until
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor")
 
+# The workers of a scheduler that was killed keep its database session open, and with it the lock under which tasks are
+# queued: no other scheduler starts a task until PostgreSQL ends that session.
+END_IDLE = "?options=-c%20idle_in_transaction_session_timeout%3D30s"
+
 # Scheduler and DAG processor fork for each task and each DAG file. What these need is imported once, before: else each
 # takes 2 s of a core for it.
 WITH_OUR_DAGS = """
@@ -130,9 +134,13 @@ class Airflow(AirflowApi):
         self._start_component("scheduler")
 
     def honour_schedules(self) -> None:
-        """From now on start scheduled runs; the scheduler starts anew, so no task may be running."""
-        self._components["scheduler"].stop()
+        """From now on start scheduled runs; no task may be running."""
         self.env["AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE"] = "True"
+        self.restart_scheduler()
+
+    def restart_scheduler(self) -> None:
+        """Stop the scheduler with its workers and start another with the current ``env``; no task may be running."""
+        self._components["scheduler"].stop()
         self._start_component("scheduler")
 
     def stop(self) -> None:
@@ -180,7 +188,7 @@ class Airflow(AirflowApi):
     def _settings(self, dsn: str, dags: Path, plugins: Path, schedules: bool) -> dict[str, str]:
         url = f"http://127.0.0.1:{self.port}"
         settings: dict[tuple[str, str], object] = {
-            ("database", "sql_alchemy_conn"): dsn.replace("postgresql://", "postgresql+psycopg2://"),
+            ("database", "sql_alchemy_conn"): dsn.replace("postgresql://", "postgresql+psycopg2://") + END_IDLE,
             ("database", "sql_alchemy_conn_async"): dsn.replace("postgresql://", "postgresql+asyncpg://"),
             ("core", "executor"): "LocalExecutor",
             ("core", "load_examples"): False,

@@ -19,16 +19,14 @@ def test_a_task_tells_its_topic_with_the_ranges_of_its_manifest(airflow_world: A
     before = {name: airflow.env.get(name) for name in more}
     demo.world.produce(60)
     demo.deploy()
-    airflow.kill_scheduler()
     airflow.env.update(more)
-    airflow.start_scheduler()  # it forks the processes of tasks
+    airflow.restart_scheduler()  # it forks the processes of tasks
     try:
         demo.succeed(demo.trigger())
     finally:
-        airflow.kill_scheduler()
         for name, value in before.items():
             airflow.env.pop(name) if value is None else airflow.env.update({name: value})
-        airflow.start_scheduler()
+        airflow.restart_scheduler()
         airflow.wait_healthy()
     events = [json.loads(line) for line in told.read_text().splitlines()]
     [done] = [one for one in events if one["eventType"] == "COMPLETE" and one["job"]["name"] == f"{DAG}.process"]

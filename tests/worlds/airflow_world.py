@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from sandbox.services.airflow import Airflow
@@ -112,21 +110,6 @@ class AirflowWorld:
             return bool(found["try_number"] >= tries and found["state"] == "running")
 
         wait_until(reached, f"try {tries} of {task}", timeout=timeout, interval=0.3)
-
-    def kill_scheduler(self) -> None:
-        """SIGKILL to Airflow's scheduler alone, and an end to the transaction it was in, as if its machine had died.
-
-        Its workers have inherited its connection: while they live PostgreSQL keeps its lock on the run, which the next
-        scheduler therefore skips without a word.
-        """
-        self.airflow.kill_scheduler()
-        dsn = self.airflow.env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].replace("+psycopg2", "")
-        time.sleep(1.5)  # a live process is never idle in a transaction for a second
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
-                "AND state = 'idle in transaction' AND state_change < now() - interval '1 second'"
-            )
 
     def processes(self) -> list["Process"]:
         """Every process of this lake: spark-submit and its children."""
