@@ -289,7 +289,7 @@ class ModelWorld:
             for sink in own.sinks:
                 if isinstance(sink, FilesSink):
                     sink.store = MortalStore(sink.store, actor.life)
-                else:
+                elif self.other is not None:
                     make_mortal(sink, actor.life)
             return verb(own)
 

@@ -1,14 +1,17 @@
 """What the code does is what the model does: recorded runs of real attempts and sweeps are paths of the model."""
 
+import random
+import secrets
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from uuid import uuid4
 
 import pytest
 
 from sandbox.services.postgres import Postgres
 from sandbox.services.s3 import S3
+from tests.faults.actors import Actor, Fault
 from tests.faults.lakes import BucketLake
 from tests.faults.model_world import ScheduleSettings
 from tests.model.traces import MANIFEST, Path, RecordedWorld
@@ -18,6 +21,8 @@ from tidemark.connections import variable_of
 from tidemark.manifest import ManifestState
 from tidemark.sinks.postgres import marked
 
+FEW = 4
+IN_STAGING = ("failpoint read.before", "failpoint stage.mid")  # the model prepares and stages in one step
 POINTS = ["publish.receipt", "publish.mid", "publish.before_record", "publish.before_mark", "publish.marked"]
 
 
@@ -30,22 +35,39 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 
 @pytest.fixture
-def world(
+def make_recorded(
     postgres: Postgres, template: str, kind: Kind, s3: S3, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[RecordedWorld]:
-    """Followed in the model when the test ends."""
+) -> Iterator[Callable[[], RecordedWorld]]:
+    """Makes worlds with a planned manifest."""
     monkeypatch.setenv(variable_of(CONNECTION), s3.connection())
-    lake = BucketLake(s3, f"trace-{uuid4().hex}") if kind is Kind.BUCKET else None
-    with (
-        postgres.temporary_database("warehouse") as warehouse,
-        closing(RecordedWorld(postgres, template, ScheduleSettings(), Counter(), lake)) as world,
-    ):
-        monkeypatch.setenv(variable_of("warehouse"), warehouse)
-        if kind is Kind.TABLE:
-            monkeypatch.setattr(marked, "IDLE_TIMEOUT_S", 1)
-            table = {"connection": "warehouse", "table": "latest", "key": ["n"], "auto_create": True}
-            world.table = {"postgres": table}
-        world.planned()
+    monkeypatch.setattr(marked, "IDLE_TIMEOUT_S", 1)
+    with ExitStack() as stack:
+
+        def make() -> RecordedWorld:
+            lake = BucketLake(s3, f"trace-{uuid4().hex}") if kind is Kind.BUCKET else None
+            world = RecordedWorld(postgres, template, ScheduleSettings(), Counter(), lake)
+            if kind is Kind.TABLE:
+                warehouse = stack.enter_context(postgres.temporary_database("warehouse"))
+                monkeypatch.setenv(variable_of("warehouse"), warehouse)
+                table = {"connection": "warehouse", "table": "latest", "key": ["n"], "auto_create": True}
+                world.table = {"postgres": table}
+            world.planned()
+            return world
+
+        yield make
+
+
+@pytest.fixture
+def world(make_recorded: Callable[[], RecordedWorld], kind: Kind) -> Iterator[RecordedWorld]:
+    """Followed in the model when the test ends."""
+    with followed(make_recorded(), kind) as world:
+        yield world
+
+
+@contextmanager
+def followed(made: RecordedWorld, kind: Kind) -> Iterator[RecordedWorld]:
+    """When the block ends, what was recorded must be a path of the model that ends where the database is."""
+    with closing(made) as world:
         yield world
         path = Path(kind)
         path.follow(world.events)
@@ -133,3 +155,65 @@ def test_one_that_has_lost_its_session_is_swept_and_woken(world: RecordedWorld, 
     world.ended(world.sweep())
     world.ended(replay)
     world.ended(world.sweep())
+
+
+@pytest.mark.parametrize("runs", [FEW, pytest.param(40, marks=pytest.mark.exhaustive)])
+def test_drawn_runs_are_paths_of_the_model(make_recorded: Callable[[], RecordedWorld], kind: Kind, runs: int) -> None:
+    """The few are always the same, the others new each time; a failure prints the seed of its run."""
+    first = 0 if runs == FEW else secrets.randbelow(10**9)
+    for seed in range(first, first + runs):
+        print(f"seed {seed}")
+        with followed(make_recorded(), kind) as world:
+            play(world, random.Random(seed))
+
+
+def play(world: RecordedWorld, dice: random.Random) -> None:
+    """At most three attempts and sweeps at a time: at failpoints they stop, die, fail or lose their session."""
+    live: list[Actor] = []
+    for _ in range(dice.randint(4, 12)):
+        if len(live) < 3 and dice.random() < 0.4:
+            live.append(a_process(world, dice))
+        if dice.random() < 0.2:
+            world.change_code()
+        if live:
+            actor = dice.choice(live)
+            move(world, actor, dice.choice(("step", "step", "step", "end", "die", "fail", "cut")))
+            live = [actor for actor in live if not actor.ended]
+    for actor in live:
+        world.ended(actor)
+    retried(world)
+
+
+def move(world: RecordedWorld, actor: Actor, how: str) -> None:
+    """Let it go to its next failpoint or its end, or hit it at the failpoint where it stands."""
+    note = world.recorders[actor].note
+    at_failpoint = actor.life.at.startswith("failpoint")
+    match how:
+        case "die" if at_failpoint:
+            world.kill(actor)
+            note("dies")
+            return
+        case "cut" if at_failpoint:
+            if actor not in world.without_session:
+                world.cut_off(actor)
+            return
+        case "fail" if at_failpoint and "publish.receipt" not in actor.life.at:  # in the model it is in a sink then
+            actor.life.armed = (Fault.FAIL, 1)
+            note("raises")
+            world.finish(actor)
+        case "end":
+            world.finish(actor)
+        case _:
+            world.step(actor)
+            while actor.life.at in IN_STAGING and not actor.ended:
+                world.step(actor)
+    if actor.ended:
+        note("ends")
+
+
+def a_process(world: RecordedWorld, dice: random.Random) -> Actor:
+    """A sweep, or an attempt; a replay when the manifest is done."""
+    if dice.random() < 0.2:
+        return world.sweep()
+    done = world.database.manifest(MANIFEST).state is ManifestState.DONE
+    return world.process(MANIFEST, replay=done)

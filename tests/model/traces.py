@@ -41,13 +41,14 @@ class RecordedWorld(ModelWorld):
 
     table: dict[str, Any] | None = None  # the entry of ``sinks``, in the place of that of files
 
-    def entry(self, name: str) -> dict[str, Any]:
-        return self.table or super().entry(name)
+    def entries(self) -> list[dict[str, Any]]:
+        return [self.table] if self.table else super().entries()
 
     def planned(self) -> None:
         self.events: list[Event] = []
         self.codes: dict[int, int] = {}
         self.recorders: dict[Actor, Recorder] = {}
+        self.without_session: set[Actor] = set()
         self.produce(2, minutes=35)  # two hours, so two objects
         self.finish(self.plan())
 
@@ -64,6 +65,7 @@ class RecordedWorld(ModelWorld):
     def cut_off(self, actor: Actor) -> None:
         """Let the server end its session; it goes on without."""
         self.cut(actor)
+        self.without_session.add(actor)
         self.recorders[actor].note("cut")
 
     def failed(self, actor: Actor, point: str) -> None:
@@ -75,9 +77,6 @@ class RecordedWorld(ModelWorld):
 
     def stage(self, order: Order) -> Receipt:
         receipt = super().stage(order)
-        own = [place for place, event in enumerate(self.events) if event.actor == order.attempt]
-        if self.events[own[-1]] == Event(order.attempt, "delete_staging", (order.attempt, False)):
-            self.events.pop(own[-1])  # a part of the step
         self.events.append(Event(order.attempt, "stage"))
         return receipt
 
@@ -180,12 +179,12 @@ class Recorder:
     def publish(self, done: bool, _: int, newest: int, __: str, visible: int, *___: Any) -> None:
         self.note("mark", visible, newest, answer=Answer.OK if done else Answer.REFUSED)
 
-    def finish(self, *_: Any) -> None:
+    def finish(self, done: bool, *_: Any) -> None:
         last = self.world.events[-1]
         if last.actor == self.actor and last.what == "mark":  # in the same transaction
             self.world.events[-1] = last._replace(what="mark_and_end", about=last.about[:1])
         else:
-            self.note("finish")
+            self.note("finish", answer=Answer.OK if done else Answer.REFUSED)
 
     def fail(self, *_: Any) -> None:
         self.note("fail")
@@ -344,7 +343,9 @@ class Path:
                 self.world = without_session(self.world, n)
             case "gone":
                 step = machine.steps[self.places[n]]
-                assert step is None or step.name in model.DATABASE or n in self.gone
+                assert step is None or step.name in ("stage", *model.DATABASE) or n in self.gone
+                if step is not None and step.name == "stage":  # the code asks for what an order needs
+                    self.places[n] = machine.answered(self.places[n], Answer.ERROR)
                 if step is not None and step.name in model.DATABASE:
                     self.places[n] = machine.answered(self.places[n], Answer.GONE)
                 self.gone.add(n)
@@ -379,6 +380,8 @@ class Path:
             self.world = rolled_back(self.world, self.kind)
         if event.what != step.name and event.what in READ_AGAIN:
             return
+        if step.name == "stage" and event.what == "delete_staging" and event.about == (event.actor, False):
+            return  # before it stages
         assert event.what == step.name
         if step.name == "delete_staging":
             attempt, stays = event.about
