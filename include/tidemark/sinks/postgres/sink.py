@@ -29,7 +29,7 @@ from tidemark.sinks.postgres.marked import MarkedSink, rows_of, tasks_of
 from tidemark.sinks.postgres.settings import Settings
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
 from tidemark.sinks.postgres.target import Parts, Wanted, execute
-from tidemark.transforms.chain import columns_after
+from tidemark.transforms.sequence import columns_after
 
 
 class PostgresSink(MarkedSink):

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from tidemark.errors import WorkFailed
 from tidemark.positions import positions
 from tidemark.transforms.base import NO_ROWS, Transformed, others
+from tidemark.transforms.halving import Halving, LogicFailed, without_values
 from tidemark.transforms.python.code import Code
 from tidemark.transforms.python.limit import TooLong, time_limit
-from tidemark.transforms.refusals import Halving, Refusal, without_values
 
 ORDINAL = "_ordinal"
 Function = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -78,7 +78,7 @@ class PythonTransform:
             try:
                 made = function(rows.append_column(ORDINAL, ordinals))
             except (Exception, SystemExit) as error:
-                raise Refusal(self._why(error)) from error
+                raise LogicFailed(self._why(error)) from error
         checked = self._checked(made, ordinals)
         if checked.nbytes > self._max_bytes:
             raise self._too_large(rows, checked.nbytes)

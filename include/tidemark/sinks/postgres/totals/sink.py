@@ -29,7 +29,7 @@ from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
 from tidemark.sinks.postgres.totals.audit import differences_of_totals
 from tidemark.sinks.postgres.totals.settings import Settings
 from tidemark.sinks.postgres.totals.tables import QUERIES, Totals, staged_columns, tables_for
-from tidemark.transforms.chain import columns_after
+from tidemark.transforms.sequence import columns_after
 
 
 class TotalsSink(MarkedSink):
