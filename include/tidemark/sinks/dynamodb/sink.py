@@ -385,7 +385,7 @@ class DynamoSink(Sink):
         del decode, transforms
         missing = self.tables.check()
         if missing:
-            yield ok(self.name, f"an attempt creates {' and '.join(wanted.name for wanted in missing)}")
+            yield ok(self.name, f"an attempt creates {' and '.join(table.name for table in missing)}")
             return
         self._refuse_other_definition()
         self.tables.try_rights()

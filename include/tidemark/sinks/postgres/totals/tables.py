@@ -11,7 +11,7 @@ from tidemark.database.named_sql import named_queries
 from tidemark.sinks.parts import ROWS, WINDOW, Function, Part
 from tidemark.sinks.postgres.columns import Column, names, type_of
 from tidemark.sinks.postgres.connection import translated
-from tidemark.sinks.postgres.target import RIGHTS, Parts, PostgresTarget, Wanted
+from tidemark.sinks.postgres.target import RIGHTS, Parts, PostgresTarget, TableSpec
 from tidemark.sinks.postgres.totals.settings import Settings
 
 QUERIES = named_queries("tidemark.sinks.postgres.totals", "queries.sql")
@@ -28,15 +28,15 @@ _OF_TWO = {
 }  # fmt: skip
 
 
-def tables_for(settings: Settings, data: pa.Schema) -> tuple[Wanted, Wanted]:
+def tables_for(settings: Settings, data: pa.Schema) -> tuple[TableSpec, TableSpec]:
     """The tables for rows of ``data``: the totals and the contributions."""
     key, values = _key_columns(settings, data), _value_columns(settings, data)
     of_manifest = [Column(MANIFEST, "bigint", not_null=True), Column(ATTEMPT, "integer", not_null=True)]
     rights = (*RIGHTS, "DELETE")
     names_key = settings.aggregate.key
     return (
-        Wanted(settings.table, (*key, *values), names_key, rights=rights),
-        Wanted(
+        TableSpec(settings.table, (*key, *values), names_key, rights=rights),
+        TableSpec(
             settings.contributions, (*key, *of_manifest, *values), (*names_key, MANIFEST), rights=rights, index=MANIFEST
         ),
     )
