@@ -24,7 +24,7 @@ READS = 3  # of a manifest that is replayed meanwhile: its published files are r
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DeadLetterSelection:
     """Which dead letters: of one manifest, as one sink keeps them, of one class, with this text in their reason."""
 
     manifest_id: int | None = None
@@ -98,12 +98,12 @@ class Letters:
         return sum(self.manifests.values())
 
 
-def dead_letters(context: Context, wanted: Wanted, *, limit: int = 0) -> Letters:
+def dead_letters(context: Context, selection: DeadLetterSelection, *, limit: int = 0) -> Letters:
     """The published dead letters in groups, and the first ``limit`` of them with key, value and headers."""
     letters = Letters()
     groups: dict[tuple[str, str], Group] = {}
-    for manifest in with_dead_letters(context, wanted):
-        of_manifest = _of_manifest(context, manifest.id, wanted, limit - len(letters.records))
+    for manifest in with_dead_letters(context, selection):
+        of_manifest = _of_manifest(context, manifest.id, selection, limit - len(letters.records))
         for group in of_manifest.groups:
             _put(groups, group)
         letters.records += of_manifest.records
@@ -112,19 +112,19 @@ def dead_letters(context: Context, wanted: Wanted, *, limit: int = 0) -> Letters
     return letters
 
 
-def with_dead_letters(context: Context, wanted: Wanted) -> Iterator[Manifest]:
+def with_dead_letters(context: Context, selection: DeadLetterSelection) -> Iterator[Manifest]:
     """The manifests that have published dead letters in some sink, oldest first, whatever their class and reason."""
     names = context.sink_names()
-    if wanted.sink is not None and wanted.sink not in names:
+    if selection.sink is not None and selection.sink not in names:
         raise NotFound(
-            with_nearest(f"the pipeline has no sink {wanted.sink}", wanted.sink, names),
+            with_nearest(f"the pipeline has no sink {selection.sink}", selection.sink, names),
             next_step=f"name one of: {', '.join(names)}",
             pipeline=context.pipeline_name,
         )
-    if wanted.manifest_id is not None:
-        own_manifest(context, wanted.manifest_id)
+    if selection.manifest_id is not None:
+        own_manifest(context, selection.manifest_id)
     for manifest_id in context.database.with_dead_letters(context.pipeline_name):
-        if wanted.manifest_id in (None, manifest_id):
+        if selection.manifest_id in (None, manifest_id):
             yield context.database.manifest(manifest_id)
 
 
@@ -138,15 +138,15 @@ def _put(groups: dict[tuple[str, str], Group], group: Group) -> None:
         groups[key] = replace(group, reason=key[1], schemas=list(group.schemas))
 
 
-def _of_manifest(context: Context, manifest_id: int, wanted: Wanted, limit: int) -> Letters:
+def _of_manifest(context: Context, manifest_id: int, selection: DeadLetterSelection, limit: int) -> Letters:
     for number in range(1, READS + 1):
         manifest = context.database.manifest(manifest_id)
-        sink = _sink_of(context, manifest, wanted)
+        sink = _sink_of(context, manifest, selection)
         published = manifest.published(sink.name) if sink else None
         if sink is None or published is None:
             return Letters()
         try:
-            return _read(context, manifest, sink, published.attempt, wanted, limit)
+            return _read(context, manifest, sink, published.attempt, selection, limit)
         except OSError as error:
             now = context.database.manifest(manifest_id).published(sink.name)
             if number < READS and now is not None and now.attempt != published.attempt:
@@ -161,16 +161,18 @@ def _of_manifest(context: Context, manifest_id: int, wanted: Wanted, limit: int)
     raise AssertionError("the last read returns or raises")
 
 
-def _sink_of(context: Context, manifest: Manifest, wanted: Wanted) -> Sink | None:
+def _sink_of(context: Context, manifest: Manifest, selection: DeadLetterSelection) -> Sink | None:
     """The first sink that has dead letters of the manifest; a replay may have reached other sinks only."""
     for sink in context.sinks:
         published = manifest.published(sink.name)
-        if wanted.sink in (None, sink.name) and published is not None and published.counts.dead_lettered:
+        if selection.sink in (None, sink.name) and published is not None and published.counts.dead_lettered:
             return sink
     return None
 
 
-def _read(context: Context, manifest: Manifest, sink: Sink, attempt: int, wanted: Wanted, limit: int) -> Letters:
+def _read(
+    context: Context, manifest: Manifest, sink: Sink, attempt: int, selection: DeadLetterSelection, limit: int
+) -> Letters:
     receipt = context.database.receipt(manifest.id, attempt)
     assert receipt is not None, "a publication has a receipt"
     accepted = context.database.accepted_damage(manifest.id, sink.name, attempt)
@@ -178,7 +180,7 @@ def _read(context: Context, manifest: Manifest, sink: Sink, attempt: int, wanted
     groups: dict[tuple[str, str], Group] = {}
     count = 0
     for letter in sink.dead_letters(receipt, values=False):
-        if wanted.has(letter):
+        if selection.has(letter):
             count += 1
             place = Place(manifest.id, letter.topic, letter.partition, letter.offset, letter.timestamp)
             schemas = [letter.schemas] if letter.schemas else []
@@ -186,7 +188,7 @@ def _read(context: Context, manifest: Manifest, sink: Sink, attempt: int, wanted
     letters = Letters(list(groups.values()), {manifest.id: count} if count else {})
     if count and limit > 0:
         for letter in sink.dead_letters(receipt, values=True):
-            if wanted.has(letter):
+            if selection.has(letter):
                 letters.records.append(Kept(manifest.id, attempt, letter))
             if len(letters.records) == limit:
                 break
