@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tidemark.decoders.base import Decoded, Decoder, ErrorClass
 from tidemark.decoders.framed_decoder import FramedDecoder, Refused
-from tidemark.decoders.framing import Group, Part
+from tidemark.decoders.framing import RecordPart, WriterGroup
 from tidemark.decoders.proto_registered import descriptor_set_of
 from tidemark.decoders.protobuf.framed import message_at, placed
 from tidemark.decoders.protobuf.reading import Messages
@@ -34,13 +34,13 @@ class FramedMessageDecoder(FramedDecoder):
     """
 
     def __init__(
-        self, messages: Messages, message: str, reader: RegisteredSchema, schemas: Schemas, part: Part
+        self, messages: Messages, message: str, reader: RegisteredSchema, schemas: Schemas, part: RecordPart
     ) -> None:
         super().__init__(messages.schema, reader, schemas, part)
         self._messages, self._message = messages, message
         self._reasons: dict[tuple[str, tuple[int, ...]], str] = {}
 
-    def _read(self, group: Group, named: str) -> Iterator[tuple[pa.Array, Decoded | Refused]]:
+    def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | Refused]]:
         messages, without = placed(group.data)
         yield (
             group.indices.take(pa.array(without, pa.int64())),
@@ -78,4 +78,6 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     if not config.get("registry"):
         return MessageDecoder(messages)
     schemas = Schemas(config["registry"], config.get("schemas", {}))
-    return FramedMessageDecoder(messages, config["message"], reader, schemas, Part(config.get("part", Part.VALUE)))
+    return FramedMessageDecoder(
+        messages, config["message"], reader, schemas, RecordPart(config.get("part", RecordPart.VALUE))
+    )

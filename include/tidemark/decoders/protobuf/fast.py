@@ -21,7 +21,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescript
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 
 from tidemark.decoders.proto_descriptors import pool_of
-from tidemark.decoders.proto_shapes import ListOf, Message, Misfit, parts_of
+from tidemark.decoders.proto_shapes import ListOf, MessageShape, Misfit, parts_of
 
 LARGEST = 16 * 1024  # one byte may begin a group, and 100,000 of them took less than 8 MiB of stack, 1,000,000 more
 _FIXED_WIDTH = {
@@ -42,7 +42,7 @@ class Refused(Exception):
 class Fast:
     """Reads arrays of values as one message."""
 
-    def __init__(self, descriptor: Descriptor, shape: Message) -> None:
+    def __init__(self, descriptor: Descriptor, shape: MessageShape) -> None:
         from ptars import HandlerPool, PtarsConfig
 
         files = [_renamed(file) for file in _with_imports(descriptor.file)]
@@ -67,7 +67,7 @@ class Fast:
             raise Refused from misfit
 
 
-def fast_reader(descriptor: Descriptor, shape: Message) -> Fast | None:
+def fast_reader(descriptor: Descriptor, shape: MessageShape) -> Fast | None:
     """None for a message that has a type outside the tested list."""
     return Fast(descriptor, shape) if _is_on_the_list(descriptor) else None
 
@@ -141,7 +141,7 @@ def _rename_types(message: DescriptorProto) -> None:
         _rename_types(nested)
 
 
-def _has_two_choices(shape: Message, plain: Mapping[str, pa.Array]) -> Iterator[bool]:
+def _has_two_choices(shape: MessageShape, plain: Mapping[str, pa.Array]) -> Iterator[bool]:
     """For every ``oneof``, also of messages within, whether a record has two of its members."""
     for choice in shape.choices:
         members = [pc.cast(plain[name].is_valid(), pa.int16()) for name in choice]
@@ -150,5 +150,5 @@ def _has_two_choices(shape: Message, plain: Mapping[str, pa.Array]) -> Iterator[
         inner, values = field.shape, plain[field.name]
         if isinstance(inner, ListOf):
             inner, values = inner.element, values.values
-        if isinstance(inner, Message):
+        if isinstance(inner, MessageShape):
             yield from _has_two_choices(inner, parts_of(values))

@@ -13,7 +13,7 @@ from tidemark.decoders.lists import ListLimit
 from tidemark.decoders.proto_descriptors import message_of
 from tidemark.decoders.proto_shapes import message_shape
 from tidemark.decoders.protobuf.fast import LARGEST, Fast, Refused, fast_reader
-from tidemark.decoders.protobuf.lists import list_bytes, parts_with_lists
+from tidemark.decoders.protobuf.lists import fields_with_lists, list_bytes
 from tidemark.decoders.protobuf.runtime import Runtime
 
 
@@ -26,8 +26,8 @@ class Messages:
         self._schema = pa.schema([field.arrow for field in shape.fields])
         self._runtime = Runtime(descriptor, shape)
         self._fast = fast_reader(descriptor, shape)
-        parts, most = parts_with_lists(descriptor, shape), max_list_bytes or 0
-        self._lists = ListLimit(self._schema, max_list_bytes, lambda value: list_bytes(value, parts, most))
+        fields, most = fields_with_lists(descriptor, shape), max_list_bytes or 0
+        self._lists = ListLimit(self._schema, max_list_bytes, lambda value: list_bytes(value, fields, most))
 
     @property
     def schema(self) -> pa.Schema:

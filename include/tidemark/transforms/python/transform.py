@@ -18,7 +18,7 @@ from tidemark.positions import positions
 from tidemark.transforms.base import NO_ROWS, Transformed, others
 from tidemark.transforms.halving import Halving, LogicFailed, without_values
 from tidemark.transforms.python.code import Code
-from tidemark.transforms.python.limit import TooLong, time_limit
+from tidemark.transforms.python.limit import TimedOut, time_limit
 
 ORDINAL = "_ordinal"
 Function = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -57,8 +57,8 @@ class PythonTransform:
         try:
             with time_limit(self._limit_s):
                 halving.run(rows)
-        except TooLong as late:
-            raise self._too_long(rows, late) from None
+        except TimedOut as late:
+            raise self._timed_out(rows, late) from None
         kept = pa.concat_arrays([NO_ROWS, *(pc.add(made.column(0), start) for start, made in halving.results)])
         parts = [made.select(self._schema.names) for _, made in halving.results]
         columns = [
@@ -136,7 +136,7 @@ class PythonTransform:
             raise self._wrong(f"gave null back in column {field.name}, which has none")
         return column
 
-    def _too_long(self, rows: pa.RecordBatch, late: TooLong) -> WorkFailed:
+    def _timed_out(self, rows: pa.RecordBatch, late: TimedOut) -> WorkFailed:
         place = self._code.line_in(late.frame) or self._name
         return self._wrong(
             f"has not ended after {self._limit_s:g} s with a batch of {rows.num_rows:,} rows; it was at {place}",
