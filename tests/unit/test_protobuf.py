@@ -20,7 +20,7 @@ from tidemark.decoders.base import Decoded
 from tidemark.decoders.proto_descriptors import message_of, needed
 from tidemark.decoders.proto_shapes import message_shape
 from tidemark.decoders.protobuf.decoder import open_decoder
-from tidemark.decoders.protobuf.fast import LARGEST, Fast, Refused, fast_reader
+from tidemark.decoders.protobuf.fast import LARGEST, Fast, FastReadFailed, fast_reader
 from tidemark.decoders.protobuf.reading import Messages
 from tidemark.decoders.protobuf.runtime import Runtime
 from tidemark.decoders.registered_schema import RegisteredSchema
@@ -308,7 +308,7 @@ def outcome(reader: Fast | Runtime, value: bytes) -> list[Any] | None:
     if isinstance(reader, Fast):
         try:
             columns = reader.columns(pa.array([value], pa.binary()))
-        except Refused:
+        except FastReadFailed:
             return None
     else:
         columns, good, _ = reader.read([value])

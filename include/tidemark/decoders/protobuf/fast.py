@@ -35,7 +35,7 @@ _FIXED_WIDTH = {
 _PREFIX = "plain"  # before every package, so that no message has a name that ptars knows
 
 
-class Refused(Exception):
+class FastReadFailed(Exception):
     """Some of the values cannot be read here."""
 
 
@@ -52,19 +52,19 @@ class Fast:
         self._shape = shape
 
     def columns(self, values: pa.Array) -> list[pa.Array]:
-        """The columns of the values, none of which is null; raises ``Refused`` when one of them cannot be read."""
+        """The columns of the values, none of which is null; raises ``FastReadFailed`` when one cannot be read."""
         try:
             plain = parts_of(self._handler.array_to_record_batch(values).to_struct_array())
         except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
             raise
         except BaseException as error:  # a panic is no Exception
-            raise Refused from error
+            raise FastReadFailed from error
         if any(_has_two_choices(self._shape, plain)):
-            raise Refused
+            raise FastReadFailed
         try:
             return self._shape.columns(plain)
         except Misfit as misfit:
-            raise Refused from misfit
+            raise FastReadFailed from misfit
 
 
 def fast_reader(descriptor: Descriptor, shape: MessageShape) -> Fast | None:
