@@ -58,7 +58,7 @@ class Place:
 
 
 @dataclass
-class Group:
+class ReasonGroup:
     """The dead letters with one class and one template of their reasons; ``first`` and ``last`` by their timestamps."""
 
     error_class: str
@@ -68,7 +68,7 @@ class Group:
     last: Place
     schemas: list[str] = field(default_factory=list)
 
-    def add(self, other: "Group") -> None:
+    def add(self, other: "ReasonGroup") -> None:
         self.count += other.count
         self.first = min(self.first, other.first, key=lambda place: place.order)
         self.last = max(self.last, other.last, key=lambda place: place.order)
@@ -89,7 +89,7 @@ class Kept:
 class Letters:
     """The groups, the most frequent first, the number of dead letters by manifest, and the first ``records``."""
 
-    groups: list[Group] = field(default_factory=list)
+    groups: list[ReasonGroup] = field(default_factory=list)
     manifests: dict[int, int] = field(default_factory=dict)
     records: list[Kept] = field(default_factory=list)
 
@@ -101,7 +101,7 @@ class Letters:
 def dead_letters(context: Context, selection: DeadLetterSelection, *, limit: int = 0) -> Letters:
     """The published dead letters in groups, and the first ``limit`` of them with key, value and headers."""
     letters = Letters()
-    groups: dict[tuple[str, str], Group] = {}
+    groups: dict[tuple[str, str], ReasonGroup] = {}
     for manifest in with_dead_letters(context, selection):
         of_manifest = _of_manifest(context, manifest.id, selection, limit - len(letters.records))
         for group in of_manifest.groups:
@@ -128,7 +128,7 @@ def with_dead_letters(context: Context, selection: DeadLetterSelection) -> Itera
             yield context.database.manifest(manifest_id)
 
 
-def _put(groups: dict[tuple[str, str], Group], group: Group) -> None:
+def _put(groups: dict[tuple[str, str], ReasonGroup], group: ReasonGroup) -> None:
     key = group.error_class, group.reason
     if key not in groups and len(groups) >= GROUPS:
         key = group.error_class, OTHER_REASONS
@@ -177,14 +177,14 @@ def _read(
     assert receipt is not None, "a publication has a receipt"
     accepted = context.database.accepted_damage(manifest.id, sink.name, attempt)
     receipt = replace(receipt, objects=tuple(part for part in receipt.objects if part.path not in accepted))
-    groups: dict[tuple[str, str], Group] = {}
+    groups: dict[tuple[str, str], ReasonGroup] = {}
     count = 0
     for letter in sink.dead_letters(receipt, values=False):
         if selection.has(letter):
             count += 1
             place = Place(manifest.id, letter.topic, letter.partition, letter.offset, letter.timestamp)
             schemas = [letter.schemas] if letter.schemas else []
-            _put(groups, Group(letter.error_class, template(letter.reason), 1, place, place, schemas))
+            _put(groups, ReasonGroup(letter.error_class, template(letter.reason), 1, place, place, schemas))
     letters = Letters(list(groups.values()), {manifest.id: count} if count else {})
     if count and limit > 0:
         for letter in sink.dead_letters(receipt, values=True):
