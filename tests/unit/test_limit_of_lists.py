@@ -14,7 +14,7 @@ from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tests.unit.pipeline_text import changed
 from tests.unit.test_hard_records import FRAME, decoded, of_json_schema, of_protobuf
 from tidemark.decoders.lists import count_of_lists
-from tidemark.decoders.proto_descriptors import message_of
+from tidemark.decoders.proto_descriptors import message_descriptor
 from tidemark.decoders.proto_shapes import message_shape
 from tidemark.decoders.protobuf.lists import fields_with_lists, list_bytes
 from tidemark.pipeline.loader import load
@@ -90,9 +90,9 @@ LISTS = {
     "Deep": ["repeated int32 z = 1", "google.protobuf.Timestamp at = 2"],
 }  # fmt: skip
 SET = descriptor_set(proto("t", LISTS))
-SHAPE = message_shape(message_of(SET, "t.M"))
+SHAPE = message_shape(message_descriptor(SET, "t.M"))
 COUNT_OF_LISTS = count_of_lists(SHAPE.arrow) or len
-WITH_LISTS = fields_with_lists(message_of(SET, "t.M"), SHAPE)
+WITH_LISTS = fields_with_lists(message_descriptor(SET, "t.M"), SHAPE)
 DEEP = st.fixed_dictionaries({}, optional={"z": st.lists(st.integers(-9, 999), max_size=3)})
 IN = st.fixed_dictionaries(
     {}, optional={"big": st.lists(st.integers(0, 2**64 - 1), max_size=3), "name": st.text(max_size=3),

@@ -45,7 +45,7 @@ class TransformedRows:
         return columns_after(self._decode.record_order(), self._transforms)
 
 
-def rows_of(
+def rows_for_sinks(
     decode: RecordSettings, transform: Sequence[TransformSettings], code: Mapping[str, str]
 ) -> RowSettings | None:
     """The rows that sinks get; None while a schema registry has their columns."""

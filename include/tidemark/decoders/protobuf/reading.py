@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded
 from tidemark.decoders.lists import ListLimit
-from tidemark.decoders.proto_descriptors import message_of
+from tidemark.decoders.proto_descriptors import message_descriptor
 from tidemark.decoders.proto_shapes import message_shape
 from tidemark.decoders.protobuf.fast import LARGEST, Fast, FastReadFailed, fast_reader
 from tidemark.decoders.protobuf.lists import fields_with_lists, list_bytes
@@ -21,7 +21,7 @@ class Messages:
     """Reads values as one message of a descriptor set."""
 
     def __init__(self, descriptor_set: bytes, message: str, max_list_bytes: int | None = None) -> None:
-        descriptor = message_of(descriptor_set, message)
+        descriptor = message_descriptor(descriptor_set, message)
         shape = message_shape(descriptor)
         self._schema = pa.schema([field.arrow for field in shape.fields])
         self._runtime = Runtime(descriptor, shape)

@@ -188,7 +188,7 @@ class MarkedSink(Sink):
 
     def _refuse_lost(self, receipt: Receipt, rows: int, buried: int) -> None:
         """Raise ``WorkFailed`` unless staging held as many rows and dead letters as the receipt says."""
-        expected = tuple(rows_of(self._staged(receipt, kind)) for kind in (ObjectKind.DATA, ObjectKind.DEAD_LETTER))
+        expected = tuple(row_count(self._staged(receipt, kind)) for kind in (ObjectKind.DATA, ObjectKind.DEAD_LETTER))
         if (rows, buried) != expected:
             raise WorkFailed(
                 f"staging holds {rows:,} rows and {buried:,} dead letters, the receipt says {expected[0]:,} and "
@@ -245,5 +245,5 @@ def tasks_of(parts: Sequence[PublishedObject]) -> list[str]:
     return sorted({part.staged for part in parts})
 
 
-def rows_of(parts: Sequence[PublishedObject]) -> int:
+def row_count(parts: Sequence[PublishedObject]) -> int:
     return sum(part.rows for part in parts)

@@ -25,7 +25,7 @@ from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.postgres.audit import differences_of_table
 from tidemark.sinks.postgres.columns import columns_for, names, staged_columns, type_of
 from tidemark.sinks.postgres.connection import translated
-from tidemark.sinks.postgres.marked import MarkedSink, rows_of, tasks_of
+from tidemark.sinks.postgres.marked import MarkedSink, row_count, tasks_of
 from tidemark.sinks.postgres.settings import Settings
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
 from tidemark.sinks.postgres.target import Parts, TableSpec, execute
@@ -132,7 +132,7 @@ class PostgresSink(MarkedSink):
             return False
         tasks = tasks_of(self._staged(now, ObjectKind.DATA))
         [row] = self._table.rows("count_lacking", self._parts(now), **self._lives_as_arrays(), tasks=tasks)
-        dead = rows_of(self._staged(now, ObjectKind.DEAD_LETTER))
+        dead = row_count(self._staged(now, ObjectKind.DEAD_LETTER))
         return bool(row["lacking"] == 0 and self._table.dead_letters(now.manifest_id) == dead)
 
     def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
