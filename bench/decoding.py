@@ -21,7 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import DESCRIPTOR as TIMESTAMP
 
 from bench.records import SCHEMA, messages
-from tidemark.decoders.proto_descriptors import message_of
+from tidemark.decoders.proto_descriptors import message_descriptor
 from tidemark.decoders.registry import DECODERS, open_decoder
 from tidemark.event_time import INSTANT
 from tidemark.offsets import Range, TopicPartition
@@ -94,7 +94,7 @@ def encoders(values: list[bytes], records: list[dict[str, Any]]) -> dict[str, Ca
     """For each format what writes the record of a number."""
     schema = fastavro.parse_schema(_AVRO)
     content = FileDescriptorSet(file=[_copy(TIMESTAMP), _file()]).SerializeToString()
-    event: Any = GetMessageClass(message_of(content, "bench.Event"))
+    event: Any = GetMessageClass(message_descriptor(content, "bench.Event"))
 
     def avro(at: int) -> bytes:
         written = BytesIO()

@@ -27,7 +27,7 @@ from tidemark.manifest import Counts, ManifestState
 from tidemark.operations.audit import audit as find_differences
 from tidemark.operations.bring_back import bring_back
 from tidemark.operations.complete import completeness
-from tidemark.operations.dead_letters import Wanted
+from tidemark.operations.dead_letters import DeadLetterSelection
 from tidemark.operations.dead_letters import dead_letters as read_dead_letters
 from tidemark.operations.hours import hours as hours_of
 from tidemark.operations.status import Status
@@ -211,8 +211,8 @@ def dead_letters(
     Reads all that is published of them, and keeps only groups and ``limit`` records in memory.
     """
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
-        wanted = Wanted(manifest_id, sink, error_class, reason)
-        return dead_letters_view(read_dead_letters(context, wanted, limit=limit))
+        selection = DeadLetterSelection(manifest_id, sink, error_class, reason)
+        return dead_letters_view(read_dead_letters(context, selection, limit=limit))
 
 
 def replay_dead_letters(
@@ -234,8 +234,8 @@ def replay_dead_letters(
     environment = _environment(dsn, pipelines)
     with _opened(environment, pipeline_name) as context:
         stage = in_process.stage_in(environment, master or environment.spark_master, context.pipeline.spark.conf)
-        wanted = Wanted(manifest_id, None, error_class, reason)
-        return brought_back_view(bring_back(context, wanted, why, stage, Progress(), dry_run=dry_run))
+        selection = DeadLetterSelection(manifest_id, None, error_class, reason)
+        return brought_back_view(bring_back(context, selection, why, stage, Progress(), dry_run=dry_run))
 
 
 def audit(

@@ -66,12 +66,12 @@ class OpenTransaction:
         age = "for an unknown time"
         if self.since is not None:
             stamped = self.since.isoformat(timespec="seconds")
-            age = f"for {duration(now - self.since)}, by the timestamp of its first record ({stamped})"
+            age = f"for {rounded_duration(now - self.since)}, by the timestamp of its first record ({stamped})"
         offsets = f"{self.held_back:,} offset{'' if self.held_back == 1 else 's'}"
         return f"{self.at.name}: an open transaction holds back {offsets} from offset {self.first_offset} on, {age}"
 
 
-def duration(age: timedelta) -> str:
+def rounded_duration(age: timedelta) -> str:
     """Whole seconds, minutes, hours or days, rounded down, such as ``14 min``; a negative one counts as 0 s."""
     seconds = max(0, int(age.total_seconds()))
     units = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))

@@ -82,8 +82,8 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Marks:
-    """Offsets at which slices are cut by time, ascending; a partition without a mark has no later record.
+class SpanStarts:
+    """The offsets at which slices are cut by time, ascending; a partition without one has no later record.
 
     Unless they are ``complete``, what lies behind the last ones is left for the next plan.
     """
@@ -139,7 +139,7 @@ def plan(
     *,
     first_plan: bool,
     ended: Mapping[TopicPartition, int],
-    marks: Marks = Marks(),
+    span_starts: SpanStarts = SpanStarts(),
 ) -> Plan:
     """The next ranges of every chain up to the cut; raises ``PlanRefused`` or one of its kinds.
 
@@ -178,12 +178,12 @@ def plan(
         notes += [note] if note else []
         if end > covered:
             open_ranges.append(Range(state.at, covered, end))
-    parts = [part for window in _windows(open_ranges, marks) for part in sliced(window, limits)]
+    parts = [part for window in _windows(open_ranges, span_starts) for part in sliced(window, limits)]
     slices = tuple(tuple(part) for part in parts[: limits.max_slices])
     for part in slices:
         ends |= {range_.at: range_.end for range_ in part}
     held_back = any(state.by_time and state.last_stable < state.log_end and state.capped(now) for state in partitions)
-    reached = len(parts) <= limits.max_slices and marks.complete and not held_back
+    reached = len(parts) <= limits.max_slices and span_starts.complete and not held_back
     return Plan(tuple(anchors), tuple(lost), slices, tuple(ends.items()), reached, tuple(notes))
 
 
@@ -193,15 +193,15 @@ def sliced(ranges: list[Range], limits: Limits) -> list[list[Range]]:
     return split(ranges, -(-sum(range_.span for range_ in ranges) // limits.records_per_slice))
 
 
-def _windows(ranges: Sequence[Range], marks: Marks) -> Iterator[list[Range]]:
-    """The ranges, cut at the marks; a list for each time between two marks in which a range has offsets."""
+def _windows(ranges: Sequence[Range], span_starts: SpanStarts) -> Iterator[list[Range]]:
+    """The ranges, cut where spans start; a list for each time between two starts in which a range has offsets."""
     starts = {range_.at: range_.start for range_ in ranges}
-    rest: list[Mapping[TopicPartition, int]] = [{}] if marks.complete else []
-    for mark in [*marks.offsets, *rest]:
+    rest: list[Mapping[TopicPartition, int]] = [{}] if span_starts.complete else []
+    for window_end in [*span_starts.offsets, *rest]:
         window = []
         for range_ in ranges:
             start = starts[range_.at]
-            end = max(start, min(range_.end, mark.get(range_.at, range_.end)))
+            end = max(start, min(range_.end, window_end.get(range_.at, range_.end)))
             if start < end:
                 window.append(Range(range_.at, start, end))
             starts[range_.at] = end

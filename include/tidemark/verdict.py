@@ -25,7 +25,7 @@ class Verdict(StrEnum):
     UNFILLED = "not filled"
 
 
-class Step(StrEnum):
+class NextStep(StrEnum):
     """Who mends it; the values are the commands, except for the first two."""
 
     NOTHING = "nothing"
@@ -98,37 +98,37 @@ def _is_unknown(known: Known, shown: Shown, evidence: int) -> bool:
     return shown.digest is not None and shown.digest != known.receipts[evidence]
 
 
-def step_of(verdict: Verdict) -> Step:
+def next_step_of(verdict: Verdict) -> NextStep:
     """The one next step of a verdict."""
     match verdict:
         case Verdict.IN_STEP:
-            return Step.NOTHING
+            return NextStep.NOTHING
         case Verdict.UNSTARTED:
-            return Step.ATTEMPT
+            return NextStep.ATTEMPT
         case Verdict.MARK_MISSING | Verdict.SUPERSEDED | Verdict.EVIDENCE_MISSING | Verdict.BEHIND:
-            return Step.RETRY
+            return NextStep.RETRY
         case Verdict.DAMAGED:
-            return Step.REPLAY
+            return NextStep.REPLAY
         case Verdict.UNKNOWN:
-            return Step.ADOPT
+            return NextStep.ADOPT
         case Verdict.UNFILLED:
-            return Step.FILL
+            return NextStep.FILL
         case _:
             assert_never(verdict)
 
 
-def command(step: Step, pipeline_name: str, manifest_id: int | None, sink_name: str) -> str:
+def command(step: NextStep, pipeline_name: str, manifest_id: int | None, sink_name: str) -> str:
     """The step as a command that can be copied; empty when there is nothing to do."""
     match step:
-        case Step.NOTHING:
+        case NextStep.NOTHING:
             return ""
-        case Step.ATTEMPT | Step.RETRY:
+        case NextStep.ATTEMPT | NextStep.RETRY:
             return f"tidemark retry {pipeline_name}"
-        case Step.REPLAY:
+        case NextStep.REPLAY:
             return f"tidemark replay {pipeline_name} --manifest {manifest_id}"
-        case Step.ADOPT:
+        case NextStep.ADOPT:
             return f"tidemark adopt {pipeline_name} --why TEXT"
-        case Step.FILL:
+        case NextStep.FILL:
             return f"tidemark fill {pipeline_name} {sink_name} --why TEXT"
         case _:
             assert_never(step)

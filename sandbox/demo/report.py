@@ -7,10 +7,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from sandbox.demo.totals import Totals
+from sandbox.demo.lake_counts import LakeCounts
 from sandbox.services.clock import Clock
 
-Moment = tuple[str, float, Totals]
+Moment = tuple[str, float, LakeCounts]
 
 
 class Report:
@@ -71,11 +71,11 @@ class Report:
         columns = ["when", "at", "files", "rows", "distinct", "UA", "EWR"]
         self.table("The lake, counted by DuckDB over its files", columns, rows)
 
-    def checks(self, totals: Totals) -> None:
+    def checks(self, counts: LakeCounts) -> None:
         """Every total that was counted, beside the published one."""
         rows = [
             [name, counted, published, "right" if counted == published else "WRONG"]
-            for name, counted, published in totals.checks
+            for name, counted, published in counts.checks
         ]
         self.table("Totals from the files, against the published ones", ["what", "found", "published", ""], rows)
 

@@ -15,8 +15,8 @@ from typing import Any
 from sandbox.bootstrap.checkout import STATE
 from sandbox.bootstrap.install import TIMES
 from sandbox.demo import flights
+from sandbox.demo.lake_counts import LakeCounts, count, listed
 from sandbox.demo.report import Moment, Report
-from sandbox.demo.totals import Totals, count, listed
 from sandbox.errors import WrongResult
 from sandbox.services.airflow import Airflow
 from sandbox.services.airflow_api import TaskInstance
@@ -116,36 +116,36 @@ class Demo:
             self._tidemark("audit", PIPELINE)
             self.report.manifests(manifests)
             self.report.moments(self.moments)
-            totals = self.moments[-1][2]
-            self.report.checks(totals)
+            counts = self.moments[-1][2]
+            self.report.checks(counts)
         read, written, dead = (_total(manifests, name) for name in ("read", "written", "dead_lettered"))
         files = sum(len(manifest["objects"]) for manifest in manifests)
         self.report.say(
             f"\n{len(manifests)} manifests: {read:,} records in, {written:,} out, {dead:,} dead letters, "
             f"{files:,} files, lag {lag:,}; tidemark audit finds no difference"
         )
-        wrong = totals.wrong
+        wrong = counts.wrong
         wrong += [f"manifest {row['id']} is {row['state']}" for row in manifests if row["state"] != "done"]
-        wrong += [f"{files:,} files are published, {totals.files:,} exist"] if files != totals.files else []
+        wrong += [f"{files:,} files are published, {counts.files:,} exist"] if files != counts.files else []
         wrong += [f"lag is {lag:,}"] if lag else []
         if wrong:
             raise WrongResult(
                 "the result is wrong: " + "; ".join(wrong), next_step="tidemark audit flights; make clean"
             )
 
-    def _listed(self) -> Totals:
+    def _listed(self) -> LakeCounts:
         return count(lambda: listed(self.lake))
 
-    def _published(self) -> Totals:
+    def _published(self) -> LakeCounts:
         """Slices and rows of one answer: two questions could get answers of two moments."""
         return count(lambda: [row["path"] for row in json.loads(self._tidemark("objects", PIPELINE, "--json"))])
 
-    def _note(self, when: str, totals: Totals) -> None:
-        self.moments.append((when, self.stack.clock.elapsed, totals))
-        self.report.say(f"  {when}: {totals.rows:,} flights in {totals.files:,} files, {totals.distinct:,} distinct")
-        if totals.distinct != totals.rows:
+    def _note(self, when: str, counts: LakeCounts) -> None:
+        self.moments.append((when, self.stack.clock.elapsed, counts))
+        self.report.say(f"  {when}: {counts.rows:,} flights in {counts.files:,} files, {counts.distinct:,} distinct")
+        if counts.distinct != counts.rows:
             raise WrongResult(
-                f"{totals.rows - totals.distinct:,} flights are in the lake twice", next_step="report this"
+                f"{counts.rows - counts.distinct:,} flights are in the lake twice", next_step="report this"
             )
 
     def _progress(self, tasks: list[TaskInstance]) -> None:

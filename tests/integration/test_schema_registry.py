@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox.services.authority import Authority
-from sandbox.services.registry import SchemaRegistry as Server
+from sandbox.services.registry import SchemaRegistry
 from tests.worlds.registry_proxy import RegistryProxy, basic, guid_of
-from tidemark.decoders.schema_registry import SchemaRegistry, UnknownSchema, open_registry
+from tidemark.decoders.schema_registry import RegistryClient, UnknownSchema, open_registry
 from tidemark.decoders.schemas import Schemas
 from tidemark.errors import AccessDenied, ConfigurationError, Unavailable
 
@@ -28,19 +28,19 @@ def subject() -> str:
 
 
 @pytest.fixture
-def door(registry: Server) -> Iterator[RegistryProxy]:
+def door(registry: SchemaRegistry) -> Iterator[RegistryProxy]:
     with RegistryProxy(registry) as proxy:
         yield proxy
 
 
-def opened(url: str, **entry: object) -> SchemaRegistry:
+def opened(url: str, **entry: object) -> RegistryClient:
     extra = entry.pop("extra", {})
     assert isinstance(extra, dict)
     connection = {**entry, "extra": {"url": url, **extra}}
     return open_registry({"connection": "reg"}, lambda _: connection)
 
 
-def test_a_schema_comes_with_all_it_refers_to(registry: Server, subject: str) -> None:
+def test_a_schema_comes_with_all_it_refers_to(registry: SchemaRegistry, subject: str) -> None:
     registry.register(f"{subject}-point", POINT)
     reference = {"name": "geo.Point", "subject": f"{subject}-point", "version": 1}
     number = registry.register(subject, LINE, references=[reference])
@@ -51,7 +51,7 @@ def test_a_schema_comes_with_all_it_refers_to(registry: Server, subject: str) ->
     assert client.by_subject(subject) == client.by_subject(subject, 1) == schema
 
 
-def test_what_the_registry_does_not_have_is_told_from_a_wrong_address(registry: Server, subject: str) -> None:
+def test_what_the_registry_does_not_have_is_told_from_a_wrong_address(registry: SchemaRegistry, subject: str) -> None:
     client = open_registry({"url": registry.url})
     for ask in (lambda: client.by_writer("999999"), lambda: client.by_subject(subject)):
         with pytest.raises(UnknownSchema):
@@ -60,7 +60,7 @@ def test_what_the_registry_does_not_have_is_told_from_a_wrong_address(registry: 
         open_registry({"url": f"http://127.0.0.1:{registry.port}/other"}).by_writer("1")
 
 
-def test_a_schema_is_fetched_once_and_what_is_pinned_not_at_all(door: RegistryProxy, registry: Server) -> None:
+def test_a_schema_is_fetched_once_and_what_is_pinned_not_at_all(door: RegistryProxy, registry: SchemaRegistry) -> None:
     number = str(registry.register(f"s-{uuid.uuid4().hex}", POINT))
     guid = guid_of(int(number))
     first = Schemas({"url": door.url}, {})
@@ -75,7 +75,7 @@ def test_a_schema_is_fetched_once_and_what_is_pinned_not_at_all(door: RegistryPr
 
 
 @pytest.mark.parametrize("way", ["login", "user info", "token"])
-def test_a_password_or_a_token_opens_the_door(registry: Server, authority: Authority, way: str) -> None:
+def test_a_password_or_a_token_opens_the_door(registry: SchemaRegistry, authority: Authority, way: str) -> None:
     wanted = "Bearer t0ken" if way == "token" else basic("ada", "s3cret:x")
     right = {
         "login": {"login": "ada", "password": "s3cret:x"},
@@ -94,7 +94,7 @@ def test_a_password_or_a_token_opens_the_door(registry: Server, authority: Autho
 
 
 @pytest.mark.parametrize("inline", [False, True], ids=["files", "text"])
-def test_a_certificate_opens_the_door(registry: Server, authority: Authority, *, inline: bool) -> None:
+def test_a_certificate_opens_the_door(registry: SchemaRegistry, authority: Authority, *, inline: bool) -> None:
     own = authority.issue("reader", "reader", password="k3y")
     extra = {"ssl.ca.location": str(authority.certificate_file), "ssl.key.password": "k3y"}
     files = {"ssl.certificate.location": str(own.certificate_file), "ssl.key.location": str(own.key_file)}
@@ -134,7 +134,7 @@ def test_a_wrong_connection_says_what_to_write(connection: dict[str, object] | N
     assert wrong.value.next_step
 
 
-def test_host_and_port_name_a_registry_too(registry: Server) -> None:
+def test_host_and_port_name_a_registry_too(registry: SchemaRegistry) -> None:
     entry = {"host": f"http://127.0.0.1:{registry.port}/apis/ccompat/v7", "extra": {}}
     assert open_registry({"connection": "reg"}, lambda _: entry).url == registry.url
     entry = {"host": "h", "port": 8081, "schema": "https", "extra": {}}

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tidemark.offsets import TopicPartition
-from tidemark.partitions import OpenTransaction, duration
+from tidemark.partitions import OpenTransaction, rounded_duration
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
@@ -16,7 +16,7 @@ NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
      (10 * 86_400, "10 d")],
 )  # fmt: skip
 def test_a_duration_is_said_in_its_largest_whole_unit(seconds: float, said: str) -> None:
-    assert duration(timedelta(seconds=seconds)) == said
+    assert rounded_duration(timedelta(seconds=seconds)) == said
 
 
 def test_an_open_transaction_is_said_with_its_age_and_where_the_age_is_from() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import tidemark.errors
 from tidemark.errors import DataLost, TidemarkError
-from tidemark.pipeline.loader import InvalidPipelines, Problem
+from tidemark.pipeline.loader import FileProblem, InvalidPipelines
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "errors.md"
 
@@ -28,7 +28,7 @@ def test_the_document_has_each_code_once_by_their_letters() -> None:
 def test_an_error_bears_its_code_and_one_of_another_module_that_of_its_family() -> None:
     lost = DataLost("it is gone", next_step="bring it back", pipeline="demo")
     assert str(lost) == "it is gone [error=data-lost pipeline=demo]\nnext: bring it back"
-    wrong = InvalidPipelines([Problem("a.yaml", None, "source", "is missing")])
+    wrong = InvalidPipelines([FileProblem("a.yaml", None, "source", "is missing")])
     assert wrong.code == "configuration"
 
 

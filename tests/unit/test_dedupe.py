@@ -15,7 +15,7 @@ from tidemark.order import Order, SourceOrder, TransformOrder
 from tidemark.processing.processor import INPUT, BatchProcessor
 from tidemark.receipt import receipt_of_tasks
 from tidemark.sinks.writer import StagedPart
-from tidemark.transforms.chain import Chain
+from tidemark.transforms.sequence import Transforms
 
 START = 1_700_000_000
 MINUTE = 60
@@ -136,10 +136,10 @@ def test_manifests_that_look_back_to_the_beginning_make_together_what_a_single_m
 @pytest.mark.parametrize("memory", [dedupe(within=5), dedupe(keep="last")])
 def test_a_dedupe_with_a_memory_is_the_only_one(memory: TransformOrder) -> None:
     schema = pa.schema([("n", pa.int64())])
-    Chain([memory], schema)
-    for chain in ([memory, dedupe()], [dedupe(), memory]):
+    Transforms([memory], schema)
+    for transforms in ([memory, dedupe()], [dedupe(), memory]):
         with pytest.raises(ConfigurationError, match=r"it must be the only dedupe"):
-            Chain(chain, schema)
+            Transforms(transforms, schema)
 
 
 def test_a_partition_of_which_another_task_has_the_records_before_it_is_refused() -> None:

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sandbox.demo.lake_counts import count, listed
 from sandbox.demo.report import Report
 from sandbox.demo.run import Demo
-from sandbox.demo.totals import count, listed
 from sandbox.services.clock import Clock
 from sandbox.services.stack import Stack
 
@@ -50,12 +50,12 @@ def test_slices_and_rows_are_of_one_moment_however_late_airflow_says_that_a_task
         "2 slices published: 20 flights in 2 files, 20 distinct",
         "3 slices published: 30 flights in 3 files, 30 distinct",
     ]
-    assert [(totals.slices, totals.rows) for _, _, totals in demo.moments] == [(2, 20), (3, 30)]
+    assert [(counts.slices, counts.rows) for _, _, counts in demo.moments] == [(2, 20), (3, 30)]
 
 
 def test_a_file_that_goes_while_it_is_counted_is_not_asked_for_again(tmp_path: Path) -> None:
     kept = publish(tmp_path, 1)
     answers = [[kept, str(tmp_path / "gone.parquet")], [kept]]
-    totals = count(lambda: answers.pop(0))
-    assert (totals.files, totals.rows, totals.slices) == (1, ROWS, 1)
+    counts = count(lambda: answers.pop(0))
+    assert (counts.files, counts.rows, counts.slices) == (1, ROWS, 1)
     assert listed(tmp_path) == [kept]

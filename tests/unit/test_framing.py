@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark.decoders.base import HEADERS, ErrorClass
-from tidemark.decoders.framing import Part, Unframed, unframe
+from tidemark.decoders.framing import RecordPart, Unframed, unframe
 
 GUID = "89791762-2336-4186-9674-299b90a802e2"
 
@@ -44,7 +44,7 @@ def groups(unframed: Unframed) -> dict[str, list[tuple[int, bytes]]]:
 
 def test_records_are_grouped_by_their_writer_in_the_order_of_the_batch() -> None:
     values = [framed(7, b"a"), framed(3, b""), framed(7, b"b"), None]
-    unframed = unframe(batch(values), Part.VALUE)
+    unframed = unframe(batch(values), RecordPart.VALUE)
     assert groups(unframed) == {"7": [(0, b"a"), (2, b"b")], "3": [(1, b"")]}
     assert unframed.missing.to_pylist() == [3]
     assert not unframed.errors
@@ -56,7 +56,7 @@ def test_ids_as_the_serializers_of_confluent_write_them(field: str) -> None:
     context = SerializationContext("t", field, headers)
     in_header = header_schema_id_serializer(b"\x00\x00\x00\x00\x09x", context, SchemaId("AVRO", guid=GUID))
     in_front = prefix_schema_id_serializer(b"y", context, SchemaId("AVRO", schema_id=2**31 + 1))
-    part = Part.KEY if field == MessageField.KEY else Part.VALUE
+    part = RecordPart.KEY if field == MessageField.KEY else RecordPart.VALUE
     unframed = unframe(batch([in_header, in_front], [list(headers), [("other", None)]]), part)
     assert groups(unframed) == {GUID: [(0, b"\x00\x00\x00\x00\x09x")], str(2**31 + 1): [(1, b"y")]}
 
@@ -64,12 +64,12 @@ def test_ids_as_the_serializers_of_confluent_write_them(field: str) -> None:
 def test_of_two_headers_the_first_counts_and_the_one_of_the_other_part_does_not() -> None:
     first, second = b"\x00" + (5).to_bytes(4, "big"), b"\x00" + (6).to_bytes(4, "big")
     headers = [[("__value_schema_id", first), ("__value_schema_id", second)], [("__key_schema_id", second)]]
-    unframed = unframe(batch([b"d", framed(1, b"e")], headers), Part.VALUE)
+    unframed = unframe(batch([b"d", framed(1, b"e")], headers), RecordPart.VALUE)
     assert groups(unframed) == {"5": [(0, b"d")], "1": [(1, b"e")]}
 
 
 def test_a_guid_may_stand_in_front_of_the_payload() -> None:
-    assert groups(unframe(batch([b"\x01" + UUID(GUID).bytes + b"z"]), Part.VALUE)) == {GUID: [(0, b"z")]}
+    assert groups(unframe(batch([b"\x01" + UUID(GUID).bytes + b"z"]), RecordPart.VALUE)) == {GUID: [(0, b"z")]}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_guid_may_stand_in_front_of_the_payload() -> None:
 def test_a_bad_frame_is_an_error_of_its_record(
     value: bytes, headers: list[tuple[str, bytes | None]] | None, reason: str
 ) -> None:
-    unframed = unframe(batch([framed(1, b"ok"), value], [None, headers]), Part.KEY)
+    unframed = unframe(batch([framed(1, b"ok"), value], [None, headers]), RecordPart.KEY)
     assert groups(unframed) == {"1": [(0, b"ok")]}
     [bad] = unframed.errors
     assert (bad.index, bad.error) == (1, ErrorClass.KEY)
@@ -96,7 +96,7 @@ def test_a_bad_frame_is_an_error_of_its_record(
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=20), st.binary(max_size=9).map(lambda data: framed(1, data)))))
 def test_every_record_is_in_one_place_and_slices_do_not_matter(values: list[bytes | None]) -> None:
     whole = batch([b"left out", *values, b"left out"])
-    unframed = unframe(whole.slice(1, len(values)), Part.VALUE)
+    unframed = unframe(whole.slice(1, len(values)), RecordPart.VALUE)
     inside = [at for group in groups(unframed).values() for at, _ in group]
     assert sorted([*inside, *(bad.index for bad in unframed.errors), *unframed.missing.to_pylist()]) == list(
         range(len(values))

@@ -14,9 +14,9 @@ from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tests.unit.pipeline_text import changed
 from tests.unit.test_hard_records import FRAME, decoded, of_json_schema, of_protobuf
 from tidemark.decoders.lists import count_of_lists
-from tidemark.decoders.proto_descriptors import message_of
+from tidemark.decoders.proto_descriptors import message_descriptor
 from tidemark.decoders.proto_shapes import message_shape
-from tidemark.decoders.protobuf.lists import list_bytes, parts_with_lists
+from tidemark.decoders.protobuf.lists import fields_with_lists, list_bytes
 from tidemark.pipeline.loader import load
 
 LIMIT = 64 * 2**20
@@ -90,9 +90,9 @@ LISTS = {
     "Deep": ["repeated int32 z = 1", "google.protobuf.Timestamp at = 2"],
 }  # fmt: skip
 SET = descriptor_set(proto("t", LISTS))
-SHAPE = message_shape(message_of(SET, "t.M"))
+SHAPE = message_shape(message_descriptor(SET, "t.M"))
 COUNT_OF_LISTS = count_of_lists(SHAPE.arrow) or len
-PARTS = parts_with_lists(message_of(SET, "t.M"), SHAPE)
+WITH_LISTS = fields_with_lists(message_descriptor(SET, "t.M"), SHAPE)
 DEEP = st.fixed_dictionaries({}, optional={"z": st.lists(st.integers(-9, 999), max_size=3)})
 IN = st.fixed_dictionaries(
     {}, optional={"big": st.lists(st.integers(0, 2**64 - 1), max_size=3), "name": st.text(max_size=3),
@@ -114,7 +114,7 @@ MESSAGES = st.fixed_dictionaries(
 @given(MESSAGES)
 def test_what_is_counted_in_the_bytes_of_a_message_is_what_its_columns_have(fields: dict[str, Any]) -> None:
     value = message_class(SET, "t.M")(**fields).SerializeToString()
-    assert list_bytes(value, PARTS, LIMIT) == COUNT_OF_LISTS(fields)
+    assert list_bytes(value, WITH_LISTS, LIMIT) == COUNT_OF_LISTS(fields)
 
 
 def test_the_pipeline_file_sets_the_limit_and_it_decides_the_rows(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tidemark.errors import ConfigurationError
 from tidemark.pipeline.loader import load
 from tidemark.sinks.aggregate import Aggregate
 from tidemark.sinks.groups import Groups
-from tidemark.sinks.parts import Function, Part, parts_of
+from tidemark.sinks.value_columns import Function, ValueColumn, value_columns
 
 SCHEMA = "k BIGINT NOT NULL, also STRING, price DECIMAL(10, 2), weight DOUBLE, tags ARRAY<STRING>, flag BOOLEAN"
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -81,9 +81,9 @@ def test_only_what_decides_the_totals_decides_the_fingerprint(write: Callable[..
 
 
 def test_an_average_is_kept_as_sum_and_count() -> None:
-    assert list(parts_of({"a": "average(price)"})) == [
-        Part("a_sum", Function.SUM, "price"),
-        Part("a_count", Function.COUNT, "price"),
+    assert list(value_columns({"a": "average(price)"})) == [
+        ValueColumn("a_sum", Function.SUM, "price"),
+        ValueColumn("a_count", Function.COUNT, "price"),
     ]
 
 
@@ -100,7 +100,7 @@ KINDS = pa.schema(
 def groups(window: str | None = None, most: int = 1000) -> Groups:
     aggregate = Aggregate.model_validate({"group_by": ["k"], "window": window, "values": VALUES})
     options = aggregate.order()
-    return Groups(options["group_by"], options["window_s"], list(aggregate.parts), most)
+    return Groups(options["group_by"], options["window_s"], list(aggregate.value_columns), most)
 
 
 def totals(made: Groups, rows: list[dict[str, Any]], batch: int, when: list[datetime] | None = None) -> dict[Any, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from tidemark.errors import DataLost, PlanRefused, TopicChanged
 from tidemark.offsets import Range, TopicPartition
-from tidemark.planner import Chain, Limits, Marks, OnDataLoss, PartitionState, Plan, Refused, plan
+from tidemark.planner import Chain, Limits, OnDataLoss, PartitionState, Plan, Refused, SpanStarts, plan
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
 WIDE = Limits(max_records=10**9, max_bytes=10**15, max_slices=1000)
@@ -42,11 +42,12 @@ def planned(
     limits: Limits = WIDE,
     on_data_loss: OnDataLoss = OnDataLoss.FAIL,
     ended: dict[TopicPartition, int] | None = None,
-    marks: Marks = Marks(),  # noqa: B008 - it is frozen
+    span_starts: SpanStarts = SpanStarts(),  # noqa: B008 - it is frozen
 ) -> Plan:
     return plan(
-        "flights", partitions, chains, limits, on_data_loss, NOW, first_plan=not chains, ended=ended or {}, marks=marks
-    )
+        "flights", partitions, chains, limits, on_data_loss, NOW, first_plan=not chains, ended=ended or {},
+        span_starts=span_starts,
+    )  # fmt: skip
 
 
 def ranges(found: Plan) -> list[tuple[int, int, int]]:
@@ -255,28 +256,28 @@ HOURS = ({at(0): 30, at(1): 0}, {at(0): 60, at(1): 20}, {at(0): 60, at(1): 20}, 
 
 
 def test_slices_end_where_a_span_of_time_ends_and_no_offset_is_left_out() -> None:
-    found = planned(TWO, [], marks=Marks(HOURS))
+    found = planned(TWO, [], span_starts=SpanStarts(HOURS))
     assert spans(found) == [[(0, 0, 30)], [(0, 30, 60), (1, 0, 20)], [(0, 60, 90), (1, 20, 50)], [(0, 90, 100)]]
     assert found.reached
 
 
 def test_a_span_of_many_records_is_cut_by_their_number_too() -> None:
-    found = planned(TWO, [], replace(WIDE, max_records=20), marks=Marks(HOURS[:1]))
+    found = planned(TWO, [], replace(WIDE, max_records=20), span_starts=SpanStarts(HOURS[:1]))
     assert spans(found)[:2] == [[(0, 0, 15)], [(0, 15, 30)]]
     assert sum(end - start for part in spans(found) for _, start, end in part) == 150
     assert all(sum(end - start for _, start, end in part) <= 22 for part in spans(found))
 
 
 def test_what_lies_behind_marks_that_are_not_complete_is_for_the_next_plan() -> None:
-    found = planned(TWO, [], marks=Marks(HOURS[:2], complete=False))
+    found = planned(TWO, [], span_starts=SpanStarts(HOURS[:2], complete=False))
     assert spans(found) == [[(0, 0, 30)], [(0, 30, 60), (1, 0, 20)]]
     assert not found.reached
     assert dict(found.ends) == {at(0): 60, at(1): 20}
-    behind = planned(TWO, [chain(60), chain(20, 1)], marks=Marks(HOURS[1:2], complete=False))
+    behind = planned(TWO, [chain(60), chain(20, 1)], span_starts=SpanStarts(HOURS[1:2], complete=False))
     assert (behind.slices, behind.reached) == ((), False)
 
 
 def test_marks_outside_of_a_range_do_not_move_its_ends() -> None:
-    marks = Marks(({at(0): 5, at(1): 900}, {at(0): 900, at(1): 900}))
-    found = planned(TWO, [chain(40), chain(45, 1)], marks=marks)
+    span_starts = SpanStarts(({at(0): 5, at(1): 900}, {at(0): 900, at(1): 900}))
+    found = planned(TWO, [chain(40), chain(45, 1)], span_starts=span_starts)
     assert spans(found) == [[(1, 45, 50)], [(0, 40, 100)]]

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tidemark.decoders.base import Decoded
-from tidemark.decoders.proto_descriptors import message_of, needed
+from tidemark.decoders.proto_descriptors import message_descriptor, needed
 from tidemark.decoders.proto_shapes import message_shape
 from tidemark.decoders.protobuf.decoder import open_decoder
-from tidemark.decoders.protobuf.fast import LARGEST, Fast, Refused, fast_reader
+from tidemark.decoders.protobuf.fast import LARGEST, Fast, FastReadFailed, fast_reader
 from tidemark.decoders.protobuf.reading import Messages
 from tidemark.decoders.protobuf.runtime import Runtime
 from tidemark.decoders.registered_schema import RegisteredSchema
@@ -249,7 +249,7 @@ def test_only_what_the_message_needs_is_kept_and_files_may_come_in_any_order() -
 
 
 def readers() -> tuple[Fast, Runtime]:
-    descriptor = message_of(SET, "t.All")
+    descriptor = message_descriptor(SET, "t.All")
     shape = message_shape(descriptor)
     fast = fast_reader(descriptor, shape)
     assert fast is not None
@@ -308,7 +308,7 @@ def outcome(reader: Fast | Runtime, value: bytes) -> list[Any] | None:
     if isinstance(reader, Fast):
         try:
             columns = reader.columns(pa.array([value], pa.binary()))
-        except Refused:
+        except FastReadFailed:
             return None
     else:
         columns, good, _ = reader.read([value])
@@ -403,7 +403,7 @@ def test_what_becomes_of_a_record_does_not_depend_on_the_records_beside_it(value
 def test_only_types_of_the_list_are_for_the_fast_reader() -> None:
     def has_fast_reader(schema: list[str], syntax: str = "proto3") -> bool:
         content = descriptor_set(proto("t", {"M": schema, "Inner": ["map<string, int32> a = 1"]}, syntax=syntax))
-        descriptor = message_of(content, "t.M")
+        descriptor = message_descriptor(content, "t.M")
         return fast_reader(descriptor, message_shape(descriptor)) is not None
 
     assert has_fast_reader(["int32 a = 1"])

@@ -10,7 +10,7 @@ import pytest
 
 from tidemark.decoders.base import ErrorClass
 from tidemark.errors import ConfigurationError, WorkFailed
-from tidemark.transforms import refusals
+from tidemark.transforms import halving
 from tidemark.transforms.base import Transformed
 from tidemark.transforms.query import Query
 
@@ -230,7 +230,7 @@ def test_a_row_that_says_itself_that_it_is_bad() -> None:
 def test_logic_that_fails_on_everything_fails_the_attempt_instead_of_burying_all_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(refusals, "BUDGET", 20)
+    monkeypatch.setattr(halving, "BUDGET", 20)
     with pytest.raises(WorkFailed, match=r"fails on \d+ records of a batch, and on more"):
         run("SELECT CAST(name AS BIGINT) AS n FROM batch", batch(100))
 

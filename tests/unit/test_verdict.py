@@ -6,7 +6,7 @@ from graphlib import TopologicalSorter
 from itertools import chain, combinations, product
 from pathlib import Path
 
-from tidemark.verdict import Known, Shown, Step, Verdict, command, judge, step_of
+from tidemark.verdict import Known, NextStep, Shown, Verdict, command, judge, next_step_of
 
 TABLE = Path(__file__).parents[2] / "docs" / "verdicts.md"
 ATTEMPTS = (1, 2, 3)
@@ -158,11 +158,11 @@ def test_a_marker_is_never_written_without_its_rows() -> None:
 def test_the_table_of_the_docs_names_every_verdict_with_its_step() -> None:
     rows = [line.split("|") for line in TABLE.read_text().splitlines() if line.startswith("| ")][1:]
     told = {cells[1].strip(): cells[3].strip() for cells in rows}
-    assert told == {verdict.value: step_of(verdict).value for verdict in Verdict}
+    assert told == {verdict.value: next_step_of(verdict).value for verdict in Verdict}
 
 
 def test_each_step_is_a_command_that_names_the_pipeline() -> None:
-    for step in Step:
+    for step in NextStep:
         line = command(step, "orders", 7, "lake")
-        assert (line == "") == (step is Step.NOTHING)
-        assert step is Step.NOTHING or "orders" in line
+        assert (line == "") == (step is NextStep.NOTHING)
+        assert step is NextStep.NOTHING or "orders" in line

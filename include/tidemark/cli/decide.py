@@ -14,7 +14,7 @@ from tidemark.manifest import Decision
 from tidemark.operations import damage, decisions, sinks
 from tidemark.operations.adopt import adopt as adopt_lake
 from tidemark.operations.repair import repair as repair_lake
-from tidemark.operations.retire import bring_back, retire_pipeline
+from tidemark.operations.retire import bring_back_pipeline, retire_pipeline
 from tidemark.pipeline.deployed import files_of
 
 commands = click.Group()
@@ -191,7 +191,7 @@ def retire(environment: Environment, pipeline_name: str, why: str, dry_run: bool
     """
     with database_of(environment) as database:
         if undo:
-            decision = bring_back(database, pipeline_name, why, dry_run=dry_run)
+            decision = bring_back_pipeline(database, pipeline_name, why, dry_run=dry_run)
         else:
             files = files_of(environment.pipelines, pipeline_name)
             decision = retire_pipeline(database, pipeline_name, files, why, dry_run=dry_run)

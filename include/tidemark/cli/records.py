@@ -12,10 +12,10 @@ from tidemark.connections import from_environment
 from tidemark.environment import Environment
 from tidemark.errors import TidemarkError
 from tidemark.operations.bring_back import bring_back
-from tidemark.operations.dead_letters import Wanted as WantedLetters
+from tidemark.operations.dead_letters import DeadLetterSelection
 from tidemark.operations.dead_letters import dead_letters as read_dead_letters
 from tidemark.operations.locate import locate
-from tidemark.operations.peek import Wanted
+from tidemark.operations.peek import RecordSelection
 from tidemark.operations.peek import peek as decode_records
 from tidemark.pipeline.loader import find
 from tidemark.sinks.base import Sink
@@ -99,7 +99,7 @@ def peek(
     config = find(environment.pipelines, pipeline_name)
     with connections_of(config):
         source = open_source(config.name, config.source)
-        output_records.peeked(decode_records(config, source, Wanted(count, topic, partition, start)), as_json)
+        output_records.peeked(decode_records(config, source, RecordSelection(count, topic, partition, start)), as_json)
 
 
 @commands.command("dead-letters")
@@ -142,13 +142,13 @@ def dead_letters(
         raise click.UsageError("--replay needs --why, and --why is for --replay")
     if dry_run and not replay:
         raise click.UsageError("--dry-run is for --replay: without it nothing is changed")
-    wanted = WantedLetters(manifest_id, sink, error_class, reason)
+    selection = DeadLetterSelection(manifest_id, sink, error_class, reason)
     with opened(environment, pipeline_name) as context:
         if not replay:
-            letters = read_dead_letters(context, wanted, limit=limit if show else 0)
+            letters = read_dead_letters(context, selection, limit=limit if show else 0)
             output_records.dead_letters(dead_letters_view(letters), as_json)
             return
         stage = in_process.stage_in(environment, master, context.pipeline.spark.conf, tell=output.note)
-        result = bring_back(context, wanted, str(why), stage, output.Notes(), dry_run=dry_run)
+        result = bring_back(context, selection, str(why), stage, output.Notes(), dry_run=dry_run)
         output_records.brought_back(brought_back_view(result), as_json)
     command.exit(1 if result.failed or result.left else 0)

@@ -24,7 +24,7 @@ _MOST_VALUES: Final = 20_000  # a few lines of aliases can expand to billions of
 
 
 @dataclass(frozen=True)
-class Mark:
+class YamlProblem:
     """A problem at a place in the file; lines count from 1."""
 
     line: int
@@ -50,7 +50,7 @@ class Document:
 
     value: Any = None
     lines: dict[Place, int] = field(default_factory=dict)
-    problems: list[Mark] = field(default_factory=list)
+    problems: list[YamlProblem] = field(default_factory=list)
     unreadable: set[Place] = field(default_factory=set)
     replaced: dict[Place, tuple[str, dict[str, str]]] = field(default_factory=dict)
 
@@ -147,12 +147,12 @@ class _Reading:
         for key, below in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
-                self.document.problems.append(Mark(line, place, "has a key that is not a word"))
+                self.document.problems.append(YamlProblem(line, place, "has a key that is not a word"))
             elif key.value in seen:
                 message = f"is written twice, first on line {seen[key.value]}; remove one"
-                self.document.problems.append(Mark(line, (*place, key.value), message))
+                self.document.problems.append(YamlProblem(line, (*place, key.value), message))
             elif not is_text(key.value):
-                self.document.problems.append(Mark(line, place, "has a key that is not valid Unicode"))
+                self.document.problems.append(YamlProblem(line, place, "has a key that is not valid Unicode"))
             else:
                 seen[key.value] = line
                 self.document.lines[*place, key.value] = line
@@ -216,4 +216,4 @@ class _Reading:
 
     def _unreadable(self, place: Place, message: str) -> None:
         self.document.unreadable.add(place)
-        self.document.problems.append(Mark(self.document.line(place), place, message))
+        self.document.problems.append(YamlProblem(self.document.line(place), place, message))

@@ -7,10 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 import psycopg
 
 from tidemark.errors import TidemarkError
+
+# Errors that callers catch themselves, by these names.
+CANCELLED: Final = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)  # try it again
+NO_TABLE: Final = psycopg.errors.UndefinedTable
 
 
 class Cause(Enum):

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord, Decoded, Decoder, schemas_of
 from tidemark.decoders.joined import joined
-from tidemark.decoders.topics import Topics, why_not_one
+from tidemark.decoders.topic_filter import TopicFilter, why_not_one
 from tidemark.decoders.united import united
 from tidemark.errors import ConfigurationError
 
@@ -21,8 +21,8 @@ class DecoderByTopic:
     With ``tombstones`` rows are marked, also those of decoders that know none.
     """
 
-    def __init__(self, entries: Sequence[tuple[Topics, Decoder]], *, tombstones: bool) -> None:
-        self._topics = [topics for topics, _ in entries]
+    def __init__(self, entries: Sequence[tuple[TopicFilter, Decoder]], *, tombstones: bool) -> None:
+        self._filters = [topic_filter for topic_filter, _ in entries]
         self._decoders = [decoder for _, decoder in entries]
         self._tombstones = tombstones
         self._by_topic: dict[str, int] = {}
@@ -54,9 +54,9 @@ class DecoderByTopic:
 
     def _entry_of(self, topic: str) -> int:
         if topic not in self._by_topic:
-            if why := why_not_one(topic, self._topics):
+            if why := why_not_one(topic, self._filters):
                 raise ConfigurationError(f"topic {topic} {why}", next_step="correct decode of the pipeline file")
-            self._by_topic[topic] = next(at for at, topics in enumerate(self._topics) if topics.has(topic))
+            self._by_topic[topic] = next(at for at, entry in enumerate(self._filters) if entry.has(topic))
         return self._by_topic[topic]
 
     def _widened(self, decoded: Decoded) -> pa.RecordBatch:

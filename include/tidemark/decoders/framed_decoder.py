@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, ErrorClass
-from tidemark.decoders.framing import Group, Part, unframe
+from tidemark.decoders.framing import RecordPart, WriterGroup, unframe
 from tidemark.decoders.joined import joined
 from tidemark.decoders.registered_schema import RegisteredSchema
 from tidemark.decoders.schemas import Schemas
 
 
 @dataclass(frozen=True)
-class Refused:
+class Unreadable:
     """Why none of some records can be read."""
 
     reason: str
@@ -25,7 +25,7 @@ class Refused:
 class FramedDecoder(ABC):
     """``reader`` decides the columns, which are ``schema``; ``part`` is what is framed."""
 
-    def __init__(self, schema: pa.Schema, reader: RegisteredSchema, schemas: Schemas, part: Part) -> None:
+    def __init__(self, schema: pa.Schema, reader: RegisteredSchema, schemas: Schemas, part: RecordPart) -> None:
         self.schema = schema
         self._reader, self._schemas, self._part = reader, schemas, part
 
@@ -42,7 +42,7 @@ class FramedDecoder(ABC):
         for group in unframed.groups:
             named = f"writer {group.writer}, reader {self._reader.name}"
             for indices, read in self._read(group, named):
-                if isinstance(read, Refused):
+                if isinstance(read, Unreadable):
                     reason = f"{read.reason} ({named})"[:REASON_LIMIT]
                     errors += [BadRecord(at, reason, read.error, named) for at in indices.to_pylist()]
                 else:
@@ -51,7 +51,7 @@ class FramedDecoder(ABC):
         return joined(self.schema, parts, errors)
 
     @abstractmethod
-    def _read(self, group: Group, named: str) -> Iterator[tuple[pa.Array, Decoded | Refused]]:
+    def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | Unreadable]]:
         """Each record of the group once: indices in the batch, and what was read of them or why nothing can be.
 
         Errors of what was read name the schemas, ``named``.

@@ -22,7 +22,7 @@ _ID_BYTES, _GUID_BYTES = 5, 17  # with the magic byte
 _END = 2**31 - 1  # without an explicit end, Arrow 26 fails: "Negative buffer resize"
 
 
-class Part(StrEnum):
+class RecordPart(StrEnum):
     """The part of a record that is framed."""
 
     KEY = "key"
@@ -34,11 +34,11 @@ class Part(StrEnum):
 
     @property
     def error(self) -> ErrorClass:
-        return ErrorClass.KEY if self is Part.KEY else ErrorClass.VALUE
+        return ErrorClass.KEY if self is RecordPart.KEY else ErrorClass.VALUE
 
 
 @dataclass(frozen=True)
-class Group:
+class WriterGroup:
     """The records of one writer: their indices in the batch (ascending), and their data without a frame."""
 
     writer: str
@@ -50,16 +50,16 @@ class Group:
 class Unframed:
     """A batch by writer; ``missing`` are the indices of records that have no key or value at all, in no group."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[WriterGroup, ...]
     errors: tuple[BadRecord, ...]
     missing: pa.Array
 
 
-def unframe(batch: pa.RecordBatch, part: Part) -> Unframed:
+def unframe(batch: pa.RecordBatch, part: RecordPart) -> Unframed:
     """Take the frames off the keys or values of a batch. Nothing is done per record unless its frame is bad."""
     payloads = batch.column(part).cast(pa.binary())
     missing = pc.indices_nonzero(pc.is_null(payloads)).cast(pa.int64())
-    groups: list[Group] = []
+    groups: list[WriterGroup] = []
     errors: list[BadRecord] = []
     named = _named_in_headers(batch.column("headers"), part.header)
     plain = pc.is_valid(payloads)
@@ -73,7 +73,7 @@ def unframe(batch: pa.RecordBatch, part: Part) -> Unframed:
                 reason = f"the header {part.header} holds no schema id: {_shown(head)}"
                 errors += [BadRecord(index, reason, part.error) for index in members.to_pylist()]
             else:
-                groups.append(Group(writer, members, payloads.take(members)))
+                groups.append(WriterGroup(writer, members, payloads.take(members)))
     whole = named is None and not len(missing)
     indices = positions(len(payloads)) if whole else pc.indices_nonzero(plain).cast(pa.int64())
     framed = payloads if whole else payloads.take(indices)
@@ -84,7 +84,7 @@ def unframe(batch: pa.RecordBatch, part: Part) -> Unframed:
             errors += [BadRecord(index, reason, part.error) for index in members.to_pylist()]
         else:
             taken = framed if len(members) == len(framed) else payloads.take(members)
-            groups.append(Group(writer, members, pc.binary_slice(taken, len(head), _END)))
+            groups.append(WriterGroup(writer, members, pc.binary_slice(taken, len(head), _END)))
     return Unframed(tuple(groups), tuple(sorted(errors)), missing)
 
 

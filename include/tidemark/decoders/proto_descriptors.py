@@ -33,7 +33,7 @@ def needed(content: bytes, name: str) -> bytes:
     return bytes(kept.SerializeToString(deterministic=True))
 
 
-def message_of(content: bytes, name: str) -> Descriptor:
+def message_descriptor(content: bytes, name: str) -> Descriptor:
     """The message ``name`` of a descriptor set; raises ``ConfigurationError`` like ``needed``."""
     return pool_of(_files(needed(content, name)).values()).FindMessageTypeByName(name)
 

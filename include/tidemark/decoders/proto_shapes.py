@@ -217,7 +217,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Message(Shape):
+class MessageShape(Shape):
     """``choices``: the names of the fields of each ``oneof`` that has several."""
 
     fields: tuple[Field, ...]
@@ -245,14 +245,14 @@ def parts_of(plain: pa.Array) -> dict[str, pa.Array]:
     return {field.name: part for field, part in zip(plain.type, plain.flatten(), strict=True)}
 
 
-def message_shape(descriptor: Descriptor) -> Message:
+def message_shape(descriptor: Descriptor) -> MessageShape:
     """The columns of a message.
 
     Raises ``ConfigurationError`` for a message that contains itself, for names that cannot be columns, and for more
     than ``LEAF_LIMIT`` columns.
     """
     shape = _Builder().message(descriptor, ())
-    if not isinstance(shape, Message):
+    if not isinstance(shape, MessageShape):
         raise ConfigurationError(
             f"{descriptor.full_name} cannot be the message of a record: it is one value or has no fields",
             next_step="name a message with fields of its own",
@@ -286,7 +286,7 @@ class _Builder:
         check_names([field.name for field in descriptor.fields], lambda name: f"{descriptor.full_name}.{name}")
         choices = [tuple(field.name for field in oneof.fields) for oneof in descriptor.oneofs]
         fields = tuple(self._field(field, path) for field in descriptor.fields)
-        return Message(fields, tuple(choice for choice in choices if len(choice) > 1))
+        return MessageShape(fields, tuple(choice for choice in choices if len(choice) > 1))
 
     def _field(self, field: FieldDescriptor, path: tuple[Descriptor, ...]) -> Field:
         if not field.is_repeated:

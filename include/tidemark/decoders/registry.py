@@ -39,9 +39,9 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
 
 def _of_topics(entries: Sequence[Mapping[str, Any]]) -> Decoder:
     from tidemark.decoders.by_topic import DecoderByTopic
-    from tidemark.decoders.topics import Topics
+    from tidemark.decoders.topic_filter import TopicFilter
 
-    opened = [(Topics.of_order(entry), open_decoder(entry["decode"])) for entry in entries]
+    opened = [(TopicFilter.of_order(entry), open_decoder(entry["decode"])) for entry in entries]
     return DecoderByTopic(opened, tombstones=bool(tombstone_fields({"by_topic": entries})))
 
 

@@ -50,8 +50,8 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 @dataclass(frozen=True)
-class SchemaRegistry:
-    """One registry; ``options`` are those of the connection, by the names above, without ``url``."""
+class RegistryClient:
+    """Asks one registry; ``options`` are those of the connection, by the names above, without ``url``."""
 
     url: str
     options: Mapping[str, str | Secret] = field(default_factory=dict)
@@ -217,13 +217,13 @@ def _text(options: Mapping[str, str], name: str) -> str | None:
     return Path(path).read_text() if path else options.get(f"{name}.pem")
 
 
-def open_registry(config: Mapping[str, Any], lookup: Lookup = from_environment) -> SchemaRegistry:
+def open_registry(config: Mapping[str, Any], lookup: Lookup = from_environment) -> RegistryClient:
     """The registry of ``registry`` in an order: its ``url``, or the ``connection`` to look up.
 
     Raises ``ConfigurationError`` when the connection is missing or wrong; the registry is not asked yet.
     """
     if config.get("url"):
-        return SchemaRegistry(config["url"].rstrip("/"), {}, config["url"])
+        return RegistryClient(config["url"].rstrip("/"), {}, config["url"])
     conn_id = config["connection"]
     connection = lookup(conn_id)
     if connection is None:
@@ -241,7 +241,7 @@ def open_registry(config: Mapping[str, Any], lookup: Lookup = from_environment) 
     _check(conn_id, extra)
     url = _address(conn_id, connection, extra.pop("url", None))
     options = {key: Secret(value) if key in _SECRET else value for key, value in sorted(extra.items())}
-    registry = SchemaRegistry(url, options, conn_id)
+    registry = RegistryClient(url, options, conn_id)
     try:
         registry._opener  # noqa: B018 - reads the certificates
     except (OSError, ValueError) as problem:  # ssl.SSLError is an OSError

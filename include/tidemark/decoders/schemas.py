@@ -10,7 +10,7 @@ from typing import Any
 
 from tidemark.connections import Lookup, from_environment
 from tidemark.decoders.registered_schema import RegisteredSchema, UnknownSchema
-from tidemark.decoders.schema_registry import SchemaRegistry, open_registry
+from tidemark.decoders.schema_registry import RegistryClient, open_registry
 from tidemark.errors import WorkFailed
 
 MOST_UNKNOWN = 1_000  # ids that one task asks for in vain before it fails: records of another format look like ids
@@ -30,7 +30,7 @@ class Schemas:
         self._name = config.get("connection") or config["url"]
         self._pinned = pinned
         self._lookup = lookup
-        self._registry: SchemaRegistry | None = None
+        self._registry: RegistryClient | None = None
         self._used: dict[str, Any] = {}
         self._unknown: set[str] = set()
 
@@ -71,13 +71,13 @@ class Schemas:
         """A schema with the id that it has for a subject; raises ``UnknownSchema`` when it has none and shall not
         ``register``."""
 
-        def fetch(registry: SchemaRegistry) -> RegisteredSchema:
+        def fetch(registry: RegistryClient) -> RegisteredSchema:
             give = registry.register if register else registry.id_of
             return RegisteredSchema(give(subject, kind, text), kind, text)
 
         return self._schema(f"written {subject} {sha256(text.encode()).hexdigest()[:16]}", fetch)
 
-    def _schema(self, question: str, fetch: Callable[[SchemaRegistry], RegisteredSchema]) -> RegisteredSchema:
+    def _schema(self, question: str, fetch: Callable[[RegistryClient], RegisteredSchema]) -> RegisteredSchema:
         key = f"{self._name}: {question}"
         if key not in self._used:
             raw = self._pinned.get(key)
@@ -89,7 +89,7 @@ class Schemas:
         return RegisteredSchema.from_dict(self._used[key])
 
 
-def _of_writer(registry: SchemaRegistry, writer: str) -> RegisteredSchema:
+def _of_writer(registry: RegistryClient, writer: str) -> RegisteredSchema:
     place = (registry.url, writer)
     if place not in _FETCHED:
         _FETCHED[place] = registry.by_writer(writer)

@@ -9,7 +9,7 @@ from tidemark.config.base import Pattern, Topic
 from tidemark.config.values import wrong
 from tidemark.decoders.pins import Pins
 from tidemark.decoders.settings import DecodeSettings, RowSettings
-from tidemark.decoders.topics import Topics, why_not_one
+from tidemark.decoders.topic_filter import TopicFilter, why_not_one
 from tidemark.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ class TopicSettings(DecodeSettings):
             raise wrong("names no topics: each entry of a list needs topics, topics_regex, or both")
         return self
 
-    def of_topics(self) -> Topics:
-        return Topics(self.topics, self.topics_regex)
+    def topic_filter(self) -> TopicFilter:
+        return TopicFilter(self.topics, self.topics_regex)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class DecodeByTopic:
         return " and ".join(dict.fromkeys(entry.format for entry in self.entries))
 
     def why_not_topic(self, topic: str) -> str:
-        return why_not_one(topic, [entry.of_topics() for entry in self.entries])
+        return why_not_one(topic, [entry.topic_filter() for entry in self.entries])
 
     def connections(self) -> set[str]:
         return set[str]().union(*(entry.connections() for entry in self.entries))
@@ -75,7 +75,9 @@ class DecodeByTopic:
         return {index: output for index, output in outputs.items() if output}
 
     def record_order(self) -> dict[str, Any]:
-        return {"by_topic": [{**entry.of_topics().order(), "decode": entry.record_order()} for entry in self.entries]}
+        return {
+            "by_topic": [{**entry.topic_filter().order(), "decode": entry.record_order()} for entry in self.entries]
+        }
 
     def columns(self) -> dict[str, str] | None:
         columns: dict[str, str] = {}

@@ -11,7 +11,7 @@ from tidemark.errors import ConfigurationError
 from tidemark.manifest import KnownSink, listed
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.settings import SinkSettings
-from tidemark.verdict import Step, command
+from tidemark.verdict import NextStep, command
 
 
 def know_sinks(pipeline: Pipeline, database: ManifestDatabase) -> None:
@@ -40,7 +40,7 @@ def is_not_filled(pipeline_name: str, sink_name: str, manifests: Sequence[int]) 
     """What to say of a sink that lacks these done manifests."""
     return (
         f"sink {sink_name} is not filled: it lacks {len(manifests):,} manifests that are done ({listed(manifests)}); "
-        f"next: {command(Step.FILL, pipeline_name, None, sink_name)}"
+        f"next: {command(NextStep.FILL, pipeline_name, None, sink_name)}"
     )
 
 

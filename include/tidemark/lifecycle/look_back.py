@@ -14,7 +14,7 @@ from tidemark.errors import DataLost, Unavailable
 from tidemark.lifecycle.context import Context
 from tidemark.manifest import Manifest
 from tidemark.offsets import Range
-from tidemark.partitions import duration
+from tidemark.partitions import rounded_duration
 
 
 def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
@@ -63,7 +63,7 @@ def _begin(context: Context, manifest: Manifest, covered: Range, floor: int, sin
     raise _error(
         DataLost, context, manifest, covered,
         f"dedupe looks back to {since:%Y-%m-%d %H:%M:%S} UTC, and retention took records of that time: offsets "
-        f"[{floor}, {log_start}) are gone, and {log_start} was written {duration(first - since)} later",
+        f"[{floor}, {log_start}) are gone, and {log_start} was written {rounded_duration(first - since)} later",
         "nothing changes: what is published stays. Let the source keep records for longer than within; for this "
         "manifest write a shorter within, then: "
         f"tidemark retry {context.pipeline_name} --manifest {manifest.id}",

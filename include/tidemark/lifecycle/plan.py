@@ -98,7 +98,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     seen = {state.at for state in states}
     refuse_own_output(context, seen)
     refuse_undecoded(pipeline, sorted({at.topic for at in seen}))
-    marks = spans.marks(context, states, before_asking, first_plan=first_plan)
+    span_starts = spans.span_starts(context, states, before_asking, first_plan=first_plan)
     begin = covering.begins(context, tick.kind, tick.since, [chain for chain in before_asking if chain.at in seen])
     transactions = _open_transactions(context, states, asked_at)
     held_back = tuple(transaction.described(asked_at) for _, transaction in sorted(transactions.items()))
@@ -117,7 +117,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
                 pipeline.name, states, chains, limits(context),
                 pipeline.source.on_data_loss, datetime.now(UTC),
                 first_plan=first_plan and not database.is_planned(pipeline.name),
-                ended=database.ended_chains(pipeline.name), marks=marks,
+                ended=database.ended_chains(pipeline.name), span_starts=span_starts,
             )  # fmt: skip
             planned = replace(planned, notes=(*notes, *planned.notes, *logs.notes, *held_back))
             if dry_run:

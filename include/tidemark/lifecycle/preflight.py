@@ -20,7 +20,7 @@ from tidemark.lifecycle.reconcile import step_without_evidence, unknown_evidence
 from tidemark.manifest import listed
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Sink, Way, newest
-from tidemark.verdict import Step, command
+from tidemark.verdict import NextStep, command
 
 # So many newest manifests are compared with their records at each plan, so a plan takes the same time after years; an
 # attempt compares its own manifest.
@@ -113,7 +113,7 @@ def refuse_unknown_anywhere(context: Context) -> None:
 
 def not_known(sink: Sink, manifest_id: int, attempt: int | None) -> DatabaseBehindLake:
     """The error of a target that shows an attempt that this database has no receipt of, or another receipt."""
-    adopt = command(Step.ADOPT, sink.pipeline_name, manifest_id, sink.name)
+    adopt = command(NextStep.ADOPT, sink.pipeline_name, manifest_id, sink.name)
     return DatabaseBehindLake(
         f"{sink.target} holds a record of attempt {attempt}, and this database has no receipt of it",
         next_step="nothing was started; the database was restored from an older copy, or lost its last transactions "
@@ -150,7 +150,7 @@ def refuse_went_back(database: ManifestDatabase, sink: Sink) -> None:
             why,
             next_step="nothing was written; check that the connection names the right database. If it was restored "
             "from an older copy, or failed over to a server that lacks its last transactions, accept it as it is, "
-            f"which lists what must be replayed: {command(Step.ADOPT, sink.pipeline_name, None, sink.name)}",
+            f"which lists what must be replayed: {command(NextStep.ADOPT, sink.pipeline_name, None, sink.name)}",
             pipeline=sink.pipeline_name,
             sink=sink.name,
         )

@@ -7,7 +7,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.receipt import StoredReceipt
 from tidemark.sinks.base import Sink
-from tidemark.verdict import Known, Shown, Verdict, command, judge, step_of
+from tidemark.verdict import Known, Shown, Verdict, command, judge, next_step_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Judgement:
     @property
     def next_step(self) -> str:
         """A command that can be copied; empty when there is nothing to do."""
-        return command(step_of(self.verdict), self.sink.pipeline_name, self.manifest.id, self.sink.name)
+        return command(next_step_of(self.verdict), self.sink.pipeline_name, self.manifest.id, self.sink.name)
 
     def stored(self, attempt: int | None) -> StoredReceipt | None:
         return next((stored for stored in self.receipts if stored.receipt.attempt == attempt), None)
@@ -91,4 +91,4 @@ def step_without_evidence(database: ManifestDatabase, manifest_id: int, sink: Si
     """The command for a published manifest whose objects may be there, without its evidence."""
     known, _ = known_of(database, database.manifest(manifest_id), sink)
     verdict = judge(known, Shown(published_whole=True), takes_back=sink.way.takes_back)
-    return command(step_of(verdict), sink.pipeline_name, manifest_id, sink.name)
+    return command(next_step_of(verdict), sink.pipeline_name, manifest_id, sink.name)

@@ -9,18 +9,20 @@ from datetime import UTC, datetime, timedelta
 
 from tidemark.lifecycle.context import Context
 from tidemark.offsets import TopicPartition
-from tidemark.planner import Chain, Marks, PartitionState
+from tidemark.planner import Chain, PartitionState, SpanStarts
 
 ASKED = 2_000  # times that one plan asks for at most; an answer takes some milliseconds
 LATEST_MS = 7_000 * 365 * 86_400_000  # a record stamped later, by a clock gone mad, is no reason to cut
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def marks(context: Context, states: Sequence[PartitionState], chains: Sequence[Chain], *, first_plan: bool) -> Marks:
+def span_starts(
+    context: Context, states: Sequence[PartitionState], chains: Sequence[Chain], *, first_plan: bool
+) -> SpanStarts:
     """The offsets at which slices are cut by time, as far as one plan may make slices; none without ``max_span``."""
     settings = context.pipeline.source.slice
     if settings.max_span is None:
-        return Marks()
+        return SpanStarts()
     planned = {chain.at: chain.end for chain in chains}
     unread: dict[TopicPartition, int] = {}
     for state in states:
@@ -32,21 +34,21 @@ def marks(context: Context, states: Sequence[PartitionState], chains: Sequence[C
     stamps = [record.timestamp_ms for record in first.values() if record is not None]
     times = [EPOCH + timedelta(milliseconds=stamp) for stamp in stamps if stamp < LATEST_MS]
     if not times:
-        return Marks()
+        return SpanStarts()
     offsets: list[Mapping[TopicPartition, int]] = []
     slices, when = 0, _next(min(times), settings.max_span)
     for _ in range(ASKED):
         answers = context.source.offsets_at(list(unread), when)
         later = {at: answer for at, answer in answers.items() if answer is not None and answer[0] < ends[at]}
         if not later:
-            return Marks(tuple(offsets))
-        mark = {at: max(unread[at], later[at][0] if at in later else ends[at]) for at in unread}
-        slices += any(mark[at] > (offsets[-1] if offsets else unread)[at] for at in unread)
-        offsets.append(mark)
+            return SpanStarts(tuple(offsets))
+        start_of_span = {at: max(unread[at], later[at][0] if at in later else ends[at]) for at in unread}
+        slices += any(start_of_span[at] > (offsets[-1] if offsets else unread)[at] for at in unread)
+        offsets.append(start_of_span)
         if slices >= settings.max_slices:
             break
         when = _next(min(moment for _, moment in later.values()), settings.max_span)
-    return Marks(tuple(offsets), complete=False)
+    return SpanStarts(tuple(offsets), complete=False)
 
 
 def _next(moment: datetime, span: timedelta) -> datetime:

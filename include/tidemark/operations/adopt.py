@@ -22,7 +22,7 @@ from tidemark.paths import RecordName
 from tidemark.planner import Chain
 from tidemark.receipt import MALFORMED, Receipt
 from tidemark.sinks.base import Owner, Sink
-from tidemark.verdict import Step, Verdict, command
+from tidemark.verdict import NextStep, Verdict, command
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class _Record:
     def line(self, pipeline_name: str) -> str:
         line = f"manifest {self.manifest_id} attempt {self.attempt}: {self.objects} objects"
         if self.damaged:
-            replay = command(Step.REPLAY, pipeline_name, self.manifest_id, "")
+            replay = command(NextStep.REPLAY, pipeline_name, self.manifest_id, "")
             line += f", some of them are missing in {', '.join(self.damaged)}; next: {replay}"
         return line
 

@@ -12,7 +12,7 @@ from tidemark.manifest import Manifest, ManifestState
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
-from tidemark.verdict import Step, Verdict, command
+from tidemark.verdict import NextStep, Verdict, command
 
 
 def audit(context: Context, *, deep: bool = False) -> list[Difference]:
@@ -106,7 +106,7 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
 def _target(context: Context, sink: Sink) -> Iterator[Difference]:
     """A target of another database, or one that went back; an empty one is missing what is published there."""
     owner, database_id = sink.owner(), context.database.id()
-    adopt = command(Step.ADOPT, sink.pipeline_name, None, sink.name)
+    adopt = command(NextStep.ADOPT, sink.pipeline_name, None, sink.name)
     if owner is not None and owner.database != database_id:
         foreign = sink.foreign(owner, database_id)
         yield Difference(None, foreign.what, foreign.next_step)
@@ -145,7 +145,7 @@ def _verdict(context: Context, sink: Sink, manifest: Manifest, evidence: Mapping
     stored = judged.stored(publication.attempt) if publication else None
     if publication is not None and (stored is None or stored.receipt.digest(sink.name) != publication.digest):
         what = f"the receipt of attempt {publication.attempt} is not what was published"
-        yield Difference(manifest.id, what, command(Step.REPLAY, sink.pipeline_name, manifest.id, sink.name))
+        yield Difference(manifest.id, what, command(NextStep.REPLAY, sink.pipeline_name, manifest.id, sink.name))
     elif judged.verdict not in (Verdict.IN_STEP, Verdict.UNSTARTED) and (publication or judged.shown.evidence or done):
         yield Difference(manifest.id, described(judged), judged.next_step)
 

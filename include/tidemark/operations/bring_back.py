@@ -11,7 +11,7 @@ from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.work import Progress
 from tidemark.manifest import Decision, Manifest
-from tidemark.operations.dead_letters import Wanted, dead_letters, with_dead_letters
+from tidemark.operations.dead_letters import DeadLetterSelection, dead_letters, with_dead_letters
 from tidemark.operations.replays import replay_each
 
 
@@ -43,12 +43,12 @@ class BroughtBack:
 
 
 def bring_back(
-    context: Context, wanted: Wanted, why: str, stage: Stage, progress: Progress, *, dry_run: bool
+    context: Context, selection: DeadLetterSelection, why: str, stage: Stage, progress: Progress, *, dry_run: bool
 ) -> BroughtBack:
-    """Replay each manifest with dead letters that are ``wanted``, oldest first; one that fails does not stop others."""
+    """Replay each manifest with dead letters that are selected, oldest first; one that fails does not stop others."""
     database = context.database
     result = BroughtBack(dry_run)
-    chosen = _chosen(context, wanted)
+    chosen = _chosen(context, selection)
     if chosen and not dry_run:
         with database.because(why):
             line = f"{len(chosen):,} manifests with {sum(map(_dead, chosen)):,} dead letters are replayed"
@@ -63,11 +63,11 @@ def bring_back(
     return result
 
 
-def _chosen(context: Context, wanted: Wanted) -> list[Manifest]:
-    manifests = list(with_dead_letters(context, wanted))
-    if wanted.all_of_a_manifest:
+def _chosen(context: Context, selection: DeadLetterSelection) -> list[Manifest]:
+    manifests = list(with_dead_letters(context, selection))
+    if selection.all_of_a_manifest:
         return manifests
-    matching = dead_letters(context, wanted).manifests
+    matching = dead_letters(context, selection).manifests
     return [manifest for manifest in manifests if manifest.id in matching]
 
 

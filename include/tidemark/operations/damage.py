@@ -12,7 +12,7 @@ from tidemark.lifecycle.select import own_manifest, refuse_at_work
 from tidemark.manifest import Decision, Manifest
 from tidemark.operations.decisions import deciding
 from tidemark.receipt import PublishedObject
-from tidemark.verdict import Step, Verdict, command
+from tidemark.verdict import NextStep, Verdict, command
 
 LOSSES = (Verdict.DAMAGED, Verdict.UNFILLED, Verdict.BEHIND)
 
@@ -62,7 +62,7 @@ def _refuse_replayable(context: Context, manifest: Manifest) -> None:
         return
     raise IllegalTransition(
         f"{context.source.title} still holds its offsets, so nothing of it is gone for good",
-        next_step=f"do it once more: {command(Step.REPLAY, context.pipeline_name, manifest.id, '')}",
+        next_step=f"do it once more: {command(NextStep.REPLAY, context.pipeline_name, manifest.id, '')}",
         pipeline=context.pipeline_name,
         manifest=manifest.id,
     )

@@ -24,7 +24,7 @@ READS = 3  # of a manifest that is replayed meanwhile: its published files are r
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DeadLetterSelection:
     """Which dead letters: of one manifest, as one sink keeps them, of one class, with this text in their reason."""
 
     manifest_id: int | None = None
@@ -58,7 +58,7 @@ class Place:
 
 
 @dataclass
-class Group:
+class ReasonGroup:
     """The dead letters with one class and one template of their reasons; ``first`` and ``last`` by their timestamps."""
 
     error_class: str
@@ -68,7 +68,7 @@ class Group:
     last: Place
     schemas: list[str] = field(default_factory=list)
 
-    def add(self, other: "Group") -> None:
+    def add(self, other: "ReasonGroup") -> None:
         self.count += other.count
         self.first = min(self.first, other.first, key=lambda place: place.order)
         self.last = max(self.last, other.last, key=lambda place: place.order)
@@ -89,7 +89,7 @@ class Kept:
 class Letters:
     """The groups, the most frequent first, the number of dead letters by manifest, and the first ``records``."""
 
-    groups: list[Group] = field(default_factory=list)
+    groups: list[ReasonGroup] = field(default_factory=list)
     manifests: dict[int, int] = field(default_factory=dict)
     records: list[Kept] = field(default_factory=list)
 
@@ -98,12 +98,12 @@ class Letters:
         return sum(self.manifests.values())
 
 
-def dead_letters(context: Context, wanted: Wanted, *, limit: int = 0) -> Letters:
+def dead_letters(context: Context, selection: DeadLetterSelection, *, limit: int = 0) -> Letters:
     """The published dead letters in groups, and the first ``limit`` of them with key, value and headers."""
     letters = Letters()
-    groups: dict[tuple[str, str], Group] = {}
-    for manifest in with_dead_letters(context, wanted):
-        of_manifest = _of_manifest(context, manifest.id, wanted, limit - len(letters.records))
+    groups: dict[tuple[str, str], ReasonGroup] = {}
+    for manifest in with_dead_letters(context, selection):
+        of_manifest = _of_manifest(context, manifest.id, selection, limit - len(letters.records))
         for group in of_manifest.groups:
             _put(groups, group)
         letters.records += of_manifest.records
@@ -112,23 +112,23 @@ def dead_letters(context: Context, wanted: Wanted, *, limit: int = 0) -> Letters
     return letters
 
 
-def with_dead_letters(context: Context, wanted: Wanted) -> Iterator[Manifest]:
+def with_dead_letters(context: Context, selection: DeadLetterSelection) -> Iterator[Manifest]:
     """The manifests that have published dead letters in some sink, oldest first, whatever their class and reason."""
     names = context.sink_names()
-    if wanted.sink is not None and wanted.sink not in names:
+    if selection.sink is not None and selection.sink not in names:
         raise NotFound(
-            with_nearest(f"the pipeline has no sink {wanted.sink}", wanted.sink, names),
+            with_nearest(f"the pipeline has no sink {selection.sink}", selection.sink, names),
             next_step=f"name one of: {', '.join(names)}",
             pipeline=context.pipeline_name,
         )
-    if wanted.manifest_id is not None:
-        own_manifest(context, wanted.manifest_id)
+    if selection.manifest_id is not None:
+        own_manifest(context, selection.manifest_id)
     for manifest_id in context.database.with_dead_letters(context.pipeline_name):
-        if wanted.manifest_id in (None, manifest_id):
+        if selection.manifest_id in (None, manifest_id):
             yield context.database.manifest(manifest_id)
 
 
-def _put(groups: dict[tuple[str, str], Group], group: Group) -> None:
+def _put(groups: dict[tuple[str, str], ReasonGroup], group: ReasonGroup) -> None:
     key = group.error_class, group.reason
     if key not in groups and len(groups) >= GROUPS:
         key = group.error_class, OTHER_REASONS
@@ -138,15 +138,15 @@ def _put(groups: dict[tuple[str, str], Group], group: Group) -> None:
         groups[key] = replace(group, reason=key[1], schemas=list(group.schemas))
 
 
-def _of_manifest(context: Context, manifest_id: int, wanted: Wanted, limit: int) -> Letters:
+def _of_manifest(context: Context, manifest_id: int, selection: DeadLetterSelection, limit: int) -> Letters:
     for number in range(1, READS + 1):
         manifest = context.database.manifest(manifest_id)
-        sink = _sink_of(context, manifest, wanted)
+        sink = _sink_of(context, manifest, selection)
         published = manifest.published(sink.name) if sink else None
         if sink is None or published is None:
             return Letters()
         try:
-            return _read(context, manifest, sink, published.attempt, wanted, limit)
+            return _read(context, manifest, sink, published.attempt, selection, limit)
         except OSError as error:
             now = context.database.manifest(manifest_id).published(sink.name)
             if number < READS and now is not None and now.attempt != published.attempt:
@@ -161,32 +161,34 @@ def _of_manifest(context: Context, manifest_id: int, wanted: Wanted, limit: int)
     raise AssertionError("the last read returns or raises")
 
 
-def _sink_of(context: Context, manifest: Manifest, wanted: Wanted) -> Sink | None:
+def _sink_of(context: Context, manifest: Manifest, selection: DeadLetterSelection) -> Sink | None:
     """The first sink that has dead letters of the manifest; a replay may have reached other sinks only."""
     for sink in context.sinks:
         published = manifest.published(sink.name)
-        if wanted.sink in (None, sink.name) and published is not None and published.counts.dead_lettered:
+        if selection.sink in (None, sink.name) and published is not None and published.counts.dead_lettered:
             return sink
     return None
 
 
-def _read(context: Context, manifest: Manifest, sink: Sink, attempt: int, wanted: Wanted, limit: int) -> Letters:
+def _read(
+    context: Context, manifest: Manifest, sink: Sink, attempt: int, selection: DeadLetterSelection, limit: int
+) -> Letters:
     receipt = context.database.receipt(manifest.id, attempt)
     assert receipt is not None, "a publication has a receipt"
     accepted = context.database.accepted_damage(manifest.id, sink.name, attempt)
     receipt = replace(receipt, objects=tuple(part for part in receipt.objects if part.path not in accepted))
-    groups: dict[tuple[str, str], Group] = {}
+    groups: dict[tuple[str, str], ReasonGroup] = {}
     count = 0
     for letter in sink.dead_letters(receipt, values=False):
-        if wanted.has(letter):
+        if selection.has(letter):
             count += 1
             place = Place(manifest.id, letter.topic, letter.partition, letter.offset, letter.timestamp)
             schemas = [letter.schemas] if letter.schemas else []
-            _put(groups, Group(letter.error_class, template(letter.reason), 1, place, place, schemas))
+            _put(groups, ReasonGroup(letter.error_class, template(letter.reason), 1, place, place, schemas))
     letters = Letters(list(groups.values()), {manifest.id: count} if count else {})
     if count and limit > 0:
         for letter in sink.dead_letters(receipt, values=True):
-            if wanted.has(letter):
+            if selection.has(letter):
                 letters.records.append(Kept(manifest.id, attempt, letter))
             if len(letters.records) == limit:
                 break

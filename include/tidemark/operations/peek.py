@@ -33,7 +33,7 @@ WIDENING = 8  # a window of offsets with too few records is made this many times
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RecordSelection:
     """Which records: the newest ``count`` over all partitions, or ``count`` of one partition from ``start`` on."""
 
     count: int
@@ -58,10 +58,10 @@ class Peeked:
     taken_away: list[dict[str, Any]] = field(default_factory=list)
 
 
-def peek(pipeline: Pipeline, source: Source, wanted: Wanted) -> Peeked:
+def peek(pipeline: Pipeline, source: Source, selection: RecordSelection) -> Peeked:
     """Read records and process them; ``NotFound`` for an unknown topic, partition or offset."""
     pipeline = pinned(pipeline, from_environment, {})
-    rows = [_row(record) for record in _records(pipeline, source, wanted)]
+    rows = [_row(record) for record in _records(pipeline, source, selection)]
     batch = pa.RecordBatch.from_pylist(rows, schema=INPUT)
     order = _order(pipeline, source)
     try:
@@ -113,41 +113,41 @@ def _order(pipeline: Pipeline, source: Source) -> Order:
 # which records
 
 
-def _records(pipeline: Pipeline, source: Source, wanted: Wanted) -> list[Record]:
-    bounds = source.bounds(_places(pipeline, source, wanted))
-    if wanted.start is not None:
+def _records(pipeline: Pipeline, source: Source, selection: RecordSelection) -> list[Record]:
+    bounds = source.bounds(_places(pipeline, source, selection))
+    if selection.start is not None:
         [(place, log)] = bounds.items()
-        if not log.log_start <= wanted.start < log.last_stable:
+        if not log.log_start <= selection.start < log.last_stable:
             raise NotFound(
-                f"there is no offset {wanted.start} to read: {source.title} holds "
+                f"there is no offset {selection.start} to read: {source.title} holds "
                 f"[{log.log_start}, {log.last_stable})",
                 next_step="name an offset in this range, or leave --from out",
                 pipeline=pipeline.name, topic=place.topic, partition=place.partition,
             )  # fmt: skip
-        return list(islice(source.records(Range(place, wanted.start, log.last_stable)), wanted.count))
-    shares = spread({place: log.last_stable - log.log_start for place, log in bounds.items()}, wanted.count)
+        return list(islice(source.records(Range(place, selection.start, log.last_stable)), selection.count))
+    shares = spread({place: log.last_stable - log.log_start for place, log in bounds.items()}, selection.count)
     records: list[Record] = []
     for place, share in shares.items():
         records += _newest(source, place, bounds[place], share)
     return records
 
 
-def _places(pipeline: Pipeline, source: Source, wanted: Wanted) -> list[TopicPartition]:
+def _places(pipeline: Pipeline, source: Source, selection: RecordSelection) -> list[TopicPartition]:
     topics = source.selected()
-    if wanted.topic is not None and wanted.topic not in topics:
-        known = f"{nearest(wanted.topic, topics)} it reads: {', '.join(topics)}".strip()
-        raise NotFound(f"the pipeline does not read topic {wanted.topic}; {known}",
+    if selection.topic is not None and selection.topic not in topics:
+        known = f"{nearest(selection.topic, topics)} it reads: {', '.join(topics)}".strip()
+        raise NotFound(f"the pipeline does not read topic {selection.topic}; {known}",
                        next_step="name one of these topics", pipeline=pipeline.name)  # fmt: skip
-    topics = [wanted.topic] if wanted.topic else topics
+    topics = [selection.topic] if selection.topic else topics
     refuse_undecoded(pipeline, topics)
     places, missing = source.partitions(topics)
     if missing:
         raise source.missing_topic(missing[0])
-    chosen = [place for place in places if wanted.partition in (None, place.partition)]
+    chosen = [place for place in places if selection.partition in (None, place.partition)]
     if not chosen:
-        raise NotFound(f"there is no partition {wanted.partition}", pipeline=pipeline.name,
+        raise NotFound(f"there is no partition {selection.partition}", pipeline=pipeline.name,
                        next_step=f"partitions go from 0 to {max(place.partition for place in places)}")  # fmt: skip
-    if wanted.start is not None and len(chosen) > 1:
+    if selection.start is not None and len(chosen) > 1:
         raise ConfigurationError("--from OFFSET needs one partition", pipeline=pipeline.name,
                                  next_step="add --partition, and --topic when there are several topics")  # fmt: skip
     return chosen

@@ -43,7 +43,7 @@ def retire_pipeline(
     return decision
 
 
-def bring_back(database: ManifestDatabase, pipeline_name: str, why: str, *, dry_run: bool) -> Decision:
+def bring_back_pipeline(database: ManifestDatabase, pipeline_name: str, why: str, *, dry_run: bool) -> Decision:
     """Take a retired pipeline up again: with its file it goes on where it ended.
 
     Raises ``NotFound`` for an unknown name, and ``IllegalTransition`` for a pipeline that is not retired.

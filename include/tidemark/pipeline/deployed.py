@@ -9,8 +9,8 @@ from pathlib import Path
 from tidemark.errors import ConfigurationError
 from tidemark.pipeline.kept import KeptFile, keep, kept_file, kept_files, kept_path
 from tidemark.pipeline.loader import (
+    FileProblem,
     InvalidPipelines,
-    Problem,
     RightFile,
     find,
     load_each,
@@ -119,13 +119,13 @@ def _last_right(files: list[KeptFile], problem: ConfigurationError, env: Mapping
     return pipelines
 
 
-def _lost(kept: KeptFile, env: Mapping[str, str]) -> Problem:
+def _lost(kept: KeptFile, env: Mapping[str, str]) -> FileProblem:
     """Its file is gone, or names another pipeline now."""
     name = kept.pipeline_name
     give_up = f"or, to remove pipeline {name}: rm {shlex.quote(str(kept_path(name, env)))}"
     if kept.file.exists():
-        return Problem(str(kept.file), None, "pipeline", f'was "{name}" before; set it back, {give_up}')
-    return Problem(str(kept.file), None, "", f"does not exist any more; put it back, {give_up}")
+        return FileProblem(str(kept.file), None, "pipeline", f'was "{name}" before; set it back, {give_up}')
+    return FileProblem(str(kept.file), None, "", f"does not exist any more; put it back, {give_up}")
 
 
 def _keep(file: RightFile, env: Mapping[str, str]) -> None:

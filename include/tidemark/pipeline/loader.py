@@ -28,7 +28,7 @@ _NEXT: Final = "correct it and check again with: tidemark validate"
 
 
 @dataclass(frozen=True)
-class Problem:
+class FileProblem:
     """One thing to correct; for the file as a whole ``line`` is None and ``key`` empty."""
 
     file: str
@@ -46,7 +46,7 @@ class InvalidPipelines(ConfigurationError):
 
     before_context = "\n"  # some of the lines end with a command
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[FileProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(map(str, problems)), next_step=_NEXT)
 
@@ -81,11 +81,11 @@ def parse(file: Path, text: str, named: dict[str, str], env: Mapping[str, str]) 
     try:
         document = yaml.read(text, env)
     except yaml.NotYaml as problem:
-        raise InvalidPipelines([Problem(str(file), problem.line, "", problem.message)]) from None
+        raise InvalidPipelines([FileProblem(str(file), problem.line, "", problem.message)]) from None
     if not isinstance(document.value, dict):
         what = "is empty" if document.value is None else f"must be a mapping, its top is {_kind(document.value)}"
-        raise InvalidPipelines([Problem(str(file), None, "", f"{what}; begin with pipeline: NAME")])
-    problems = [(mark.line, mark.place, mark.message) for mark in document.problems]
+        raise InvalidPipelines([FileProblem(str(file), None, "", f"{what}; begin with pipeline: NAME")])
+    problems = [(problem.line, problem.place, problem.message) for problem in document.problems]
     surroundings = Surroundings(file.parent, Path(env.get("TIDEMARK_HOME") or ".").absolute(), named)
     try:
         pipeline = Pipeline.model_validate(document.value, context=surroundings)
@@ -93,7 +93,7 @@ def parse(file: Path, text: str, named: dict[str, str], env: Mapping[str, str]) 
         problems += _explained(invalid, document)
     if problems:
         in_order = sorted(problems, key=lambda problem: problem[0])
-        raise InvalidPipelines([Problem(str(file), line, _written(place), text) for line, place, text in in_order])
+        raise InvalidPipelines([FileProblem(str(file), line, _written(place), text) for line, place, text in in_order])
     return pipeline
 
 
@@ -159,10 +159,10 @@ class RightFile:
     pipeline: Pipeline
 
 
-def load_files(files: list[Path], env: Mapping[str, str]) -> tuple[list[RightFile], list[Problem]]:
+def load_files(files: list[Path], env: Mapping[str, str]) -> tuple[list[RightFile], list[FileProblem]]:
     """The right files, and the problems of the others; of two files with one name the first known one is right."""
     readable: list[RightFile] = []
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     for file in files:
         named: dict[str, str] = {}
         try:
@@ -184,7 +184,7 @@ def load_files(files: list[Path], env: Mapping[str, str]) -> tuple[list[RightFil
         else:
             line = yaml.read(each.text, env).line(("pipeline",))
             message = f'is "{each.pipeline.name}", as in {first}; no two pipelines share a name'
-            problems.append(Problem(str(each.file), line, "pipeline", message))
+            problems.append(FileProblem(str(each.file), line, "pipeline", message))
     return right, sorted(problems, key=lambda problem: problem.file)
 
 
@@ -209,7 +209,7 @@ def _text(file: Path) -> str:
         wrong = f"cannot be read: {problem.strerror}"
     except UnicodeDecodeError as problem:
         wrong = f"is not UTF-8 text: byte {problem.object[problem.start]:#04x} at position {problem.start}"
-    raise InvalidPipelines([Problem(str(file), None, "", wrong)])
+    raise InvalidPipelines([FileProblem(str(file), None, "", wrong)])
 
 
 def _explained(invalid: ValidationError, document: Document) -> list[tuple[int, Place, str]]:
@@ -316,17 +316,17 @@ def _section(loc: Place) -> type[Section]:
 
 def _sections_of(annotation: Any, metadata: tuple[Any, ...] = ()) -> list[type[Section]]:
     """The models that the file may have for a value of this type."""
-    for mark in metadata:
-        if isinstance(mark, OneKind):
-            return [mark.section()]
-        written = getattr(mark, "json_schema_input_type", None)
+    for extra in metadata:
+        if isinstance(extra, OneKind):
+            return [extra.section()]
+        written = getattr(extra, "json_schema_input_type", None)
         if isinstance(written, type) and issubclass(written, Section):
             return [written]
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return [annotation]
     if get_origin(annotation) is Annotated:
-        inner, *marks = get_args(annotation)
-        return _sections_of(inner, tuple(marks))
+        inner, *extras = get_args(annotation)
+        return _sections_of(inner, tuple(extras))
     return [section for argument in get_args(annotation) for section in _sections_of(argument)]
 
 

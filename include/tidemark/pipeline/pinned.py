@@ -10,7 +10,7 @@ from tidemark.decoders.pins import Pins
 from tidemark.decoders.topic_settings import RecordSettings
 from tidemark.errors import ConfigurationError
 from tidemark.pipeline.event_time import check_field
-from tidemark.pipeline.rows import check_transforms, rows_of
+from tidemark.pipeline.rows import check_transforms, rows_for_sinks
 from tidemark.pipeline.settings import Pipeline
 
 
@@ -34,7 +34,7 @@ def pinned(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any], *, reg
             f"then: tidemark doctor {pipeline.name}",
             pipeline=pipeline.name,
         )
-    rows = rows_of(decode, pipeline.transform, pipeline.code)
+    rows = rows_for_sinks(decode, pipeline.transform, pipeline.code)
     sinks = tuple(sink.pinned(rows, pins) for sink in pipeline.sinks) if rows is not None else pipeline.sinks
     return pipeline.model_copy(update={"decode": decode, "sinks": sinks})
 
@@ -45,7 +45,7 @@ def _misfit(pipeline: Pipeline, decode: RecordSettings) -> str:
         return f"decode {message}"
     try:
         check_transforms(pipeline.transform, decode, pipeline.code)
-        rows = rows_of(decode, pipeline.transform, pipeline.code)
+        rows = rows_for_sinks(decode, pipeline.transform, pipeline.code)
         if rows is not None:
             check_field(pipeline.event_time, rows)
     except ValidationError as invalid:

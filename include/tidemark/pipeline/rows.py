@@ -13,7 +13,7 @@ from tidemark.transforms.settings import TransformSettings
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidemark.transforms.chain import Columns
+    from tidemark.transforms.sequence import Columns
 
 
 class TransformedRows:
@@ -40,12 +40,12 @@ class TransformedRows:
         return self._columns().fans_out
 
     def _columns(self) -> "Columns":
-        from tidemark.transforms.chain import columns_after  # needs pyarrow, and DuckDB for SQL
+        from tidemark.transforms.sequence import columns_after  # needs pyarrow, and DuckDB for SQL
 
         return columns_after(self._decode.record_order(), self._transforms)
 
 
-def rows_of(
+def rows_for_sinks(
     decode: RecordSettings, transform: Sequence[TransformSettings], code: Mapping[str, str]
 ) -> RowSettings | None:
     """The rows that sinks get; None while a schema registry has their columns."""
@@ -55,7 +55,7 @@ def rows_of(
 
 def check_transforms(transform: Sequence[TransformSettings], decode: RecordSettings, code: Mapping[str, str]) -> None:
     """Raise for the first transform that cannot work on the columns that it gets, as far as those are known."""
-    from tidemark.transforms.chain import WrongTransform, columns_after
+    from tidemark.transforms.sequence import WrongTransform, columns_after
 
     orders = []
     for index, entry in enumerate(transform):

@@ -47,7 +47,7 @@ from tidemark.pipeline.airflow_tasks import AirflowTasks
 from tidemark.pipeline.code import CodeFolder
 from tidemark.pipeline.event_time import EventTimeSettings, check_field
 from tidemark.pipeline.own_output import topic_between
-from tidemark.pipeline.rows import check_transforms, rows_of
+from tidemark.pipeline.rows import check_transforms, rows_for_sinks
 from tidemark.sinks.settings import SinkEntry
 from tidemark.sources.settings import SourceEntry, SourceSettings
 from tidemark.suggestion import with_nearest
@@ -328,7 +328,7 @@ def _known_rows(info: ValidationInfo) -> RowSettings | None:
     """The rows after the transforms; None when a part of the file that decides them is wrong."""
     if not {"decode", "code", "transform"} <= info.data.keys():
         return None
-    return rows_of(info.data["decode"], info.data["transform"], info.data["code"])
+    return rows_for_sinks(info.data["decode"], info.data["transform"], info.data["code"])
 
 
 def json_schema() -> dict[str, Any]:

@@ -45,7 +45,7 @@ from tidemark.processing.spool import Spool
 from tidemark.sinks.writer import SinkWriter
 from tidemark.sinks.writers import open_writer
 from tidemark.transforms.base import Memory
-from tidemark.transforms.chain import Chain
+from tidemark.transforms.sequence import Transforms
 
 GAP_LIMIT = 10_000
 MILLISECONDS = pa.timestamp("ms", "UTC")
@@ -169,7 +169,7 @@ class _Pass:
         self._task = task
         self._on_error = OnError(order.on_error)
         self._decoder = open_decoder(order.decode)
-        self._transforms = Chain(order.transforms, self._decoder.schema)
+        self._transforms = Transforms(order.transforms, self._decoder.schema)
         self._event_time = EventTime.of(order.event_time)
         self._event_time.check(self._transforms.schema)
         self._nul_allowed = order.nul_allowed

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord, Decoded
 from tidemark.positions import positions
-from tidemark.transforms.chain import Step
+from tidemark.transforms.sequence import TransformStep
 
 # After the metadata: 0, 1, .. where a record may have several rows; whether it is a tombstone, where these are known.
 ROW: Final = pa.field("_row", pa.int32(), nullable=False)
@@ -65,7 +65,7 @@ class Rows:
         """For each row whether its record has no error."""
         return pc.invert(pc.is_in(self.records, value_set=_places(errors)))
 
-    def through(self, step: Step) -> "Stepped":
+    def through(self, step: TransformStep) -> "Stepped":
         """What a transform makes of these rows; a row that it does not account for is in none of the results."""
         made = step.apply(self.batch())
         errors = self.errors(replace(error, reason=step.reason(error)) for error in made.errors)

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, mod
 from tidemark.config.base import Duration, Section, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
-from tidemark.sinks.parts import WINDOW, WORDS, Function, Part, parts_of
+from tidemark.sinks.value_columns import WINDOW, WORDS, Function, ValueColumn, value_columns
 from tidemark.suggestion import with_nearest
 
 PLACES = ("_topic", "_partition")  # of a record in its source, never null
@@ -74,10 +74,10 @@ class Aggregate(Section):
         for name, text in self.values.items():
             if not re.match(COLUMN_PATTERN, name):
                 raise wrong_at(("values", name), "must be a column of 1 to 56 lower-case letters, digits and _")
-            for part in parts_of({name: text}):
-                if part.column in columns:
-                    raise wrong_at(("values", name), f"gives a second column {part.column}")
-                columns.append(part.column)
+            for column in value_columns({name: text}):
+                if column.name in columns:
+                    raise wrong_at(("values", name), f"gives a second column {column.name}")
+                columns.append(column.name)
         return self
 
     @property
@@ -86,13 +86,17 @@ class Aggregate(Section):
         return self.group_by + ((WINDOW,) if self.window else ())
 
     @property
-    def parts(self) -> tuple[Part, ...]:
-        return tuple(parts_of(self.values))
+    def value_columns(self) -> tuple[ValueColumn, ...]:
+        return tuple(value_columns(self.values))
 
     def order(self) -> dict[str, Any]:
         """What the executors need."""
         seconds = int(self.window.total_seconds()) if self.window else None
-        return {"group_by": list(self.group_by), "window_s": seconds, "parts": [part.as_dict() for part in self.parts]}
+        return {
+            "group_by": list(self.group_by),
+            "window_s": seconds,
+            "parts": [column.as_dict() for column in self.value_columns],
+        }
 
     def definition(self) -> str:
         """What a table of totals is, as text: two definitions in one table would mix."""
@@ -118,17 +122,17 @@ class Aggregate(Section):
         return ""
 
     def _why_not_values(self, types: Mapping[str, str]) -> str:
-        for part in self.parts:
-            if part.source is None:
+        for column in self.value_columns:
+            if column.source is None:
                 continue
-            if part.source not in types:
-                return with_nearest(f"has no column {part.source} for its values", part.source, types, listed=True)
-            kind = types[part.source]
-            if part.function is Function.SUM and not kind.startswith(_EXACT):
+            if column.source not in types:
+                return with_nearest(f"has no column {column.source} for its values", column.source, types, listed=True)
+            kind = types[column.source]
+            if column.function is Function.SUM and not kind.startswith(_EXACT):
                 return (
-                    f"may not add up {part.source}: it is {kind}, and only whole numbers and decimals have one exact "
+                    f"may not add up {column.source}: it is {kind}, and only whole numbers and decimals have one exact "
                     "sum; declare it as DECIMAL(p, s), or cast it in transform"
                 )
-            if part.function in (Function.MIN, Function.MAX) and kind.startswith(_UNORDERED):
-                return f"may not have {part.function}({part.source}): it is {kind}"
+            if column.function in (Function.MIN, Function.MAX) and kind.startswith(_UNORDERED):
+                return f"may not have {column.function}({column.source}): it is {kind}"
         return ""

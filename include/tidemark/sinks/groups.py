@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.sinks.grouping import grouped
-from tidemark.sinks.parts import ROWS, WINDOW, Function, Part, parts_from
+from tidemark.sinks.value_columns import ROWS, WINDOW, Function, ValueColumn, value_columns_from
 
 MOST_GROUPS = 200_000  # that wait in memory
 DIGITS = 76  # of a sum: 10^38 values of the widest decimal have room
@@ -22,12 +22,14 @@ _OVER_GROUPS = {Function.COUNT: "sum", Function.SUM: "sum", Function.MIN: "min",
 class Groups:
     """The groups of a task by key; at most about ``most`` wait in memory, beside those of one batch."""
 
-    def __init__(self, group_by: list[str], window_s: int | None, parts: list[Part], most: int = MOST_GROUPS) -> None:
+    def __init__(
+        self, group_by: list[str], window_s: int | None, value_columns: list[ValueColumn], most: int = MOST_GROUPS
+    ) -> None:
         self._group_by = group_by
         self._window_s = window_s
-        self._parts = parts
+        self._value_columns = value_columns
         self._key = [*group_by, WINDOW] if window_s else group_by
-        self._sources = list(dict.fromkeys(part.source for part in parts if part.source is not None))
+        self._sources = list(dict.fromkeys(column.source for column in value_columns if column.source is not None))
         self._most = most
         self._waiting: list[pa.Table] = []
 
@@ -55,19 +57,19 @@ class Groups:
         """Group a batch; what has to be staged now, because too much would wait."""
         table = pa.Table.from_batches([inputs])
         wanted: list[Any] = [([], "count_all")]
-        for part in self._parts:
-            if part.source is None:
+        for column in self._value_columns:
+            if column.source is None:
                 continue
-            column = _input(part.source)
-            if part.function is Function.SUM:
-                values = table.column(column)
+            name = _input(column.source)
+            if column.function is Function.SUM:
+                values = table.column(name)
                 scale = values.type.scale if pa.types.is_decimal(values.type) else 0
-                column = f"sum {part.column}"
-                table = table.append_column(column, values.cast(pa.decimal256(DIGITS, scale)))
-            wanted.append((column, part.function.value))
+                name = f"sum {column.name}"
+                table = table.append_column(name, values.cast(pa.decimal256(DIGITS, scale)))
+            wanted.append((name, column.function.value))
         made = table.group_by(self._key, use_threads=False).aggregate(wanted).columns
         keys, rows, values_of = made[: len(self._key)], made[len(self._key)], iter(made[len(self._key) + 1 :])
-        columns = [rows if part.source is None else next(values_of) for part in self._parts]
+        columns = [rows if column.source is None else next(values_of) for column in self._value_columns]
         self._waiting.append(pa.Table.from_arrays([*keys, rows, *columns], names=self._names))
         if sum(groups.num_rows for groups in self._waiting) <= self._most:
             return None
@@ -81,22 +83,22 @@ class Groups:
 
     @property
     def _names(self) -> list[str]:
-        return [*self._key, ROWS, *(part.column for part in self._parts)]
+        return [*self._key, ROWS, *(column.name for column in self._value_columns)]
 
     def _combined(self) -> pa.Table:
-        return combined(self._waiting, self._key, self._parts)
+        return combined(self._waiting, self._key, self._value_columns)
 
 
-def combined(tables: Sequence[pa.Table], key: Sequence[str], parts: Sequence[Part]) -> pa.Table:
+def combined(tables: Sequence[pa.Table], key: Sequence[str], value_columns: Sequence[ValueColumn]) -> pa.Table:
     """The groups of some tables together, each key once."""
-    wanted = [(ROWS, "sum"), *((part.column, _OVER_GROUPS[part.function]) for part in parts)]
+    wanted = [(ROWS, "sum"), *((column.name, _OVER_GROUPS[column.function]) for column in value_columns)]
     groups = pa.concat_tables(tables).group_by(list(key), use_threads=False).aggregate(wanted)
-    return groups.rename_columns([*key, ROWS, *(part.column for part in parts)])
+    return groups.rename_columns([*key, ROWS, *(column.name for column in value_columns)])
 
 
 def groups_of(options: Mapping[str, Any]) -> Groups:
     """The groups that the options of an order ask for."""
-    return Groups(options["group_by"], options["window_s"], parts_from(options["parts"]))
+    return Groups(options["group_by"], options["window_s"], value_columns_from(options["parts"]))
 
 
 def _input(source: str) -> str:

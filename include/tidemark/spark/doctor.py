@@ -20,7 +20,7 @@ from tidemark.environment import Environment
 from tidemark.findings import Finding, clock, failed, ok, warning
 from tidemark.pipeline.settings import Pipeline
 from tidemark.spark.executors import count
-from tidemark.spark.job import reason_of
+from tidemark.spark.job import cause_of
 from tidemark.spark.probe import REST_S, Questions, look
 from tidemark.spark.session import check_master, open_session
 from tidemark.spark.shipped import is_local
@@ -104,7 +104,7 @@ def _answers(session: SparkSession, questions: Questions, registered: int) -> tu
     try:
         lines = context.parallelize(range(tasks), tasks).mapPartitions(partial(look, questions)).collect()
     except (PySparkException, Py4JError, ConnectionError) as error:
-        return reason_of(error), time.monotonic() - started
+        return cause_of(error), time.monotonic() - started
     now = time.time()
     seconds = time.monotonic() - started
     answers = {(answer["host"], answer["folder"]): answer for answer in map(json.loads, lines)}

@@ -118,7 +118,7 @@ def _failure(order: Order, error: Exception, reader: SparkReader, log: Path | No
     if ended.WORKER_DIED in str(error):
         what = "Spark failed: a Python worker was killed, often because the machine had no memory left"
         return WorkFailed(what, next_step=f"nothing is published; {ended.MEMORY}; then: {retry}", **where)
-    reason = reader.masked(reason_of(error))
+    reason = reader.masked(cause_of(error))
     refusal = reader.refusal(error)
     if refusal is not None:
         return type(refusal)(f"{refusal.what}: {reason}", next_step=refusal.next_step, **where)
@@ -145,7 +145,7 @@ def _status_of_jvm(error: Exception) -> int | None:
         return None
 
 
-def reason_of(error: Exception) -> str:
+def cause_of(error: Exception) -> str:
     """The line of Spark's message that gives the cause, without the stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")]

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from tidemark.errors import ConfigurationError, WorkFailed
 from tidemark.positions import positions
 from tidemark.transforms.base import NO_ROWS, Transformed, others
-from tidemark.transforms.refusals import Halving, Refusal, without_values
+from tidemark.transforms.halving import Halving, LogicFailed, without_values
 from tidemark.transforms.statement import METADATA, ORDINAL, VIEW, Statement, connect, prepared
 from tidemark.transforms.types import stored_type
 
@@ -76,7 +76,7 @@ class Query:
         try:
             made = self._run(pa.Table.from_batches([rows])).combine_chunks()
         except _OF_ROWS as error:
-            raise Refusal(self._name + without_values(str(error))) from None
+            raise LogicFailed(self._name + without_values(str(error))) from None
         except duckdb.Error as error:
             raise WorkFailed(
                 f"DuckDB failed: {self._name}{without_values(str(error))}",

@@ -41,7 +41,7 @@ _ROWWISE: Final = "each row must come from one record alone, because batches end
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputColumn:
     """A column of the result: the given column ``source`` unchanged, or, when that is None, a computed one."""
 
     name: str
@@ -53,11 +53,11 @@ class Output:
 class Statement:
     """``text`` gives the ordinals of the rows that stay, and the computed columns in the order of ``outputs``."""
 
-    outputs: tuple[Output, ...]
+    outputs: tuple[OutputColumn, ...]
     text: str
 
     @property
-    def computed(self) -> list[Output]:
+    def computed(self) -> list[OutputColumn]:
         return [output for output in self.outputs if output.source is None]
 
 
@@ -164,22 +164,22 @@ class _Reading:
         if not plain:
             raise _refused(f"it must read FROM {VIEW} and from nothing else: no file, no other table, no join")
 
-    def _items(self, part: dict[str, Any]) -> Iterator[tuple[Output, dict[str, Any] | None]]:
+    def _items(self, part: dict[str, Any]) -> Iterator[tuple[OutputColumn, dict[str, Any] | None]]:
         """The columns that an entry of the list after SELECT stands for; with the expression when one is computed."""
         if part["class"] == "STAR":
             yield from self._stars(part)
             return
         source = self._column(part)
         if source is not None:
-            yield Output(part["alias"] or source, source), None
+            yield OutputColumn(part["alias"] or source, source), None
             return
         unnamed = part["column_names"][-1] if part["class"] == "COLUMN_REF" else ""
         name = part["alias"] or unnamed
         if not name:
             raise _refused("a computed column has no name", "give it one: .. AS name")
-        yield Output(name, None, self._is_never_null(part)), part
+        yield OutputColumn(name, None, self._is_never_null(part)), part
 
-    def _stars(self, part: dict[str, Any]) -> Iterator[tuple[Output, dict[str, Any] | None]]:
+    def _stars(self, part: dict[str, Any]) -> Iterator[tuple[OutputColumn, dict[str, Any] | None]]:
         if part["columns"] or part["expr"] or part.get("qualified_exclude_list"):
             raise _refused("COLUMNS(..) is not known here", "name the columns")
         excluded = {name.lower() for name in part["exclude_list"]}
@@ -190,9 +190,9 @@ class _Reading:
         for name in self._given.names:
             key = name.lower()
             if key in replaced:
-                yield Output(name, None, self._is_never_null(replaced[key])), replaced[key]
+                yield OutputColumn(name, None, self._is_never_null(replaced[key])), replaced[key]
             elif key not in excluded:
-                yield Output(renamed.get(key, name), name), None
+                yield OutputColumn(renamed.get(key, name), name), None
 
     def _column(self, part: Mapping[str, Any]) -> str | None:
         """The given data column that an expression is, unchanged."""

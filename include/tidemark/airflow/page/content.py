@@ -13,7 +13,7 @@ from tidemark.errors import NotFound, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.manifest import Manifest
 from tidemark.operations.audit import compared
-from tidemark.operations.dead_letters import Wanted, dead_letters
+from tidemark.operations.dead_letters import DeadLetterSelection, dead_letters
 from tidemark.operations.hours import hours
 from tidemark.operations.lag import lag
 from tidemark.operations.locate import Found, locate
@@ -93,7 +93,7 @@ def hours_of(database: ManifestDatabase, name: str, *, incomplete: bool = False)
 def letters_of(database: ManifestDatabase, name: str, manifest_id: int | None, limit: int) -> DeadLettersView:
     """Opens the sink and reads what is published of dead letters."""
     with context_of(database, name) as context:
-        return dead_letters_view(dead_letters(context, Wanted(manifest_id, None, None, None), limit=limit))
+        return dead_letters_view(dead_letters(context, DeadLetterSelection(manifest_id, None, None, None), limit=limit))
 
 
 def compared_of(database: ManifestDatabase, manifest: Manifest) -> list[ComparedView]:

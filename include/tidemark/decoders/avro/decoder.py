@@ -12,7 +12,7 @@ from tidemark.decoders.avro.reading import Reading, read
 from tidemark.decoders.avro.resolution import mismatch
 from tidemark.decoders.avro.types import AvroSchema, parsed
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
-from tidemark.decoders.framing import Group, Part, unframe
+from tidemark.decoders.framing import RecordPart, WriterGroup, unframe
 from tidemark.decoders.joined import joined
 from tidemark.decoders.registered_schema import RegisteredSchema
 from tidemark.decoders.schemas import Schemas
@@ -23,7 +23,9 @@ class AvroDecoder:
     """``reader`` decides the columns. With ``schemas`` each record names the schema it was written with, without them
     all are written with the reader's."""
 
-    def __init__(self, reader: RegisteredSchema, schemas: Schemas | None = None, part: Part = Part.VALUE) -> None:
+    def __init__(
+        self, reader: RegisteredSchema, schemas: Schemas | None = None, part: RecordPart = RecordPart.VALUE
+    ) -> None:
         self._reader = parsed(reader.text, reader.references)
         self._reader_name = reader.name
         self._schemas = schemas
@@ -47,7 +49,7 @@ class AvroDecoder:
             payloads = batch.column(self._part).cast(pa.binary())
             missing = pc.indices_nonzero(pc.is_null(payloads)).cast(pa.int64())
             present = pc.indices_nonzero(pc.is_valid(payloads)).cast(pa.int64())
-            groups: tuple[Group, ...] = (Group("", present, payloads.take(present)),)
+            groups: tuple[WriterGroup, ...] = (WriterGroup("", present, payloads.take(present)),)
         else:
             unframed = unframe(batch, self._part)
             groups, missing = unframed.groups, unframed.missing
@@ -67,7 +69,7 @@ class AvroDecoder:
                 errors += [self._bad(owners[at], reason, self._class(reason), named) for at, reason in reading.bad]
         return joined(self.schema, parts, errors)
 
-    def _read(self, group: Group, writer: AvroSchema) -> Reading:
+    def _read(self, group: WriterGroup, writer: AvroSchema) -> Reading:
         if group.writer not in self._fast:
             self._fast[group.writer] = FastReader.of(writer, self._reader)
         fast = self._fast[group.writer]
@@ -99,7 +101,7 @@ class AvroDecoder:
 
     def _bad(self, index: int, reason: str, error: ErrorClass, schemas: str) -> BadRecord:
         reason = f"{reason} ({schemas})" if schemas else reason
-        if self._part is Part.KEY:
+        if self._part is RecordPart.KEY:
             reason, error = f"the key: {reason}", ErrorClass.KEY
         return BadRecord(index, _short(reason), error, schemas)
 
@@ -117,4 +119,4 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     reader = RegisteredSchema.from_dict(config["reader"])
     registry = config.get("registry")
     schemas = Schemas(registry, config.get("schemas", {})) if registry else None
-    return AvroDecoder(reader, schemas, Part(config.get("part", Part.VALUE)))
+    return AvroDecoder(reader, schemas, RecordPart(config.get("part", RecordPart.VALUE)))

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from fastavro import schemaless_reader
 from fastavro.read import SchemaResolutionError
 
-from tidemark.decoders.avro.types import TIMESTAMP, AvroSchema, Column
+from tidemark.decoders.avro.types import TIMESTAMP, AvroColumn, AvroSchema
 
 # Numbers of microseconds and days of the years 1 to 9999: what all sinks and Python can hold.
 _INSTANTS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
@@ -89,7 +89,7 @@ def _batch(values: list[dict[str, Any]], reader: AvroSchema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=reader.arrow)
 
 
-def _array(values: list[Any], column: Column) -> pa.Array:
+def _array(values: list[Any], column: AvroColumn) -> pa.Array:
     if column.convert is not None:
         convert: Callable[[Any], Any] = column.convert
         values = [None if value is None else convert(value) for value in values]

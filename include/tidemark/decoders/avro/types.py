@@ -48,7 +48,7 @@ _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - of times that have no zon
 
 
 @dataclass(frozen=True)
-class Column:
+class AvroColumn:
     """One column: its field, and how a value of fastavro becomes one of Arrow (None: it is one already)."""
 
     field: pa.Field
@@ -65,7 +65,7 @@ class AvroSchema:
 
     full: Any
     bare: Any
-    columns: tuple[Column, ...]
+    columns: tuple[AvroColumn, ...]
 
     @property
     def is_record(self) -> bool:
@@ -181,9 +181,9 @@ def bare(schema: Any, defined: set[str] | None = None) -> Any:
     return kept if kept["type"] in ("enum", "fixed") else kept["type"]
 
 
-def _column(name: str, schema: Any) -> Column:
+def _column(name: str, schema: Any) -> AvroColumn:
     kind, convert = _typed(schema)
-    return Column(pa.field(name, kind, nullable=without_null(schema)[1]), convert)
+    return AvroColumn(pa.field(name, kind, nullable=without_null(schema)[1]), convert)
 
 
 def _typed(schema: Any) -> tuple[pa.DataType, Convert | None]:

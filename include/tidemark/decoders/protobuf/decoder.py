@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import Decoded, Decoder, ErrorClass
-from tidemark.decoders.framed_decoder import FramedDecoder, Refused
-from tidemark.decoders.framing import Group, Part
+from tidemark.decoders.framed_decoder import FramedDecoder, Unreadable
+from tidemark.decoders.framing import RecordPart, WriterGroup
 from tidemark.decoders.proto_registered import descriptor_set_of
-from tidemark.decoders.protobuf.framed import message_at, placed
+from tidemark.decoders.protobuf.framed import by_message, message_at
 from tidemark.decoders.protobuf.reading import Messages
 from tidemark.decoders.registered_schema import RegisteredSchema
 from tidemark.decoders.schemas import Schemas
@@ -34,25 +34,25 @@ class FramedMessageDecoder(FramedDecoder):
     """
 
     def __init__(
-        self, messages: Messages, message: str, reader: RegisteredSchema, schemas: Schemas, part: Part
+        self, messages: Messages, message: str, reader: RegisteredSchema, schemas: Schemas, part: RecordPart
     ) -> None:
         super().__init__(messages.schema, reader, schemas, part)
         self._messages, self._message = messages, message
         self._reasons: dict[tuple[str, tuple[int, ...]], str] = {}
 
-    def _read(self, group: Group, named: str) -> Iterator[tuple[pa.Array, Decoded | Refused]]:
-        messages, without = placed(group.data)
+    def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | Unreadable]]:
+        messages, without = by_message(group.data)
         yield (
             group.indices.take(pa.array(without, pa.int64())),
-            Refused("it does not say which message it is", ErrorClass.VALUE),
+            Unreadable("it does not say which message it is", ErrorClass.VALUE),
         )
-        for place in messages:
-            indices = group.indices.take(place.positions)
-            reason = self._why_not(group.writer, place.path)
+        for message in messages:
+            indices = group.indices.take(message.positions)
+            reason = self._why_not(group.writer, message.path)
             if reason:
-                yield indices, Refused(reason)
+                yield indices, Unreadable(reason)
             else:
-                decoded = self._messages.read(place.data)
+                decoded = self._messages.read(message.data)
                 yield indices, replace(decoded, errors=tuple(replace(bad, schemas=named) for bad in decoded.errors))
 
     def _why_not(self, writer: str, path: tuple[int, ...]) -> str:
@@ -78,4 +78,6 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     if not config.get("registry"):
         return MessageDecoder(messages)
     schemas = Schemas(config["registry"], config.get("schemas", {}))
-    return FramedMessageDecoder(messages, config["message"], reader, schemas, Part(config.get("part", Part.VALUE)))
+    return FramedMessageDecoder(
+        messages, config["message"], reader, schemas, RecordPart(config.get("part", RecordPart.VALUE))
+    )

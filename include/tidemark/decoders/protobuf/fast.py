@@ -21,7 +21,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescript
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 
 from tidemark.decoders.proto_descriptors import pool_of
-from tidemark.decoders.proto_shapes import ListOf, Message, Misfit, parts_of
+from tidemark.decoders.proto_shapes import ListOf, MessageShape, Misfit, parts_of
 
 LARGEST = 16 * 1024  # one byte may begin a group, and 100,000 of them took less than 8 MiB of stack, 1,000,000 more
 _FIXED_WIDTH = {
@@ -35,14 +35,14 @@ _FIXED_WIDTH = {
 _PREFIX = "plain"  # before every package, so that no message has a name that ptars knows
 
 
-class Refused(Exception):
+class FastReadFailed(Exception):
     """Some of the values cannot be read here."""
 
 
 class Fast:
     """Reads arrays of values as one message."""
 
-    def __init__(self, descriptor: Descriptor, shape: Message) -> None:
+    def __init__(self, descriptor: Descriptor, shape: MessageShape) -> None:
         from ptars import HandlerPool, PtarsConfig
 
         files = [_renamed(file) for file in _with_imports(descriptor.file)]
@@ -52,22 +52,22 @@ class Fast:
         self._shape = shape
 
     def columns(self, values: pa.Array) -> list[pa.Array]:
-        """The columns of the values, none of which is null; raises ``Refused`` when one of them cannot be read."""
+        """The columns of the values, none of which is null; raises ``FastReadFailed`` when one cannot be read."""
         try:
             plain = parts_of(self._handler.array_to_record_batch(values).to_struct_array())
         except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
             raise
         except BaseException as error:  # a panic is no Exception
-            raise Refused from error
+            raise FastReadFailed from error
         if any(_has_two_choices(self._shape, plain)):
-            raise Refused
+            raise FastReadFailed
         try:
             return self._shape.columns(plain)
         except Misfit as misfit:
-            raise Refused from misfit
+            raise FastReadFailed from misfit
 
 
-def fast_reader(descriptor: Descriptor, shape: Message) -> Fast | None:
+def fast_reader(descriptor: Descriptor, shape: MessageShape) -> Fast | None:
     """None for a message that has a type outside the tested list."""
     return Fast(descriptor, shape) if _is_on_the_list(descriptor) else None
 
@@ -141,7 +141,7 @@ def _rename_types(message: DescriptorProto) -> None:
         _rename_types(nested)
 
 
-def _has_two_choices(shape: Message, plain: Mapping[str, pa.Array]) -> Iterator[bool]:
+def _has_two_choices(shape: MessageShape, plain: Mapping[str, pa.Array]) -> Iterator[bool]:
     """For every ``oneof``, also of messages within, whether a record has two of its members."""
     for choice in shape.choices:
         members = [pc.cast(plain[name].is_valid(), pa.int16()) for name in choice]
@@ -150,5 +150,5 @@ def _has_two_choices(shape: Message, plain: Mapping[str, pa.Array]) -> Iterator[
         inner, values = field.shape, plain[field.name]
         if isinstance(inner, ListOf):
             inner, values = inner.element, values.values
-        if isinstance(inner, Message):
+        if isinstance(inner, MessageShape):
             yield from _has_two_choices(inner, parts_of(values))

@@ -20,7 +20,7 @@ _END = 2**31 - 1  # without an explicit end, Arrow 26 fails: "Negative buffer re
 
 
 @dataclass(frozen=True)
-class Placed:
+class MessageValues:
     """The values of one message: ``path`` from the top of the file, their positions, and their bytes."""
 
     path: tuple[int, ...]
@@ -28,9 +28,9 @@ class Placed:
     data: pa.Array
 
 
-def placed(values: pa.Array) -> tuple[list[Placed], list[int]]:
+def by_message(values: pa.Array) -> tuple[list[MessageValues], list[int]]:
     """(the values by message, the positions of those that name none)."""
-    groups: list[Placed] = []
+    groups: list[MessageValues] = []
     wrong: list[int] = []
     left = positions(len(values))
     while len(left):
@@ -45,7 +45,7 @@ def placed(values: pa.Array) -> tuple[list[Placed], list[int]]:
             mine = pc.equal(pc.binary_slice(some, 0, length), some[0].as_py()[:length])
         else:
             mine = pa.array([True] + [False] * (len(left) - 1))
-        groups.append(Placed(path, left.filter(mine), pc.binary_slice(some.filter(mine), length, _END)))
+        groups.append(MessageValues(path, left.filter(mine), pc.binary_slice(some.filter(mine), length, _END)))
         left = left.filter(pc.invert(mine))
     return groups, wrong
 

@@ -10,7 +10,7 @@ from typing import Final
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from tidemark.decoders.lists import element_width
-from tidemark.decoders.proto_shapes import ListOf, MapOf, Message, Shape
+from tidemark.decoders.proto_shapes import ListOf, MapOf, MessageShape, Shape
 
 _OF_64_BITS: Final = (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FIXED64, FieldDescriptor.TYPE_SFIXED64)
 _OF_32_BITS: Final = (FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_FIXED32, FieldDescriptor.TYPE_SFIXED32)
@@ -24,44 +24,49 @@ _NOT_LAST: Final = bytes(range(128, 256))  # the bytes of a varint but its last
 
 
 @dataclass(frozen=True)
-class Part:
-    """A field: ``width`` is that of an element, 0 for a field that is no list; ``packed`` the bytes of a number in a
-    packed list (0: a varint), None for what is never packed."""
+class ListField:
+    """A field that is a list, or has lists within.
+
+    ``width`` is that of an element, 0 for a field that is no list; ``packed`` the bytes of a number in a packed list
+    (0: a varint), None for what is never packed.
+    """
 
     width: int
     packed: int | None
-    inner: "Parts"
+    inner: "ListFields"
 
 
-Parts = Mapping[int, Part]  # by the number of the field; those without lists are left out
-_NONE: Final[Parts] = {}
-_UNKNOWN: Final = Part(0, None, _NONE)
+ListFields = Mapping[int, ListField]  # by the number of the field; those without lists are left out
+_NONE: Final[ListFields] = {}
+_UNKNOWN: Final = ListField(0, None, _NONE)
 
 
-def parts_with_lists(descriptor: Descriptor, shape: Message) -> Parts:
-    parts = {}
+def fields_with_lists(descriptor: Descriptor, shape: MessageShape) -> ListFields:
+    fields = {}
     for field in shape.fields:
         of = descriptor.fields_by_name[field.name]
-        part = _part(of, field.shape)
-        if part.width or part.inner:
-            parts[of.number] = part
-    return parts
+        list_field = _list_field(of, field.shape)
+        if list_field.width or list_field.inner:
+            fields[of.number] = list_field
+    return fields
 
 
-def _part(of: FieldDescriptor, shape: Shape) -> Part:
+def _list_field(of: FieldDescriptor, shape: Shape) -> ListField:
     match shape:
         case ListOf(element):
-            return Part(element_width(shape.arrow), _packed(of), _inner(of, element))
+            return ListField(element_width(shape.arrow), _packed(of), _inner(of, element))
         case MapOf(_, item):
             value = of.message_type.fields_by_name["value"]
             inner = _inner(value, item)
-            return Part(element_width(shape.arrow), None, {value.number: Part(0, None, inner)} if inner else _NONE)
+            return ListField(
+                element_width(shape.arrow), None, {value.number: ListField(0, None, inner)} if inner else _NONE
+            )
         case _:
-            return Part(0, None, _inner(of, shape))
+            return ListField(0, None, _inner(of, shape))
 
 
-def _inner(of: FieldDescriptor, shape: Shape) -> Parts:
-    return parts_with_lists(of.message_type, shape) if isinstance(shape, Message) else _NONE
+def _inner(of: FieldDescriptor, shape: Shape) -> ListFields:
+    return fields_with_lists(of.message_type, shape) if isinstance(shape, MessageShape) else _NONE
 
 
 def _packed(of: FieldDescriptor) -> int | None:
@@ -70,33 +75,35 @@ def _packed(of: FieldDescriptor) -> int | None:
     return 8 if of.type in _OF_64_BITS else 4 if of.type in _OF_32_BITS else 0
 
 
-def list_bytes(value: bytes, parts: Parts, limit: int) -> int:
+def list_bytes(value: bytes, fields: ListFields, limit: int) -> int:
     """What the lists of a message take; it stops above ``limit``."""
     total = 0
-    waiting = [(0, len(value), parts)]
+    waiting = [(0, len(value), fields)]
     while waiting and total <= limit:
         at, end, known = waiting.pop()
-        outer: list[Parts] = []  # of the groups that are open
+        outer: list[ListFields] = []  # of the groups that are open
         while at < end and total <= limit:
             tag, at = _varint(value, at)
-            part = known.get(tag >> 3, _UNKNOWN)
+            field = known.get(tag >> 3, _UNKNOWN)
             match tag & 7:
                 case 0:
                     _, at = _varint(value, at)
-                    total += part.width
+                    total += field.width
                 case 1 | 5 as kind:
                     at += 8 if kind == 1 else 4
-                    total += part.width
+                    total += field.width
                 case 2:
                     size, at = _varint(value, at)
-                    total += part.width * (1 if part.packed is None else _numbers(value[at : at + size], part.packed))
-                    if part.inner:
-                        waiting.append((at, min(at + size, end), part.inner))
+                    total += field.width * (
+                        1 if field.packed is None else _numbers(value[at : at + size], field.packed)
+                    )
+                    if field.inner:
+                        waiting.append((at, min(at + size, end), field.inner))
                     at += size
                 case 3:
-                    total += part.width
+                    total += field.width
                     outer.append(known)
-                    known = part.inner
+                    known = field.inner
                 case 4 if outer:
                     known = outer.pop()
                 case _:

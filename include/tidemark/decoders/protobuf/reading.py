@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded
 from tidemark.decoders.lists import ListLimit
-from tidemark.decoders.proto_descriptors import message_of
+from tidemark.decoders.proto_descriptors import message_descriptor
 from tidemark.decoders.proto_shapes import message_shape
-from tidemark.decoders.protobuf.fast import LARGEST, Fast, Refused, fast_reader
-from tidemark.decoders.protobuf.lists import list_bytes, parts_with_lists
+from tidemark.decoders.protobuf.fast import LARGEST, Fast, FastReadFailed, fast_reader
+from tidemark.decoders.protobuf.lists import fields_with_lists, list_bytes
 from tidemark.decoders.protobuf.runtime import Runtime
 
 
@@ -21,13 +21,13 @@ class Messages:
     """Reads values as one message of a descriptor set."""
 
     def __init__(self, descriptor_set: bytes, message: str, max_list_bytes: int | None = None) -> None:
-        descriptor = message_of(descriptor_set, message)
+        descriptor = message_descriptor(descriptor_set, message)
         shape = message_shape(descriptor)
         self._schema = pa.schema([field.arrow for field in shape.fields])
         self._runtime = Runtime(descriptor, shape)
         self._fast = fast_reader(descriptor, shape)
-        parts, most = parts_with_lists(descriptor, shape), max_list_bytes or 0
-        self._lists = ListLimit(self._schema, max_list_bytes, lambda value: list_bytes(value, parts, most))
+        fields, most = fields_with_lists(descriptor, shape), max_list_bytes or 0
+        self._lists = ListLimit(self._schema, max_list_bytes, lambda value: list_bytes(value, fields, most))
 
     @property
     def schema(self) -> pa.Schema:
@@ -67,7 +67,7 @@ class Messages:
             here = here.filter(pc.invert(pc.is_in(here, wrong)))
         try:
             return here, self._fast.columns(values.take(here))
-        except Refused:
+        except FastReadFailed:
             here = here.take(pa.array(self._accepted(self._fast, values.take(here)), pa.int64()))
             return here, self._fast.columns(values.take(here))
 
@@ -87,7 +87,7 @@ def _taken(fast: Fast, values: pa.Array, positions: list[int]) -> list[int]:
     """Those of the positions whose values the fast reader takes."""
     try:
         fast.columns(values.take(pa.array(positions, pa.int64())))
-    except Refused:
+    except FastReadFailed:
         middle = len(positions) // 2
         halves = (positions[:middle], positions[middle:]) if middle else ()
         return [position for half in halves for position in _taken(fast, values, half)]

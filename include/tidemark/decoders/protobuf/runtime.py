@@ -10,13 +10,13 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as RuntimeMessage
 from google.protobuf.message_factory import GetMessageClass
 
-from tidemark.decoders.proto_shapes import ListOf, MapOf, Message, Misfit, Nothing, Shape, Time, Wrapped
+from tidemark.decoders.proto_shapes import ListOf, MapOf, MessageShape, Misfit, Nothing, Shape, Time, Wrapped
 
 
 class Runtime:
     """Reads values as one message."""
 
-    def __init__(self, descriptor: Descriptor, shape: Message) -> None:
+    def __init__(self, descriptor: Descriptor, shape: MessageShape) -> None:
         self._class: type[RuntimeMessage] = GetMessageClass(descriptor)
         self._shape = shape
 
@@ -69,7 +69,7 @@ class Runtime:
         return ""
 
 
-def _parts(shape: Message, messages: Sequence[Any]) -> dict[str, pa.Array]:
+def _parts(shape: MessageShape, messages: Sequence[Any]) -> dict[str, pa.Array]:
     """The plain array of each field; a message may be None."""
     parts = {}
     for field in shape.fields:
@@ -97,7 +97,7 @@ def _plain(shape: Shape, values: list[Any]) -> pa.Array:
                 [pa.array(keys, pa.string()), _plain(item, items)], fields=list(shape.plain.value_type)
             )
             return _listed(pairs, entries, shape.plain)
-        case Message():
+        case MessageShape():
             return _struct(list(_parts(shape, values).values()), values, shape.plain)
         case Wrapped(inner):
             return _struct(

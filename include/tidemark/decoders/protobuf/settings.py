@@ -68,12 +68,12 @@ class Settings(FramedSettings, ListSettings):
         if content is None or "message" not in info.data:
             return content
         # Imported late: it needs pyarrow and protobuf, which other pipelines do without.
-        from tidemark.decoders.proto_descriptors import message_of, needed
+        from tidemark.decoders.proto_descriptors import message_descriptor, needed
         from tidemark.decoders.proto_shapes import message_shape
 
         try:
             kept = needed(b64decode(content), info.data["message"])
-            message_shape(message_of(kept, info.data["message"]))
+            message_shape(message_descriptor(kept, info.data["message"]))
         except ConfigurationError as problem:
             raise wrong(f"cannot be used: {problem.what}; {problem.next_step}") from None
         return b64encode(kept).decode()
@@ -96,9 +96,9 @@ class Settings(FramedSettings, ListSettings):
         return {**super().order(), "message": self.message, **self.order_of_lists()}
 
     def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
-        from tidemark.decoders.proto_descriptors import message_of
+        from tidemark.decoders.proto_descriptors import message_descriptor
         from tidemark.decoders.proto_registered import descriptor_set_of
         from tidemark.decoders.proto_shapes import message_shape
 
-        shape = message_shape(message_of(descriptor_set_of(reader), self.message))
+        shape = message_shape(message_descriptor(descriptor_set_of(reader), self.message))
         return {field.name: (str(field.shape.arrow), field.arrow.nullable) for field in shape.fields}

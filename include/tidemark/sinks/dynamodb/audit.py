@@ -10,7 +10,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, Publication
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
-from tidemark.sinks.dynamodb.items import Group, combined
+from tidemark.sinks.dynamodb.items import KeyGroup, combined
 from tidemark.sinks.dynamodb.markers import Marker, Markers
 from tidemark.sinks.dynamodb.tables import Tables
 from tidemark.sinks.dynamodb.totals import Totals
@@ -67,7 +67,7 @@ def _contents(
     published: Sequence[tuple[Manifest, Publication]],
 ) -> Iterator[Difference]:
     held: dict[int, _Held] = {}
-    expected: dict[str, Group | None] = {}
+    expected: dict[str, KeyGroup | None] = {}
     contributor: dict[str, int] = {}
     for manifest_id, group in totals.all_contributions():
         of_manifest = held.setdefault(manifest_id, _Held())
@@ -75,7 +75,7 @@ def _contents(
         of_manifest.rows += group.rows
         of_manifest.checksum = (of_manifest.checksum + group.checksum()) % 2**64
         others = expected.get(group.key)
-        expected[group.key] = combined([others, group] if others else [group], totals.parts)
+        expected[group.key] = combined([others, group] if others else [group], totals.value_columns)
         contributor[group.key] = max(manifest_id, contributor.get(group.key, 0))
     after = markers.all()
     still = {id_ for id_, marker in after.items() if before.get(id_) == marker and marker.whole}
@@ -100,7 +100,7 @@ def _manifest(sink: Sink, manifest_id: int, written: int, marker: Marker, held: 
 
 
 def _totals(
-    sink: Sink, totals: Totals, expected: dict[str, Group | None], contributor: Mapping[str, int]
+    sink: Sink, totals: Totals, expected: dict[str, KeyGroup | None], contributor: Mapping[str, int]
 ) -> Iterator[Difference]:
     """Compares all totals with all contributions; a replay of any manifest of a total combines it again."""
     wrong: dict[int | None, list[str]] = {}

@@ -14,7 +14,7 @@ from decimal import Context, Decimal
 from hashlib import blake2b, sha256
 from typing import Any, assert_never
 
-from tidemark.sinks.parts import ROWS, WINDOW, Function, Part
+from tidemark.sinks.value_columns import ROWS, WINDOW, Function, ValueColumn
 
 KEY, MANIFEST, ATTEMPT, TOKEN, REVISION = "_key", "_manifest_id", "_attempt", "_token", "_revision"
 LONGEST_KEY = 2_048  # bytes of a partition key
@@ -26,25 +26,26 @@ Item = dict[str, Attribute]
 
 
 @dataclass(frozen=True)
-class Group:
-    """What the records of one key come to; ``columns`` are the attributes of its key, ``values`` those of its parts."""
+class KeyGroup:
+    """What the records of one key come to; ``columns`` are the attributes of its key, ``values`` go with the value
+    columns."""
 
     key: str
     columns: Item
     rows: int
     values: tuple[Any, ...]
 
-    def attributes(self, parts: Sequence[Part]) -> Item:
+    def attributes(self, value_columns: Sequence[ValueColumn]) -> Item:
         """All but the keys of the table."""
-        pairs = zip(parts, self.values, strict=True)
-        values = {part.column: attribute(value) for part, value in pairs if value is not None}
+        pairs = zip(value_columns, self.values, strict=True)
+        values = {column.name: attribute(value) for column, value in pairs if value is not None}
         return {**self.columns, ROWS: attribute(self.rows), **values}
 
-    def too_long(self, parts: Sequence[Part]) -> str | None:
+    def too_many_digits(self, value_columns: Sequence[ValueColumn]) -> str | None:
         """The column of a value that has more digits than DynamoDB keeps."""
-        for part, value in zip(parts, self.values, strict=True):
+        for column, value in zip(value_columns, self.values, strict=True):
             if isinstance(value, Decimal) and len(EXACT.normalize(value).as_tuple().digits) > DIGITS:
-                return part.column
+                return column.name
         return None
 
     def checksum(self) -> int:
@@ -54,35 +55,36 @@ class Group:
         return int.from_bytes(blake2b(content, digest_size=8).digest())
 
 
-def group_of_row(row: Mapping[str, Any], key: Sequence[str], parts: Sequence[Part]) -> Group:
+def group_of_row(row: Mapping[str, Any], key: Sequence[str], value_columns: Sequence[ValueColumn]) -> KeyGroup:
     """From a row of staged groups."""
     columns = {name: attribute(plain(row[name], whole_seconds=name == WINDOW)) for name in key}
-    values = tuple(plain(row[part.column]) for part in parts)
-    return Group(key_text(columns[name] for name in key), columns, row[ROWS], values)
+    values = tuple(plain(row[column.name]) for column in value_columns)
+    return KeyGroup(key_text(columns[name] for name in key), columns, row[ROWS], values)
 
 
-def group_of_item(item: Item, key: Sequence[str], parts: Sequence[Part]) -> Group:
+def group_of_item(item: Item, key: Sequence[str], value_columns: Sequence[ValueColumn]) -> KeyGroup:
     """From a total or a contribution as it is stored; what somebody took out of it by hand is missing."""
     columns = {name: item[name] for name in key if name in item}
-    values = tuple(value_of(item[part.column]) if part.column in item else None for part in parts)
+    values = tuple(value_of(item[column.name]) if column.name in item else None for column in value_columns)
     rows = int(value_of(item[ROWS])) if ROWS in item else 0
-    return Group(value_of(item[KEY]), columns, rows, values)
+    return KeyGroup(value_of(item[KEY]), columns, rows, values)
 
 
-def combined(groups: Iterable[Group], parts: Sequence[Part]) -> Group | None:
+def combined(groups: Iterable[KeyGroup], value_columns: Sequence[ValueColumn]) -> KeyGroup | None:
     """The groups of one key together; None of none."""
-    together: Group | None = None
+    together: KeyGroup | None = None
     for group in groups:
-        together = group if together is None else of_both(together, group, parts)
+        together = group if together is None else of_both(together, group, value_columns)
     return together
 
 
-def of_both(one: Group, other: Group, parts: Sequence[Part]) -> Group:
+def of_both(one: KeyGroup, other: KeyGroup, value_columns: Sequence[ValueColumn]) -> KeyGroup:
     """Two groups of one key together."""
     values = tuple(
-        _of_two(part.function, mine, others) for part, mine, others in zip(parts, one.values, other.values, strict=True)
+        _of_two(column.function, mine, others)
+        for column, mine, others in zip(value_columns, one.values, other.values, strict=True)
     )
-    return Group(one.key, one.columns, one.rows + other.rows, values)
+    return KeyGroup(one.key, one.columns, one.rows + other.rows, values)
 
 
 def _of_two(function: Function, mine: Any, other: Any) -> Any:

@@ -11,8 +11,8 @@ from tidemark.config.base import Name, Surroundings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.sinks.aggregate import CONTRIBUTIONS, Aggregate
-from tidemark.sinks.parts import Function
 from tidemark.sinks.settings import SinkSettings
+from tidemark.sinks.value_columns import Function
 from tidemark.storage.base import is_s3
 
 TABLE_PATTERN = "^[a-zA-Z0-9_.-]{3,241}$"  # DynamoDB has 255 characters, and the second table a suffix
@@ -96,12 +96,12 @@ class Settings(SinkSettings):
 
     def why_not(self, rows: RowSettings) -> str:
         types = rows.field_types()
-        for part in self.aggregate.parts:
-            kind = types.get(part.source or "", "")
-            if part.function in (Function.MIN, Function.MAX) and kind.startswith(("double", "float")):
+        for column in self.aggregate.value_columns:
+            kind = types.get(column.source or "", "")
+            if column.function in (Function.MIN, Function.MAX) and kind.startswith(("double", "float")):
                 return (
-                    f"may not have {part.function}({part.source}): it is {kind}, and DynamoDB keeps decimals; declare "
-                    "it as DECIMAL(p, s), or cast it in transform"
+                    f"may not have {column.function}({column.source}): it is {kind}, and DynamoDB keeps decimals; "
+                    "declare it as DECIMAL(p, s), or cast it in transform"
                 )
         return self.aggregate.why_not(rows)
 

@@ -36,11 +36,11 @@ from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.dynamodb.audit import differences_of_dynamodb
 from tidemark.sinks.dynamodb.client import Changed, Dynamo
-from tidemark.sinks.dynamodb.items import DIGITS, Group, group_of_item, group_of_row
+from tidemark.sinks.dynamodb.items import DIGITS, KeyGroup, group_of_item, group_of_row
 from tidemark.sinks.dynamodb.markers import Markers
 from tidemark.sinks.dynamodb.settings import Settings
 from tidemark.sinks.dynamodb.tables import Tables
-from tidemark.sinks.dynamodb.totals import KEYS_OF_A_CALL, Putting, TooLong, Totals
+from tidemark.sinks.dynamodb.totals import KEYS_OF_A_CALL, Putting, TooManyDigits, Totals
 from tidemark.sinks.groups import combined
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.staging import staged_attempts, staged_manifests
@@ -154,7 +154,7 @@ class DynamoSink(Sink):
         while chunk := list(islice(keys, KEYS_OF_A_CALL)):
             contributions, totals = self.totals.read(chunk, now.manifest_id)
             for item in contributions.values():
-                group = group_of_item(item, self.totals.key, self.totals.parts)
+                group = group_of_item(item, self.totals.key, self.totals.value_columns)
                 rows += group.rows
                 checksum = (checksum + group.checksum()) % CHECKSUMS
             if not all(self.totals.is_right(key, totals.get(key)) for key in chunk):
@@ -203,7 +203,7 @@ class DynamoSink(Sink):
 
     def _chunks(
         self, manifest_id: int, table: pa.Table | None, keys: Sequence[str], number: int
-    ) -> Iterator[dict[str, Group | None]]:
+    ) -> Iterator[dict[str, KeyGroup | None]]:
         """The groups of the attempt, then nothing for each key that only lower attempts have."""
         groups = self._groups(table)
         while chunk := list(islice(groups, number)):
@@ -212,7 +212,7 @@ class DynamoSink(Sink):
         while others := list(islice(gone, number)):
             yield dict.fromkeys(others)
 
-    def _put_chunk(self, chunk: dict[str, Group | None], putting: Putting, receipt: Receipt, fence: Fence) -> None:
+    def _put_chunk(self, chunk: dict[str, KeyGroup | None], putting: Putting, receipt: Receipt, fence: Fence) -> None:
         for _ in range(TRIES):
             fence()
             try:
@@ -220,13 +220,13 @@ class DynamoSink(Sink):
             except Changed as changed:
                 if changed.first:
                     raise self._fenced(receipt) from changed
-            except TooLong as too_long:
+            except TooManyDigits as refused:
                 raise self._refused(
                     receipt,
-                    f"{too_long}, together with what other manifests have contributed",
+                    f"{refused}, together with what other manifests have contributed",
                     "what was put of the manifest before stays, and is put once; filter such records, or add them up "
                     "in PostgreSQL (sinks.totals)",
-                ) from too_long
+                ) from refused
             else:
                 return
         raise Unavailable(
@@ -273,7 +273,7 @@ class DynamoSink(Sink):
                     for number in range(staged.num_row_groups):
                         waiting.append(staged.read_row_group(number))
                         if sum(groups.num_rows for groups in waiting) > 2 * self.settings.max_keys:
-                            waiting = [combined(waiting, self.totals.key, self.totals.parts)]
+                            waiting = [combined(waiting, self.totals.key, self.totals.value_columns)]
                             self._refuse_many(receipt, waiting[0].num_rows)
         except (pa.ArrowException, OSError) as error:
             raise WorkFailed(
@@ -282,7 +282,7 @@ class DynamoSink(Sink):
                 manifest=receipt.manifest_id,
                 **self.context,
             ) from error
-        table = combined(waiting, self.totals.key, self.totals.parts) if waiting else None
+        table = combined(waiting, self.totals.key, self.totals.value_columns) if waiting else None
         rows = pc.sum(table.column("_rows")).as_py() if table is not None else 0
         expected = sum(part.rows for part in self._of(receipt, ObjectKind.DATA))
         if rows != expected:
@@ -334,10 +334,10 @@ class DynamoSink(Sink):
             **self.context,
         )
 
-    def _groups(self, table: pa.Table | None) -> Iterator[Group]:
+    def _groups(self, table: pa.Table | None) -> Iterator[KeyGroup]:
         for batch in [] if table is None else table.to_batches(max_chunksize=1_000):
             for row in batch.to_pylist():
-                yield group_of_row(row, self.totals.key, self.totals.parts)
+                yield group_of_row(row, self.totals.key, self.totals.value_columns)
 
     def _of(self, receipt: Receipt, kind: ObjectKind) -> list[PublishedObject]:
         return [part for part in receipt.objects_of(self.name) if part.kind is kind]
@@ -385,7 +385,7 @@ class DynamoSink(Sink):
         del decode, transforms
         missing = self.tables.check()
         if missing:
-            yield ok(self.name, f"an attempt creates {' and '.join(wanted.name for wanted in missing)}")
+            yield ok(self.name, f"an attempt creates {' and '.join(table.name for table in missing)}")
             return
         self._refuse_other_definition()
         self.tables.try_rights()

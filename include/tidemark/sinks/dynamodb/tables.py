@@ -13,7 +13,7 @@ CREATED_S = 60.0  # until a table that is being created must be there
 
 
 @dataclass(frozen=True)
-class Wanted:
+class KeyedTable:
     """A table with its keys: name and type (S, N or B), the partition key first."""
 
     name: str
@@ -51,46 +51,46 @@ class Tables:
         self._settings = settings
         self._dynamo = dynamo
         self._context = context
-        self._wanted = (
-            Wanted(settings.table, ((KEY, "S"),)),
-            Wanted(settings.contributions, ((KEY, "S"), (MANIFEST, "N"))),
+        self._tables = (
+            KeyedTable(settings.table, ((KEY, "S"),)),
+            KeyedTable(settings.contributions, ((KEY, "S"), (MANIFEST, "N"))),
         )
 
     def exist(self) -> bool:
-        return all(self._described(wanted) is not None for wanted in self._wanted)
+        return all(self._described(table) is not None for table in self._tables)
 
     def ensure(self) -> None:
         """Create the tables that are missing, if the settings say so; raises ``SinkRefused`` for other keys."""
         missing = self.check()
-        for wanted in missing:
+        for table in missing:
             try:
-                self._dynamo.call("create_table", **wanted.definition())
+                self._dynamo.call("create_table", **table.definition())
             except SinkRefused:
-                if self._described(wanted) is None:
+                if self._described(table) is None:
                     raise  # else another process was quicker
-        for wanted in missing:
-            self._await(wanted)
+        for table in missing:
+            self._await(table)
         if missing:
             self.check()
 
-    def check(self) -> list[Wanted]:
+    def check(self) -> list[KeyedTable]:
         """The tables that are to be created; raises ``SinkRefused`` for those that nobody creates, and other keys."""
         missing = []
-        for wanted in self._wanted:
-            table = self._described(wanted)
-            if table is None:
-                missing.append(wanted)
-            elif (keys := _keys(table)) != wanted.keys:
+        for table in self._tables:
+            described = self._described(table)
+            if described is None:
+                missing.append(table)
+            elif (keys := _keys(described)) != table.keys:
                 raise SinkRefused(
-                    f"table {wanted.name} has the keys {_named(keys)}, and totals need {_named(wanted.keys)}",
+                    f"table {table.name} has the keys {_named(keys)}, and totals need {_named(table.keys)}",
                     next_step="nothing was written; give this sink another table, or delete that one if nobody needs "
-                    f"it, and create it: {wanted.command()}",
+                    f"it, and create it: {table.command()}",
                     **self._context,
                 )
         if missing and not self._settings.auto_create:
-            commands = "; ".join(wanted.command() for wanted in missing)
+            commands = "; ".join(table.command() for table in missing)
             raise SinkRefused(
-                f"{' and '.join(f'table {wanted.name}' for wanted in missing)} do not exist"
+                f"{' and '.join(f'table {table.name}' for table in missing)} do not exist"
                 if len(missing) > 1
                 else f"table {missing[0].name} does not exist",
                 next_step=f"nothing was written; set auto_create: true, or run: {commands}",
@@ -105,30 +105,30 @@ class Tables:
             "ExpressionAttributeNames": {"#key": KEY},
         }
         items = [{KEY: {"S": "doctor"}}, {KEY: {"S": "doctor"}, MANIFEST: {"N": "0"}}]
-        for wanted, item in zip(self._wanted, items, strict=True):
-            list(self._dynamo.get_each({wanted.name: [item]}))
+        for table, item in zip(self._tables, items, strict=True):
+            list(self._dynamo.get_each({table.name: [item]}))
             for action in (
-                {"Put": {"TableName": wanted.name, "Item": item, **never}},
-                {"Delete": {"TableName": wanted.name, "Key": item, **never}},
+                {"Put": {"TableName": table.name, "Item": item, **never}},
+                {"Delete": {"TableName": table.name, "Key": item, **never}},
             ):
                 try:
                     self._dynamo.write([action])
                 except Changed:
                     continue
 
-    def _described(self, wanted: Wanted) -> dict[str, Any] | None:
+    def _described(self, table: KeyedTable) -> dict[str, Any] | None:
         try:
-            table: dict[str, Any] = self._dynamo.call("describe_table", TableName=wanted.name)["Table"]
+            described: dict[str, Any] = self._dynamo.call("describe_table", TableName=table.name)["Table"]
         except MissingTable:
             return None
-        return table
+        return described
 
-    def _await(self, wanted: Wanted) -> None:
+    def _await(self, table: KeyedTable) -> None:
         deadline = time.monotonic() + CREATED_S
-        while (table := self._described(wanted)) is None or table["TableStatus"] != "ACTIVE":
+        while (described := self._described(table)) is None or described["TableStatus"] != "ACTIVE":
             if time.monotonic() > deadline:
                 raise Unavailable(
-                    f"table {wanted.name} was not created within {CREATED_S:.0f} s",
+                    f"table {table.name} was not created within {CREATED_S:.0f} s",
                     next_step="nothing was written; look at it in the console of AWS, then: tidemark retry {pipeline}",
                     **self._context,
                 )

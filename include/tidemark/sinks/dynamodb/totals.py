@@ -19,21 +19,21 @@ from tidemark.sinks.dynamodb.items import (
     MANIFEST,
     REVISION,
     TOKEN,
-    Group,
     Item,
+    KeyGroup,
     attribute,
     combined,
     group_of_item,
     of_both,
 )
 from tidemark.sinks.dynamodb.settings import Settings
-from tidemark.sinks.parts import ROWS, Function
+from tidemark.sinks.value_columns import ROWS, Function
 
 KEYS_OF_A_CALL = 49  # DynamoDB takes 100 actions: two for each key, and the check of the marker
 LOOKS = 20  # at a total that changes while it is compared
 
 
-class TooLong(Exception):
+class TooManyDigits(Exception):
     """A total would have a number of more digits than DynamoDB keeps."""
 
     def __init__(self, key: str, column: str) -> None:
@@ -57,14 +57,14 @@ class Totals:
         self._settings = settings
         self._dynamo = dynamo
         self.key = settings.aggregate.key
-        self.parts = settings.aggregate.parts
+        self.value_columns = settings.aggregate.value_columns
 
-    def put(self, groups: Mapping[str, Group | None], putting: Putting) -> None:
+    def put(self, groups: Mapping[str, KeyGroup | None], putting: Putting) -> None:
         """Replace what a manifest has in some keys, None: by nothing; at most ``KEYS_OF_A_CALL``.
 
         All or nothing; what the same attempt has put before stays as it is. Raises ``Changed`` when somebody has
-        changed one of the items meanwhile: the caller asks the fence, and repeats it. Raises ``TooLong`` before it
-        puts anything.
+        changed one of the items meanwhile: the caller asks the fence, and repeats it. Raises ``TooManyDigits`` before
+        it puts anything.
         """
         contributions, totals = self.read(list(groups), putting.manifest)
         actions: list[Action] = []
@@ -93,22 +93,22 @@ class Totals:
             items[table][item[KEY]["S"]] = item
         return items[self._settings.contributions], items[self._settings.table]
 
-    def contributions_to(self, key: str) -> Iterator[tuple[int, Group]]:
+    def contributions_to(self, key: str) -> Iterator[tuple[int, KeyGroup]]:
         """(manifest, group) of all that was contributed to a key."""
         items = self._dynamo.query(self._settings.contributions, "#key = :key", {":key": {"S": key}}, {"#key": KEY})
         for item in items:
-            yield int(item[MANIFEST]["N"]), group_of_item(item, self.key, self.parts)
+            yield int(item[MANIFEST]["N"]), group_of_item(item, self.key, self.value_columns)
 
-    def all_contributions(self) -> Iterator[tuple[int, Group]]:
+    def all_contributions(self) -> Iterator[tuple[int, KeyGroup]]:
         """(manifest, group) of all items of the table that are no markers."""
         for item in self._dynamo.scan(self._settings.contributions):
             if ATTEMPT in item:
-                yield int(item[MANIFEST]["N"]), group_of_item(item, self.key, self.parts)
+                yield int(item[MANIFEST]["N"]), group_of_item(item, self.key, self.value_columns)
 
-    def all_totals(self) -> Iterator[tuple[Item, Group]]:
+    def all_totals(self) -> Iterator[tuple[Item, KeyGroup]]:
         """The items as they are stored, and what they hold."""
         for item in self._dynamo.scan(self._settings.table):
-            yield item, group_of_item(item, self.key, self.parts)
+            yield item, group_of_item(item, self.key, self.value_columns)
 
     def is_right(self, key: str, total: Item | None) -> bool:
         """Whether the total of a key, which was read before, is the combination of its contributions.
@@ -116,8 +116,8 @@ class Totals:
         Also while manifests change it: then it is read again.
         """
         for _ in range(LOOKS):
-            expected = combined((group for _, group in self.contributions_to(key)), self.parts)
-            actual = None if total is None else group_of_item(total, self.key, self.parts)
+            expected = combined((group for _, group in self.contributions_to(key)), self.value_columns)
+            actual = None if total is None else group_of_item(total, self.key, self.value_columns)
             if actual == expected:
                 return True
             again = self._dynamo.get(self._settings.table, {KEY: {"S": key}})
@@ -129,7 +129,7 @@ class Totals:
     def _contribution_key(self, key: str, manifest: int) -> Item:
         return {KEY: {"S": key}, MANIFEST: attribute(manifest)}
 
-    def _contribution(self, key: str, group: Group | None, before: Item | None, putting: Putting) -> Action:
+    def _contribution(self, key: str, group: KeyGroup | None, before: Item | None, putting: Putting) -> Action:
         """Put or delete the contribution, if it is still as it was read."""
         place = self._contribution_key(key, putting.manifest)
         condition: dict[str, Any] = {
@@ -145,22 +145,22 @@ class Totals:
         if group is None:
             return {"Delete": {"Key": place, **table}}
         by = {ATTEMPT: attribute(putting.attempt), TOKEN: {"S": putting.token}}
-        return {"Put": {"Item": {**place, **by, **group.attributes(self.parts)}, **table}}
+        return {"Put": {"Item": {**place, **by, **group.attributes(self.value_columns)}, **table}}
 
-    def _adjusted(self, group: Group, total: Item | None) -> Action:
+    def _adjusted(self, group: KeyGroup, total: Item | None) -> Action:
         """Add the group to its total."""
-        before = None if total is None else group_of_item(total, self.key, self.parts)
-        together = group if before is None else of_both(before, group, self.parts)
-        self._refuse_too_long(together)
+        before = None if total is None else group_of_item(total, self.key, self.value_columns)
+        together = group if before is None else of_both(before, group, self.value_columns)
+        self._refuse_too_many_digits(together)
         assigned: Item = {**group.columns, REVISION: _new_revision()}
         added: Item = {ROWS: attribute(group.rows)}
-        for part, value, result in zip(self.parts, group.values, together.values, strict=True):
+        for column, value, result in zip(self.value_columns, group.values, together.values, strict=True):
             if value is None:
                 continue
-            if part.function in (Function.COUNT, Function.SUM):
-                added[part.column] = attribute(value)
+            if column.function in (Function.COUNT, Function.SUM):
+                added[column.name] = attribute(value)
             else:
-                assigned[part.column] = attribute(result)
+                assigned[column.name] = attribute(result)
         names = {f"#{number}": name for number, name in enumerate([*assigned, *added])}
         places = {name: place[1:] for place, name in names.items()}
         values = {f":{places[name]}": stored for name, stored in (assigned | added).items()}
@@ -172,28 +172,28 @@ class Totals:
             "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": values,
         }
-        if any(part.function in (Function.MIN, Function.MAX) for part in self.parts):
+        if any(column.function in (Function.MIN, Function.MAX) for column in self.value_columns):
             same = _same_revision(total)
             update["ConditionExpression"] = same["ConditionExpression"]
             names |= same["ExpressionAttributeNames"]
             values |= same.get("ExpressionAttributeValues", {})
         return {"Update": update}
 
-    def _combined(self, key: str, group: Group | None, total: Item | None, manifest: int) -> Action:
+    def _combined(self, key: str, group: KeyGroup | None, total: Item | None, manifest: int) -> Action:
         """Put the combination of all contributions in the place of a total, which was read before them."""
         groups = [others for other, others in self.contributions_to(key) if other != manifest]
-        together = combined([*groups, *([group] if group else [])], self.parts)
+        together = combined([*groups, *([group] if group else [])], self.value_columns)
         table = {"TableName": self._settings.table, **_same_revision(total)}
         if together is None:
             return {"Delete": {"Key": {KEY: {"S": key}}, **table}}
-        self._refuse_too_long(together)
-        item = {KEY: {"S": key}, REVISION: _new_revision(), **together.attributes(self.parts)}
+        self._refuse_too_many_digits(together)
+        item = {KEY: {"S": key}, REVISION: _new_revision(), **together.attributes(self.value_columns)}
         return {"Put": {"Item": item, **table}}
 
-    def _refuse_too_long(self, total: Group) -> None:
-        column = total.too_long(self.parts)
+    def _refuse_too_many_digits(self, total: KeyGroup) -> None:
+        column = total.too_many_digits(self.value_columns)
         if column is not None:
-            raise TooLong(total.key, column)
+            raise TooManyDigits(total.key, column)
 
 
 def _is_of(contribution: Item, putting: Putting) -> bool:

@@ -11,7 +11,7 @@ from tidemark.receipt import Receipt
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.iceberg.columns import NUMBER, TOPIC_PARTITION
-from tidemark.sinks.iceberg.files import manifests_in, rows_of
+from tidemark.sinks.iceberg.files import manifests_in, rows_of_manifest
 from tidemark.sinks.iceberg.table import IcebergTarget
 from tidemark.sinks.left import left_in_staging
 from tidemark.sinks.unknown import unknown_manifests
@@ -43,7 +43,7 @@ def differences_of_iceberg(
                 if database.accepted_damage(manifest.id, sink.name, publication.attempt):
                     continue
                 numbered = [NUMBER] if publication.counts.exploded else []
-                rows = rows_of(reading, manifest.id, [*PLACES, *numbered])
+                rows = rows_of_manifest(reading, manifest.id, [*PLACES, *numbered])
                 yield from _rows(sink, manifest, publication, rows)
     for manifest, publication in published:
         yield from _dead_letters(sink, shown, database.receipt(manifest.id, publication.attempt))

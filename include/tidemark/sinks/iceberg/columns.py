@@ -17,7 +17,7 @@ from tidemark.errors import SinkRefused
 from tidemark.event_time import INSTANT
 from tidemark.order import TransformOrder
 from tidemark.sinks.iceberg.partitioning import EVENT_TIME, Term
-from tidemark.transforms.chain import columns_after
+from tidemark.transforms.sequence import columns_after
 
 TOPIC_PARTITION = "_topic_partition"
 IS_DELETED = "_is_deleted"

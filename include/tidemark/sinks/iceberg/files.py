@@ -101,7 +101,7 @@ def replaced(table: Table, manifest_id: int) -> Replaced:
     return found
 
 
-def rows_of(table: Table, manifest_id: int, columns: Sequence[str] = ("*",)) -> pa.Table:
+def rows_of_manifest(table: Table, manifest_id: int, columns: Sequence[str] = ("*",)) -> pa.Table:
     """All rows of a manifest; in memory."""
     return table.scan(_equal(MANIFEST_ID, manifest_id), selected_fields=tuple(columns)).to_arrow()
 

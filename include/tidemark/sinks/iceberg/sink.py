@@ -31,7 +31,7 @@ from tidemark.sinks.difference import Difference
 from tidemark.sinks.iceberg.audit import differences_of_iceberg
 from tidemark.sinks.iceberg.columns import names_of_rows, stored_columns
 from tidemark.sinks.iceberg.evidence import DIGEST
-from tidemark.sinks.iceberg.files import has_row, named_files, rows_of
+from tidemark.sinks.iceberg.files import has_row, named_files, rows_of_manifest
 from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
@@ -171,7 +171,7 @@ class IcebergSink(Sink):
         with self.table.reading(manifest=now.manifest_id) as table:
             if not {field.name for field in self._columns} <= {field.name for field in table.schema().fields}:
                 return False
-            rows = rows_of(table, now.manifest_id, self._columns.names)
+            rows = rows_of_manifest(table, now.manifest_id, self._columns.names)
         try:
             rows = rows.select(self._columns.names).cast(self._columns)
             return row_digest(rows.rename_columns(names_of_rows(self._columns.names))) == expected

@@ -10,13 +10,13 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import Any
 
-import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.connection import Connection
+from tidemark.database.postgres_errors import CANCELLED
 from tidemark.dataset import Dataset
 from tidemark.errors import Fenced, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
@@ -159,7 +159,7 @@ class MarkedSink(Sink):
                 limit = {"name": "idle_in_transaction_session_timeout", "value": f"{IDLE_TIMEOUT_S}s"}
                 execute(connection, "set_local", None, limit)
                 yield connection
-            except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure) as error:
+            except CANCELLED as error:
                 raise _Cancelled(context) from error
 
     def _take_marker(self, connection: Connection, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> bool:
@@ -188,7 +188,7 @@ class MarkedSink(Sink):
 
     def _refuse_lost(self, receipt: Receipt, rows: int, buried: int) -> None:
         """Raise ``WorkFailed`` unless staging held as many rows and dead letters as the receipt says."""
-        expected = tuple(rows_of(self._staged(receipt, kind)) for kind in (ObjectKind.DATA, ObjectKind.DEAD_LETTER))
+        expected = tuple(row_count(self._staged(receipt, kind)) for kind in (ObjectKind.DATA, ObjectKind.DEAD_LETTER))
         if (rows, buried) != expected:
             raise WorkFailed(
                 f"staging holds {rows:,} rows and {buried:,} dead letters, the receipt says {expected[0]:,} and "
@@ -245,5 +245,5 @@ def tasks_of(parts: Sequence[PublishedObject]) -> list[str]:
     return sorted({part.staged for part in parts})
 
 
-def rows_of(parts: Sequence[PublishedObject]) -> int:
+def row_count(parts: Sequence[PublishedObject]) -> int:
     return sum(part.rows for part in parts)

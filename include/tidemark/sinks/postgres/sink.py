@@ -25,11 +25,11 @@ from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.postgres.audit import differences_of_table
 from tidemark.sinks.postgres.columns import columns_for, names, staged_columns, type_of
 from tidemark.sinks.postgres.connection import translated
-from tidemark.sinks.postgres.marked import MarkedSink, rows_of, tasks_of
+from tidemark.sinks.postgres.marked import MarkedSink, row_count, tasks_of
 from tidemark.sinks.postgres.settings import Settings
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
-from tidemark.sinks.postgres.target import Parts, Wanted, execute
-from tidemark.transforms.chain import columns_after
+from tidemark.sinks.postgres.target import Parts, TableSpec, execute
+from tidemark.transforms.sequence import columns_after
 
 
 class PostgresSink(MarkedSink):
@@ -67,7 +67,7 @@ class PostgresSink(MarkedSink):
         columns = columns_after(decode, transforms)
         self._data = columns.schema
         self._lives = database.incarnations(manifest_id)
-        self._table.check(self._wanted(columns.schema, columns.of_tombstones))
+        self._table.check(self._spec(columns.schema, columns.of_tombstones))
         self._look_for_shared(manifest_id, attempt, database)
         self._table.create_staging(manifest_id, attempt, staged_columns(self._data, self.config.key))
 
@@ -76,13 +76,13 @@ class PostgresSink(MarkedSink):
         with self._table.undone():
             if not self._table.has_support():
                 self._table.make_support()
-            self._table.check(self._wanted(columns.schema, columns.of_tombstones))
+            self._table.check(self._spec(columns.schema, columns.of_tombstones))
             self._table.create_staging(0, 0, staged_columns(columns.schema, self.config.key))
         yield ok(self.name, "table, key and rights are what an attempt needs (tried, and rolled back)")
 
-    def _wanted(self, data: pa.Schema, tombstones: Sequence[str]) -> Wanted:
+    def _spec(self, data: pa.Schema, tombstones: Sequence[str]) -> TableSpec:
         emptied = tuple(field.name for field in data if tombstones and field.name not in tombstones)
-        return Wanted(self.config.table, tuple(columns_for(data, self.config.key)), self.config.key, emptied)
+        return TableSpec(self.config.table, tuple(columns_for(data, self.config.key)), self.config.key, emptied)
 
     def _apply(self, connection: Connection, receipt: Receipt) -> None:
         """Merge the rows and insert the dead letters; their numbers must be those of the receipt."""
@@ -132,7 +132,7 @@ class PostgresSink(MarkedSink):
             return False
         tasks = tasks_of(self._staged(now, ObjectKind.DATA))
         [row] = self._table.rows("count_lacking", self._parts(now), **self._lives_as_arrays(), tasks=tasks)
-        dead = rows_of(self._staged(now, ObjectKind.DEAD_LETTER))
+        dead = row_count(self._staged(now, ObjectKind.DEAD_LETTER))
         return bool(row["lacking"] == 0 and self._table.dead_letters(now.manifest_id) == dead)
 
     def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:

@@ -28,7 +28,7 @@ RIGHTS = ("SELECT", "INSERT", "UPDATE")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TableSpec:
     """A table that a sink writes: its columns, its unique key, and the rights that it needs.
 
     ``emptied`` are the columns that may be null in any row. ``index`` is a column by which rows are looked up; the
@@ -130,39 +130,39 @@ class PostgresTarget:
         rows = self.rows("columns", table=table or self.table)
         return [Column(row["name"], row["type"], row["not_null"], row["filled"]) for row in rows]
 
-    def check(self, wanted: Wanted) -> None:
+    def check(self, spec: TableSpec) -> None:
         """Raise ``SinkRefused`` or ``AccessDenied`` unless rows with the wanted columns can be written to the table.
 
         With ``auto_create`` it creates the table or its missing columns.
         """
-        context = self.context(table=wanted.table)
-        if _missing(wanted.columns, self.columns(wanted.table)):
-            self._complete(wanted)
-        refuse_misfits(wanted.columns, self.columns(wanted.table), wanted.emptied, context)
-        if not self.rows("has_unique_key", table=wanted.table, key=sorted(wanted.key)):
-            key = ", ".join(wanted.key)
+        context = self.context(table=spec.table)
+        if _missing(spec.columns, self.columns(spec.table)):
+            self._complete(spec)
+        refuse_misfits(spec.columns, self.columns(spec.table), spec.emptied, context)
+        if not self.rows("has_unique_key", table=spec.table, key=sorted(spec.key)):
+            key = ", ".join(spec.key)
             raise SinkRefused(
                 f"the table has no unique key over just ({key}), so there may be several rows of a key",
-                next_step=f"correct the key, or run in its database: ALTER TABLE {wanted.table} ADD UNIQUE ({key});",
+                next_step=f"correct the key, or run in its database: ALTER TABLE {spec.table} ADD UNIQUE ({key});",
                 **context,
             )
-        right = self.rows("may_write", table=wanted.table, rights=list(wanted.rights))[0]
+        right = self.rows("may_write", table=spec.table, rights=list(spec.rights))[0]
         if not right["allowed"]:
             raise AccessDenied(
                 f"user {right['user']} may not read and write the table",
-                next_step=f"run in its database: GRANT {', '.join(wanted.rights)} ON {wanted.table} TO {right['user']}",
+                next_step=f"run in its database: GRANT {', '.join(spec.rights)} ON {spec.table} TO {right['user']}",
                 **context,
             )
 
-    def _complete(self, wanted: Wanted) -> None:
+    def _complete(self, spec: TableSpec) -> None:
         """Create the table or its missing columns; under a lock, since all slices of a first run do so."""
-        with translated(**self.context(table=wanted.table)), self.connected().transaction():
+        with translated(**self.context(table=spec.table)), self.connected().transaction():
             execute(self.connected(), "lock_support", None, {})
-            columns = self.columns(wanted.table)
-            missing = _missing(wanted.columns, columns)
+            columns = self.columns(spec.table)
+            missing = _missing(spec.columns, columns)
             if not missing:
                 return
-            ddl = ddl_add(wanted.identifier, missing) if columns else self._ddl_create(wanted)
+            ddl = ddl_add(spec.identifier, missing) if columns else self._ddl_create(spec)
             if self.config.auto_create:
                 self.connected().execute(ddl)
                 return
@@ -170,15 +170,15 @@ class PostgresTarget:
             raise SinkRefused(
                 f"the table has no column {listed}" if columns else "the table does not exist",
                 next_step=f"write auto_create: true, or run in its database: {ddl.as_string(self.connected())};",
-                **self.context(table=wanted.table),
+                **self.context(table=spec.table),
             )
 
-    def _ddl_create(self, wanted: Wanted) -> sql.Composed:
+    def _ddl_create(self, spec: TableSpec) -> sql.Composed:
         """The statements that create the table, with its schema when there is none."""
-        schema = wanted.table.rpartition(".")[0]
+        schema = spec.table.rpartition(".")[0]
         there = execute(self.connected(), "has_schema", None, {"schema": schema})[0]["there"]
-        ddl = ddl_create(wanted.identifier, wanted.columns, wanted.key, None if there else schema)
-        return ddl_index(ddl, wanted.identifier, wanted.index) if wanted.index else ddl
+        ddl = ddl_create(spec.identifier, spec.columns, spec.key, None if there else schema)
+        return ddl_index(ddl, spec.identifier, spec.index) if spec.index else ddl
 
     # reading
 

@@ -10,12 +10,12 @@ from contextlib import suppress
 from io import BytesIO
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 from psycopg import sql
 from pyarrow import csv
 
 from tidemark.connections import from_environment
+from tidemark.database.postgres_errors import NO_TABLE
 from tidemark.errors import WorkFailed
 from tidemark.event_time import INSTANT
 from tidemark.order import Order, SinkOrder
@@ -132,7 +132,7 @@ def has_staged(order: Order, sink: SinkOrder) -> bool:
     with connect(conninfo(connection, from_environment), connection) as opened:
         try:
             return opened.execute(statement).fetchone() is not None
-        except psycopg.errors.UndefinedTable:
+        except NO_TABLE:
             return False
 
 

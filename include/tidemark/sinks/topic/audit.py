@@ -19,7 +19,7 @@ from tidemark.sinks.left import left_in_staging
 from tidemark.sinks.topic.appended import Appended, appended_of
 from tidemark.sinks.topic.headers import From, reason_of, source_of
 from tidemark.sinks.topic.markers import Marker
-from tidemark.sinks.topic.messages import Topics, messages_between
+from tidemark.sinks.topic.messages import SinkTopics, messages_between
 from tidemark.sinks.topic.staged import MESSAGES
 from tidemark.sinks.unknown import unknown_manifests
 
@@ -30,7 +30,7 @@ _BY_HAND = "nobody can take messages out of a topic: find who sends them, and te
 
 
 def differences_of_topic(
-    database: ManifestDatabase, sink: Sink, topics: Topics, manifests: Sequence[Manifest], *, deep: bool
+    database: ManifestDatabase, sink: Sink, topics: SinkTopics, manifests: Sequence[Manifest], *, deep: bool
 ) -> Iterator[Difference]:
     """What the topic and its markers show and should not, or lack; ``deep`` reads every message."""
     yield from left_in_staging(database, sink, manifests)
@@ -47,7 +47,7 @@ def differences_of_topic(
 def _contents(
     database: ManifestDatabase,
     sink: Sink,
-    topics: Topics,
+    topics: SinkTopics,
     published: Sequence[Manifest],
     markers: Mapping[int, Marker],
 ) -> Iterator[Difference]:

@@ -12,7 +12,7 @@ from tidemark.sinks.topic.markers import Markers
 
 
 @dataclass(frozen=True)
-class Topics:
+class SinkTopics:
     """The topics of a sink, and their cluster."""
 
     cluster: KafkaCluster

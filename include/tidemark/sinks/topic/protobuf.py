@@ -14,7 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tidemark.decoders.proto_descriptors import pool_of
 from tidemark.decoders.proto_registered import descriptor_set_of
-from tidemark.decoders.proto_shapes import Message, message_shape
+from tidemark.decoders.proto_shapes import MessageShape, message_shape
 from tidemark.decoders.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 
@@ -73,13 +73,13 @@ def why_unlike(schema: RegisteredSchema, columns: pa.Schema) -> str:
     return _why_unlike(shape, pa.struct(list(columns)), "")
 
 
-def _why_unlike(shape: Message, columns: pa.DataType, within: str) -> str:
+def _why_unlike(shape: MessageShape, columns: pa.DataType, within: str) -> str:
     fields = {field.name: field for field in shape.fields}
     for column in columns:
         field = fields.pop(column.name, None)
         if field is None:
             return f"it has no field for column {within}{column.name}"
-        if pa.types.is_struct(column.type) and isinstance(field.shape, Message):
+        if pa.types.is_struct(column.type) and isinstance(field.shape, MessageShape):
             if why := _why_unlike(field.shape, column.type, f"{within}{column.name}."):
                 return why
         elif field.arrow.type != (pa.int32() if column.type in _SMALL else column.type):

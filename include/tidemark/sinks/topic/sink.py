@@ -33,7 +33,7 @@ from tidemark.sinks.topic.appended import earlier_of
 from tidemark.sinks.topic.audit import differences_of_topic
 from tidemark.sinks.topic.headers import dead_letter_of
 from tidemark.sinks.topic.markers import Marker, Markers
-from tidemark.sinks.topic.messages import Topics, messages_of
+from tidemark.sinks.topic.messages import SinkTopics, messages_of
 from tidemark.sinks.topic.settings import Partitioner, Settings
 from tidemark.storage.open import open_store
 
@@ -56,7 +56,7 @@ class TopicSink(Sink):
         self.cluster = KafkaCluster(connection.bootstrap_servers, connection.config)
         self.markers = Markers(self.cluster, settings.markers_topic, settings.topic)
         self._store = open_store(settings.staging_root(pipeline_name), settings.store_settings(), lookup)
-        self._topics = Topics(self.cluster, settings.topic, settings.dead_letter_topic, self.markers)
+        self._topics = SinkTopics(self.cluster, settings.topic, settings.dead_letter_topic, self.markers)
 
     @property
     def context(self) -> dict[str, object]:

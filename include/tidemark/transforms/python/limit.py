@@ -10,7 +10,7 @@ from types import FrameType
 AGAIN_S = 1.0  # a function that catches everything is interrupted once more
 
 
-class TooLong(BaseException):
+class TimedOut(BaseException):
     """The time is over; ``frame`` is where the code was. No ``except Exception`` of a user catches it."""
 
     def __init__(self, frame: FrameType | None) -> None:
@@ -20,7 +20,7 @@ class TooLong(BaseException):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise ``TooLong`` inside when it takes longer; only in the main thread, where tasks of Spark work.
+    """Raise ``TimedOut`` inside when it takes longer; only in the main thread, where tasks of Spark work.
 
     Python is interrupted between two of its own steps: a library that never comes back is not.
     """
@@ -30,7 +30,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
     def ring(number: int, frame: FrameType | None) -> None:
         del number
-        raise TooLong(frame)
+        raise TimedOut(frame)
 
     began = time.monotonic()
     before = signal.signal(signal.SIGALRM, ring)

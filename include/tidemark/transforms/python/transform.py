@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from tidemark.errors import WorkFailed
 from tidemark.positions import positions
 from tidemark.transforms.base import NO_ROWS, Transformed, others
+from tidemark.transforms.halving import Halving, LogicFailed, without_values
 from tidemark.transforms.python.code import Code
-from tidemark.transforms.python.limit import TooLong, time_limit
-from tidemark.transforms.refusals import Halving, Refusal, without_values
+from tidemark.transforms.python.limit import TimedOut, time_limit
 
 ORDINAL = "_ordinal"
 Function = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -57,8 +57,8 @@ class PythonTransform:
         try:
             with time_limit(self._limit_s):
                 halving.run(rows)
-        except TooLong as late:
-            raise self._too_long(rows, late) from None
+        except TimedOut as late:
+            raise self._timed_out(rows, late) from None
         kept = pa.concat_arrays([NO_ROWS, *(pc.add(made.column(0), start) for start, made in halving.results)])
         parts = [made.select(self._schema.names) for _, made in halving.results]
         columns = [
@@ -78,7 +78,7 @@ class PythonTransform:
             try:
                 made = function(rows.append_column(ORDINAL, ordinals))
             except (Exception, SystemExit) as error:
-                raise Refusal(self._why(error)) from error
+                raise LogicFailed(self._why(error)) from error
         checked = self._checked(made, ordinals)
         if checked.nbytes > self._max_bytes:
             raise self._too_large(rows, checked.nbytes)
@@ -136,7 +136,7 @@ class PythonTransform:
             raise self._wrong(f"gave null back in column {field.name}, which has none")
         return column
 
-    def _too_long(self, rows: pa.RecordBatch, late: TooLong) -> WorkFailed:
+    def _timed_out(self, rows: pa.RecordBatch, late: TimedOut) -> WorkFailed:
         place = self._code.line_in(late.frame) or self._name
         return self._wrong(
             f"has not ended after {self._limit_s:g} s with a batch of {rows.num_rows:,} rows; it was at {place}",

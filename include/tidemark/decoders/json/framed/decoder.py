@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
-from tidemark.decoders.framed_decoder import FramedDecoder, Refused
-from tidemark.decoders.framing import Group, Part
+from tidemark.decoders.framed_decoder import FramedDecoder, Unreadable
+from tidemark.decoders.framing import RecordPart, WriterGroup
 from tidemark.decoders.json.json_schema import struct_of
 from tidemark.decoders.json.strict import JsonDecoder
 from tidemark.decoders.registered_schema import RegisteredSchema
@@ -24,14 +24,16 @@ from tidemark.errors import ConfigurationError
 class FramedJsonDecoder(FramedDecoder):
     """Reads the JSON of every writer in the same way."""
 
-    def __init__(self, reader: RegisteredSchema, schemas: Schemas, part: Part, max_list_bytes: int | None) -> None:
+    def __init__(
+        self, reader: RegisteredSchema, schemas: Schemas, part: RecordPart, max_list_bytes: int | None
+    ) -> None:
         self._values = decoder_of(reader, max_list_bytes)
         super().__init__(self._values.schema, reader, schemas, part)
 
-    def _read(self, group: Group, named: str) -> Iterator[tuple[pa.Array, Decoded | Refused]]:
+    def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | Unreadable]]:
         writer = self._schemas.writer_of(group.writer, "JSON")
         if isinstance(writer, str):
-            yield group.indices, Refused(writer)
+            yield group.indices, Unreadable(writer)
             return
         decoded = self._values.decode(pa.RecordBatch.from_arrays([group.data], names=["value"]))
         yield group.indices, replace(decoded, errors=tuple(_of(record, named) for record in decoded.errors))
@@ -59,5 +61,5 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
     """The decoder for ``decode`` of an order, in which the reader's schema is pinned."""
     reader = RegisteredSchema.from_dict(config["reader"])
     schemas = Schemas(config["registry"], config.get("schemas", {}))
-    part = Part(config.get("part", Part.VALUE))
+    part = RecordPart(config.get("part", RecordPart.VALUE))
     return FramedJsonDecoder(reader, schemas, part, config.get("max_list_bytes"))

@@ -29,7 +29,7 @@ from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
 from tidemark.sinks.postgres.totals.audit import differences_of_totals
 from tidemark.sinks.postgres.totals.settings import Settings
 from tidemark.sinks.postgres.totals.tables import QUERIES, Totals, staged_columns, tables_for
-from tidemark.transforms.chain import columns_after
+from tidemark.transforms.sequence import columns_after
 
 
 class TotalsSink(MarkedSink):
@@ -83,8 +83,8 @@ class TotalsSink(MarkedSink):
     ) -> None:
         """Checks, or creates, both tables, and creates the staging tables of the attempt."""
         data = columns_after(decode, transforms).schema
-        for wanted in tables_for(self.settings, data):
-            self._table.check(wanted)
+        for spec in tables_for(self.settings, data):
+            self._table.check(spec)
         self._look_for_shared(manifest_id, attempt, database)
         self._table.create_staging(manifest_id, attempt, staged_columns(self.settings, data))
 
@@ -94,8 +94,8 @@ class TotalsSink(MarkedSink):
             if not self._table.has_support():
                 self._table.make_support()
             self._refuse_other_definition()
-            for wanted in tables_for(self.settings, data):
-                self._table.check(wanted)
+            for spec in tables_for(self.settings, data):
+                self._table.check(spec)
             self._table.create_staging(0, 0, staged_columns(self.settings, data))
         yield ok(self.name, "tables, keys and rights are what an attempt needs (tried, and rolled back)")
 

@@ -8,11 +8,11 @@ from psycopg import sql
 
 from tidemark.database.connection import Connection
 from tidemark.database.named_sql import named_queries
-from tidemark.sinks.parts import ROWS, WINDOW, Function, Part
 from tidemark.sinks.postgres.columns import Column, names, type_of
 from tidemark.sinks.postgres.connection import translated
-from tidemark.sinks.postgres.target import RIGHTS, Parts, PostgresTarget, Wanted
+from tidemark.sinks.postgres.target import RIGHTS, Parts, PostgresTarget, TableSpec
 from tidemark.sinks.postgres.totals.settings import Settings
+from tidemark.sinks.value_columns import ROWS, WINDOW, Function, ValueColumn
 
 QUERIES = named_queries("tidemark.sinks.postgres.totals", "queries.sql")
 MANIFEST, ATTEMPT = "_manifest_id", "_attempt"
@@ -28,15 +28,15 @@ _OF_TWO = {
 }  # fmt: skip
 
 
-def tables_for(settings: Settings, data: pa.Schema) -> tuple[Wanted, Wanted]:
+def tables_for(settings: Settings, data: pa.Schema) -> tuple[TableSpec, TableSpec]:
     """The tables for rows of ``data``: the totals and the contributions."""
     key, values = _key_columns(settings, data), _value_columns(settings, data)
     of_manifest = [Column(MANIFEST, "bigint", not_null=True), Column(ATTEMPT, "integer", not_null=True)]
     rights = (*RIGHTS, "DELETE")
     names_key = settings.aggregate.key
     return (
-        Wanted(settings.table, (*key, *values), names_key, rights=rights),
-        Wanted(
+        TableSpec(settings.table, (*key, *values), names_key, rights=rights),
+        TableSpec(
             settings.contributions, (*key, *of_manifest, *values), (*names_key, MANIFEST), rights=rights, index=MANIFEST
         ),
     )
@@ -54,17 +54,17 @@ def _key_columns(settings: Settings, data: pa.Schema) -> list[Column]:
 
 def _value_columns(settings: Settings, data: pa.Schema) -> list[Column]:
     columns = [Column(ROWS, "bigint", not_null=True)]
-    for part in settings.aggregate.parts:
-        match part.function:
+    for column in settings.aggregate.value_columns:
+        match column.function:
             case Function.COUNT:
                 kind = "bigint"
             case Function.SUM:
                 kind = "numeric"  # of any number of digits
             case Function.MIN | Function.MAX:
-                kind = type_of(data.field(part.source).type)
+                kind = type_of(data.field(column.source).type)
             case other:
                 assert_never(other)
-        columns.append(Column(part.column, kind))
+        columns.append(Column(column.name, kind))
     return columns
 
 
@@ -75,7 +75,7 @@ class Statements:
         self._settings = settings
         self._texts = texts
         self._key = settings.aggregate.key
-        self._parts = settings.aggregate.parts
+        self._value_columns = settings.aggregate.value_columns
         self._identifiers = self._all_identifiers()
 
     def first(
@@ -93,7 +93,7 @@ class Statements:
         return cursor.fetchall() if cursor.description else []
 
     def _all_identifiers(self) -> Parts:
-        columns, key = [part.column for part in self._parts], self._key
+        columns, key = [column.name for column in self._value_columns], self._key
         return {
             "totals": sql.Identifier(*self._settings.table.split(".")),
             "contributions": sql.Identifier(*self._settings.contributions.split(".")),
@@ -103,30 +103,30 @@ class Statements:
             "replaced": _listed("{0} = EXCLUDED.{0}", columns),
             "assigned": _listed("{0} = s.{0}", columns),
             "combined_values": _listed("s.{0}", columns),
-            "total_values": sql.SQL(", ").join(self._value("t", part) for part in self._parts),
+            "total_values": sql.SQL(", ").join(self._value("t", column) for column in self._value_columns),
             "same_key": sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in key),
             "combined": sql.SQL(", ").join(
                 sql.SQL("{} AS {}").format(
-                    _OVER_CONTRIBUTIONS[part.function].format(self._value("c", part)), sql.Identifier(part.column)
+                    _OVER_CONTRIBUTIONS[column.function].format(self._value("c", column)), sql.Identifier(column.name)
                 )
-                for part in self._parts
+                for column in self._value_columns
             ),
             "adjusted": sql.SQL(", ").join(
                 sql.SQL("{} = {}").format(
-                    sql.Identifier(part.column),
-                    _OF_TWO[part.function].format(self._value("t", part), self._value("excluded", part)),
+                    sql.Identifier(column.name),
+                    _OF_TWO[column.function].format(self._value("t", column), self._value("excluded", column)),
                 )
-                for part in self._parts
+                for column in self._value_columns
             ),
             "hash": sql.SQL("hash_record_extended(ROW({}), 0)").format(
                 _listed("c.{0}", [*self._key, ATTEMPT, ROWS, *columns])
             ),
         }
 
-    def _value(self, rows: str, part: Part) -> sql.Composable:
+    def _value(self, rows: str, column: ValueColumn) -> sql.Composable:
         """A column; text is compared by bytes, as executors do, whatever the database's language is."""
-        column = sql.Identifier(rows, part.column)
-        return sql.SQL('{} COLLATE "C"').format(column) if part.column in self._texts else column
+        identifier = sql.Identifier(rows, column.name)
+        return sql.SQL('{} COLLATE "C"').format(identifier) if column.name in self._texts else identifier
 
 
 def _listed(template: LiteralString, columns: Sequence[str]) -> sql.Composed:

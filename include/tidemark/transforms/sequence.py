@@ -18,12 +18,12 @@ from tidemark.transforms.registry import open_transform
 _OF_TOMBSTONES: Final = {b"tombstone": b"true"}  # marks a field on its way through the transforms
 
 
-class Chain:
+class Transforms:
     """Opened once per task; its state is that of the task."""
 
     def __init__(self, orders: Sequence[TransformOrder], given: pa.Schema) -> None:
         """Raises ``WrongTransform`` for the first transform that cannot work on the columns it gets."""
-        self.steps: list[Step] = []
+        self.steps: list[TransformStep] = []
         self.schema = given
         for position, order in enumerate(orders):
             try:
@@ -36,7 +36,7 @@ class Chain:
                     )
             except ConfigurationError as wrong:
                 raise WrongTransform(position, order.kind, wrong) from wrong
-            self.steps.append(Step(f"transform[{position}].{order.kind}", transform, order.fans_out))
+            self.steps.append(TransformStep(f"transform[{position}].{order.kind}", transform, order.fans_out))
 
     @property
     def memory(self) -> Memory | None:
@@ -44,7 +44,7 @@ class Chain:
         return next((step.memory for step in self.steps if step.memory), None)
 
     @property
-    def remembering(self) -> Sequence["Step"]:
+    def remembering(self) -> Sequence["TransformStep"]:
         """The steps up to the one that remembers, which is the last of them."""
         [last] = [at for at, step in enumerate(self.steps) if step.memory]
         return self.steps[: last + 1]
@@ -60,7 +60,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Step:
+class TransformStep:
     """One transform; ``key`` is its place in the pipeline file."""
 
     key: str
@@ -114,7 +114,7 @@ def _columns(decode: str, transforms: str) -> Columns:
     names = tombstone_fields(config)
     marked = pa.schema([field.with_metadata(_OF_TOMBSTONES) if field.name in names else field for field in given])
     orders = [TransformOrder(**order) for order in json.loads(transforms)]
-    made = Chain(orders, marked).schema
+    made = Transforms(orders, marked).schema
     fans_out = [position for position, order in enumerate(orders) if order.fans_out]
     if names and fans_out:
         wrong = ConfigurationError(

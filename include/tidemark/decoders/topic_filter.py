@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Topics:
+class TopicFilter:
     """Topics by their names, and all whose whole name matches ``pattern``."""
 
     names: tuple[str, ...]
@@ -20,13 +20,13 @@ class Topics:
         return {"topics": list(self.names), "topics_regex": self.pattern}
 
     @classmethod
-    def of_order(cls, raw: Mapping[str, Any]) -> "Topics":
+    def of_order(cls, raw: Mapping[str, Any]) -> "TopicFilter":
         return cls(tuple(raw["topics"]), raw["topics_regex"])
 
 
-def why_not_one(topic: str, entries: Sequence[Topics]) -> str:
+def why_not_one(topic: str, entries: Sequence[TopicFilter]) -> str:
     """Why not exactly one entry is for a topic, as a sentence about it; else empty."""
-    matching = [f"decode[{index}]" for index, topics in enumerate(entries) if topics.has(topic)]
+    matching = [f"decode[{index}]" for index, entry in enumerate(entries) if entry.has(topic)]
     if not matching:
         return "matches no entry of decode"
     return "" if len(matching) == 1 else f"matches {len(matching)} entries of decode: {', '.join(matching)}"

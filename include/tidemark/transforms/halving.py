@@ -14,7 +14,7 @@ BUDGET: Final = 1_000  # failed tries per batch: one bad row among 50,000 takes 
 _QUOTED: Final = re.compile(r"\"[^\"]*\"|'[^']*'")
 
 
-class Refusal(Exception):
+class LogicFailed(Exception):
     """Logic cannot work on rows; ``reason`` names the place in the logic and repeats nothing of the data."""
 
     def __init__(self, reason: str) -> None:
@@ -30,7 +30,7 @@ def without_values(message: str) -> str:
 
 @dataclass
 class Halving:
-    """Runs ``work`` on rows, and on halves of them where it raises ``Refusal``.
+    """Runs ``work`` on rows, and on halves of them where it raises ``LogicFailed``.
 
     ``results`` has each result with the index of its first row, ascending, ``errors`` the rows that fail alone. Raises
     ``WorkFailed`` when too much fails: then the logic is wrong, not the records.
@@ -45,15 +45,15 @@ class Halving:
         try:
             self.results.append((start, self.work(rows)))
             return
-        except Refusal as refusal:
+        except LogicFailed as failure:
             self.failures += 1
             if rows.num_rows <= 1:
-                self.errors.append(BadRecord(start, refusal.reason, ErrorClass.TRANSFORM))
+                self.errors.append(BadRecord(start, failure.reason, ErrorClass.TRANSFORM))
                 return
             if self.failures > BUDGET:
                 raise WorkFailed(
                     f"the logic fails on {len(self.errors):,} records of a batch, and on more that were not looked "
-                    f"for: {refusal.reason}",
+                    f"for: {failure.reason}",
                     next_step="correct it (TRY_CAST and TRY give null instead of an error), try it with: "
                     "tidemark peek {pipeline}; then: tidemark retry {pipeline} --manifest {manifest}",
                 ) from None

@@ -5,7 +5,7 @@ Executors use it too, so it imports the standard library only.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -22,30 +22,31 @@ class Function(StrEnum):
 
 
 @dataclass(frozen=True)
-class Part:
-    """One column of totals; ``source`` is the column of the rows that it is made of, None when records are counted."""
+class ValueColumn:
+    """A column of totals beside the key; ``source`` is the column of the rows that it is made of, None when records are
+    counted."""
 
-    column: str
+    name: str
     function: Function
     source: str | None
 
     def as_dict(self) -> dict[str, Any]:
         """As values for JSON."""
-        return asdict(self)
+        return {"column": self.name, "function": self.function, "source": self.source}
 
 
-def parts_of(values: Mapping[str, str]) -> Iterator[Part]:
+def value_columns(values: Mapping[str, str]) -> Iterator[ValueColumn]:
     """The columns of values such as ``sum(price)``; an average is kept as its sum and its count."""
     for name, text in values.items():
         match = re.match(WORDS, text)
         assert match is not None, "settings are checked before"
         if match[1] == "average":
-            yield Part(f"{name}_sum", Function.SUM, match[2])
-            yield Part(f"{name}_count", Function.COUNT, match[2])
+            yield ValueColumn(f"{name}_sum", Function.SUM, match[2])
+            yield ValueColumn(f"{name}_count", Function.COUNT, match[2])
         else:
-            yield Part(name, Function(match[1] or "count"), match[2])
+            yield ValueColumn(name, Function(match[1] or "count"), match[2])
 
 
-def parts_from(raw: Iterable[Mapping[str, Any]]) -> list[Part]:
+def value_columns_from(raw: Iterable[Mapping[str, Any]]) -> list[ValueColumn]:
     """The columns as JSON holds them."""
-    return [Part(part["column"], Function(part["function"]), part["source"]) for part in raw]
+    return [ValueColumn(column["column"], Function(column["function"]), column["source"]) for column in raw]

@@ -12,7 +12,7 @@ ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
-class Totals:
+class LakeCounts:
     """The content of the lake at one moment; ``distinct`` counts different (_topic, _partition, _offset)."""
 
     files: int = 0
@@ -47,7 +47,7 @@ def listed(lake: Path) -> list[str]:
     return sorted(str(path) for path in (lake / "raw" / flights.TOPIC).glob("**/*.parquet"))
 
 
-def count(files: Callable[[], Sequence[str]]) -> Totals:
+def count(files: Callable[[], Sequence[str]]) -> LakeCounts:
     """Count the rows of the files and their slices; calls ``files`` again when a file disappears meanwhile."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -62,9 +62,9 @@ def count(files: Callable[[], Sequence[str]]) -> Totals:
     raise AssertionError("unreachable")
 
 
-def _count(files: Sequence[str]) -> Totals:
+def _count(files: Sequence[str]) -> LakeCounts:
     if not files:
-        return Totals()
+        return LakeCounts()
     with duckdb.connect() as connection:
         connection.execute(
             "CREATE TABLE lake AS SELECT _topic, _partition, _offset, _manifest_id, carrier, origin "
@@ -78,4 +78,4 @@ def _count(files: Sequence[str]) -> Totals:
         rows, distinct, slices = counts
         carriers = connection.execute("SELECT carrier, count(*) FROM lake GROUP BY carrier").fetchall()
         origins = connection.execute("SELECT origin, count(*) FROM lake GROUP BY origin").fetchall()
-    return Totals(len(files), rows, distinct, slices, dict(carriers), dict(origins))
+    return LakeCounts(len(files), rows, distinct, slices, dict(carriers), dict(origins))
