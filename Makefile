@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up down unit test test-ui docs test-faults bench lint lock clean python
+.PHONY: help setup run up down unit test test-ui docs test-faults bench lint dump lock clean python
 
 help:
 	@sed -n 's/^## \{0,1\}//p' Makefile
@@ -24,6 +24,7 @@ help:
 ##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)
 ##   make docs    the pictures of docs/images, taken again, and docs/ as a site in .tidemark/site
 ##   make lint    ruff and mypy, as in CI
+##   make dump    what this version makes, stored for the tests of later ones (docs/release.md)
 ##   make lock    write the lock files of packages and jars again (after a change of requirements/*.in or jars/ivy.xml)
 ##
 ## Break it (make test does some of it)
@@ -88,6 +89,9 @@ lint: setup
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
+
+dump: setup
+	@$(BIN)/python -m tests.dumps.make
 
 lock: setup
 	@cd requirements && for name in tidemark installer registry readers browser site; do \

@@ -51,7 +51,7 @@ COMMANDS = {
     "prepare": {
         "validate": "Check pipeline files; exit 2 when one is wrong.",
         "schema": "Print the JSON Schema of pipeline files.",
-        "migrate": "Create Tidemark's tables; safe to repeat.",
+        "migrate": "Create or upgrade Tidemark's tables; safe to repeat.",
         "completion": "Print the script for completion in a shell.",
     },
     "doctor": {

@@ -454,8 +454,16 @@ def validated(
             note(f"warning: {file}: {warning}")
 
 
-def migrated(created: bool, database: str, as_json: bool) -> None:
+def migrated(versions: Sequence[int], database: str | None, dry_run: bool, as_json: bool) -> None:
+    """``versions`` of the tables were made, or would be."""
+    created = 1 in versions
     if as_json:
-        _print_json({"created": created, "database": database})
+        _print_json({"created": created, "versions": versions, "dry_run": dry_run, "database": database})
+        return
+    if not versions:
+        done = "nothing to do"
     else:
-        click.echo(f"{'created' if created else 'nothing to do'}: manifest database {database}")
+        done = ("would be " if dry_run else "") + ("created" if created else f"upgraded to version {versions[-1]}")
+    click.echo(f"{done}: manifest database {database or ''}".rstrip())
+    if dry_run and versions:
+        note("nothing was changed (dry run)")

@@ -11,7 +11,8 @@ from tidemark.cli import output
 from tidemark.cli.opened import database_of
 from tidemark.cli.options import COMPLETE, common_options
 from tidemark.database.client import ManifestDatabase
-from tidemark.database.migrate import migrate as create_tables
+from tidemark.database.health import health
+from tidemark.database.migrate import migrate as make_tables
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.lifecycle.context import refuse_retired
@@ -127,13 +128,18 @@ def schema(as_json: bool) -> None:
 
 
 @commands.command()
+@click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
 @common_options
 @click.pass_obj
-def migrate(environment: Environment, as_json: bool) -> None:
-    """Create Tidemark's tables; safe to repeat."""
-    created = create_tables(environment.database())
-    with database_of(environment) as database:
-        output.migrated(created, database.id(), as_json)
+def migrate(environment: Environment, dry_run: bool, as_json: bool) -> None:
+    """Create or upgrade Tidemark's tables; safe to repeat.
+
+    Tables of an older release are upgraded version by version, each in one transaction. There is no way back, so keep a
+    copy of the database.
+    """
+    dsn = environment.database()
+    versions = make_tables(dsn, dry_run=dry_run)
+    output.migrated(versions, health(dsn).id, dry_run, as_json)
 
 
 @commands.command()

@@ -85,6 +85,12 @@ def translated(**context: object) -> Iterator[None]:
 
 
 def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkError:
+    if "migration" in context and error.cause not in (Cause.DENIED, Cause.LOCKED, Cause.FAILED):
+        return ConfigurationError(
+            f"{context['migration']} cannot make the tables: {error.message} (SQLSTATE {error.state})",
+            next_step="nothing of this file was stored; use the Tidemark version of before, and report this",
+            **context,
+        )
     if (error.constraint or "").startswith(_OF_ANOTHER_PLANNER):
         return PlanRefused(
             f"another planner was faster: the database refused a range ({error.constraint})",

@@ -3,10 +3,12 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tidemark.database.connection import connect, describe, translated
-from tidemark.database.migrate import what_is_wrong
+from tidemark.database.migrate import check
 from tidemark.database.named_sql import named_queries
+from tidemark.errors import ConfigurationError
 
 SETTINGS = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
 QUERIES = named_queries("tidemark.database", "health.sql")
@@ -23,7 +25,7 @@ class Health:
     server: str
     version: int | None
     id: str | None
-    wrong: str | None
+    wrong: ConfigurationError | None
     is_airflows: bool
     read_only: bool
     settings: Mapping[str, str]
@@ -45,10 +47,18 @@ def health(dsn: str) -> Health:
         server=row["server"],
         version=ours["version"] if ours else None,
         id=ours["id"] if ours else None,
-        wrong=what_is_wrong(ours) if ours else None,
+        wrong=_wrong(ours) if ours else None,
         is_airflows=row["airflow"],
         read_only=row["read_only"],
         settings={name: row[name] for name in SETTINGS},
         standbys=row["standbys"],
         clock_ahead=row["now"] - (before + after) / 2,
     )
+
+
+def _wrong(tables: Mapping[str, Any]) -> ConfigurationError | None:
+    try:
+        check(tables)
+    except ConfigurationError as error:
+        return error
+    return None

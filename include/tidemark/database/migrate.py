@@ -1,41 +1,89 @@
-"""Creates the tables, never in Airflow's own database; refuses tables of another version or another ``schema.sql``."""
+"""Makes the tables and upgrades them, never in Airflow's own database; refuses tables of no release, and newer ones.
 
-from collections.abc import Mapping
-from functools import cache
+``schema.sql`` makes version 1, ``migrations/0002.sql`` version 2 from version 1, and so on: a new database goes through
+the same files as an old one. The digest of all of them that have made a database is stored in it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
-from typing import Any
+from importlib.resources.abc import Traversable
+from typing import Any, Final
 
 from tidemark.database.connection import Connection, connect, describe, translated
 from tidemark.errors import ConfigurationError
+from tidemark.failpoints import failpoint
 
-VERSION = 1
-NEXT_STEP = "use the Tidemark version that created them, or set TIDEMARK_DB to another database"
+FOLDER: Final = files("tidemark.database")
 
 
-def migrate(dsn: str) -> bool:
-    """Create the tables; False when they exist. Safe to repeat, also by several processes at once.
+@dataclass(frozen=True)
+class Migration:
+    """A file of SQL that makes ``version`` from the version before; ``digest`` is of all files up to this one."""
 
-    Raises ``ConfigurationError`` for tables of another version or schema, and for Airflow's own database.
+    version: int
+    name: str
+    sql: bytes
+    digest: str
+
+
+def migrations(folder: Traversable = FOLDER) -> list[Migration]:
+    """The files of a folder in their order; at least ``schema.sql``."""
+    found: list[Migration] = []
+    text = sha256()
+    name = "schema.sql"
+    while (file := folder.joinpath(*name.split("/"))).is_file():
+        sql = file.read_bytes()
+        text.update(sql)
+        found.append(Migration(len(found) + 1, name, sql, text.hexdigest()[:12]))
+        name = f"migrations/{len(found) + 1:04}.sql"
+    return found
+
+
+def migrate(dsn: str, folder: Traversable = FOLDER, *, dry_run: bool = False) -> tuple[int, ...]:
+    """Create or upgrade the tables: the versions that were made, none when there was nothing to do.
+
+    Each is one transaction. Safe to repeat, also by several processes at once and after one of them was killed.
+    Raises ``ConfigurationError`` for tables of no release or a newer one, and for Airflow's own database.
     """
-    with connect(dsn) as connection, translated(database=describe(dsn)), connection.transaction():
+    steps = migrations(folder)
+    with connect(dsn) as connection, translated(database=describe(dsn)):
+        if dry_run:
+            version = _version(connection, dsn, steps)
+            return tuple(step.version for step in steps if step.version > version)
+        return tuple(step.version for step in steps if _made(connection, dsn, step, steps))
+
+
+def _made(connection: Connection, dsn: str, step: Migration, steps: Sequence[Migration]) -> bool:
+    with translated(database=describe(dsn), migration=step.name), connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(1414089812, 0)")
-        row = connection.execute(
-            "SELECT to_regclass('tidemark.database') AS ours, to_regclass('public.dag_run') AS airflow"
-        ).fetchone()
-        assert row is not None
-        if row["airflow"]:
-            raise ConfigurationError(
-                "this is Airflow's own metadata database",
-                next_step="create a database for Tidemark (the same server will do) and name it in TIDEMARK_DB",
-                database=describe(dsn),
-            )
-        if row["ours"]:
-            _check_version(connection, dsn)
+        version = _version(connection, dsn, steps)
+        if version >= step.version:
             return False
-        connection.execute(_schema())
-        connection.execute("INSERT INTO tidemark.database (version, schema) VALUES (%s, %s)", [VERSION, _digest()])
-        return True
+        connection.execute("SELECT set_config('tidemark.actor', 'tidemark migrate', true)")  # for rows with a history
+        connection.execute(step.sql)
+        if version == 0:
+            connection.execute("INSERT INTO tidemark.database (version, schema) VALUES (%s, %s)", [1, step.digest])
+        else:
+            connection.execute("UPDATE tidemark.database SET version = %s, schema = %s", [step.version, step.digest])
+        failpoint("migrate.before_commit")
+    return True
+
+
+def _version(connection: Connection, dsn: str, steps: Sequence[Migration]) -> int:
+    """The version of the tables; 0 when there are none."""
+    row = connection.execute(
+        "SELECT to_regclass('tidemark.database') AS ours, to_regclass('public.dag_run') AS airflow"
+    ).fetchone()
+    assert row is not None
+    if row["airflow"]:
+        raise ConfigurationError(
+            "this is Airflow's own metadata database",
+            next_step="create a database for Tidemark (the same server will do) and name it in TIDEMARK_DB",
+            database=describe(dsn),
+        )
+    return _release(_stored(connection), steps, database=describe(dsn)) if row["ours"] else 0
 
 
 def connect_to_tables(dsn: str) -> Connection:
@@ -43,35 +91,46 @@ def connect_to_tables(dsn: str) -> Connection:
     connection = connect(dsn)
     try:
         with translated(database=describe(dsn)):
-            _check_version(connection, dsn)
+            check(_stored(connection), database=describe(dsn))
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _check_version(connection: Connection, dsn: str) -> None:
-    # As JSON, because older tables lack the column "schema".
+def _stored(connection: Connection) -> Mapping[str, Any]:
+    """The row of the table ``database``, as JSON because older tables lack the column "schema"; empty without one."""
     row = connection.execute("SELECT to_jsonb(ours) AS tables FROM tidemark.database AS ours").fetchone()
-    wrong = what_is_wrong(row["tables"] if row else {})
-    if wrong is not None:
-        raise ConfigurationError(wrong, next_step=NEXT_STEP, database=describe(dsn))
+    return row["tables"] if row else {}
 
 
-def what_is_wrong(tables: Mapping[str, Any]) -> str | None:
-    """Why tables cannot be used, by the row of their table ``database``; None when they can."""
+def check(tables: Mapping[str, Any], **context: object) -> None:
+    """``ConfigurationError`` for tables that this Tidemark cannot use, by the row of their table ``database``."""
+    steps = migrations()
+    version = _release(tables, steps, **context)
+    if version < len(steps):
+        raise ConfigurationError(
+            f"the tables are of version {version}, this Tidemark needs {len(steps)}",
+            next_step="upgrade them with: tidemark migrate",
+            **context,
+        )
+
+
+def _release(tables: Mapping[str, Any], steps: Sequence[Migration], **context: object) -> int:
+    """The version of tables that a release has made, this one or an older one."""
     version, schema = tables.get("version", "unknown"), tables.get("schema", "unknown")
-    if version != VERSION:
-        return f"the tables are of version {version}, this Tidemark needs {VERSION}"
-    if schema != _digest():
-        return f"the tables are of another state of Tidemark (schema {schema}), this one needs {_digest()}"
-    return None
-
-
-@cache
-def _schema() -> bytes:
-    return files("tidemark.database").joinpath("schema.sql").read_bytes()
-
-
-def _digest() -> str:
-    return sha256(_schema()).hexdigest()[:12]
+    if isinstance(version, int) and version > len(steps):
+        raise ConfigurationError(
+            f"the tables are of version {version}, this Tidemark needs {len(steps)}",
+            next_step="use the Tidemark version that upgraded them or a newer one, or set TIDEMARK_DB to another "
+            "database; there is no way back to older tables",
+            **context,
+        )
+    for step in steps:
+        if (version, schema) == (step.version, step.digest):
+            return step.version
+    raise ConfigurationError(
+        f"the tables are of another state of Tidemark, which is no release (version {version}, schema {schema})",
+        next_step="use the Tidemark version that created them, or set TIDEMARK_DB to another database",
+        **context,
+    )

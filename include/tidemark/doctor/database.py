@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from tidemark.database.health import Health, health
-from tidemark.database.migrate import NEXT_STEP
 from tidemark.doctor.checks import Check
 from tidemark.environment import Environment
 from tidemark.findings import Finding, clock, failed, ok, warning
@@ -35,7 +34,7 @@ def _tables(status: Health) -> Iterator[Finding]:
     elif status.version is None:
         yield failed(NAME, "it has no Tidemark tables", "create them with: tidemark migrate")
     elif status.wrong is not None:
-        yield failed(NAME, status.wrong, NEXT_STEP)
+        yield failed(NAME, status.wrong.what, status.wrong.next_step)
     elif status.read_only:
         yield failed(
             NAME, "it is read only, as a standby server is", "set TIDEMARK_DB to the database on the primary server"
