@@ -36,6 +36,15 @@ FAILPOINTS = (
 )
 # Not of one manifest: a run that ends passes them once, or once for each success file.
 FAILPOINTS_OF_HOURS = ("hours.before_commit", "hours.after_commit", "hours.before_success")
+# Not of one manifest: `tidemark rename` passes them.
+FAILPOINTS_OF_RENAMES = (
+    "rename.before_commit",
+    "rename.after_commit",
+    "rename.mid",
+    "rename.in_target",
+    "rename.before_end",
+)
+_NAMES = (*FAILPOINTS, *FAILPOINTS_OF_HOURS, *FAILPOINTS_OF_RENAMES)
 _GRAMMAR = re.compile(r"(?P<name>[a-z_.]+):(?P<action>kill9|stop|raise|hang:[0-9.]+)(?:@(?P<passes>[0-9]+|always))?")
 _passes: dict[str, int] = {}
 
@@ -53,11 +62,10 @@ def _armed() -> _Armed | None:
     if not text:
         return None
     match = _GRAMMAR.fullmatch(text)
-    if match is None or match["name"] not in (*FAILPOINTS, *FAILPOINTS_OF_HOURS):
+    if match is None or match["name"] not in _NAMES:
         raise ConfigurationError(
             f"{VARIABLE}={text} names no failpoint and action",
-            next_step="write NAME:kill9|stop|raise|hang:SECONDS with NAME one of "
-            + ", ".join((*FAILPOINTS, *FAILPOINTS_OF_HOURS)),
+            next_step="write NAME:kill9|stop|raise|hang:SECONDS with NAME one of " + ", ".join(_NAMES),
         )
     passes = match["passes"]
     always = passes == "always"
