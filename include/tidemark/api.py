@@ -21,6 +21,7 @@ from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.lifecycle.older import named, older_unfinished
 from tidemark.lifecycle.plan import Tick
 from tidemark.lifecycle.plan import plan as plan_ranges
+from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.lifecycle.select import replayable
 from tidemark.lifecycle.work import Progress, refuse_left_out, work_through
 from tidemark.manifest import Counts, ManifestState
@@ -337,10 +338,12 @@ def statuses(
 
 
 def check_pipeline(environment: Environment, database: ManifestDatabase, pipeline_name: str) -> None:
-    """Raise ``NotFound`` with the names there are, when neither the database nor a file knows a pipeline."""
+    """Raise ``NotFound`` with the names there are, when neither the database nor a file knows a pipeline, and
+    ``ConfigurationError`` with its name for one that was renamed."""
     planned = database.pipelines(retired=True)
     if pipeline_name in planned:
         return
+    refuse_renamed(pipeline_name, database)
     files = load_each(environment.pipelines) if environment.pipelines.is_dir() else []
     of_files = [pipeline.name for _, pipeline in files if isinstance(pipeline, Pipeline)]
     if pipeline_name in of_files:

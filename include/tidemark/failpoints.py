@@ -38,7 +38,15 @@ FAILPOINTS = (
 FAILPOINTS_OF_HOURS = ("hours.before_commit", "hours.after_commit", "hours.before_success")
 # Before each version of the tables that `tidemark migrate` makes.
 FAILPOINTS_OF_TABLES = ("migrate.before_commit",)
-_NAMES = (*FAILPOINTS, *FAILPOINTS_OF_HOURS, *FAILPOINTS_OF_TABLES)
+# Not of one manifest: `tidemark rename` passes them.
+FAILPOINTS_OF_RENAMES = (
+    "rename.before_commit",
+    "rename.after_commit",
+    "rename.mid",
+    "rename.in_target",
+    "rename.before_end",
+)
+_NAMES = (*FAILPOINTS, *FAILPOINTS_OF_HOURS, *FAILPOINTS_OF_TABLES, *FAILPOINTS_OF_RENAMES)
 _GRAMMAR = re.compile(r"(?P<name>[a-z_.]+):(?P<action>kill9|stop|raise|hang:[0-9.]+)(?:@(?P<passes>[0-9]+|always))?")
 _passes: dict[str, int] = {}
 

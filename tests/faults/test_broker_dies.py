@@ -253,6 +253,26 @@ def test_P10_a_log_cut_from_50_to_30_that_has_grown_before_anybody_looks_is_read
     assert world.ok("audit", "demo", "--deep") == ""
 
 
+def test_P10_a_log_cut_after_its_pipeline_was_renamed_is_noticed_by_the_last_record_of_before(
+    make_world: Make, broker: Broker
+) -> None:
+    world = make_world(partitions=1, topic_config={"message.timestamp.type": "LogAppendTime"})
+    world.produce(30)
+    size = segment(world).stat().st_size
+    world.produce(20)
+    world.ok("run", "demo")
+    (world.pipelines / "demo.yaml").unlink()
+    world.name = "orders"
+    world.write_pipeline()
+    world.ok("rename", "demo", "orders", "--why", "a better word")
+    broker.kill()
+    cut(segment(world), size)
+    broker.start()
+    world.produce(40)
+    refusal = world.here("plan", "orders").stderr
+    assert "has grown again: from offset 30 on it holds other records than those that are published" in refusal
+
+
 def segment(world: World, partition: int = 0) -> Path:
     return world.broker.state / "data" / f"{world.topic}-{partition}" / f"{0:020d}.log"
 

@@ -125,13 +125,13 @@ class S3World(World):
 
     def exact(self) -> Counter[Place]:
         with ManifestDatabase(self.dsn, "reader") as database:
-            return self.places([published.path for _, _, published in database.published_objects("demo")])
+            return self.places([published.path for _, _, published in database.published_objects(self.name)])
 
     def listing(self) -> Counter[Place]:
         return self.places([key for key in self.object_keys() if key.startswith(("raw/", "_dead_letters/"))])
 
     def recorded(self) -> Counter[Place]:
-        names = [key for key in self.object_keys() if key.startswith("_manifests/demo/")]
+        names = [key for key in self.object_keys() if key.startswith(f"_manifests/{self.name}/")]
         newest = {key.rpartition("/")[2].split(".")[0]: key for key in names}
         records = [json.loads(self.content(key)) for key in newest.values()]
         return self.places([entry["path"] for record in records for entry in record["objects"]])

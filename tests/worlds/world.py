@@ -65,6 +65,7 @@ class World:
     topic: str = ""
     topic_config: dict[str, str] = field(default_factory=dict)
     targets: dict[str, str] = field(default_factory=dict)  # connection id -> DSN, for sinks that are tables
+    name: str = "demo"  # of the pipeline
     produced: int = 0
     hours: int = 2  # of event time that records are spread over
     bad: set[int] = field(default_factory=set)  # the numbers of records that cannot be decoded
@@ -107,7 +108,7 @@ class World:
             **kafka,
         }
         pipeline = {
-            "pipeline": "demo",
+            "pipeline": self.name,
             "source": {"kafka": source},
             "decode": {"format": "json", "schema": SCHEMA},
             "event_time": {"field": "at"},
@@ -116,7 +117,7 @@ class World:
             "sinks": [self.lake_entry()],
             **{key: value for key, value in self.settings.items() if key != "kafka"},
         }
-        (self.pipelines / "demo.yaml").write_text(yaml.safe_dump(pipeline))
+        (self.pipelines / f"{self.name}.yaml").write_text(yaml.safe_dump(pipeline))
 
     def produce(self, count: int, *, bad_every: int = 0, partition: int | None = None) -> None:
         """Send numbered records to the partitions in turn, over event hours; one of ``bad_every`` is no JSON."""
@@ -257,12 +258,12 @@ class World:
 
     def manifests(self) -> list[dict[str, Any]]:
         """What ``tidemark manifests`` lists, oldest first."""
-        listed: list[dict[str, Any]] = self.json("manifests", "demo")
+        listed: list[dict[str, Any]] = self.json("manifests", self.name)
         return listed[::-1]
 
     def context(self) -> Context:
         """A context in this process, closed when the test ends."""
-        pipeline = find(self.pipelines, "demo")
+        pipeline = find(self.pipelines, self.name)
         self.opened.append(ManifestDatabase(self.dsn, "test"))
         with mock.patch.dict(os.environ, self.environment()):
             connections = {name: from_environment(name) for name in pipeline.connections()}
@@ -299,11 +300,11 @@ class World:
 
     def _published(self) -> list[Path]:
         with ManifestDatabase(self.dsn, "reader") as database:
-            return [Path(root, published.path) for _, root, published in database.published_objects("demo")]
+            return [Path(root, published.path) for _, root, published in database.published_objects(self.name)]
 
     def data_paths(self, *words: str) -> list[Path]:
         """The paths that ``tidemark objects`` prints."""
-        return [Path(line) for line in self.ok("objects", "demo", *words).splitlines()]
+        return [Path(line) for line in self.ok("objects", self.name, *words).splitlines()]
 
     def files(self) -> Files:
         """Every file of the lake with its bytes and its time of writing."""
@@ -317,7 +318,7 @@ class World:
     def recorded(self) -> Counter[Place]:
         """What a reader of records sees: the objects of the highest record of each manifest."""
         newest: dict[str, Path] = {}
-        for path in sorted(self.lake.glob("_manifests/demo/*.json")):
+        for path in sorted(self.lake.glob(f"_manifests/{self.name}/*.json")):
             newest[path.name.split(".")[0]] = path
         records = [json.loads(path.read_text()) for path in newest.values()]
         return places([self.lake / entry["path"] for record in records for entry in record["objects"]])
@@ -334,7 +335,7 @@ class World:
     def published_spans(self, sink: str = "files") -> Counter[Place]:
         """Every offset of manifests that are published in a sink."""
         with ManifestDatabase(self.dsn, "reader") as database:
-            return _offsets([manifest for manifest in database.manifests("demo") if manifest.published(sink)])
+            return _offsets([manifest for manifest in database.manifests(self.name) if manifest.published(sink)])
 
     def spans(self, manifests: set[int]) -> Counter[Place]:
         """Every offset of some manifests."""
@@ -362,7 +363,7 @@ class World:
     def assert_complete(self) -> None:
         """In the end: every reader sees every record once, the audit finds no difference, and staging is empty."""
         self.assert_readers_complete()
-        assert self.ok("audit", "demo", "--deep") == ""
+        assert self.ok("audit", self.name, "--deep") == ""
         assert self.staging() == []
 
     def staging(self) -> list[str]:

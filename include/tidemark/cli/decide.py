@@ -9,10 +9,11 @@ from tidemark.cli import output
 from tidemark.cli.opened import database_of, opened
 from tidemark.cli.options import Command, common_options, pipeline_argument
 from tidemark.environment import Environment
-from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.context import Context, Renaming
 from tidemark.manifest import Decision
 from tidemark.operations import damage, decisions, sinks
 from tidemark.operations.adopt import adopt as adopt_lake
+from tidemark.operations.rename import refuse_files, rename_pipeline
 from tidemark.operations.repair import repair as repair_lake
 from tidemark.operations.retire import bring_back_pipeline, retire_pipeline
 from tidemark.pipeline.deployed import files_of
@@ -40,7 +41,7 @@ def _decide(
     as_json: bool,
     decide: Callable[[Context], Decision],
     *,
-    renaming: bool = False,
+    renaming: Renaming | None = None,
 ) -> None:
     with opened(environment, pipeline_name, renaming=renaming) as context:
         output.decided(decide(context), pipeline_name, as_json)
@@ -151,6 +152,25 @@ def repair(environment: Environment, pipeline_name: str, why: str, dry_run: bool
 
 
 @_deciding
+@click.argument("new")
+def rename(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, new: str) -> None:
+    """Go on with a pipeline under its NEW name.
+
+    First write the new name into the pipeline file, and let no run be at work. Manifests, hours and history are then
+    those of NEW, and so is what its targets say of the pipeline. When it dies or a target does not answer, other
+    commands are refused until it is repeated. The old name is given to no other pipeline.
+    """
+    refuse_files(pipeline_name, files_of(environment.pipelines, pipeline_name))
+    _decide(
+        environment,
+        new,
+        as_json,
+        lambda context: rename_pipeline(context, pipeline_name, why, dry_run=dry_run),
+        renaming=Renaming.PIPELINE,
+    )
+
+
+@_deciding
 @click.argument("old")
 @click.argument("new")
 def rename_sink(
@@ -166,7 +186,7 @@ def rename_sink(
         pipeline_name,
         as_json,
         lambda context: sinks.rename_sink(context, old, new, why, dry_run=dry_run),
-        renaming=True,
+        renaming=Renaming.SINK,
     )
 
 

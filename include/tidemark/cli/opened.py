@@ -11,13 +11,13 @@ from tidemark.connections import from_environment, in_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, Unavailable, about
-from tidemark.lifecycle.context import Context, open_context
+from tidemark.lifecycle.context import Context, Renaming, open_context
 from tidemark.pipeline.loader import find
 from tidemark.pipeline.settings import Pipeline
 
 
 @contextmanager
-def opened(environment: Environment, pipeline_name: str, *, renaming: bool = False) -> Iterator[Context]:
+def opened(environment: Environment, pipeline_name: str, *, renaming: Renaming | None = None) -> Iterator[Context]:
     """The context of a pipeline, acting as this user on the command line; ``renaming``: as ``open_context`` has it."""
     pipeline = find(environment.pipelines, pipeline_name)
     try:

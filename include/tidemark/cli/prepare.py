@@ -15,7 +15,7 @@ from tidemark.database.health import health
 from tidemark.database.migrate import migrate as make_tables
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError
-from tidemark.lifecycle.context import refuse_retired
+from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.lifecycle.known_sinks import refuse_unlike
 from tidemark.operations.history import Change, forgotten
 from tidemark.operations.history import against_history as changes_of
@@ -73,7 +73,7 @@ def _known(pipeline: Pipeline | InvalidPipelines, database: ManifestDatabase) ->
         return pipeline
     sinks = database.sinks(pipeline.name)
     try:
-        refuse_retired(pipeline.name, database)
+        refuse_out_of_use(pipeline.name, database)
         refuse_unlike(pipeline, sinks)
     except ConfigurationError as error:
         return error

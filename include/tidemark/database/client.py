@@ -657,6 +657,27 @@ class ManifestDatabase:
     def retire_pipeline(self, pipeline_name: str, *, retired: bool) -> None:
         self._rows("retire_pipeline", pipeline_name=pipeline_name, retired=retired)
 
+    def former_names(self, pipeline_name: str) -> list[Row]:
+        """name, pipeline (its name now), until, in_targets: of each name that the pipeline had before ``rename``, and
+        of this one when it is itself such a name."""
+        return self._rows("former_names", pipeline_name=pipeline_name)
+
+    def rename_pipeline(self, old: str, new: str) -> None:
+        """Give a pipeline another name, here and not in its targets: ``end_pipeline_rename`` follows when they have it
+        too. Needs an open transaction that holds ``lock_planning`` of both names."""
+        self._rows("rename_pipeline", old=old, new=new)
+
+    def end_pipeline_rename(self, new: str) -> None:
+        self._changed("end_pipeline_rename", new=new)
+
+    def planned_alike(self, pipeline_name: str, targets: Mapping[str, str], fingerprints: Sequence[str]) -> list[Row]:
+        """name, topics, shared_with of other pipelines with these sinks (target by name) and settings."""
+        names = list(targets)
+        return self._rows(
+            "planned_alike", pipeline_name=pipeline_name, names=names, targets=list(targets.values()),
+            fingerprints=list(fingerprints),
+        )  # fmt: skip
+
     def manifest(self, manifest_id: int) -> Manifest:
         manifests = self.manifests(ids=[manifest_id])
         if not manifests:

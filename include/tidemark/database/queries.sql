@@ -538,6 +538,32 @@ SELECT retired_at FROM pipeline WHERE name = %(pipeline_name)s;
 -- name: retire_pipeline
 UPDATE pipeline SET retired_at = CASE WHEN %(retired)s THEN now() END WHERE name = %(pipeline_name)s;
 
+-- name: former_names
+-- The names that a pipeline had before, and the row that says that this name itself is one.
+SELECT name, pipeline, until, in_targets FROM former_name
+WHERE %(pipeline_name)s IN (name, pipeline) ORDER BY until, name;
+
+-- name: rename_pipeline
+SELECT rename_pipeline(%(old)s, %(new)s);
+
+-- name: end_pipeline_rename
+UPDATE former_name SET in_targets = false WHERE pipeline = %(new)s AND in_targets;
+
+-- name: planned_alike
+-- Pipelines on the lists that have sinks of these names and targets and were worked on by these settings, with their
+-- topics and the pipelines that they share folders with.
+SELECT p.name, ARRAY(SELECT DISTINCT c.topic FROM chain c WHERE c.pipeline = p.name) AS topics,
+       ARRAY(SELECT unnest(f.shared_with) FROM stream_folders f WHERE f.pipeline = p.name) AS shared_with
+FROM pipeline p
+WHERE p.name <> %(pipeline_name)s AND p.retired_at IS NULL
+  AND NOT EXISTS (
+      SELECT FROM unnest(%(names)s::text[], %(targets)s::text[]) AS own (name, target)
+      WHERE NOT EXISTS (SELECT FROM sink s WHERE s.pipeline = p.name AND s.retired_at IS NULL
+                        AND (s.name, s.target) = (own.name, own.target)))
+  AND EXISTS (SELECT FROM manifest m JOIN attempt a ON a.manifest_id = m.id
+              WHERE m.pipeline = p.name AND split_part(a.fingerprint, '+', 1) = ANY (%(fingerprints)s))
+ORDER BY p.name;
+
 -- name: lock_attempt
 SELECT pg_advisory_lock(attempt_lock(%(manifest_id)s, %(attempt)s));
 
@@ -862,8 +888,10 @@ FROM attempt WHERE manifest_id = %(manifest_id)s ORDER BY attempt;
 SELECT at, actor, subject, what FROM (
     SELECT * FROM event WHERE manifest_id = %(manifest_id)s
     UNION ALL
-    SELECT e.* FROM event e JOIN manifest m ON m.id = %(manifest_id)s AND m.pipeline = e.what ->> 'pipeline'
-    WHERE e.subject = 'decision' AND e.what -> 'manifests' @> to_jsonb(m.id)) found
+    SELECT e.* FROM event e JOIN manifest m ON m.id = %(manifest_id)s
+    WHERE e.subject = 'decision' AND e.what -> 'manifests' @> to_jsonb(m.id)
+      AND e.what ->> 'pipeline' IN (
+          SELECT m.pipeline UNION ALL SELECT name FROM former_name WHERE pipeline = m.pipeline)) found
 ORDER BY id;
 
 -- name: note_decision
@@ -875,7 +903,9 @@ VALUES (current_setting('tidemark.actor'), 'decision', jsonb_build_object(
 -- name: decisions
 SELECT at, actor, what ->> 'decision' AS decision, what ->> 'why' AS why, what -> 'lines' AS lines,
        what -> 'manifests' AS manifests
-FROM event WHERE subject = 'decision' AND what ->> 'pipeline' = %(pipeline_name)s ORDER BY id;
+FROM event WHERE subject = 'decision' AND what ->> 'pipeline' IN (
+    SELECT %(pipeline_name)s::text UNION ALL SELECT name FROM former_name WHERE pipeline = %(pipeline_name)s)
+ORDER BY id;
 
 -- name: highest_manifest
 SELECT coalesce(max(id), 0) AS id FROM manifest WHERE %(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s;

@@ -467,3 +467,47 @@ BEGIN
     WHERE chain_id = the_chain AND kind = 'anchor' AND end_offset > new_anchor;
     PERFORM set_config('tidemark.chain_surgery', '', true);
 END $$;
+
+-- A pipeline gets another name (tidemark rename). A name is given once: nobody plans by a former name any more.
+CREATE TABLE former_name (
+    name       text PRIMARY KEY,
+    pipeline   text NOT NULL REFERENCES pipeline,   -- the name that it has now
+    until      timestamptz NOT NULL DEFAULT now(),
+    in_targets boolean NOT NULL DEFAULT true        -- the targets have the former name still
+);
+
+CREATE FUNCTION refuse_former_name() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM tidemark.former_name f WHERE f.name = NEW.name) THEN
+        RAISE EXCEPTION 'pipeline % was renamed', NEW.name USING ERRCODE = 'TM002';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER given_once BEFORE INSERT ON pipeline FOR EACH ROW EXECUTE FUNCTION refuse_former_name();
+
+-- The only way to change the name of a pipeline: every row that has it gets the new one, except the history. It may
+-- become again a name that the pipeline had before.
+CREATE FUNCTION rename_pipeline(old_name text, new_name text) RETURNS void
+LANGUAGE plpgsql SET search_path = tidemark AS $$
+DECLARE
+    renamed jsonb := jsonb_build_object('pipeline', new_name);
+BEGIN
+    DELETE FROM former_name WHERE name = new_name AND pipeline = old_name;
+    INSERT INTO pipeline SELECT (jsonb_populate_record(p, jsonb_build_object('name', new_name))).*
+    FROM pipeline p WHERE p.name = old_name;
+    UPDATE former_name SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE sink SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE run SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE manifest SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE chain SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE manifest_hour SET pipeline = new_name WHERE pipeline = old_name;
+    INSERT INTO hour SELECT (jsonb_populate_record(h, renamed)).* FROM hour h WHERE h.pipeline = old_name;
+    UPDATE success_file SET pipeline = new_name WHERE pipeline = old_name;
+    DELETE FROM hour WHERE pipeline = old_name;
+    UPDATE last_audit SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE stream_folders SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE stream_folders SET shared_with = array_replace(shared_with, old_name, new_name)
+    WHERE old_name = ANY (shared_with);
+    DELETE FROM pipeline WHERE name = old_name;
+    INSERT INTO former_name (name, pipeline) VALUES (old_name, new_name);
+END $$;

@@ -20,7 +20,7 @@ from tidemark.errors import (
 )
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.allowed import NOTHING, Allowed
-from tidemark.lifecycle.context import Context, refuse_retired
+from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.counting import check_dead_letters, check_equations
 from tidemark.lifecycle.divergence import confirmed
 from tidemark.lifecycle.known_sinks import know_sinks
@@ -223,8 +223,9 @@ class _Attempt:
 
     def _work(self) -> Outcome:
         context = self.context
-        know_sinks(context.pipeline, context.database)  # after the start: from here on no sink can be renamed
-        refuse_retired(context.pipeline_name, context.database)  # a run may be older than the decision
+        # After the start: from here on neither the pipeline nor a sink can be renamed. A run may be older than that.
+        refuse_out_of_use(context.pipeline_name, context.database)
+        know_sinks(context.pipeline, context.database)
         failpoint("attempt.started")
         for sink in self._able(context.sinks):
             with self._on_its_own(sink):

@@ -2,17 +2,26 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from tidemark.connections import Lookup, from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError
 from tidemark.lifecycle.known_sinks import refuse_unlike
+from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.base import Sink
 from tidemark.sinks.registry import open_sink
 from tidemark.sources.base import Source
 from tidemark.sources.registry import open_source
+
+
+class Renaming(Enum):
+    """What a command is about to give another name: the database does not know its file by the names in it yet."""
+
+    SINK = auto()
+    PIPELINE = auto()
 
 
 @dataclass(frozen=True)
@@ -45,23 +54,30 @@ class Context:
 
 
 def open_context(
-    pipeline: Pipeline, database: ManifestDatabase, lookup: Lookup = from_environment, *, renaming: bool = False
+    pipeline: Pipeline,
+    database: ManifestDatabase,
+    lookup: Lookup = from_environment,
+    *,
+    renaming: Renaming | None = None,
 ) -> Context:
     """Open source and sinks; ``lookup`` finds the connections they name. Nothing is connected yet.
 
-    Raises ``ConfigurationError`` for a missing or wrong connection, for a retired pipeline, and, unless a sink is about
-    to be renamed, when the database knows the pipeline's sinks by other names or targets.
+    Raises ``ConfigurationError`` for a missing or wrong connection, and, unless that is what ``renaming`` says, for a
+    retired or renamed pipeline, and when the database knows the pipeline's sinks by other names or targets.
     """
-    refuse_retired(pipeline.name, database)
-    if not renaming:
+    if renaming is not Renaming.PIPELINE:
+        refuse_out_of_use(pipeline.name, database)
+    if renaming is None:
         refuse_unlike(pipeline, database.sinks(pipeline.name))
     source = open_source(pipeline.name, pipeline.source, lookup)
     sinks = tuple(open_sink(pipeline.name, settings, lookup) for settings in pipeline.sinks)
     return Context(pipeline, database, source, sinks, lookup)
 
 
-def refuse_retired(pipeline_name: str, database: ManifestDatabase) -> None:
-    """Raise ``ConfigurationError`` for a pipeline that a person took off the lists, and did not take up again."""
+def refuse_out_of_use(pipeline_name: str, database: ManifestDatabase) -> None:
+    """Raise ``ConfigurationError`` for a pipeline that a person took off the lists, and did not take up again, for a
+    name that a pipeline had before, and while a pipeline is being renamed."""
+    refuse_renamed(pipeline_name, database)
     since = database.retired_at(pipeline_name)
     if since is not None:
         raise ConfigurationError(

@@ -10,12 +10,13 @@ from tidemark import planner
 from tidemark.errors import CutConflict, PlanRefused
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle import covering, divergence, spans
-from tidemark.lifecycle.context import Context, refuse_retired
+from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.covering import Begins
 from tidemark.lifecycle.folders import claim_folders
 from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.lifecycle.own_output import refuse_own_output
 from tidemark.lifecycle.preflight import check_for_plan
+from tidemark.lifecycle.renamed import refuse_looks_renamed
 from tidemark.manifest import RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds, OpenTransaction
@@ -87,8 +88,10 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     if known is not None:
         return known
     _await_cut(pipeline, tick)
-    notes = [*check_for_plan(context, dry_run=dry_run), *not_in_file(pipeline, database)]
     first_plan = not database.is_planned(pipeline.name)
+    if first_plan:
+        refuse_looks_renamed(pipeline, database)
+    notes = [*check_for_plan(context, dry_run=dry_run), *not_in_file(pipeline, database)]
     before_asking = _chains(context)
     asked_at = datetime.now(UTC)
     logs = divergence.Comparison(observe(context, tick, before_asking, first_plan=first_plan))
@@ -105,7 +108,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     try:
         with database.transaction():
             database.lock_planning(pipeline.name)
-            refuse_retired(pipeline.name, database)
+            refuse_out_of_use(pipeline.name, database)
             known = _known(context, tick)
             if known is not None:
                 return known

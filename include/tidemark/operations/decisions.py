@@ -14,6 +14,7 @@ from tidemark.lifecycle.divergence import first_difference_now
 from tidemark.lifecycle.plan import limits
 from tidemark.lifecycle.preflight import check_for_plan, not_known
 from tidemark.lifecycle.reconcile import judgement
+from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.manifest import UNDONE, Decision, Manifest, RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds
@@ -37,6 +38,7 @@ def deciding(context: Context, why: str, also: Sequence[int] = ()) -> Iterator[N
     database, pipeline_name = context.database, context.pipeline_name
     with database.because(why):
         database.lock_planning(pipeline_name)
+        refuse_renamed(pipeline_name, database)
         database.lock_undone(pipeline_name, also)
         yield
 

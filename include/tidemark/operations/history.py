@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.lifecycle.known_sinks import is_not_filled, not_in_file
+from tidemark.lifecycle.renamed import looks_renamed_from
 from tidemark.manifest import listed
 from tidemark.pipeline.folders import stream_folders
 from tidemark.pipeline.settings import Pipeline
@@ -33,7 +34,8 @@ def forgotten(database: ManifestDatabase, names: Collection[str]) -> list[str]:
     """A line for each pipeline that was planned and has no file any more."""
     return [
         f"pipeline {name} was planned and has no file: nothing plans or retries it any more; what it published stays. "
-        f"Take it off the lists: tidemark retire {name} --why TEXT"
+        f"Take it off the lists: tidemark retire {name} --why TEXT; or, when its file has another name now: tidemark "
+        f"rename {name} NEW --why TEXT"
         for name in database.pipelines()
         if name not in names
     ]
@@ -42,17 +44,19 @@ def forgotten(database: ManifestDatabase, names: Collection[str]) -> list[str]:
 def _never_planned(pipeline: Pipeline, database: ManifestDatabase, names: Collection[str]) -> list[Change]:
     """That of a renamed file too: the name is what manifests, files and rows know the pipeline by."""
     targets = {sink.target for sink in pipeline.sinks}
+    alike = looks_renamed_from(pipeline, database)
     for name in database.pipelines(retired=True):
         shared = sorted(targets & {sink.target for sink in database.sinks(name) if sink.stands})
-        if name not in names and shared:
-            again = f", then: tidemark retire {name} --undo --why TEXT" if database.retired_at(name) else ""
+        if name == alike or (name not in names and shared):
+            undo = f"tidemark retire {name} --undo --why TEXT, then: " if database.retired_at(name) else ""
+            gone = ", which has no file any more" if name not in names else ""
             return [
                 Change(
-                    f"pipeline {pipeline.name} was never planned, and {shared[0]} has output of pipeline {name}, which "
-                    "has no file any more: under the new name every record that the topics still have is written once "
-                    "more, beside what is there",
-                    f"if it was renamed, set the name back: pipeline: {name}{again}; if it is another one, give its "
-                    "sinks targets of their own",
+                    f"pipeline {pipeline.name} was never planned, and {shared[0]} has output of pipeline {name}{gone}: "
+                    "under the new name every record that the topics still have is written once more, beside what is "
+                    "there, or the plan is refused",
+                    f"if it was renamed: {undo}tidemark rename {name} {pipeline.name} --why TEXT; if it is another "
+                    "one, give its sinks other names and targets",
                 )
             ]
     return [Change("it was never planned: the first run starts where source.starting_offsets says")]

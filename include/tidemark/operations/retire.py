@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, IllegalTransition, NotFound
+from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.manifest import Decision, ManifestState, listed
 from tidemark.operations.sinks import nobody_at_work
 from tidemark.suggestion import with_nearest
@@ -59,6 +60,7 @@ def bring_back_pipeline(database: ManifestDatabase, pipeline_name: str, why: str
 
 
 def _refuse_unknown(database: ManifestDatabase, pipeline_name: str) -> None:
+    refuse_renamed(pipeline_name, database)
     known = database.pipelines(retired=True)
     if pipeline_name not in known:
         raise NotFound(

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.lifecycle.select import refuse_at_work
 from tidemark.manifest import Decision, KnownSink, listed
 from tidemark.pipeline.settings import Pipeline
@@ -106,6 +107,7 @@ def nobody_at_work(database: ManifestDatabase, pipeline_name: str, why: str) -> 
     """
     with database.because(why):
         database.lock_planning(pipeline_name)
+        refuse_renamed(pipeline_name, database)
         database.lock_manifests(pipeline_name)
         open_attempts = database.with_open_attempts(pipeline_name)
         refuse_at_work(database.manifests(ids=open_attempts))

@@ -8,7 +8,7 @@ from typing import Any
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, TidemarkError
-from tidemark.lifecycle.context import open_context, refuse_retired
+from tidemark.lifecycle.context import open_context, refuse_out_of_use
 from tidemark.lifecycle.older import commands, described
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.operations.lag import Lag, lag
@@ -120,7 +120,7 @@ def status(
 def _retired(database: ManifestDatabase, pipeline_name: str) -> list[Problem]:
     """A retired pipeline that has a file: whoever put it there expects that it runs."""
     try:
-        refuse_retired(pipeline_name, database)
+        refuse_out_of_use(pipeline_name, database)
     except ConfigurationError as retired:
         return [Problem(ProblemKind.BLOCKED, retired.what, retired.next_step)]
     return []

@@ -250,6 +250,13 @@ class Sink(ABC):
         No attempt is alive meanwhile, and those that are dead or paused are fenced.
         """
 
+    def rename_pipeline(self, old: str) -> None:  # noqa: B027 - some targets do not name their pipelines
+        """Take over what the target holds under the pipeline's name of before; may be repeated after it died anywhere.
+
+        No attempt is alive meanwhile, and those that are dead or paused are fenced. Nothing of this name is there yet,
+        except what an earlier call took over.
+        """
+
     @abstractmethod
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         """Try what an attempt does before Spark starts, and undo it; raises errors that a person must correct."""

@@ -18,7 +18,7 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import NotFound
-from tidemark.lifecycle.context import refuse_retired
+from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.manifest import Manifest
 
 FORM_LIFE = 3600  # seconds that a preview may be confirmed; what it shows may be old then
@@ -46,7 +46,7 @@ def readable_pipelines(database: Database, user: GetUserDep) -> list[str]:
 def own_pipeline(database: Database, dag_id: str) -> str:
     """The pipeline of a DAG; ``NotFound`` when it was never planned, ``ConfigurationError`` when it is retired."""
     if dag_id not in database.pipelines():
-        refuse_retired(dag_id, database)
+        refuse_out_of_use(dag_id, database)
         raise NotFound(
             f"there is no pipeline {dag_id} that was planned",
             next_step=f"start a run of the DAG {dag_id}, if there is one",

@@ -83,6 +83,18 @@ class Markers:
         }  # fmt: skip
         self._dynamo.write([{"Update": update}])
 
+    def rename_pipeline(self, old: str, new: str) -> None:
+        """Write the new name of the pipeline, where its name of before stands."""
+        update = {
+            "TableName": self._table, "Key": _key("owner", 0), "UpdateExpression": "SET #pipeline = :new",
+            "ConditionExpression": "#pipeline = :old", "ExpressionAttributeNames": {"#pipeline": "pipeline"},
+            "ExpressionAttributeValues": {":new": {"S": new}, ":old": {"S": old}},
+        }  # fmt: skip
+        try:
+            self._dynamo.write([{"Update": update}])
+        except Changed:
+            return
+
     def owner(self) -> Owner | None:
         item = self._get("owner", 0)
         return None if item is None else Owner(item["database"]["S"], tuple(json.loads(item["before"]["S"])))

@@ -64,6 +64,7 @@ class DynamoSink(Sink):
         super().__init__(pipeline_name, settings.name)
         self.settings = settings
         self.target = settings.target
+        self._lookup = lookup
         self._dynamo = Dynamo(access(settings.access(), lookup), self.context)
         self.tables = Tables(settings, self._dynamo, self.context)
         self.totals = Totals(settings, self._dynamo)
@@ -106,6 +107,17 @@ class DynamoSink(Sink):
 
     def hand_over(self, owner: Owner) -> None:
         self.markers.hand_over(owner)
+
+    def rename_pipeline(self, old: str) -> None:
+        """The owner has the name, and so has the folder for staging, where the dead letters stay."""
+        staging, names = self.settings.staging, (old, self.pipeline_name)
+        before, now = (self.settings.staging_root(name).removeprefix(f"{staging}/") for name in names)
+        store = open_store(staging, self.settings.store_settings(), self._lookup)
+        moves = [Move(key, f"{now}{key.removeprefix(before)}", size) for key, size in store.list(before)]
+        store.move_each(moves, lambda: None, lambda: failpoint("rename.mid"))
+        store.sync(move.key for move in moves)
+        store.delete_folder(before)
+        self.markers.rename_pipeline(old, self.pipeline_name)
 
     def position(self) -> Position | None:
         return self.markers.position()

@@ -1,7 +1,7 @@
 """The audit of a lake: it must hold every published object as recorded, and nothing else."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from tidemark.database.client import ManifestDatabase
@@ -73,9 +73,8 @@ def _kept(database: ManifestDatabase, sink: Sink, store: ObjectStore) -> set[str
 def _strays(
     database: ManifestDatabase, sink: Sink, keys: set[str], own: Mapping[int, Manifest]
 ) -> list[tuple[str, int | None]]:
-    names = {
-        key: RecordName.parse(key) or ObjectName.parse(key) for key in sorted(keys) if _is_seen(key, sink.pipeline_name)
-    }
+    own_names = {sink.pipeline_name, *(row["name"] for row in database.former_names(sink.pipeline_name))}
+    names = {key: RecordName.parse(key) or ObjectName.parse(key) for key in sorted(keys) if _is_seen(key, own_names)}
     foreign = sorted({name.manifest_id for name in names.values() if name and name.manifest_id not in own})
     others = {manifest.id for manifest in database.manifests(ids=foreign)} if foreign else set()
     strays: list[tuple[str, int | None]] = []
@@ -90,18 +89,22 @@ def _strays(
     return strays
 
 
-def _is_seen(key: str, pipeline_name: str) -> bool:
-    """Whether a reader would see it: records, files, and also hidden files of rows, since DuckDB reads those."""
+def _is_seen(key: str, own_names: Collection[str]) -> bool:
+    """Whether a reader would see it: records, files, and also hidden files of rows, since DuckDB reads those.
+
+    Of records those of this pipeline, also by a name of before, which a paused attempt may have written."""
     if key == OWNER or key.startswith(f"{STAGING}/"):
         return False
     path = PurePosixPath(key)
     if key.startswith(f"{RECORDS}/"):
         record = RecordName.parse(key)
-        return record is not None and record.pipeline_name == pipeline_name
+        return record is not None and record.pipeline_name in own_names
     return path.name.endswith(_SUFFIXES) or not path.name.startswith((".", "_"))
 
 
 def _belongs(database: ManifestDatabase, name: ObjectName | RecordName, manifest: Manifest, sink_name: str) -> bool:
+    if isinstance(name, RecordName) and name.pipeline_name != manifest.pipeline_name:
+        return False
     if manifest.attempt < name.attempt <= database.newest_attempt(manifest.id):
         return True  # the attempt has started since the manifests were read
     if manifest.alive and manifest.attempt == name.attempt:

@@ -33,7 +33,7 @@ from tidemark.sinks.files.settings import Settings
 from tidemark.sinks.files.success import show_complete
 from tidemark.sinks.files.writer import too_many_objects
 from tidemark.sinks.located import Located
-from tidemark.sinks.record_files import record_in
+from tidemark.sinks.record_files import record_in, rename_records
 from tidemark.sinks.staging import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore, is_s3
 from tidemark.storage.open import open_store
@@ -187,6 +187,10 @@ class FilesSink(Sink):
 
     def remove(self, keys: Sequence[str]) -> None:
         self.store.delete(keys)
+
+    def rename_pipeline(self, old: str) -> None:
+        """Records have the name in their key; files have it where the layout says so, and stay there."""
+        rename_records(self.store, old, self.pipeline_name)
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         """Tries what publishing needs: create only when absent, move, remove, with a name that readers skip."""

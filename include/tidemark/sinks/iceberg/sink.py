@@ -36,7 +36,7 @@ from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
 from tidemark.sinks.located import Located, Standing
-from tidemark.sinks.record_files import record_in
+from tidemark.sinks.record_files import record_in, rename_records
 from tidemark.sinks.staging import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.open import open_store
@@ -232,6 +232,13 @@ class IcebergSink(Sink):
             return
         store.delete([str(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))])
         store.delete(object_.path for object_ in self._of(receipt, ObjectKind.DEAD_LETTER))
+
+    def rename_pipeline(self, old: str) -> None:
+        """Records have the name in their key, and the claim has it; snapshots keep the name of their time."""
+        store = self.store()
+        if store is not None:
+            rename_records(store, old, self.pipeline_name)
+        self.table.take_over(old)
 
     def staged_manifests(self) -> list[int]:
         store = self.store()

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import uuid4
 
@@ -165,6 +165,12 @@ class IcebergTarget:
         standing = self.claimed()
         identity = standing.identity if standing else str(uuid4())
         self._write_claim(Claim(owner, self.pipeline_name, identity))
+
+    def take_over(self, old: str) -> None:
+        """Write this pipeline's name into a claim that has its name of before."""
+        standing = self.claimed()
+        if standing is not None and standing.pipeline_name == old:
+            self._write_claim(replace(standing, pipeline_name=self.pipeline_name))
 
     def _write_claim(self, claim: Claim) -> None:
         content = {"database": claim.owner.database, "before": claim.owner.before, "pipeline": claim.pipeline_name,

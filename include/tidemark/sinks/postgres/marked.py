@@ -49,11 +49,12 @@ class MarkedSink(Sink):
     def _apply(self, connection: Connection, receipt: Receipt) -> None:
         """Step 3: apply the staged rows and dead letters, in the open transaction."""
 
-    def _named(self, name: str) -> PostgresTarget:
-        """The table as a sink of this name sees it: with its own markers and staging tables."""
-        tag = sha256(f"{self.pipeline_name}/{name}/{self._settings.table}".encode()).hexdigest()[:12]
+    def _named(self, name: str, *, pipeline_name: str | None = None) -> PostgresTarget:
+        """The table as a sink of this name, of this or another pipeline, sees it: with its own markers and staging."""
+        of = pipeline_name or self.pipeline_name
+        tag = sha256(f"{of}/{name}/{self._settings.table}".encode()).hexdigest()[:12]
         settings = self._settings.model_copy(update={"name": name})
-        return PostgresTarget(self.pipeline_name, settings, tag, self._lookup)
+        return PostgresTarget(of, settings, tag, self._lookup)
 
     def dataset(self) -> Dataset:
         info = self._table.connected().info
@@ -210,18 +211,26 @@ class MarkedSink(Sink):
 
     def rename(self, old: str) -> None:
         """Markers have the name in their key, and staging tables in their tag: those of dead attempts are dropped."""
-        before = self._named(old)
+        self._drop_all(self._named(old), f"tidemark rename-sink {self.pipeline_name} {old} {self.name} --why TEXT")
+        self._table.kept("rename_markers", from_pipeline=self.pipeline_name, from_sink=old)
+
+    def rename_pipeline(self, old: str) -> None:
+        """As ``rename``, for the markers of all sinks that the table ever was."""
+        again = f"tidemark rename {old} {self.pipeline_name} --why TEXT"
+        self._drop_all(self._named(self.name, pipeline_name=old), again)
+        self._table.kept("rename_markers", from_pipeline=old, from_sink=None)
+
+    def _drop_all(self, before: PostgresTarget, again: str) -> None:
+        """Drop the staging tables of a name of before; ``Unavailable`` while a task still uses one."""
         for manifest_id, attempt in list(before.staged()):
             before.drop_staging(manifest_id, attempt)
         used = list(before.staged())
         if used:
             raise Unavailable(
                 f"a task still uses the staging of manifest {used[0][0]} attempt {used[0][1]}",
-                next_step="find it in pg_stat_activity and end it; then repeat: "
-                f"tidemark rename-sink {self.pipeline_name} {old} {self.name} --why TEXT",
+                next_step=f"find it in pg_stat_activity and end it; then repeat: {again}",
                 **self._table.context(manifest=used[0][0]),
             )
-        self._table.kept("rename_markers", old=old)
 
     def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
         for row in self._table.each_dead_letter(receipt.manifest_id, values=values):

@@ -145,13 +145,16 @@ WHERE m.attempt < EXCLUDED.attempt
 RETURNING attempt;
 
 -- name: rename_markers
--- A paused attempt may have left a marker under the old name after the others were renamed: the higher attempt stays.
+-- Of one sink, or of all sinks of a pipeline that has another name now. A paused attempt may have left a marker under
+-- the old name after the others were renamed: the higher attempt stays.
 WITH renamed AS (
     DELETE FROM tidemark_target.marker
-    WHERE target = %(target)s AND pipeline = %(pipeline)s AND sink = %(old)s RETURNING *)
+    WHERE target = %(target)s AND pipeline = %(from_pipeline)s AND (sink = %(from_sink)s OR %(from_sink)s::text IS NULL)
+    RETURNING *)
 INSERT INTO tidemark_target.marker AS m (target, pipeline, sink, manifest, attempt, record, superseded, stale, checksum,
                                          published_at)
-SELECT target, pipeline, %(sink)s, manifest, attempt, record, superseded, stale, checksum, published_at FROM renamed
+SELECT target, %(pipeline)s, CASE WHEN %(from_sink)s::text IS NULL THEN sink ELSE %(sink)s END, manifest, attempt, record,
+       superseded, stale, checksum, published_at FROM renamed
 ON CONFLICT (target, pipeline, sink, manifest) DO UPDATE
 SET attempt = EXCLUDED.attempt, record = EXCLUDED.record, superseded = EXCLUDED.superseded, stale = EXCLUDED.stale,
     checksum = EXCLUDED.checksum, published_at = EXCLUDED.published_at

@@ -52,6 +52,7 @@ class TopicSink(Sink):
     def __init__(self, pipeline_name: str, settings: Settings, connection: KafkaConnection, lookup: Lookup) -> None:
         super().__init__(pipeline_name, settings.name)
         self.settings = settings
+        self._lookup = lookup
         self.target = settings.target
         self.cluster = KafkaCluster(connection.bootstrap_servers, connection.config)
         self.markers = Markers(self.cluster, settings.markers_topic, settings.topic)
@@ -100,6 +101,14 @@ class TopicSink(Sink):
 
     def hand_over(self, owner: Owner) -> None:
         self.markers.take(owner, self.pipeline_name, only_if_free=False)
+
+    def rename_pipeline(self, old: str) -> None:
+        """The owner has the name, and so has the folder for staging, where only dead attempts have left something."""
+        owner = self.markers.owner()
+        if owner is not None and owner[1] == old:
+            self.markers.take(owner[0], self.pipeline_name, only_if_free=False)
+        staging = open_store(self.settings.staging_root(old), self.settings.store_settings(), self._lookup)
+        staging.delete([key for key, _ in staging.list()])
 
     def position(self) -> Position | None:
         """By the ids of both topics: one that was created again is another target."""

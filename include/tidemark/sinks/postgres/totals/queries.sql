@@ -7,6 +7,9 @@ VALUES (%(target)s, %(pipeline)s, %(definition)s) ON CONFLICT DO NOTHING;
 -- name: definition
 SELECT pipeline, definition FROM tidemark_target.aggregate WHERE target = %(target)s;
 
+-- name: rename_pipeline
+UPDATE tidemark_target.aggregate SET pipeline = %(pipeline)s WHERE target = %(target)s AND pipeline = %(old)s;
+
 -- name: empty_contributions
 -- Of an earlier attempt. They keep their keys until the totals are combined again.
 WITH emptied AS (

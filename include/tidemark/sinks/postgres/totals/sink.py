@@ -62,6 +62,11 @@ class TotalsSink(MarkedSink):
             **self._table.context(),
         )
 
+    def rename_pipeline(self, old: str) -> None:
+        super().rename_pipeline(old)
+        if self._table.has_support():
+            self._run("rename_pipeline", old=old)
+
     def _run(self, query: str, **values: object) -> list[dict[str, Any]]:
         """A statement about what a table of totals is."""
         with translated(**self._table.context()):

@@ -1,0 +1,50 @@
+"""Names of pipelines: one that a pipeline had before is given to nobody else, and a file that was renamed by hand alone
+is not planned from the first record on."""
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.errors import ConfigurationError, PlanRefused
+from tidemark.pipeline.settings import Pipeline
+
+
+def refuse_renamed(pipeline_name: str, database: ManifestDatabase) -> None:
+    """Raise ``ConfigurationError`` for a name that a pipeline had before, and for one whose targets have the name of
+    before still."""
+    for row in database.former_names(pipeline_name):
+        old, new = row["name"], row["pipeline"]
+        if old == pipeline_name:
+            raise ConfigurationError(
+                f"the pipeline was renamed on {row['until']:%Y-%m-%d}: it is {new} now",
+                next_step=f"name it {new}; if it is another one, give it another name: a name is given once",
+                pipeline=pipeline_name,
+            )
+        if row["in_targets"]:
+            raise ConfigurationError(
+                f"the pipeline is being renamed from {old}, and its targets have the old name still",
+                next_step=f"end it: tidemark rename {old} {new} --why TEXT",
+                pipeline=pipeline_name,
+            )
+
+
+def refuse_looks_renamed(pipeline: Pipeline, database: ManifestDatabase) -> None:
+    """Raise ``PlanRefused`` for a pipeline that was never planned and that makes the same rows of the same topics, in
+    the same targets, as another one: under its own name it would read every record once more."""
+    other = looks_renamed_from(pipeline, database)
+    if other is not None:
+        raise PlanRefused(
+            f"the pipeline was never planned, and its topics, settings and sinks are those of pipeline {other}: every "
+            "record that the topics still have would be read and written once more",
+            next_step=f"nothing was planned; if it was renamed: tidemark rename {other} {pipeline.name} --why TEXT; if "
+            "it is another one, give its sinks other names or targets",
+            pipeline=pipeline.name,
+        )
+
+
+def looks_renamed_from(pipeline: Pipeline, database: ManifestDatabase) -> str | None:
+    """The pipeline on the lists whose file this may have been. Those that share folders on purpose are none."""
+    targets = {sink.name: sink.target for sink in pipeline.sinks}
+    shared = {name for sink in pipeline.sinks for name in sink.sharing()}
+    for row in database.planned_alike(pipeline.name, targets, pipeline.earlier_fingerprints()):
+        apart = row["name"] in shared or pipeline.name in row["shared_with"]
+        if not apart and any(pipeline.source.reads(topic) for topic in row["topics"]):
+            return str(row["name"])
+    return None

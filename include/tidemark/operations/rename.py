@@ -1,0 +1,132 @@
+"""A pipeline gets another name. Everything it has goes on: manifests, chains, hours, sinks, and what targets say of it.
+
+A renaming has three steps, and may be repeated after it died anywhere:
+
+1. one transaction: every attempt that has not ended is fenced, and each row of the database has the new name. The old
+   one is kept as a former name, and "in_targets" says that the targets have it still. From here on every other verb is
+   refused, by the new name until the end and by the old one for ever.
+2. each target takes the new name, where it names the pipeline at all.
+3. ``in_targets`` is cleared.
+"""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.errors import ConfigurationError, IllegalTransition, NotFound
+from tidemark.failpoints import failpoint
+from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.known_sinks import refuse_unlike
+from tidemark.lifecycle.renamed import refuse_renamed
+from tidemark.lifecycle.select import refuse_at_work
+from tidemark.manifest import Decision, listed
+from tidemark.sinks.base import Sink
+from tidemark.suggestion import with_nearest
+
+
+def refuse_files(old: str, files: Sequence[Path]) -> None:
+    """Raise ``ConfigurationError`` when a pipeline has files under its old name: ``deployed.files_of``."""
+    if files:
+        raise ConfigurationError(
+            f"the pipeline has a file under its old name: {listed([str(file) for file in files])}",
+            next_step="write the new name into the file, and stop what still works by the old one; when only what "
+            f"Airflow has kept is left: rm {shlex.join(map(str, files))}; then repeat the command",
+            pipeline=old,
+        )
+
+
+def rename_pipeline(context: Context, old: str, why: str, *, dry_run: bool) -> Decision:
+    """Go on with pipeline ``old`` under the name that its file has now, which is that of ``context``.
+
+    No file may have the old name: ``refuse_files``. Raises ``ConfigurationError`` for a new name that is known, and for
+    sinks with other names or targets; ``NotFound`` for an unknown name; and ``IllegalTransition`` for a retired
+    pipeline and while an attempt is alive. When the renaming is done already, the targets are only looked through
+    again.
+    """
+    database, new = context.database, context.pipeline_name
+    with database.because(why):
+        for name in sorted({old, new}):
+            database.lock_planning(name)
+        begun = [row for row in database.former_names(old) if (row["name"], row["pipeline"]) == (old, new)]
+        if not begun:
+            _refuse_renaming(context, old)
+        known = {sink.name for sink in database.sinks(new if begun else old) if sink.stands}
+        sinks = [sink for sink in context.sinks if sink.name in known]
+        for sink in sinks:  # this also shows whether each target answers, before anything changes
+            if sink.owner():
+                sink.refuse_foreign(database.id())
+        decision = Decision(tuple(_lines(database, old, new, sinks, begun=bool(begun))), (), dry_run)
+        if dry_run:
+            return decision
+        if not begun:
+            _rename_in_database(database, old, new)
+            database.note_decision(new, "rename", decision)
+            failpoint("rename.before_commit")
+    failpoint("rename.after_commit")
+    for sink in sinks:
+        sink.rename_pipeline(old)
+        failpoint("rename.in_target")
+    failpoint("rename.before_end")
+    with database.because(why):
+        database.end_pipeline_rename(new)
+    return decision
+
+
+def _rename_in_database(database: ManifestDatabase, old: str, new: str) -> None:
+    database.lock_manifests(old)
+    open_attempts = database.with_open_attempts(old)
+    refuse_at_work(database.manifests(ids=open_attempts))
+    database.fence_open_attempts(open_attempts, f"the pipeline was renamed {new}")
+    database.rename_pipeline(old, new)
+
+
+def _lines(database: ManifestDatabase, old: str, new: str, sinks: Sequence[Sink], *, begun: bool) -> list[str]:
+    if begun:
+        return [f"pipeline {old} is {new} already; what its targets may still have under the old name gets the new one"]
+    count = sum(row["manifests"] for row in database.states(old).values())
+    lines = [f"pipeline {old} is {new} from here on: {count:,} manifests, their runs, hours and history"]
+    lines += [f"sink {sink.name}: what {sink.target} says of the pipeline gets the new name" for sink in sinks]
+    undone = [manifest.id for manifest in database.undone(old)]
+    if undone:
+        lines.append(f"{len(undone):,} manifests are not done: {listed(undone)}; then: tidemark retry {new}")
+    folders = database.stream_folders(database.topics(old))
+    for name in sorted({row["pipeline"] for row in folders if old in row["shared_with"]} - {old}):
+        lines.append(f"the file of pipeline {name} says shared_with: {old}; write {new} there")
+    return lines
+
+
+def _refuse_renaming(context: Context, old: str) -> None:
+    database, new = context.database, context.pipeline_name
+    known = database.pipelines(retired=True)
+    refuse_renamed(old, database)
+    if old not in known:
+        raise NotFound(
+            with_nearest(f"no pipeline {old} was ever planned", old, known),
+            next_step="a pipeline that was never planned needs only the new name in its file; nothing was changed",
+        )
+    since = database.retired_at(old)
+    if since:
+        raise IllegalTransition(
+            f"the pipeline was retired on {since:%Y-%m-%d}",
+            next_step=f"take it up again first: tidemark retire {old} --undo --why TEXT",
+            pipeline=old,
+        )
+    had = {row["name"] for row in database.former_names(old)}
+    if new in known or (database.former_names(new) and new not in had):
+        raise ConfigurationError(
+            f"the name {new} is known already: a name is given once",
+            next_step=f"write a new name into the file of {old}; nothing was changed",
+            pipeline=old,
+        )
+    sinks = database.sinks(old)
+    refuse_unlike(context.pipeline.model_copy(update={"name": old}), sinks)
+    for sink in sinks:
+        if sink.stands and sink.name not in context.sink_names():
+            raise ConfigurationError(
+                f"sink {sink.name} ({sink.target}) is known and not in the file of {new}",
+                next_step=f"put it back; or set the name back, then: tidemark retire-sink {old} {sink.name} --why TEXT",
+                pipeline=old,
+                sink=sink.name,
+            )
+    refuse_at_work(database.manifests(ids=database.with_open_attempts(old)))
