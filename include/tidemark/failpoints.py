@@ -36,6 +36,8 @@ FAILPOINTS = (
 )
 # Not of one manifest: a run that ends passes them once, or once for each success file.
 FAILPOINTS_OF_HOURS = ("hours.before_commit", "hours.after_commit", "hours.before_success")
+FAILPOINTS_OF_ARCHIVES = ("archive.batch",)  # after each batch of manifests
+_ALL = (*FAILPOINTS, *FAILPOINTS_OF_HOURS, *FAILPOINTS_OF_ARCHIVES)
 _GRAMMAR = re.compile(r"(?P<name>[a-z_.]+):(?P<action>kill9|stop|raise|hang:[0-9.]+)(?:@(?P<passes>[0-9]+|always))?")
 _passes: dict[str, int] = {}
 
@@ -53,11 +55,10 @@ def _armed() -> _Armed | None:
     if not text:
         return None
     match = _GRAMMAR.fullmatch(text)
-    if match is None or match["name"] not in (*FAILPOINTS, *FAILPOINTS_OF_HOURS):
+    if match is None or match["name"] not in _ALL:
         raise ConfigurationError(
             f"{VARIABLE}={text} names no failpoint and action",
-            next_step="write NAME:kill9|stop|raise|hang:SECONDS with NAME one of "
-            + ", ".join((*FAILPOINTS, *FAILPOINTS_OF_HOURS)),
+            next_step="write NAME:kill9|stop|raise|hang:SECONDS with NAME one of " + ", ".join(_ALL),
         )
     passes = match["passes"]
     always = passes == "always"
