@@ -38,6 +38,7 @@ class RangeKind(StrEnum):
     ANCHOR = "anchor"
     DATA = "data"
     LOST = "lost"
+    ARCHIVED = "archived"  # data and lost ranges that were folded into one
 
 
 class RunKind(StrEnum):
@@ -141,6 +142,38 @@ class KnownSink:
 
 
 @dataclass(frozen=True)
+class Archived:
+    """That a person archived a manifest: in which archive, when, who and why. It cannot be attempted any more."""
+
+    archive: int
+    at: datetime
+    by: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"archived on {self.at:%Y-%m-%d %H:%M} by {self.by}"
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What was archived together: its manifests from the first to the last, which were done in this time.
+
+    Nothing was done to any of them at ``before`` or later.
+    """
+
+    id: int
+    at: datetime
+    actor: str
+    why: str
+    before: datetime
+    manifests: int
+    first_manifest: int
+    last_manifest: int
+    done_from: datetime
+    done_to: datetime
+
+
+@dataclass(frozen=True)
 class Manifest:
     """A manifest as the database knows it; ``attempt`` is the number of the newest attempt (0 = never started).
 
@@ -164,6 +197,7 @@ class Manifest:
     unfilled: tuple[str, ...] = ()
     given_up: tuple[str, ...] = ()  # sinks of which a person has accepted that they lack it
     dag_run: str | None = None  # the run of Airflow that was to process it last
+    archived: Archived | None = None
 
     def published(self, sink: str) -> Publication | None:
         return next((publication for publication in self.publications if publication.sink == sink), None)

@@ -16,6 +16,7 @@ from tidemark.lifecycle.close import Closing
 from tidemark.lifecycle.plan import PlannedRun
 from tidemark.manifest import Counts, Manifest, ManifestState, PublishedRange
 from tidemark.offsets import Range
+from tidemark.operations.archive import Archived
 from tidemark.operations.audit import Compared
 from tidemark.operations.bring_back import BroughtBack
 from tidemark.operations.complete import Completeness
@@ -74,12 +75,23 @@ class PublicationView:
 
 
 @dataclass(frozen=True)
+class ArchivedView:
+    """That a manifest is archived: in which ``archive``, when, by whom and why. It cannot be replayed any more."""
+
+    archive: int
+    at: datetime
+    by: str
+    why: str
+
+
+@dataclass(frozen=True)
 class ManifestView:
     """One manifest.
 
     ``attempt`` is the newest number given out (0: never started), ``published_attempt`` the one that readers see in
     every sink, None while a sink has none. ``counts`` are those of the first sink, None until something is published.
     ``alive``: the newest attempt's process still holds its lock. ``unfilled``: known sinks without a done manifest.
+    ``archived`` is None unless a person archived it.
     """
 
     id: int
@@ -99,6 +111,7 @@ class ManifestView:
     dead_letter_objects: tuple[ObjectView, ...]
     created_at: datetime
     done_at: datetime | None
+    archived: ArchivedView | None
 
 
 @dataclass(frozen=True)
@@ -197,7 +210,8 @@ class NotFilledView:
 class FillView:
     """What a sink got that was added later, or with ``dry_run`` would get: ids of manifests, oldest first.
 
-    ``left`` were not tried, since the source or the sink did not answer.
+    ``left`` were not tried, since the source or the sink did not answer. ``archived`` manifests that it lacks are not
+    read again; so many there are.
     """
 
     sink: str
@@ -205,6 +219,33 @@ class FillView:
     filled: tuple[int, ...]
     not_filled: tuple[NotFilledView, ...]
     left: tuple[int, ...]
+    archived: int
+
+
+@dataclass(frozen=True)
+class KeptView:
+    """A manifest at which archiving stops on a chain: old enough, and why it may not be archived."""
+
+    manifest_id: int
+    what: str
+    next_step: str
+
+
+@dataclass(frozen=True)
+class ArchiveView:
+    """What was archived, or with ``dry_run`` would be: its number (None: nothing was), how many ``manifests``, the
+    first and the last of them, and how many ``offsets`` of all chains; and where it ``stops``.
+    """
+
+    pipeline: str
+    archive: int | None
+    before: datetime
+    dry_run: bool
+    manifests: int
+    first_manifest: int | None
+    last_manifest: int | None
+    offsets: int
+    stops: tuple[KeptView, ...]
 
 
 @dataclass(frozen=True)
@@ -454,8 +495,9 @@ class LaneView:
     """The chain of one partition, offsets ``[start, end)``: done, except its ``parts``.
 
     ``last_record_at`` is Kafka's timestamp of the newest record that is published, None without one.
-    ``retired``: its life has ended. ``blocked`` says why nothing more is planned, until a person decides; ``cut`` is
-    true when that is since its log was truncated, else the topic is another one or gone.
+    Offsets below ``archived`` are archived (None: none are). ``retired``: its life has ended. ``blocked`` says why
+    nothing more is planned, until a person decides; ``cut`` is true when that is since its log was truncated, else the
+    topic is another one or gone.
     """
 
     topic: str
@@ -469,6 +511,7 @@ class LaneView:
     end: int
     last_record_at: datetime | None
     parts: tuple[PartView, ...]
+    archived: int | None
 
 
 @dataclass(frozen=True)
@@ -476,13 +519,15 @@ class HourView:
     """An event hour, from ``start`` in UTC: its published ``rows``, of which ``late`` came after the allowed lateness.
 
     ``revision`` counts how often it has become complete. An hour that is not ``complete`` was never so (revision 0) or
-    is open again, and ``waits_for`` says for what it waits.
+    is open again, and ``waits_for`` says for what it waits. ``archived`` of the rows are of manifests that are
+    archived, and not among ``manifests``.
     """
 
     start: datetime
     rows: int
     late: int
     manifests: tuple[int, ...]
+    archived: int
     complete: bool
     complete_at: datetime | None
     revision: int
@@ -605,6 +650,7 @@ def manifest_views(
             dead_letter_objects=tuple(paths.get((manifest.id, ObjectKind.DEAD_LETTER), ())),
             created_at=manifest.created_at,
             done_at=manifest.done_at,
+            archived=ArchivedView(**vars(manifest.archived)) if manifest.archived else None,
         )
         for manifest in manifests
     ]
@@ -634,7 +680,16 @@ def closed_run_view(database: ManifestDatabase, closing: Closing) -> ClosedRunVi
 
 def fill_view(filled: Filled) -> FillView:
     not_filled = (NotFilledView(id_, error.what, error.next_step) for id_, error in filled.not_filled.items())
-    return FillView(filled.sink, filled.dry_run, tuple(filled.filled), tuple(not_filled), tuple(filled.left))
+    ids = tuple(filled.filled)
+    return FillView(filled.sink, filled.dry_run, ids, tuple(not_filled), tuple(filled.left), filled.archived)
+
+
+def archive_view(pipeline_name: str, archived: Archived) -> ArchiveView:
+    stops = tuple(KeptView(**vars(stop)) for stop in archived.stops)
+    return ArchiveView(
+        pipeline_name, archived.archive, archived.before, archived.dry_run, archived.manifests, archived.first,
+        archived.last, archived.offsets, stops,
+    )  # fmt: skip
 
 
 def dead_letters_view(letters: Letters) -> DeadLettersView:
@@ -746,7 +801,7 @@ def lane_views(database: ManifestDatabase, pipeline_name: str) -> list[LaneView]
         LaneView(
             lane["topic"], lane["topic_id"], lane["partition"], lane["incarnation"], lane["retired"], lane["blocked"],
             lane["cut"], lane["anchor"], lane["end_offset"], _stamp(newest.get(lane["id"])),
-            tuple(parts.get(lane["id"], ())),
+            tuple(parts.get(lane["id"], ())), lane["archived"],
         )
         for lane in lanes
     ]  # fmt: skip

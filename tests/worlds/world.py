@@ -335,7 +335,8 @@ class World:
     def published_spans(self, sink: str = "files") -> Counter[Place]:
         """Every offset of manifests that are published in a sink."""
         with ManifestDatabase(self.dsn, "reader") as database:
-            return _offsets([manifest for manifest in database.manifests(self.name) if manifest.published(sink)])
+            manifests = database.manifests(self.name, archived=True)
+            return _offsets([manifest for manifest in manifests if manifest.published(sink)])
 
     def spans(self, manifests: set[int]) -> Counter[Place]:
         """Every offset of some manifests."""

@@ -1,22 +1,25 @@
 """Commands for what a person must decide. Each takes ``--why``, which stands in the history, and ``--dry-run``."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import click
 
 from tidemark.cli import output
 from tidemark.cli.opened import database_of, opened
-from tidemark.cli.options import Command, common_options, pipeline_argument
+from tidemark.cli.options import TIMES, Command, common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle.context import Context, Renaming
 from tidemark.manifest import Decision
 from tidemark.operations import damage, decisions, sinks
 from tidemark.operations.adopt import adopt as adopt_lake
+from tidemark.operations.archive import BATCH
+from tidemark.operations.archive import archive as archive_manifests
 from tidemark.operations.rename import refuse_files, rename_pipeline
 from tidemark.operations.repair import repair as repair_lake
 from tidemark.operations.retire import bring_back_pipeline, retire_pipeline
 from tidemark.pipeline.deployed import files_of
+from tidemark.views import archive_view
 
 commands = click.Group()
 
@@ -134,6 +137,37 @@ def accept_damage(
         as_json,
         lambda context: damage.accept_damage(context, manifest_id, why, dry_run=dry_run),
     )
+
+
+@_deciding
+@click.option("--before", type=TIMES, metavar="TIME", help="What was done before this time (UTC).")
+@click.option("--keep", type=click.IntRange(min=1), metavar="DAYS", help="What was done longer than this ago.")
+@click.option("--batch", type=click.IntRange(min=1), default=BATCH, show_default=True,
+    help="Ranges of each chain in one transaction.",
+)  # fmt: skip
+def archive(
+    environment: Environment,
+    pipeline_name: str,
+    why: str,
+    dry_run: bool,
+    as_json: bool,
+    before: datetime | None,
+    keep: int | None,
+    batch: int,
+) -> None:
+    """Fold old manifests away, and keep the proof.
+
+    Name --before or --keep. Readers see what they saw, audits compare it, and its manifests cannot be replayed any
+    more. On each chain it stops at the first manifest that is not done in every sink, or was touched since.
+    """
+    if (before is None) == (keep is None):
+        raise click.UsageError("name one of --before TIME and --keep DAYS")
+    if before is None:
+        before = datetime.now(UTC) - timedelta(days=keep or 0)
+    moment = before if before.tzinfo else before.replace(tzinfo=UTC)
+    with opened(environment, pipeline_name) as context:
+        archived = archive_manifests(context, moment, why, batch=batch, dry_run=dry_run)
+        output.archived(archive_view(pipeline_name, archived), as_json)
 
 
 @_deciding

@@ -62,12 +62,16 @@ def manifests(
         size = limit if limit or as_json else PAGE
         page = database.page_of_manifests(pipeline_name, chosen, limit=size, after=after)
         output.finished(manifest_views(database, page), as_json, nothing="there are no manifests")
+        names = [pipeline_name] if pipeline_name else database.pipelines(retired=True)
+        archives = [archive for name in names for archive in database.archives(name)]
         matching, older = database.count_manifests(pipeline_name, chosen, page[-1].id) if page else (0, 0)
     if older:
         options = {"--state": state, "--limit": limit, "--after": page[-1].id}
         words = [f"{option} {given}" for option, given in options.items() if given is not None]
         command = " ".join(["tidemark manifests", *([pipeline_name] if pipeline_name else []), *words])
         output.note(f"{len(page):,} of {matching:,} manifests; the next: {command}{' --json' if as_json else ''}")
+    elif state in (None, ManifestState.DONE.value):
+        output.archives(archives)
 
 
 @commands.command()
@@ -202,7 +206,10 @@ def audit(command: click.Context, pipeline_name: str, deep: bool, as_json: bool)
         differences = difference_views(find_differences(context, deep=deep))
         for text in not_in_file(context.pipeline, context.database):
             output.note(text)
-        output.audited(differences, context.database.manifests(pipeline_name), as_json)
+        for sink in context.sink_names():
+            output.never_filled(sink, context.database.archived_lacking(pipeline_name, sink)["manifests"])
+        manifests = context.database.manifests(pipeline_name, archived=True)
+        output.audited(differences, manifests, context.database.archives(pipeline_name), as_json)
     command.exit(1 if differences else 0)
 
 

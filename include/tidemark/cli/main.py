@@ -63,6 +63,7 @@ COMMANDS = {
         "accept-truncation": "Go on with a partition whose log was cut.",
         "accept-damage": "Give up published output that is gone for good.",
         "extend-back": "Plan what lies before the chains' anchors.",
+        "archive": "Fold old manifests away, and keep the proof.",
         "adopt": "Read the targets' records back into the database.",
         "repair": "Remove leftovers of dead attempts.",
         "rename": "Go on with a pipeline under its new name.",

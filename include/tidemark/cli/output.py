@@ -20,11 +20,12 @@ from tidemark.lifecycle.known_sinks import is_not_filled
 from tidemark.lifecycle.plan import up_to
 from tidemark.lifecycle.publish import Outcome
 from tidemark.lifecycle.work import Progress
-from tidemark.manifest import AttemptState, Decision, Manifest, ManifestState
+from tidemark.manifest import Archive, AttemptState, Decision, Manifest, ManifestState
 from tidemark.offsets import TopicPartition
 from tidemark.operations.history import Change
 from tidemark.pipeline.settings import Pipeline
 from tidemark.views import (
+    ArchiveView,
     ClosedRunView,
     ComparedView,
     CompletenessView,
@@ -180,6 +181,9 @@ def finished(views: Sequence[ManifestView], as_json: bool, *, nothing: str) -> N
         )  # fmt: skip
     _console().print(table)
     for view in views:
+        if view.archived is not None:
+            told = f"archived on {_time(view.archived.at)} UTC by {view.archived.by}: {view.archived.why}"
+            _console().print(f"manifest {view.id}: {told}; it cannot be replayed any more", markup=False)
         behind = [published.sink for published in view.publications if published.behind]
         if behind:
             what = f"manifest {view.id}: a replay has not reached {', '.join(behind)}"
@@ -204,6 +208,43 @@ def _spans(ranges: Sequence[RangeView]) -> str:
     return "\n".join(shown + ([f".. {len(ranges) - 8} more"] if len(ranges) > 8 else []))
 
 
+def archived(view: ArchiveView, as_json: bool) -> None:
+    if as_json:
+        _print_json(asdict(view))
+        return
+    if view.manifests:
+        to_be = "would be archived" if view.dry_run else f"are archived (archive {view.archive})"
+        span = f"{view.manifests:,} manifests, {view.first_manifest} to {view.last_manifest}"
+        click.echo(f"{span}, with {view.offsets:,} offsets, {to_be}")
+    else:
+        note(f"nothing that is not archived yet was done before {view.before.isoformat()}")
+    for stop in view.stops:
+        click.echo(f"it stops before manifest {stop.manifest_id}: {stop.what}; next: {stop.next_step}")
+    if view.dry_run:
+        note("nothing was changed (dry run)")
+
+
+def archives(archives: Sequence[Archive]) -> None:
+    """One note for all archives of the pipelines that are listed."""
+    if archives:
+        count = sum(archive.manifests for archive in archives)
+        first = min(archive.first_manifest for archive in archives)
+        last = max(archive.last_manifest for archive in archives)
+        newest = archives[-1]
+        note(
+            f"{count:,} older manifests, {first} to {last}, are archived (last on {_time(newest.at)} by "
+            f"{newest.actor}); one of them: tidemark show MANIFEST"
+        )
+
+
+def never_filled(sink: str, archived: int) -> None:
+    if archived:
+        note(
+            f"{archived:,} archived manifests are not in {sink}, and are not processed any more; what another sink "
+            "shows of them stays there"
+        )
+
+
 def filled(view: FillView, as_json: bool) -> None:
     if as_json:
         _print_json(asdict(view))
@@ -214,6 +255,7 @@ def filled(view: FillView, as_json: bool) -> None:
         click.echo(f"manifest {lacking.manifest_id}: not filled: {lacking.what}; next: {lacking.next_step}")
     if view.left:
         click.echo(f"not tried: manifests {', '.join(map(str, view.left))}")
+    never_filled(view.sink, view.archived)
     if not view.filled and not view.not_filled:
         note(f"sink {view.sink} lacks no manifest that is done")
     elif view.dry_run:
@@ -412,7 +454,12 @@ def completeness(view: CompletenessView, pipeline_name: str, as_json: bool) -> N
         note(f"manifest {manifest_id} is blocked; why: tidemark show {manifest_id}")
 
 
-def audited(differences: Sequence[DifferenceView], manifests: Sequence[Manifest], as_json: bool) -> None:
+def audited(
+    differences: Sequence[DifferenceView],
+    manifests: Sequence[Manifest],
+    archives: Sequence[Archive],
+    as_json: bool,
+) -> None:
     if as_json:
         _print_views(differences)
         return
@@ -421,6 +468,9 @@ def audited(differences: Sequence[DifferenceView], manifests: Sequence[Manifest]
     done = [manifest for manifest in manifests if manifest.state is ManifestState.DONE]
     rows = sum(manifest.publications[0].counts.written for manifest in done if manifest.publications)
     note(f"{len(done)} of {len(manifests)} manifests done, {rows:,} rows; {len(differences)} differences")
+    if archives:
+        count = sum(archive.manifests for archive in archives)
+        note(f"{count:,} of them are archived; their counts and digests were compared with the proof of their archives")
 
 
 def validated(

@@ -12,6 +12,8 @@ from tidemark.database.migrate import connect_to_tables
 from tidemark.database.named_sql import named_queries
 from tidemark.errors import NotFound
 from tidemark.manifest import (
+    Archive,
+    Archived,
     AttemptState,
     Counts,
     Decision,
@@ -340,6 +342,7 @@ class ManifestDatabase:
         self._rows("rename_in_folders", **names)
         self._rows("rename_in_success_files", **names)
         self._rows("rename_in_attempts", **names)
+        self._rows("rename_in_archive", **names)
         before, after = list(fingerprints), list(fingerprints.values())
         self._rows("rename_in_fingerprints", pipeline_name=pipeline_name, before=before, after=after)
 
@@ -440,7 +443,8 @@ class ManifestDatabase:
 
     def may_put(self, manifest_id: int, attempt: int, sink: str) -> bool:
         """Whether the attempt is the newest, and nobody has taken back what it put into the sink."""
-        return bool(self._rows("may_put", manifest_id=manifest_id, attempt=attempt, sink=sink)[0]["allowed"])
+        rows = self._rows("may_put", manifest_id=manifest_id, attempt=attempt, sink=sink)  # none when it is archived
+        return bool(rows and rows[0]["allowed"])
 
     def receipts(self, manifest_id: int) -> list[StoredReceipt]:
         """The receipts of a manifest, newest first."""
@@ -517,7 +521,7 @@ class ManifestDatabase:
         return sorted(row["hour"] for row in rows)
 
     def hours(self, pipeline_name: str, *, incomplete: bool = False) -> list[Row]:
-        """hour, revision, rows, late, complete_at, manifests (ids) of each hour, oldest first."""
+        """hour, revision, rows, late, complete_at, manifests (ids) and rows of the archived ones, oldest first."""
         return self._rows("hours", pipeline_name=pipeline_name, incomplete=incomplete)
 
     def without_success_file(self, pipeline_name: str, sink: str) -> list[Row]:
@@ -552,12 +556,65 @@ class ManifestDatabase:
         pipeline_name: str | None = None,
         states: Sequence[ManifestState] | None = None,
         ids: Sequence[int] | None = None,
+        *,
+        archived: bool = False,
     ) -> list[Manifest]:
+        """By id. Those that are archived only with ``archived``, or when they are named by their ``ids``."""
         chosen = None if states is None else [state.value for state in states]
-        rows = self._rows(
-            "manifests", pipeline_name=pipeline_name, states=chosen, ids=None if ids is None else list(ids)
-        )
-        return [_manifest(row) for row in rows]
+        values = {"pipeline_name": pipeline_name, "ids": None if ids is None else list(ids)}
+        rows = self._rows("manifests", states=chosen, **values)
+        wanted = archived or (ids is not None and len(rows) < len(set(ids)))
+        if wanted and ManifestState.DONE in (states or ManifestState):
+            rows += self._rows("archived_manifests", **values)
+        return sorted((_manifest(row) for row in rows), key=lambda manifest: manifest.id)
+
+    def archives(self, pipeline_name: str) -> list[Archive]:
+        """What was archived of a pipeline, oldest first."""
+        return [Archive(**row) for row in self._rows("archives", pipeline_name=pipeline_name)]
+
+    def archived_in_sinks(self, pipeline_name: str) -> list[Row]:
+        """The proof by sink: archive_id, sink, manifests, counts and digest, which are sums."""
+        return self._rows("archived_in_sinks", pipeline_name=pipeline_name)
+
+    def archived_ranges(self, pipeline_name: str) -> list[Row]:
+        """The proof by chain: archive_id, topic, topic_id, partition, incarnation, offsets, manifests, read, lost."""
+        return self._rows("archived_ranges", pipeline_name=pipeline_name)
+
+    def false_proofs(self, pipeline_name: str) -> list[str]:
+        """Where what is archived does not add up to its proof; it never does, unless somebody changed the tables."""
+        return [row["what"] for row in self._rows("false_proofs", pipeline_name=pipeline_name)]
+
+    def archived_at(self, chain_id: int, offset: int) -> Row:
+        """The range that holds an archived offset of a chain: id of its manifest (None: it is lost) and offsets."""
+        return self._rows("archived_at", chain_id=chain_id, offset=offset)[0]
+
+    def archived_lacking(self, pipeline_name: str, sink: str) -> Row:
+        """How many archived ``manifests`` a sink has nothing of, and the ids of the ``first`` and the ``last``."""
+        return self._rows("archived_lacking", pipeline_name=pipeline_name, sink=sink)[0]
+
+    def archived_below(self, chains: Sequence[int]) -> dict[int, int]:
+        """By chain id: the first offset that is not archived; chains without an archive have no entry."""
+        return {row["chain_id"]: row["end_offset"] for row in self._rows("archived_below", chains=list(chains))}
+
+    # archiving
+
+    def oldest_ranges(self, pipeline_name: str, limit: int | None) -> list[Row]:
+        """At most ``limit`` ranges with a manifest of each chain, from its anchor on, and those between them: chain_id,
+        offsets, kind, manifest_id."""
+        return self._rows("oldest_ranges", pipeline_name=pipeline_name, limit=limit)
+
+    def may_be_archived(self, manifests: Sequence[int], before: datetime) -> list[Row]:
+        """id, why not (None: it may be) and number of ranges of manifests."""
+        return self._rows("may_be_archived", manifests=list(manifests), before=before)
+
+    def begin_archive(self, pipeline_name: str, before: datetime, why: str) -> int:
+        """The id of a new archive, without manifests yet; needs an open transaction."""
+        rows = self._rows("begin_archive", pipeline_name=pipeline_name, before=before, why=why, actor=self.actor)
+        return int(rows[0]["id"])
+
+    def archive(self, archive_id: int, manifests: Sequence[int]) -> None:
+        """Fold these manifests with their ranges and the lost ranges between; needs an open transaction."""
+        self._rows("archive", archive_id=archive_id, manifests=list(manifests))
 
     def page_of_manifests(
         self,
@@ -819,8 +876,13 @@ def _manifest(row: Row) -> Manifest:
         publications=tuple(_publication(raw) for raw in columns.pop("publications")),
         unfilled=tuple(columns.pop("unfilled")),
         given_up=tuple(columns.pop("given_up")),
+        archived=_archived(columns.pop("archived")),
         **columns,
     )
+
+
+def _archived(raw: Row | None) -> Archived | None:
+    return None if raw is None else Archived(**{**raw, "at": datetime.fromisoformat(raw["at"])})
 
 
 def _publication(raw: Row) -> Publication:

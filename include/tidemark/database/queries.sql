@@ -68,6 +68,24 @@ WHERE pipeline = %(pipeline_name)s AND name = %(old)s AND retired_at IS NULL;
 UPDATE publication p SET sink = %(new)s FROM manifest m
 WHERE m.id = p.manifest_id AND m.pipeline = %(pipeline_name)s AND p.sink = %(old)s;
 
+-- name: rename_in_archive
+WITH publications AS (
+    UPDATE archived_publication p SET sink = %(new)s FROM archived_manifest m
+    WHERE m.id = p.manifest_id AND m.pipeline = %(pipeline_name)s AND p.sink = %(old)s),
+receipts AS (
+    UPDATE archived_attempt a SET receipt = a.receipt || jsonb_build_object(
+        'sinks', (
+            SELECT jsonb_agg(CASE s.name WHEN %(old)s THEN %(new)s ELSE s.name END ORDER BY s.place)
+            FROM jsonb_array_elements_text(a.receipt -> 'sinks') WITH ORDINALITY AS s (name, place)),
+        'objects', (
+            SELECT coalesce(jsonb_agg(CASE o.part ->> 'sink' WHEN %(old)s
+                THEN o.part || jsonb_build_object('sink', %(new)s::text) ELSE o.part END ORDER BY o.place), '[]')
+            FROM jsonb_array_elements(a.receipt -> 'objects') WITH ORDINALITY AS o (part, place)))
+    FROM archived_manifest m
+    WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s AND a.receipt -> 'sinks' ? %(old)s)
+UPDATE archive_sink p SET sink = %(new)s FROM archive a
+WHERE a.id = p.archive_id AND a.pipeline = %(pipeline_name)s AND p.sink = %(old)s;
+
 -- name: rename_in_attempts
 UPDATE attempt a
 SET sinks = array_replace(a.sinks, %(old)s::text, %(new)s::text),
@@ -91,7 +109,8 @@ FROM manifest m, unnest(%(before)s::text[], %(after)s::text[]) AS f (before, aft
 WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s AND split_part(a.fingerprint, '+', 1) = f.before;
 
 -- name: rename_in_damage
-UPDATE accepted_damage d SET sink = %(new)s FROM manifest m
+UPDATE accepted_damage d SET sink = %(new)s
+FROM (SELECT id, pipeline FROM manifest UNION ALL SELECT id, pipeline FROM archived_manifest) m
 WHERE m.id = d.manifest_id AND m.pipeline = %(pipeline_name)s AND d.sink = %(old)s;
 
 -- name: rename_in_folders
@@ -108,7 +127,12 @@ UPDATE sink SET retired_at = now() WHERE pipeline = %(pipeline_name)s AND name =
 SELECT p.manifest_id AS id, NOT EXISTS (
     SELECT FROM standing_publication o WHERE o.manifest_id = p.manifest_id AND o.sink <> p.sink) AS alone
 FROM standing_publication p
-WHERE p.pipeline = %(pipeline_name)s AND p.sink = %(sink)s ORDER BY p.manifest_id;
+WHERE p.pipeline = %(pipeline_name)s AND p.sink = %(sink)s
+UNION ALL
+SELECT p.manifest_id, NOT EXISTS (
+    SELECT FROM standing_archived o WHERE o.manifest_id = p.manifest_id AND o.sink <> p.sink)
+FROM standing_archived p
+WHERE p.pipeline = %(pipeline_name)s AND p.sink = %(sink)s ORDER BY 1;
 
 -- name: lacking
 -- The done manifests that a sink has no publication of.
@@ -125,11 +149,22 @@ SELECT s.target AS root, p.manifest_id, p.attempt, coalesce((
     CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
     WHERE a.manifest_id = p.manifest_id AND a.attempt = p.attempt AND o.object ->> 'sink' = s.name), '{}') AS paths
 FROM sink s JOIN publication p ON p.sink = s.name JOIN manifest m ON m.id = p.manifest_id AND m.pipeline = s.pipeline
+WHERE s.pipeline = %(pipeline_name)s AND s.retired_at IS NOT NULL
+UNION ALL
+SELECT s.target, p.manifest_id, p.attempt, coalesce((
+    SELECT array_agg(o.object ->> 'path') FROM archived_attempt a
+    CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
+    WHERE a.manifest_id = p.manifest_id AND a.attempt = p.attempt AND o.object ->> 'sink' = s.name), '{}')
+FROM sink s JOIN archived_publication p ON p.sink = s.name
+JOIN archived_manifest m ON m.id = p.manifest_id AND m.pipeline = s.pipeline
 WHERE s.pipeline = %(pipeline_name)s AND s.retired_at IS NOT NULL;
 
 -- name: has_published
 SELECT 1 AS found FROM manifest m JOIN publication p ON p.manifest_id = m.id
-WHERE m.pipeline = %(pipeline_name)s AND p.sink = %(sink)s LIMIT 1;
+WHERE m.pipeline = %(pipeline_name)s AND p.sink = %(sink)s
+UNION ALL
+SELECT 1 FROM archive a JOIN archive_sink p ON p.archive_id = a.id
+WHERE a.pipeline = %(pipeline_name)s AND p.sink = %(sink)s LIMIT 1;
 
 -- name: incarnations
 -- The life of the partition that each range of a manifest belongs to.
@@ -172,7 +207,16 @@ SELECT n.chain_id, n.start_offset, n.end_offset, (count ->> 'last')::bigint AS l
 FROM newest n
 JOIN chain c ON c.id = n.chain_id
 JOIN counted ON counted.manifest_id = n.manifest_id AND counted.count ->> 'topic' = c.topic
-    AND (counted.count ->> 'partition')::int = c.partition;
+    AND (counted.count ->> 'partition')::int = c.partition
+UNION ALL
+-- Of chains without one the archive has the last record: of all that was archived together.
+SELECT part.chain_id, old.start_offset, old.end_offset, old.last_offset, old.last_timestamp_ms, old.last_digest,
+       old.last_epoch
+FROM unnest(%(chains)s::bigint[], %(ends)s::bigint[]) AS part (chain_id, end_offset)
+CROSS JOIN LATERAL (
+    SELECT * FROM archive_range a WHERE a.chain_id = part.chain_id AND a.end_offset <= part.end_offset
+    ORDER BY a.start_offset DESC LIMIT 1) old
+WHERE NOT EXISTS (SELECT FROM newest n WHERE n.chain_id = part.chain_id);
 
 -- name: earlier_lives
 -- The retired chains of the same logs, the newest first.
@@ -311,21 +355,40 @@ WHERE m.pipeline = %(pipeline_name)s
   AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = sink.name)
   AND CASE WHEN %(run_id)s::bigint IS NULL THEN true
            WHEN e.run_id IS NULL THEN m.run_id < %(run_id)s ELSE r.start_offset < e.end_offset END
-ORDER BY m.id, c.topic, c.partition, r.start_offset, sink.name;
+UNION ALL
+SELECT m.id, 'done', sink.name, c.retired_at IS NULL, c.topic, c.topic_id, c.partition, r.start_offset,
+       least(r.end_offset, e.end_offset)
+FROM archive a
+CROSS JOIN unnest(%(sinks)s::text[]) AS sink (name)
+LEFT JOIN archive_sink had ON had.archive_id = a.id AND had.sink = sink.name
+JOIN archived_manifest m ON m.archive_id = a.id
+CROSS JOIN LATERAL unnest(m.chains, m.starts, m.ends) AS r (chain_id, start_offset, end_offset)
+JOIN chain c ON c.id = r.chain_id
+LEFT JOIN run_end e ON e.run_id = %(run_id)s AND e.chain_id = c.id
+WHERE a.pipeline = %(pipeline_name)s AND a.manifests > coalesce(had.manifests, 0)   -- nearly always none
+  AND NOT EXISTS (SELECT FROM archived_publication p WHERE p.manifest_id = m.id AND p.sink = sink.name)
+  AND CASE WHEN %(run_id)s::bigint IS NULL THEN true
+           WHEN e.run_id IS NULL THEN m.run_id < %(run_id)s ELSE r.start_offset < e.end_offset END
+ORDER BY manifest_id, topic, partition, start_offset, sink;
 
 -- name: lost_parts
 SELECT c.retired_at IS NULL AS living, c.topic, c.topic_id, c.partition, r.start_offset,
        least(r.end_offset, e.end_offset) AS end_offset
 FROM chain c
-JOIN manifest_range r ON r.chain_id = c.id AND r.kind = 'lost'
+CROSS JOIN LATERAL (
+    SELECT g.start_offset, g.end_offset FROM manifest_range g WHERE g.chain_id = c.id AND g.kind = 'lost'
+    UNION ALL
+    SELECT old.start_offset, old.end_offset FROM archive_range a
+    CROSS JOIN LATERAL unnest(a.lost_starts, a.lost_ends) AS old (start_offset, end_offset)
+    WHERE a.chain_id = c.id) r
 LEFT JOIN run_end e ON e.run_id = %(run_id)s AND e.chain_id = c.id
 WHERE c.pipeline = %(pipeline_name)s AND (e.run_id IS NULL OR r.start_offset < e.end_offset)
 ORDER BY c.topic, c.partition, c.incarnation, r.start_offset;
 
 -- name: ranges_at
 -- For each chain of a partition the range that holds an offset, by index probes, however long its history is.
-SELECT c.pipeline, c.topic, c.topic_id, c.partition, c.incarnation, c.retired_at IS NOT NULL AS retired,
-       anchor.end_offset AS anchor, latest.end_offset AS chain_end,
+SELECT c.id AS chain_id, c.pipeline, c.topic, c.topic_id, c.partition, c.incarnation,
+       c.retired_at IS NOT NULL AS retired, anchor.end_offset AS anchor, latest.end_offset AS chain_end,
        found.start_offset, found.end_offset, found.kind::text AS kind, found.manifest_id
 FROM chain c
 JOIN manifest_range anchor ON anchor.chain_id = c.id AND anchor.kind = 'anchor'
@@ -398,6 +461,110 @@ WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
   AND (%(ids)s::bigint[] IS NULL OR id = ANY (%(ids)s))
 ORDER BY id;
 
+-- name: archived_manifests
+SELECT * FROM archived_view
+WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
+  AND (%(ids)s::bigint[] IS NULL OR id = ANY (%(ids)s))
+ORDER BY id;
+
+-- name: archives
+SELECT a.id, a.at, a.actor, a.why, a.before, a.manifests, a.first_manifest, a.last_manifest, a.done_from, a.done_to
+FROM archive a WHERE a.pipeline = %(pipeline_name)s AND a.manifests > 0 ORDER BY a.id;
+
+-- name: archived_in_sinks
+SELECT p.archive_id, p.sink, p.manifests, p.counts, p.digest
+FROM archive_sink p JOIN archive a ON a.id = p.archive_id WHERE a.pipeline = %(pipeline_name)s ORDER BY 1, 2;
+
+-- name: archived_ranges
+SELECT r.archive_id, c.topic, c.topic_id, c.partition, c.incarnation, r.start_offset, r.end_offset, r.manifests, r.read,
+       r.lost
+FROM archive_range r JOIN chain c ON c.id = r.chain_id
+WHERE c.pipeline = %(pipeline_name)s ORDER BY c.topic, c.partition, c.incarnation, r.start_offset;
+
+-- name: false_proofs
+-- Where what is archived does not add up to its proof: by archive and sink, by archive, by range, by chain.
+SELECT format('archive %%s has other publications in sink %%s than when it was made', p.archive_id, p.sink) AS what
+FROM archive a JOIN archive_sink p ON p.archive_id = a.id
+LEFT JOIN LATERAL (
+    SELECT count(*) AS manifests, sum_of_counts(array_agg(x.counts)) AS counts,
+           sum_of_digests(array_agg(x.digest)) AS digest
+    FROM archived_manifest m JOIN archived_publication x ON x.manifest_id = m.id AND x.sink = p.sink
+    WHERE m.archive_id = a.id) now ON true
+WHERE a.pipeline = %(pipeline_name)s
+  AND (now.manifests, now.counts, now.digest) IS DISTINCT FROM (p.manifests, p.counts, p.digest)
+UNION ALL
+SELECT format('archive %%s has %%s manifests, and was made of %%s', a.id, now.manifests, a.manifests)
+FROM archive a
+CROSS JOIN LATERAL (SELECT count(*) AS manifests FROM archived_manifest m WHERE m.archive_id = a.id) now
+WHERE a.pipeline = %(pipeline_name)s AND now.manifests <> a.manifests
+UNION ALL
+SELECT format('the archived manifests of %%s-%%s have %%s offsets with the lost ones, and %%s were archived',
+              c.topic, c.partition, now.span, kept.span)
+FROM chain c
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(r.end_offset - r.start_offset), 0) AS span, coalesce(sum(r.lost), 0) AS lost
+    FROM archive_range r WHERE r.chain_id = c.id) kept
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(r.end_offset - r.start_offset), 0) AS span FROM manifest_range r
+    WHERE r.chain_id = c.id AND r.kind = 'archived') folded
+LEFT JOIN (
+    SELECT r.chain_id, sum(r.end_offset - r.start_offset) AS span
+    FROM archived_manifest m
+    CROSS JOIN LATERAL unnest(m.chains, m.starts, m.ends) AS r (chain_id, start_offset, end_offset)
+    WHERE m.pipeline = %(pipeline_name)s GROUP BY r.chain_id) of_manifests ON of_manifests.chain_id = c.id
+CROSS JOIN LATERAL (SELECT coalesce(of_manifests.span, 0) + kept.lost AS span) now
+WHERE c.pipeline = %(pipeline_name)s AND (now.span <> kept.span OR folded.span <> kept.span);
+
+-- name: archived_at
+-- The archived manifest that holds an offset of a chain, or the lost range.
+SELECT found.id, found.start_offset, found.end_offset
+FROM archive_range a
+CROSS JOIN LATERAL (
+    SELECT m.id, r.start_offset, r.end_offset
+    FROM archived_manifest m
+    CROSS JOIN LATERAL unnest(m.chains, m.starts, m.ends) AS r (chain_id, start_offset, end_offset)
+    WHERE m.archive_id = a.archive_id AND r.chain_id = a.chain_id
+    UNION ALL
+    SELECT NULL, old.start_offset, old.end_offset
+    FROM unnest(a.lost_starts, a.lost_ends) AS old (start_offset, end_offset)) found
+WHERE a.chain_id = %(chain_id)s AND a.start_offset <= %(offset)s AND a.end_offset > %(offset)s
+  AND found.start_offset <= %(offset)s AND found.end_offset > %(offset)s;
+
+-- name: archived_lacking
+-- How many archived manifests a sink has nothing of, and the first and the last of them.
+SELECT count(*) AS manifests, min(m.id) AS first, max(m.id) AS last
+FROM archived_manifest m
+WHERE m.pipeline = %(pipeline_name)s
+  AND NOT EXISTS (SELECT FROM archived_publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s)
+  AND NOT EXISTS (SELECT FROM accepted_damage d WHERE d.manifest_id = m.id AND d.sink = %(sink)s AND d.path = '');
+
+-- name: archived_below
+-- Up to where chains are archived.
+SELECT chain_id, end_offset FROM manifest_range WHERE chain_id = ANY (%(chains)s) AND kind = 'archived';
+
+-- name: oldest_ranges
+-- Of each chain, of ended lives too, the oldest ranges with a manifest, and what lies between them.
+SELECT c.id AS chain_id, g.start_offset, g.end_offset, g.kind::text AS kind, g.manifest_id
+FROM chain c CROSS JOIN LATERAL (
+    SELECT * FROM manifest_range r
+    WHERE r.chain_id = c.id AND r.kind <> 'anchor' AND r.end_offset <= (
+        SELECT max(d.end_offset) FROM (
+            SELECT end_offset FROM manifest_range WHERE chain_id = c.id AND kind = 'data'
+            ORDER BY end_offset LIMIT %(limit)s) d)) g
+WHERE c.pipeline = %(pipeline_name)s ORDER BY c.id, g.end_offset;
+
+-- name: may_be_archived
+SELECT m.id, why_not_archived(m.id, %(before)s) AS why,
+       (SELECT count(*) FROM manifest_range g WHERE g.manifest_id = m.id)::int AS ranges
+FROM manifest m WHERE m.id = ANY (%(manifests)s);
+
+-- name: begin_archive
+INSERT INTO archive (pipeline, before, actor, why) VALUES (%(pipeline_name)s, %(before)s, %(actor)s, %(why)s)
+RETURNING id;
+
+-- name: archive
+SELECT archive(%(archive_id)s, %(manifests)s);
+
 -- name: page_of_manifests
 -- Newest first. The ids come from an index, (pipeline, id) or the primary key, so a page costs the same at any depth.
 SELECT v.* FROM (
@@ -437,24 +604,35 @@ WHERE r.pipeline = %(pipeline_name)s AND r.planned_up_to IS NOT NULL AND NOT EXI
 ORDER BY r.planned_up_to DESC LIMIT 1;
 
 -- name: lost_offsets
-SELECT coalesce(sum(r.end_offset - r.start_offset), 0)::bigint AS offsets
+SELECT (coalesce(sum(r.end_offset - r.start_offset), 0) + coalesce((
+    SELECT sum(a.lost) FROM archive_range a JOIN chain old ON old.id = a.chain_id
+    WHERE old.pipeline = %(pipeline_name)s), 0))::bigint AS offsets
 FROM chain c JOIN manifest_range r ON r.chain_id = c.id AND r.kind = 'lost' WHERE c.pipeline = %(pipeline_name)s;
 
 -- name: dead_lettered
--- Every sink counts the same records, so of each manifest one sink counts.
-SELECT coalesce(sum(records), 0)::bigint AS records FROM (
+-- Every sink counts the same records, so of each manifest one sink counts; of an archive the one with the most.
+SELECT (coalesce(sum(records), 0) + coalesce((
+    SELECT sum((SELECT max((p.counts ->> 'dead_lettered')::bigint) FROM archive_sink p WHERE p.archive_id = a.id))
+    FROM archive a WHERE a.pipeline = %(pipeline_name)s), 0))::bigint AS records FROM (
     SELECT max((p.counts ->> 'dead_lettered')::bigint) AS records FROM publication p
     JOIN manifest m ON m.id = p.manifest_id
     WHERE m.pipeline = %(pipeline_name)s AND (p.counts ->> 'dead_lettered')::bigint > 0
     GROUP BY p.manifest_id) counted;
 
 -- name: with_dead_letters
-SELECT DISTINCT manifest_id AS id FROM standing_publication
+SELECT DISTINCT manifest_id AS id FROM (
+    SELECT manifest_id, pipeline, counts FROM standing_publication
+    UNION ALL SELECT manifest_id, pipeline, counts FROM standing_archived) p
 WHERE pipeline = %(pipeline_name)s AND (counts ->> 'dead_lettered')::bigint > 0 ORDER BY manifest_id;
 
 -- name: states
-SELECT state::text AS state, count(*) AS manifests, max(done_at) AS last_done
-FROM manifest WHERE pipeline = %(pipeline_name)s GROUP BY state;
+-- Archived manifests are done; the archive has their number.
+SELECT state, sum(manifests)::bigint AS manifests, max(last_done) AS last_done FROM (
+    SELECT state::text AS state, count(*) AS manifests, max(done_at) AS last_done
+    FROM manifest WHERE pipeline = %(pipeline_name)s GROUP BY state
+    UNION ALL
+    SELECT 'done', manifests, done_to FROM archive WHERE pipeline = %(pipeline_name)s AND manifests > 0) counted
+GROUP BY state;
 
 -- name: store_audit
 -- Nothing for a pipeline that was never planned.
@@ -490,9 +668,11 @@ WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done'
   AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = %(sink)s);
 
 -- name: lanes
--- Each chain from its anchor to its end. No range is read but the first and the last, however long its history is.
+-- Each chain from its anchor to its end. No range is read but the first ones and the last, however long its history is.
 SELECT c.id, c.topic, c.topic_id, c.partition, c.incarnation, c.retired_at IS NOT NULL AS retired, c.blocked,
-       c.blocked_end IS NOT NULL AS cut, anchor.end_offset AS anchor, latest.end_offset
+       c.blocked_end IS NOT NULL AS cut, anchor.end_offset AS anchor, latest.end_offset, (
+           SELECT r.end_offset FROM manifest_range r
+           WHERE r.chain_id = c.id AND r.start_offset = anchor.end_offset AND r.kind = 'archived') AS archived
 FROM chain c
 JOIN manifest_range anchor ON anchor.chain_id = c.id AND anchor.kind = 'anchor'
 CROSS JOIN LATERAL (
@@ -522,8 +702,12 @@ FROM numbered GROUP BY chain_id, number, state ORDER BY chain_id, start;
 -- The records of done manifests, each once: every sink counts the same, so of each manifest one sink counts.
 SELECT coalesce(sum((counts ->> 'read')::bigint), 0)::bigint AS read,
        coalesce(sum((counts ->> 'written')::bigint), 0)::bigint AS written
-FROM (SELECT DISTINCT ON (p.manifest_id) p.counts FROM publication p JOIN manifest m ON m.id = p.manifest_id
-      WHERE m.pipeline = %(pipeline_name)s ORDER BY p.manifest_id, p.sink) counted;
+FROM (
+    (SELECT DISTINCT ON (p.manifest_id) p.counts FROM publication p JOIN manifest m ON m.id = p.manifest_id
+     WHERE m.pipeline = %(pipeline_name)s ORDER BY p.manifest_id, p.sink)
+    UNION ALL
+    (SELECT DISTINCT ON (p.archive_id) p.counts FROM archive_sink p JOIN archive a ON a.id = p.archive_id
+     WHERE a.pipeline = %(pipeline_name)s ORDER BY p.archive_id, p.manifests DESC, p.sink)) counted;
 
 -- name: sums_of_hours
 SELECT coalesce(sum(late), 0)::bigint AS late, count(*) FILTER (WHERE complete_at IS NULL) AS incomplete
@@ -595,7 +779,8 @@ UPDATE manifest SET state = 'planned', reason = 'released: ' || reason
 WHERE id = %(manifest_id)s AND state = 'blocked' RETURNING id;
 
 -- name: newest_attempt
-SELECT attempt FROM manifest WHERE id = %(manifest_id)s;
+SELECT attempt FROM manifest WHERE id = %(manifest_id)s
+UNION ALL SELECT attempt FROM archived_manifest WHERE id = %(manifest_id)s;
 
 -- name: store_receipt
 -- Only for the newest attempt, and only while the source, as far as is known, has the records that were planned. In the
@@ -636,10 +821,14 @@ FROM manifest m JOIN attempt a ON a.manifest_id = m.id AND a.attempt = %(attempt
 -- Only attempts with a receipt may have left objects.
 SELECT attempt, receipt, fingerprint, taken_back
 FROM attempt WHERE manifest_id = %(manifest_id)s AND receipt IS NOT NULL
+UNION ALL
+SELECT attempt, receipt, fingerprint, '{}' FROM archived_attempt WHERE manifest_id = %(manifest_id)s
 ORDER BY attempt DESC;
 
 -- name: receipt
-SELECT receipt FROM attempt WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s;
+SELECT receipt FROM attempt WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s
+UNION ALL
+SELECT receipt FROM archived_attempt WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s;
 
 -- name: publish
 -- Only the newest attempt may change a publication, never to an attempt below the published one, and never to one whose
@@ -709,7 +898,9 @@ FROM manifest m
 CROSS JOIN LATERAL (
     SELECT part.hour, coalesce(sum(c.rows), 0) AS rows, coalesce(sum(c.late), 0) AS late
     FROM unnest(%(hours)s::timestamptz[]) AS part (hour)
-    LEFT JOIN manifest_hour c ON c.pipeline = m.pipeline AND c.hour = part.hour
+    LEFT JOIN (SELECT pipeline, hour, rows, late FROM manifest_hour
+               UNION ALL SELECT pipeline, hour, rows, late FROM archived_hour) c
+        ON c.pipeline = m.pipeline AND c.hour = part.hour
     GROUP BY part.hour) summed
 WHERE m.id = %(manifest_id)s AND h.pipeline = m.pipeline AND h.hour = summed.hour;
 
@@ -746,7 +937,8 @@ RETURNING hour;
 -- name: hours
 SELECT h.hour, h.revision, h.rows, h.late, h.complete_at, coalesce((
     SELECT array_agg(c.manifest_id ORDER BY c.manifest_id) FROM manifest_hour c
-    WHERE c.pipeline = h.pipeline AND c.hour = h.hour), '{}') AS manifests
+    WHERE c.pipeline = h.pipeline AND c.hour = h.hour), '{}') AS manifests, coalesce((
+    SELECT old.rows FROM archived_hour old WHERE old.pipeline = h.pipeline AND old.hour = h.hour), 0) AS archived
 FROM hour h
 WHERE h.pipeline = %(pipeline_name)s AND (NOT %(incomplete)s OR h.complete_at IS NULL) ORDER BY h.hour;
 
@@ -804,9 +996,13 @@ UPDATE manifest SET state = 'blocked', reason = %(reason)s
 WHERE id = %(manifest_id)s AND attempt = %(attempt)s AND state = 'running' RETURNING id;
 
 -- name: published_objects
+-- What is archived too: readers do not see whether a manifest is.
 SELECT p.manifest_id, p.target AS root, o.object
-FROM standing_publication p
-JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
+FROM (SELECT manifest_id, sink, attempt, pipeline, target FROM standing_publication
+      UNION ALL SELECT manifest_id, sink, attempt, pipeline, target FROM standing_archived) p
+JOIN (SELECT manifest_id, attempt, receipt FROM attempt
+      UNION ALL SELECT manifest_id, attempt, receipt FROM archived_attempt) a
+    ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
 CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
 WHERE (%(pipeline_name)s::text IS NULL OR p.pipeline = %(pipeline_name)s) AND o.object ->> 'sink' = p.sink
   AND (%(ids)s::bigint[] IS NULL OR p.manifest_id = ANY (%(ids)s))
@@ -822,17 +1018,26 @@ SELECT held.manifest_id
 FROM unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
 WHERE NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = held.manifest_id AND p.sink = %(sink)s
                   AND p.attempt = held.attempt)
+  AND NOT EXISTS (SELECT FROM archived_publication p WHERE p.manifest_id = held.manifest_id AND p.sink = %(sink)s
+                  AND p.attempt = held.attempt)
 ORDER BY held.manifest_id;
 
 -- name: is_of_retired_sink
 SELECT EXISTS (SELECT FROM attempt_of_retired_sink
-               WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s) AS retired;
+               WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s) OR EXISTS (
+    SELECT FROM archived_attempt a JOIN archived_manifest m ON m.id = a.manifest_id
+    JOIN sink s ON s.pipeline = m.pipeline AND s.retired_at IS NOT NULL AND a.receipt -> 'sinks' ? s.name
+    WHERE a.manifest_id = %(manifest_id)s AND a.attempt = %(attempt)s) AS retired;
 
 -- name: out_of_step
 -- Done manifests above an id where the newest evidence in a sink is not that of the published attempt, or is missing.
 SELECT p.manifest_id, p.attempt AS published, held.attempt AS evidence
-FROM publication p
-JOIN manifest m ON m.id = p.manifest_id AND m.pipeline = %(pipeline_name)s AND m.state = 'done' AND m.id > %(above)s
+FROM (
+    SELECT x.manifest_id, x.sink, x.attempt FROM publication x
+    JOIN manifest m ON m.id = x.manifest_id AND m.pipeline = %(pipeline_name)s AND m.state = 'done' AND m.id > %(above)s
+    UNION ALL
+    SELECT x.manifest_id, x.sink, x.attempt FROM archived_publication x
+    JOIN archived_manifest m ON m.id = x.manifest_id AND m.pipeline = %(pipeline_name)s AND m.id > %(above)s) p
 LEFT JOIN unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
     ON held.manifest_id = p.manifest_id
 WHERE p.sink = %(sink)s AND held.attempt IS DISTINCT FROM p.attempt
@@ -877,18 +1082,24 @@ ORDER BY 1;
 
 -- name: unknown_manifests
 SELECT staged.id FROM unnest(%(manifests)s::bigint[]) AS staged (id)
-WHERE NOT EXISTS (SELECT FROM manifest m WHERE m.id = staged.id) ORDER BY staged.id;
+WHERE NOT EXISTS (SELECT FROM manifest m WHERE m.id = staged.id)
+  AND NOT EXISTS (SELECT FROM archived_manifest m WHERE m.id = staged.id) ORDER BY staged.id;
 
 -- name: attempts
 SELECT attempt, state::text AS state, actor, error, note, started_at, ended_at,
        coalesce(jsonb_array_length(receipt -> 'objects'), 0) AS objects
-FROM attempt WHERE manifest_id = %(manifest_id)s ORDER BY attempt;
+FROM attempt WHERE manifest_id = %(manifest_id)s
+UNION ALL
+SELECT attempt, 'published', actor, NULL, note, started_at, ended_at, jsonb_array_length(receipt -> 'objects')
+FROM archived_attempt WHERE manifest_id = %(manifest_id)s ORDER BY attempt;
 
 -- name: events
 SELECT at, actor, subject, what FROM (
     SELECT * FROM event WHERE manifest_id = %(manifest_id)s
     UNION ALL
-    SELECT e.* FROM event e JOIN manifest m ON m.id = %(manifest_id)s
+    SELECT e.* FROM event e
+    JOIN (SELECT id, pipeline FROM manifest UNION ALL SELECT id, pipeline FROM archived_manifest) m
+        ON m.id = %(manifest_id)s
     WHERE e.subject = 'decision' AND e.what -> 'manifests' @> to_jsonb(m.id)
       AND e.what ->> 'pipeline' IN (
           SELECT m.pipeline UNION ALL SELECT name FROM former_name WHERE pipeline = m.pipeline)) found
@@ -908,7 +1119,10 @@ FROM event WHERE subject = 'decision' AND what ->> 'pipeline' IN (
 ORDER BY id;
 
 -- name: highest_manifest
-SELECT coalesce(max(id), 0) AS id FROM manifest WHERE %(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s;
+SELECT coalesce(greatest(
+    (SELECT max(id) FROM manifest WHERE %(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s),
+    (SELECT max(id) FROM archived_manifest WHERE %(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)),
+    0) AS id;
 
 -- name: published_notes
 SELECT DISTINCT a.manifest_id, a.attempt, a.note
@@ -929,7 +1143,8 @@ WHERE c.pipeline = %(pipeline_name)s AND r.kind <> 'anchor'
 -- has none yet, or it has taken over from that database before.
 UPDATE database SET successor_of = CASE WHEN %(id)s::uuid = ANY (successor_of) THEN successor_of
                                         ELSE successor_of || %(id)s::uuid END
-WHERE %(id)s::uuid = ANY (successor_of) OR NOT EXISTS (SELECT FROM manifest) RETURNING id;
+WHERE %(id)s::uuid = ANY (successor_of)
+   OR NOT EXISTS (SELECT FROM manifest) AND NOT EXISTS (SELECT FROM archived_manifest) RETURNING id;
 
 -- name: adopt_manifest
 INSERT INTO manifest (id, run_id, pipeline, slice, attempt) OVERRIDING SYSTEM VALUE

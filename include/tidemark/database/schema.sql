@@ -4,7 +4,7 @@
 CREATE SCHEMA tidemark;
 SET LOCAL search_path = tidemark;
 
-CREATE TYPE range_kind AS ENUM ('anchor', 'data', 'lost');
+CREATE TYPE range_kind AS ENUM ('anchor', 'data', 'lost', 'archived');
 CREATE TYPE manifest_state AS ENUM ('planned', 'running', 'failed', 'blocked', 'done');
 CREATE TYPE attempt_state AS ENUM ('running', 'published', 'unchanged', 'failed', 'fenced', 'blocked');
 CREATE TYPE run_kind AS ENUM ('scheduled', 'backfill', 'manual');
@@ -198,14 +198,13 @@ CREATE TABLE success_file (
 );
 
 -- What a person has accepted as gone for good: an object of a publication, or with an empty path all that the sink was
--- to show of the manifest up to this attempt.
+-- to show of the manifest up to this attempt. It stays when the manifest is archived, so it references no attempt.
 CREATE TABLE accepted_damage (
     manifest_id bigint NOT NULL,
     sink        text NOT NULL,
     attempt     int NOT NULL,
     path        text NOT NULL,
-    PRIMARY KEY (manifest_id, sink, attempt, path),
-    FOREIGN KEY (manifest_id, attempt) REFERENCES attempt
+    PRIMARY KEY (manifest_id, sink, attempt, path)
 );
 
 -- The state of each target when this database last published there, or began to append there. A target's position only
@@ -277,9 +276,12 @@ END $$;
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON manifest_range FOR EACH ROW
     WHEN (coalesce(current_setting('tidemark.chain_surgery', true), '') <> 'on') EXECUTE FUNCTION refuse();
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE ON event FOR EACH ROW EXECUTE FUNCTION refuse();
-CREATE TRIGGER never_deleted BEFORE DELETE ON manifest FOR EACH ROW EXECUTE FUNCTION refuse();
-CREATE TRIGGER never_deleted BEFORE DELETE ON attempt FOR EACH ROW EXECUTE FUNCTION refuse();
-CREATE TRIGGER never_deleted BEFORE DELETE ON publication FOR EACH ROW EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_deleted BEFORE DELETE ON manifest FOR EACH ROW
+    WHEN (coalesce(current_setting('tidemark.archiving', true), '') <> 'on') EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_deleted BEFORE DELETE ON attempt FOR EACH ROW
+    WHEN (coalesce(current_setting('tidemark.archiving', true), '') <> 'on') EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_deleted BEFORE DELETE ON publication FOR EACH ROW
+    WHEN (coalesce(current_setting('tidemark.archiving', true), '') <> 'on') EXECUTE FUNCTION refuse();
 CREATE TRIGGER never_deleted BEFORE DELETE ON sink FOR EACH ROW EXECUTE FUNCTION refuse();
 CREATE TRIGGER immutable BEFORE UPDATE OF target ON sink FOR EACH ROW EXECUTE FUNCTION refuse();
 CREATE TRIGGER never_deleted BEFORE DELETE ON run FOR EACH ROW EXECUTE FUNCTION refuse();
@@ -396,7 +398,8 @@ SELECT m.id, m.pipeline, r.run_key, m.slice, m.state, m.attempt, m.reason, m.dag
        coalesce(ranges.list, '[]') AS ranges,
        coalesce(publications.list, '[]') AS publications,
        coalesce(lacking.sinks, '{}') AS unfilled,
-       coalesce(accepted.sinks, '{}') AS given_up
+       coalesce(accepted.sinks, '{}') AS given_up,
+       NULL::jsonb AS archived
 FROM manifest m
 JOIN run r ON r.id = m.run_id
 LEFT JOIN LATERAL (
@@ -508,6 +511,329 @@ BEGIN
     UPDATE stream_folders SET pipeline = new_name WHERE pipeline = old_name;
     UPDATE stream_folders SET shared_with = array_replace(shared_with, old_name, new_name)
     WHERE old_name = ANY (shared_with);
+    PERFORM set_config('tidemark.archiving', 'on', true);
+    UPDATE archive SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE archived_manifest SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE archived_hour SET pipeline = new_name WHERE pipeline = old_name;
+    PERFORM set_config('tidemark.archiving', '', true);
     DELETE FROM pipeline WHERE name = old_name;
     INSERT INTO former_name (name, pipeline) VALUES (old_name, new_name);
+END $$;
+
+-- The archive: archive() folds the oldest ranges of each chain into one of kind "archived" that starts at the anchor,
+-- and moves their manifests to tables that plans, attempts and retries do not read (docs/adr/0024).
+
+-- What a person archived, who, when and why, with the proof of it: counts, and sums of digests, in the tables below.
+CREATE TABLE archive (
+    id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pipeline       text NOT NULL REFERENCES pipeline,
+    before         timestamptz NOT NULL,      -- nothing was done to what is archived at this time or later
+    actor          text NOT NULL,
+    why            text NOT NULL,
+    at             timestamptz NOT NULL DEFAULT now(),
+    manifests      bigint NOT NULL DEFAULT 0, -- it grows with each batch
+    first_manifest bigint,
+    last_manifest  bigint,
+    done_from      timestamptz,               -- when the manifests were done
+    done_to        timestamptz
+);
+CREATE INDEX ON archive (pipeline);
+
+CREATE TABLE archive_sink (
+    archive_id bigint NOT NULL REFERENCES archive,
+    sink       text NOT NULL,
+    manifests  bigint NOT NULL,
+    counts     jsonb NOT NULL,                -- the sum of the publications' counts
+    digest     text NOT NULL,                 -- the sum of their digests
+    PRIMARY KEY (archive_id, sink)
+);
+
+-- Offsets of a chain that were archived together: end - start = read + lost + invisible.
+CREATE TABLE archive_range (
+    archive_id        bigint NOT NULL REFERENCES archive,
+    chain_id          bigint NOT NULL REFERENCES chain,
+    start_offset      bigint NOT NULL,
+    end_offset        bigint NOT NULL,
+    manifests         bigint NOT NULL,
+    read              bigint NOT NULL,
+    lost              bigint NOT NULL,
+    lost_starts       bigint[] NOT NULL,      -- the ranges of kind "lost" between them
+    lost_ends         bigint[] NOT NULL,
+    last_offset       bigint,                 -- the last record that was read, as its receipt has it: plans compare it
+    last_timestamp_ms bigint,
+    last_digest       text,
+    last_epoch        int,
+    PRIMARY KEY (chain_id, start_offset),
+    CHECK (start_offset < end_offset)
+);
+
+CREATE TABLE archived_manifest (
+    id         bigint PRIMARY KEY,
+    archive_id bigint NOT NULL REFERENCES archive,
+    pipeline   text NOT NULL REFERENCES pipeline,
+    run_id     bigint NOT NULL REFERENCES run,
+    slice      int NOT NULL,
+    attempt    int NOT NULL,
+    dag_run    text,
+    created_at timestamptz NOT NULL,
+    done_at    timestamptz NOT NULL,
+    chains     bigint[] NOT NULL,             -- its ranges
+    starts     bigint[] NOT NULL,
+    ends       bigint[] NOT NULL
+);
+CREATE INDEX ON archived_manifest (pipeline, id);
+CREATE INDEX ON archived_manifest (archive_id);
+
+CREATE TABLE archived_publication (
+    manifest_id  bigint NOT NULL REFERENCES archived_manifest,
+    sink         text NOT NULL,
+    attempt      int NOT NULL,
+    settled      int NOT NULL,
+    digest       text NOT NULL,
+    counts       jsonb NOT NULL,
+    published_at timestamptz NOT NULL,
+    PRIMARY KEY (manifest_id, sink)
+);
+
+-- The attempts that readers see; the others are gone. The receipt names the objects and makes a lost record again.
+CREATE TABLE archived_attempt (
+    manifest_id bigint NOT NULL REFERENCES archived_manifest,
+    attempt     int NOT NULL,
+    fingerprint text NOT NULL,
+    actor       text NOT NULL,
+    receipt     jsonb NOT NULL,
+    note        text,
+    started_at  timestamptz NOT NULL,
+    ended_at    timestamptz,
+    PRIMARY KEY (manifest_id, attempt)
+);
+
+-- The sum of the archived manifests' rows by event hour.
+CREATE TABLE archived_hour (
+    pipeline text NOT NULL,
+    hour     timestamptz NOT NULL,
+    rows     bigint NOT NULL,
+    late     bigint NOT NULL,
+    PRIMARY KEY (pipeline, hour)
+);
+
+CREATE TRIGGER history AFTER INSERT OR UPDATE ON archive FOR EACH ROW EXECUTE FUNCTION record_event();
+CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON archive FOR EACH ROW
+    WHEN (coalesce(current_setting('tidemark.archiving', true), '') <> 'on') EXECUTE FUNCTION refuse();
+CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON archive_range FOR EACH ROW
+    WHEN (coalesce(current_setting('tidemark.archiving', true), '') <> 'on') EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_deleted BEFORE DELETE ON archive_sink FOR EACH ROW EXECUTE FUNCTION refuse();
+CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON archived_manifest FOR EACH ROW
+    WHEN (coalesce(current_setting('tidemark.archiving', true), '') <> 'on') EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_deleted BEFORE DELETE ON archived_publication FOR EACH ROW EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_deleted BEFORE DELETE ON archived_attempt FOR EACH ROW EXECUTE FUNCTION refuse();
+
+-- Archived publications that count, as standing_publication has the others.
+CREATE VIEW standing_archived AS
+SELECT p.*, s.pipeline, s.target
+FROM archived_publication p
+JOIN archived_manifest m ON m.id = p.manifest_id
+JOIN sink s ON s.pipeline = m.pipeline AND s.name = p.sink AND s.retired_at IS NULL;
+
+-- As manifest_view, of what is archived.
+CREATE VIEW archived_view AS
+SELECT m.id, m.pipeline, r.run_key, m.slice, 'done'::manifest_state AS state, m.attempt, NULL::text AS reason,
+       m.dag_run, m.created_at, m.done_at, false AS alive, coalesce(ranges.retired, false) AS retired,
+       coalesce(ranges.list, '[]') AS ranges, coalesce(publications.list, '[]') AS publications,
+       coalesce(lacking.sinks, '{}') AS unfilled, coalesce(accepted.sinks, '{}') AS given_up,
+       jsonb_build_object('archive', a.id, 'at', a.at, 'by', a.actor, 'why', a.why) AS archived
+FROM archived_manifest m
+JOIN run r ON r.id = m.run_id
+JOIN archive a ON a.id = m.archive_id
+LEFT JOIN LATERAL (
+    SELECT jsonb_agg(jsonb_build_object(
+               'at', jsonb_build_object('topic', c.topic, 'topic_id', c.topic_id, 'partition', c.partition),
+               'start', g.start_offset, 'end', g.end_offset, 'incarnation', c.incarnation, 'anchor', anchor.end_offset)
+               ORDER BY c.topic, c.partition, g.start_offset) AS list,
+           bool_or(c.retired_at IS NOT NULL) AS retired
+    FROM unnest(m.chains, m.starts, m.ends) AS g (chain_id, start_offset, end_offset)
+    JOIN chain c ON c.id = g.chain_id
+    JOIN manifest_range anchor ON anchor.chain_id = g.chain_id AND anchor.kind = 'anchor') ranges ON true
+LEFT JOIN LATERAL (
+    SELECT jsonb_agg(to_jsonb(p) - '{manifest_id,pipeline,target}'::text[] || '{"behind": false}'
+                     ORDER BY p.sink) AS list
+    FROM standing_archived p WHERE p.manifest_id = m.id) publications ON true
+LEFT JOIN LATERAL (
+    SELECT array_agg(d.sink ORDER BY d.sink) AS sinks
+    FROM accepted_damage d LEFT JOIN standing_archived p ON p.manifest_id = d.manifest_id AND p.sink = d.sink
+    WHERE d.manifest_id = m.id AND d.path = '' AND d.attempt >= coalesce(p.attempt, 0)) accepted ON true
+LEFT JOIN LATERAL (
+    SELECT array_agg(s.name ORDER BY s.name) AS sinks FROM sink s
+    WHERE s.pipeline = m.pipeline AND s.retired_at IS NULL AND s.name <> ALL (coalesce(accepted.sinks, '{}'))
+      AND NOT EXISTS (SELECT FROM archived_publication p WHERE p.manifest_id = m.id AND p.sink = s.name)) lacking
+    ON true;
+
+-- The sum of digests, modulo 2^64 in each of their three parts, as digest.py adds them.
+CREATE FUNCTION sum_of_digests(digests text[]) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(string_agg(lpad(to_hex((CASE WHEN part.total >= 9223372036854775808
+                                            THEN part.total - 18446744073709551616 ELSE part.total END)::bigint),
+                                    16, '0'), '' ORDER BY part.place), repeat('0', 48))
+    FROM (SELECT word.place, mod(sum(CASE WHEN word.number < 0 THEN word.number + 18446744073709551616
+                                     ELSE word.number END), 18446744073709551616) AS total
+          FROM (SELECT place, ('x' || substr(digest, 1 + 16 * place, 16))::bit(64)::bigint::numeric AS number
+                FROM unnest(digests) AS digest CROSS JOIN generate_series(0, 2) AS place) word
+          GROUP BY word.place) part
+$$;
+
+CREATE FUNCTION sum_of_counts(every jsonb[]) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(jsonb_object_agg(term.key, term.total), '{}')
+    FROM (SELECT key, sum(value::bigint)::bigint AS total
+          FROM unnest(every) AS counts CROSS JOIN jsonb_each_text(counts) GROUP BY key) term
+$$;
+
+-- Why a manifest may not be archived; NULL when it may. Anything that was done to it counts as touching it.
+CREATE FUNCTION why_not_archived(the_manifest bigint, before timestamptz) RETURNS text
+LANGUAGE sql STABLE SET search_path = tidemark AS $$
+    SELECT CASE
+        WHEN m.state <> 'done' THEN 'unfinished'
+        WHEN m.done_at >= before THEN 'recent'
+        WHEN EXISTS (SELECT FROM attempt a WHERE a.manifest_id = m.id AND a.state = 'running') THEN 'open'
+        WHEN EXISTS (
+            SELECT FROM sink s WHERE s.pipeline = m.pipeline AND s.retired_at IS NULL
+              AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = s.name)
+              AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = s.name)) THEN 'unfilled'
+        WHEN EXISTS (
+            SELECT FROM standing_publication p
+            JOIN standing_publication other ON other.manifest_id = p.manifest_id AND other.settled > p.settled
+            JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = other.settled AND p.sink = ANY (a.sinks)
+            WHERE p.manifest_id = m.id
+              AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = m.id AND g.sink = p.sink)) THEN 'behind'
+        WHEN EXISTS (SELECT FROM attempt a WHERE a.manifest_id = m.id
+                     AND greatest(a.started_at, a.ended_at) >= before)
+            OR EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.published_at >= before)
+            THEN 'replayed' END
+    FROM manifest m WHERE m.id = the_manifest
+$$;
+
+-- One batch: folds all ranges of these manifests, with the lost ranges between them, and adds their proof to an
+-- archive. Each manifest must be allowed to be archived, and below their ends there must be no range of another one.
+CREATE FUNCTION archive(the_archive bigint, ids bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = tidemark AS $$
+DECLARE
+    its archive;
+    refused record;
+    part record;
+    tops_of bigint[];
+    tops bigint[];
+BEGIN
+    SELECT * INTO STRICT its FROM archive WHERE id = the_archive;
+    PERFORM FROM manifest WHERE id = ANY (ids) ORDER BY id FOR UPDATE;  -- no attempt can start at them from here on
+    SELECT given.id, CASE WHEN m.pipeline = its.pipeline THEN why_not_archived(m.id, its.before)
+                     ELSE 'not of the pipeline' END AS why INTO refused
+    FROM unnest(ids) AS given (id) LEFT JOIN manifest m ON m.id = given.id
+    WHERE m.pipeline IS DISTINCT FROM its.pipeline OR why_not_archived(m.id, its.before) IS NOT NULL LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'manifest % may not be archived: %', refused.id, refused.why USING ERRCODE = 'TM002';
+    END IF;
+
+    -- Up to where each chain is folded: what was archived before may follow, after the anchor has moved back.
+    SELECT array_agg(top.chain_id), array_agg(coalesce(older.end_offset, top.end_offset)) INTO tops_of, tops
+    FROM (SELECT chain_id, max(end_offset) AS end_offset FROM manifest_range WHERE manifest_id = ANY (ids)
+          GROUP BY chain_id) top
+    LEFT JOIN manifest_range older ON older.chain_id = top.chain_id AND older.start_offset = top.end_offset
+        AND older.kind = 'archived';
+    SELECT g.manifest_id AS id, g.chain_id INTO refused
+    FROM unnest(tops_of, tops) AS top (chain_id, end_offset)
+    JOIN manifest_range g ON g.chain_id = top.chain_id AND g.end_offset <= top.end_offset
+    WHERE g.kind = 'data' AND g.manifest_id <> ALL (ids) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'chain % cannot be folded past manifest %', refused.chain_id, refused.id
+            USING ERRCODE = 'TM002';
+    END IF;
+    PERFORM set_config('tidemark.archiving', 'on', true), set_config('tidemark.chain_surgery', 'on', true);
+
+    INSERT INTO archived_manifest
+    SELECT m.id, its.id, m.pipeline, m.run_id, m.slice, m.attempt, m.dag_run, m.created_at, m.done_at,
+           array_agg(g.chain_id ORDER BY g.chain_id, g.start_offset),
+           array_agg(g.start_offset ORDER BY g.chain_id, g.start_offset),
+           array_agg(g.end_offset ORDER BY g.chain_id, g.start_offset)
+    FROM manifest m JOIN manifest_range g ON g.manifest_id = m.id WHERE m.id = ANY (ids) GROUP BY m.id;
+    INSERT INTO archived_publication
+    SELECT manifest_id, sink, attempt, settled, digest, counts, published_at FROM publication
+    WHERE manifest_id = ANY (ids);
+    INSERT INTO archived_attempt
+    SELECT a.manifest_id, a.attempt, a.fingerprint, a.actor, a.receipt, a.note, a.started_at, a.ended_at
+    FROM attempt a WHERE a.manifest_id = ANY (ids) AND EXISTS (
+        SELECT FROM publication p WHERE p.manifest_id = a.manifest_id AND p.attempt = a.attempt);
+    INSERT INTO archived_hour AS kept (pipeline, hour, rows, late)
+    SELECT pipeline, hour, sum(rows), sum(late) FROM manifest_hour WHERE manifest_id = ANY (ids) GROUP BY pipeline, hour
+    ON CONFLICT (pipeline, hour) DO UPDATE SET rows = kept.rows + EXCLUDED.rows, late = kept.late + EXCLUDED.late;
+
+    UPDATE archive a SET manifests = a.manifests + added.manifests,
+        first_manifest = least(a.first_manifest, added.first),
+        last_manifest = greatest(a.last_manifest, added.last), done_from = least(a.done_from, added.done_from),
+        done_to = greatest(a.done_to, added.done_to)
+    FROM (SELECT count(*) AS manifests, min(id) AS first, max(id) AS last, min(done_at) AS done_from,
+                 max(done_at) AS done_to FROM manifest WHERE id = ANY (ids)) added
+    WHERE a.id = its.id;
+    INSERT INTO archive_sink AS kept (archive_id, sink, manifests, counts, digest)
+    SELECT its.id, sink, count(*), sum_of_counts(array_agg(counts)), sum_of_digests(array_agg(digest))
+    FROM publication WHERE manifest_id = ANY (ids) GROUP BY sink
+    ON CONFLICT (archive_id, sink) DO UPDATE SET manifests = kept.manifests + EXCLUDED.manifests,
+        counts = sum_of_counts(ARRAY[kept.counts, EXCLUDED.counts]),
+        digest = sum_of_digests(ARRAY[kept.digest, EXCLUDED.digest]);
+    FOR part IN
+        WITH counted AS MATERIALIZED (
+            SELECT a.manifest_id, count ->> 'topic' AS topic, (count ->> 'partition')::int AS partition,
+                   (count ->> 'read')::bigint AS read, count
+            FROM (SELECT manifest_id, max(attempt) AS attempt FROM publication WHERE manifest_id = ANY (ids)
+                  GROUP BY manifest_id) shown
+            JOIN attempt a ON a.manifest_id = shown.manifest_id AND a.attempt = shown.attempt
+            CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'partitions') AS count),
+        folded AS (
+            SELECT g.*, lag(g.end_offset) OVER chain IS DISTINCT FROM g.start_offset AS begins,
+                   row_number() OVER (PARTITION BY g.chain_id, g.manifest_id ORDER BY g.start_offset) = 1 AS is_first
+            FROM unnest(tops_of, tops) AS top (chain_id, end_offset)
+            JOIN manifest_range g ON g.chain_id = top.chain_id AND g.end_offset <= top.end_offset
+            WHERE g.kind IN ('data', 'lost') WINDOW chain AS (PARTITION BY g.chain_id ORDER BY g.start_offset)),
+        numbered AS (
+            SELECT *, count(*) FILTER (WHERE begins) OVER (PARTITION BY chain_id ORDER BY start_offset) AS number
+            FROM folded)
+        SELECT n.chain_id, min(n.start_offset) AS start_offset, max(n.end_offset) AS end_offset,
+               count(DISTINCT n.manifest_id) AS manifests,
+               coalesce(sum(k.read) FILTER (WHERE n.is_first), 0) AS read,
+               coalesce(sum(n.end_offset - n.start_offset) FILTER (WHERE n.kind = 'lost'), 0) AS lost,
+               coalesce(array_agg(n.start_offset ORDER BY n.start_offset)
+                        FILTER (WHERE n.kind = 'lost'), '{}') AS lost_starts,
+               coalesce(array_agg(n.end_offset ORDER BY n.start_offset)
+                        FILTER (WHERE n.kind = 'lost'), '{}') AS lost_ends,
+               (array_agg(k.count ORDER BY (k.count ->> 'last')::bigint DESC)
+                   FILTER (WHERE k.count ->> 'last_digest' IS NOT NULL))[1] AS last
+        FROM numbered n JOIN chain c ON c.id = n.chain_id
+        LEFT JOIN counted k ON k.manifest_id = n.manifest_id AND k.topic = c.topic AND k.partition = c.partition
+        GROUP BY n.chain_id, n.number ORDER BY n.chain_id, n.number
+    LOOP
+        UPDATE archive_range r SET end_offset = part.end_offset, manifests = r.manifests + part.manifests,
+            read = r.read + part.read, lost = r.lost + part.lost, lost_starts = r.lost_starts || part.lost_starts,
+            lost_ends = r.lost_ends || part.lost_ends,
+            last_offset = coalesce((part.last ->> 'last')::bigint, r.last_offset),
+            last_timestamp_ms = CASE WHEN part.last IS NULL THEN r.last_timestamp_ms
+                                ELSE (part.last ->> 'last_timestamp_ms')::bigint END,
+            last_digest = coalesce(part.last ->> 'last_digest', r.last_digest),
+            last_epoch = CASE WHEN part.last IS NULL THEN r.last_epoch ELSE (part.last ->> 'last_epoch')::int END
+        WHERE r.archive_id = its.id AND r.chain_id = part.chain_id AND r.end_offset = part.start_offset;
+        CONTINUE WHEN FOUND;
+        INSERT INTO archive_range VALUES (
+            its.id, part.chain_id, part.start_offset, part.end_offset, part.manifests, part.read, part.lost,
+            part.lost_starts, part.lost_ends, (part.last ->> 'last')::bigint,
+            (part.last ->> 'last_timestamp_ms')::bigint, part.last ->> 'last_digest',
+            (part.last ->> 'last_epoch')::int);
+    END LOOP;
+
+    DELETE FROM manifest_hour WHERE manifest_id = ANY (ids);
+    DELETE FROM publication WHERE manifest_id = ANY (ids);
+    DELETE FROM attempt WHERE manifest_id = ANY (ids);
+    DELETE FROM manifest_range g USING unnest(tops_of, tops) AS top (chain_id, end_offset)
+    WHERE g.chain_id = top.chain_id AND g.end_offset <= top.end_offset AND g.kind <> 'anchor';
+    INSERT INTO manifest_range (chain_id, start_offset, end_offset, kind)
+    SELECT top.chain_id, anchor.end_offset, top.end_offset, 'archived'
+    FROM unnest(tops_of, tops) AS top (chain_id, end_offset)
+    JOIN manifest_range anchor ON anchor.chain_id = top.chain_id AND anchor.kind = 'anchor';
+    DELETE FROM manifest WHERE id = ANY (ids);
+    PERFORM set_config('tidemark.archiving', '', true), set_config('tidemark.chain_surgery', '', true);
 END $$;

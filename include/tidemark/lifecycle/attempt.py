@@ -28,7 +28,7 @@ from tidemark.lifecycle.look_back import looked_back
 from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_attempt, not_known, refuse_outlived
 from tidemark.lifecycle.progress import tell_progress
 from tidemark.lifecycle.publish import Ending, Outcome, Publisher, published_counts
-from tidemark.lifecycle.select import own_manifest
+from tidemark.lifecycle.select import own_manifest, refuse_archived
 from tidemark.lifecycle.turns import refuse_before_turn
 from tidemark.manifest import AttemptState, Counts, Manifest, ManifestState
 from tidemark.order import Order, SinkOrder, SourceOrder
@@ -54,6 +54,7 @@ def process(
     if manifest.state is ManifestState.DONE and not replay and not context.sinks_to_finish(manifest):
         done = Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, published_counts(manifest))
         return done.noting(tell_progress(context))
+    refuse_archived([manifest])
     if manifest.retired:
         _refuse_done_before(manifest)
         replay = False
@@ -81,6 +82,7 @@ def start(context: Context, manifest: Manifest) -> int:
     """
     attempt = context.database.start(manifest.id, context.pipeline.fingerprint())
     if attempt is None:
+        refuse_archived([context.database.manifest(manifest.id)])  # since it was read
         raise IllegalTransition(
             f"the manifest is blocked: {manifest.reason}",
             next_step=f"when you know the cause: tidemark retry {manifest.pipeline_name} --manifest {manifest.id}",

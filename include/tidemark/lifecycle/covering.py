@@ -10,7 +10,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from tidemark.errors import DataLost
+from tidemark.errors import DataLost, IllegalTransition
 from tidemark.lifecycle.context import Context
 from tidemark.manifest import RunKind
 from tidemark.offsets import Range, TopicPartition
@@ -67,12 +67,30 @@ def manifests_between(context: Context, chains: Sequence[Chain], start: datetime
         begin, stop = first[chain.at], last[chain.at]
         if begin is not None:
             parts.append((chain.id, begin[0], chain.end if stop is None else stop[0]))
+    _refuse_archived(context, chains, parts)
     found = database.manifests_between(parts)
     taken = _taken(context, chains, first, start, end)
     damaged = database.manifests_between([(chain.id, part.start, part.end) for chain, part in taken])
     if damaged:
         raise _lost(context, [part for _, part in taken], damaged, sorted({*found} - {*damaged}))
     return found
+
+
+def _refuse_archived(context: Context, chains: Sequence[Chain], parts: Sequence[tuple[int, int, int]]) -> None:
+    """Raise ``IllegalTransition`` when offsets of an interval are archived: the rest would not be the interval."""
+    ends = context.database.archived_below([chain.id for chain in chains])
+    names = {chain.id: chain.at for chain in chains}
+    for chain_id, start, stop in parts:
+        if start < min(stop, ends.get(chain_id, 0)):
+            at = names[chain_id]
+            raise IllegalTransition(
+                f"offsets [{start}, {min(stop, ends[chain_id])}) of {at.name} are archived, and cannot be replayed",
+                next_step=f"nothing is replayed; name a later time, from which on {at.name} is at {ends[chain_id]} or "
+                f"later; which manifest has an offset: tidemark where {at.topic} {at.partition} {start}",
+                pipeline=context.pipeline_name,
+                topic=at.topic,
+                partition=at.partition,
+            )
 
 
 def _taken(

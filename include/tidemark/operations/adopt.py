@@ -14,7 +14,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import went_back
 from tidemark.lifecycle.publish import Publisher
 from tidemark.lifecycle.reconcile import judgement, step_without_evidence
-from tidemark.lifecycle.select import at_work, refuse_at_work
+from tidemark.lifecycle.select import at_work, refuse_archived, refuse_at_work
 from tidemark.manifest import Decision, Manifest, RangeKind, RunKind
 from tidemark.offsets import Range, TopicPartition, range_from
 from tidemark.operations.decisions import deciding, give_up_outlived
@@ -78,6 +78,7 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         unknown = [record for record in records if not _is_known(context, record, known, evidence)]
         _refuse_unreadable(context, unreadable)
         adopted = tuple(record.manifest_id for record in unknown)
+        refuse_archived([known[manifest_id] for manifest_id in adopted if manifest_id in known])
         refuse_at_work([*at_work(context), *(known[manifest_id] for manifest_id in adopted if manifest_id in known)])
         _refuse_changed(context, unknown)
         lines = [record.line(pipeline_name) for record in unknown]

@@ -1,7 +1,7 @@
 """Compares the database with what the sinks hold; every difference names its manifest and the next step."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from tidemark.errors import LakeConflict
@@ -27,11 +27,25 @@ def audit(context: Context, *, deep: bool = False) -> list[Difference]:
 
 
 def _that_stay(context: Context, *, deep: bool) -> Iterator[Difference]:
-    manifests = context.database.manifests(context.pipeline_name)
+    manifests = context.database.manifests(context.pipeline_name, archived=True)
     before = {manifest.id: manifest for manifest in manifests}
     for difference in _differences(context, manifests, deep=deep):
-        if difference.manifest not in before or not _changed(context, before[difference.manifest]):
+        if difference.manifest not in before:
             yield difference
+        elif not _changed(context, before[difference.manifest]):
+            yield _without_replay(difference, before[difference.manifest])
+
+
+def _without_replay(difference: Difference, manifest: Manifest) -> Difference:
+    """What is archived is not processed again; a retry still writes its record."""
+    if manifest.archived is None or difference.next_step == command(NextStep.RETRY, manifest.pipeline_name, None, ""):
+        return difference
+    give_up = f"tidemark accept-damage {manifest.pipeline_name} --manifest {manifest.id} --why TEXT"
+    return replace(
+        difference,
+        what=f"{difference.what} (it is {manifest.archived})",
+        next_step=f"restore it from a copy of the target; without a copy give it up: {give_up}",
+    )
 
 
 def _changed(context: Context, before: Manifest) -> bool:
@@ -81,6 +95,8 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
             f"no range of {row['topic']}-{row['partition']} ends at {row['start_offset']}, where another starts",
             "the chain constraint was removed from the database; restore it",
         )
+    for what in context.database.false_proofs(context.pipeline_name):
+        yield Difference(None, what, "somebody changed the tables by hand: restore a copy of the database")
     for row in context.database.published_notes(context.pipeline_name):
         yield Difference(
             row["manifest_id"],
@@ -146,6 +162,8 @@ def _verdict(context: Context, sink: Sink, manifest: Manifest, evidence: Mapping
     if publication is not None and (stored is None or stored.receipt.digest(sink.name) != publication.digest):
         what = f"the receipt of attempt {publication.attempt} is not what was published"
         yield Difference(manifest.id, what, command(NextStep.REPLAY, sink.pipeline_name, manifest.id, sink.name))
+    elif judged.verdict is Verdict.UNFILLED and manifest.archived is not None:
+        return  # a sink that was added since never gets it, which fill and complete say
     elif judged.verdict not in (Verdict.IN_STEP, Verdict.UNSTARTED) and (publication or judged.shown.evidence or done):
         yield Difference(manifest.id, described(judged), judged.next_step)
 

@@ -15,7 +15,8 @@ from tidemark.operations.sinks import sink_of_file
 class Filled:
     """What a sink got, and in a dry run would get: ids of manifests, and the error of each that it cannot get.
 
-    ``left`` were not tried, since the source or the sink did not answer.
+    ``left`` were not tried, since the source or the sink did not answer. ``archived`` manifests that it lacks are not
+    processed any more.
     """
 
     sink: str
@@ -23,6 +24,7 @@ class Filled:
     filled: list[int] = field(default_factory=list)
     not_filled: dict[int, TidemarkError] = field(default_factory=dict)
     left: list[int] = field(default_factory=list)
+    archived: int = 0
 
 
 def alone(context: Context, sink_name: str) -> Context:
@@ -40,6 +42,7 @@ def fill(context: Context, sink_name: str, why: str, stage: Stage, progress: Pro
     database, of_sink = context.database, alone(context, sink_name)
     lacking = database.manifests(ids=database.lacking(context.pipeline_name, sink_name))
     result = Filled(sink_name, dry_run)
+    result.archived = database.archived_lacking(context.pipeline_name, sink_name)["manifests"]
     if lacking and not dry_run:
         with database.because(why):
             line = f"sink {sink_name} is filled with {len(lacking):,} manifests that it lacks"

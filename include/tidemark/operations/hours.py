@@ -15,6 +15,7 @@ MOST_NAMED = 10  # manifests in one text
 class Hour:
     """An event hour, from ``start`` in UTC; ``rows`` are published in ``manifests``, ``late`` of them came late.
 
+    ``archived`` of the rows are of manifests that are archived, and not among ``manifests``.
     ``revision`` counts how often it has become complete; ``complete_at`` is None while it is open, and ``waits_for``
     then says for what.
     """
@@ -23,6 +24,7 @@ class Hour:
     rows: int
     late: int
     manifests: tuple[int, ...]
+    archived: int
     complete_at: datetime | None
     revision: int
     waits_for: str | None
@@ -36,7 +38,8 @@ def hours(
     waiting = _Waiting(database, pipeline_name, lateness) if any(row["complete_at"] is None for row in rows) else None
     return [
         Hour(
-            row["hour"], row["rows"], row["late"], tuple(row["manifests"]), row["complete_at"], row["revision"],
+            row["hour"], row["rows"], row["late"], tuple(row["manifests"]), row["archived"], row["complete_at"],
+            row["revision"],
             waiting.text(row["hour"]) if waiting and row["complete_at"] is None else None,
         )
         for row in rows

@@ -52,14 +52,21 @@ def _found(database: ManifestDatabase, row: dict[str, Any], offset: int, sinks: 
     start, end = row["start_offset"], row["end_offset"]
     manifest: Manifest | None = None
     held: tuple[Located, ...] = ()
+    manifest_id, archived = row["manifest_id"], row["kind"] == RangeKind.ARCHIVED
+    if archived:
+        part = database.archived_at(row["chain_id"], offset)
+        manifest_id, start, end = part["id"], part["start_offset"], part["end_offset"]
     if row["kind"] is None:
         standing, said = _outside(row, offset)
-    elif row["kind"] == RangeKind.DATA:
-        manifest = database.manifest(row["manifest_id"])
+    elif manifest_id is not None:
+        manifest = database.manifest(manifest_id)
         held = tuple(_in_sinks(database, manifest, at, offset, sinks))
         standing, said = _overall(manifest, held)
     else:
         standing, said = Standing.LOST, "retention took it before it was read"
+        said += ", and its range is archived" if archived else ""
+    if manifest is not None and manifest.archived is not None:
+        said = f"{said}; manifest {manifest.id} is {manifest.archived}"
     return Found(
         row["pipeline"], at, offset, row["incarnation"], row["retired"], standing, said, start, end, manifest, held
     )

@@ -32,7 +32,7 @@ def differences_of_files(
     for manifest in manifests if deep else ():
         if manifest.published(sink.name):
             yield from _offsets(database, sink, store, manifest, by_manifest.get(manifest.id, []))
-    own = {manifest.id: manifest for manifest in database.manifests(sink.pipeline_name)}
+    own = {manifest.id: manifest for manifest in database.manifests(sink.pipeline_name, archived=True)}
     for key, stray_of in strays(database, sink, store, own):
         yield _stray(sink, key, own[stray_of] if stray_of else None)
 
