@@ -58,6 +58,7 @@ class Example(ABC):
     folder: Path
     database: ManifestDatabase
     warehouse: str
+    pipeline: str = "demo"
 
     def __post_init__(self) -> None:
         self.config = self.settings()
@@ -80,7 +81,7 @@ class Example(ABC):
 
     def open(self) -> Sink:
         """The sink as another process would open it."""
-        sink = open_sink("demo", self.config, from_environment)
+        sink = open_sink(self.pipeline, self.config, from_environment)
         sink.claim(self.database.id())
         return sink
 
@@ -90,8 +91,8 @@ class Example(ABC):
         self.sink.prepare(manifest, attempt, decode, (), self.database)
         options = {**self.config.order(), **self.sink.order(manifest, attempt)}
         order = Order(
-            pipeline="demo", manifest_id=manifest, attempt=attempt, ranges=RANGES, source=SourceOrder("kafka", {}),
-            decode=decode, event_time={"on_invalid": "fail"}, on_error="dead_letter",
+            pipeline=self.pipeline, manifest_id=manifest, attempt=attempt, ranges=RANGES,
+            source=SourceOrder("kafka", {}), decode=decode, event_time={"on_invalid": "fail"}, on_error="dead_letter",
             sinks=(SinkOrder(self.config.name, self.config.kind, options),),
         )  # fmt: skip
         return receipt_of_tasks(order, [BatchProcessor(order).process("00000-0", [records(also)])])
@@ -120,7 +121,7 @@ class LakeExample(Example):
 
     def _recorded(self, kind: str) -> list[dict[str, Any]]:
         """Rows as a reader without a database finds them: by the highest record of each manifest."""
-        newest = {key.rpartition("/")[2].split(".")[0]: key for key in self.keys("_manifests/demo/")}
+        newest = {key.rpartition("/")[2].split(".")[0]: key for key in self.keys(f"_manifests/{self.pipeline}/")}
         objects = [one for key in newest.values() for one in json.loads(self.content(key))["objects"]]
         found = [pq.read_table(BytesIO(self.content(one["path"]))) for one in objects if one["kind"] == kind]
         return [row for table in found for row in table.to_pylist()]
@@ -253,7 +254,7 @@ class DynamoExample(Example):
         return seen
 
     def dead(self) -> set[int]:
-        paths = (self.folder / "staging" / "demo" / self.table / "_dead_letters").rglob("*.parquet")
+        paths = (self.folder / "staging" / self.pipeline / self.table / "_dead_letters").rglob("*.parquet")
         return {row["_offset"] for path in paths for row in pq.read_table(path, partitioning=None).to_pylist()}
 
     def lose_a_row(self) -> None:
@@ -368,9 +369,9 @@ class ToyExample(Example):
 
     def _files(self) -> list[Path]:
         toys = self.folder / "toys"
-        names = [record.name.split(".")[:2] for record in sorted((toys / "_manifests" / "demo").glob("*.json"))]
+        names = [record.name.split(".")[:2] for record in sorted((toys / "_manifests" / self.pipeline).glob("*.json"))]
         newest = {int(manifest): int(attempt) for manifest, attempt in names}
-        return [toys / "rows" / f"demo.{manifest}.{attempt}.json" for manifest, attempt in newest.items()]
+        return [toys / "rows" / f"{self.pipeline}.{manifest}.{attempt}.json" for manifest, attempt in newest.items()]
 
 
 def agree(visible: int | None = None) -> None:

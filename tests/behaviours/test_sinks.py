@@ -27,6 +27,7 @@ from tests.behaviours.sink_examples import (
     agree,
     plan_two_manifests,
 )
+from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.dead_letters import ReasonCount
 from tidemark.errors import Fenced, ForeignLake, LakeConflict, WorkFailed
@@ -36,6 +37,7 @@ from tidemark.receipt import Receipt
 from tidemark.sinks.base import Owner, Way
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.kinds import SINKS
+from tidemark.sinks.registry import open_sink
 
 EXAMPLES: dict[str, type[Example]] = {
     "dynamodb": DynamoExample,
@@ -371,3 +373,27 @@ def test_under_another_name_a_sink_has_what_it_put_before_and_renaming_may_be_re
     for attempt in sink.staged_attempts(1):
         sink.clear_staging(1, attempt)
     assert sink.staged_manifests() == example.sink.staged_manifests() == []
+
+
+def test_under_another_name_of_its_pipeline_a_sink_has_what_it_put_before_and_renaming_may_be_repeated(
+    example: Example,
+) -> None:
+    """The database renames the pipeline in its rows; only the sink knows where its target names it."""
+    receipt = example.stage(1)
+    put(example, receipt)
+    example.stage(2)
+    before, dead, counts = example.seen(), example.dead(), example.sink.counts(receipt, RANGES)
+    example.pipeline = "orders"
+    sink = example.sink = open_sink("orders", example.config, from_environment)
+    for _ in range(2):
+        sink.rename_pipeline("demo")
+        sink.claim(example.database.id())
+        assert sink.holds(receipt)
+        assert sink.records() == sink.records(own=False) == [RecordName("orders", 1, 1)]
+        assert sink.recorded_attempt(1) == 1
+        assert (example.seen(), example.dead(), sink.counts(receipt, RANGES)) == (before, dead, counts)
+    for attempt in sink.staged_attempts(1):
+        sink.clear_staging(1, attempt)
+    assert sink.staged_manifests() == []
+    put(example, example.stage(3))
+    assert (example.seen(), example.dead()) == (before, dead)

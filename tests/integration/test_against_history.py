@@ -96,7 +96,7 @@ def test_a_renamed_pipeline_is_told_what_its_name_is_for(world: World) -> None:
     told = world.here("validate", "--against-history")
     assert "pipeline demo was planned and has no file" in told.stderr
     assert "was never planned" in told.stdout
-    assert "if it was renamed, set the name back: pipeline: demo" in told.stdout
+    assert "if it was renamed: tidemark rename demo other --why TEXT" in told.stdout
     file.write_text(file.read_text().replace("other", "demo", 1))
     assert changes(world) == []
 

@@ -281,7 +281,7 @@ def test_tables_that_do_not_fit_are_refused_with_what_to_do(make_dynamo_world: M
 
 
 def test_one_table_holds_the_totals_of_one_pipeline_by_one_definition(world: DynamoWorld) -> None:
-    text = (world.pipelines / "demo.yaml").read_text().replace("pipeline: demo", "pipeline: second")
+    text = world.another("second")
     (world.pipelines / "second.yaml").write_text(text)
     refused = world.here("run", "second")
     assert (refused.exit_code, "the table holds totals of pipeline demo: the two would mix" in refused.stderr) == (

@@ -327,7 +327,7 @@ def test_a_table_of_another_shape_is_refused_by_name(make_iceberg_world: Make) -
 
 
 def test_a_table_of_another_database_or_pipeline_and_a_catalog_that_is_down_are_named(world: IcebergWorld) -> None:
-    second = (world.pipelines / "demo.yaml").read_text().replace("pipeline: demo", "pipeline: second")
+    second = world.another("second")
     (world.pipelines / "second.yaml").write_text(second)
     failed = world.here("run", "second")
     assert failed.exit_code == 1

@@ -422,10 +422,10 @@ def test_schedule_15_a_second_pipeline_of_a_topic_in_the_same_folders_is_refused
     world: World,
 ) -> None:
     def write(**files: object) -> None:
-        pipeline = yaml.safe_load((world.pipelines / "demo.yaml").read_text())
+        pipeline = yaml.safe_load(world.another("again"))
         [sink] = pipeline["sinks"]
         sink["files"].update(files)
-        (world.pipelines / "again.yaml").write_text(yaml.safe_dump({**pipeline, "pipeline": "again"}))
+        (world.pipelines / "again.yaml").write_text(yaml.safe_dump(pipeline))
 
     world.produce(20)
     world.ok("run", "demo")

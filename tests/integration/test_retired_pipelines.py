@@ -97,7 +97,7 @@ def test_a_retired_pipeline_whose_file_is_back_is_a_problem_wherever_somebody_lo
     assert [(problem["kind"], step in problem["next_step"]) for problem in view["problems"]] == [("blocked", True)]
     file.write_text(text.replace("demo", "other", 1))
     told = world.here("validate", "--against-history").stdout
-    assert f"set the name back: pipeline: demo, then: {step}" in told
+    assert f"if it was renamed: {step}, then: tidemark rename demo other --why TEXT" in told
 
 
 def test_a_plan_that_began_before_the_pipeline_was_retired_stores_nothing(

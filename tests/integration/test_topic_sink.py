@@ -284,7 +284,7 @@ def test_two_pipelines_may_not_write_one_topic(make_topic_world: Make, host: str
     world = make_topic_world()
     world.produce(20)
     world.ok("run", "demo")
-    text = (world.pipelines / "demo.yaml").read_text().replace("pipeline: demo", "pipeline: second")
+    text = world.another("second")
     (world.pipelines / "second.yaml").write_text(text.replace("127.0.0.1", host))
     refused = world.here("run", "second")
     assert refused.exit_code == 1
@@ -296,7 +296,7 @@ def test_a_topic_of_another_pipeline_is_refused_also_when_its_markers_are_gone(m
     world = make_topic_world()
     world.produce(20)
     world.ok("run", "demo")
-    text = (world.pipelines / "demo.yaml").read_text().replace("pipeline: demo", "pipeline: second")
+    text = world.another("second")
     (world.pipelines / "second.yaml").write_text(text)
     world.broker.delete_topic(f"{world.out}-markers")
     for words in (("run", "second"), ("plan", "second", "--dry-run")):

@@ -182,7 +182,7 @@ def test_one_table_holds_the_totals_of_one_pipeline_by_one_definition(make_total
     world = make_totals_world()
     world.produce(60)
     world.ok("run", "demo")
-    text = (world.pipelines / "demo.yaml").read_text().replace("pipeline: demo", "pipeline: second")
+    text = world.another("second")
     (world.pipelines / "second.yaml").write_text(text)
     refused = world.here("run", "second")
     assert refused.exit_code == 1

@@ -61,6 +61,7 @@ def test_completing_the_name_of_a_command_imports_no_command() -> None:
         "retry",
         "replay",
         "repair",
+        "rename",
         "rename-sink",
         "retire-sink",
         "retire",

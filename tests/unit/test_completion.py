@@ -59,7 +59,7 @@ def test_the_folder_given_on_the_line_counts_and_one_that_is_not_there_is_silent
 
 
 def test_commands_and_options_complete() -> None:
-    assert asked("tidemark re") == ["retry", "replay", "repair", "rename-sink", "retire-sink", "retire"]
+    assert asked("tidemark re") == ["retry", "replay", "repair", "rename", "rename-sink", "retire-sink", "retire"]
     assert asked("tidemark completion ") == ["bash", "zsh", "fish"]
     assert "--take-over" in asked("tidemark replay --")
 

@@ -119,6 +119,11 @@ class World:
         }
         (self.pipelines / f"{self.name}.yaml").write_text(yaml.safe_dump(pipeline))
 
+    def another(self, name: str) -> str:
+        """The text of the pipeline file under another name and with other settings, so that it is no renamed file."""
+        pipeline = yaml.safe_load((self.pipelines / f"{self.name}.yaml").read_text())
+        return yaml.safe_dump({**pipeline, "pipeline": name, "on_error": "fail"})
+
     def produce(self, count: int, *, bad_every: int = 0, partition: int | None = None) -> None:
         """Send numbered records to the partitions in turn, over event hours; one of ``bad_every`` is no JSON."""
         producer = self.broker.producer()

@@ -66,7 +66,7 @@ COMMANDS = {
         "archive": "Fold old manifests away, and keep the proof.",
         "adopt": "Read the targets' records back into the database.",
         "repair": "Remove leftovers of dead attempts.",
-        "rename": "Go on with a pipeline under its new name.",
+        "rename": "Go on with a pipeline under its NEW name.",
         "rename-sink": "Go on with a sink under its new name.",
         "retire-sink": "Give up a sink that left the pipeline file.",
         "retire": "Take a pipeline without a file off the lists.",

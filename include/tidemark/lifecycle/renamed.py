@@ -1,8 +1,11 @@
 """Names of pipelines: one that a pipeline had before is given to nobody else, and a file that was renamed by hand alone
 is not planned from the first record on."""
 
+from collections.abc import Sequence
+
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, PlanRefused
+from tidemark.pipeline.folders import stream_folders
 from tidemark.pipeline.settings import Pipeline
 
 
@@ -40,11 +43,19 @@ def refuse_looks_renamed(pipeline: Pipeline, database: ManifestDatabase) -> None
 
 
 def looks_renamed_from(pipeline: Pipeline, database: ManifestDatabase) -> str | None:
-    """The pipeline on the lists whose file this may have been. Those that share folders on purpose are none."""
+    """The pipeline on the lists whose file this may have been: the same but for the name. Those that share folders on
+    purpose are none."""
     targets = {sink.name: sink.target for sink in pipeline.sinks}
     shared = {name for sink in pipeline.sinks for name in sink.sharing()}
     for row in database.planned_alike(pipeline.name, targets, pipeline.earlier_fingerprints()):
+        topics = [topic for topic in row["topics"] if pipeline.source.reads(topic)]
         apart = row["name"] in shared or pipeline.name in row["shared_with"]
-        if not apart and any(pipeline.source.reads(topic) for topic in row["topics"]):
+        if topics and not apart and _has_folders(pipeline.model_copy(update={"name": row["name"]}), topics, database):
             return str(row["name"])
     return None
+
+
+def _has_folders(pipeline: Pipeline, topics: Sequence[str], database: ManifestDatabase) -> bool:
+    """Whether these are folders that the pipeline has written the topics to."""
+    known = {(row["pipeline"], row["sink"], row["topic"], row["folders"]) for row in database.stream_folders(topics)}
+    return all((one.pipeline, one.sink, one.topic, one.folders) in known for one in stream_folders(pipeline, topics))

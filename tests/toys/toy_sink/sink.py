@@ -133,6 +133,12 @@ class ToySink(Sink):
             with suppress(OSError):  # it is not empty, or not there
                 (self._folder / folder).rmdir()
 
+    def rename_pipeline(self, old: str) -> None:
+        for file in [*self._folder.glob(f"{RECORDS}/{old}/*.json"), *self._folder.glob(f"rows/{old}.*.json")]:
+            renamed = self._folder / str(file.relative_to(self._folder)).replace(f"/{old}", f"/{self.pipeline_name}", 1)
+            renamed.parent.mkdir(exist_ok=True)
+            file.rename(renamed)
+
     def audit(self, database: ManifestDatabase, manifests: Sequence[Manifest], *, deep: bool) -> Iterator[Difference]:
         for manifest in manifests:
             published = manifest.published(self.name)
