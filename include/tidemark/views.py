@@ -464,13 +464,14 @@ class StatusView:
 
 @dataclass(frozen=True)
 class PipelineView(StatusView):
-    """One pipeline as the page in Airflow lists it: its status, how many ``manifests`` are in each state, and when the
-    last one was done.
+    """One pipeline as the page in Airflow lists it: its status, how many ``manifests`` are in each state, how many of
+    them are ``archived``, and when the last one was done.
 
     ``lag`` is known here unless ``why_no_lag`` says why the source was not heard.
     """
 
     manifests: dict[str, int]
+    archived: int
     last_done_at: datetime | None
     why_no_lag: str | None
 
@@ -511,7 +512,7 @@ class LaneView:
     end: int
     last_record_at: datetime | None
     parts: tuple[PartView, ...]
-    archived: int | None
+    archived: int | None = None
 
 
 @dataclass(frozen=True)
@@ -785,6 +786,7 @@ def pipeline_view(
             "lag": None if lag is None else sum(part.lag + part.unpublished for part in lag),
         },
         manifests={state.value: states[state]["manifests"] if state in states else 0 for state in ManifestState},
+        archived=database.count_archived(status.pipeline_name),
         last_done_at=done["last_done"] if done else None,
         why_no_lag=why_no_lag if lag is None else None,
     )

@@ -12,7 +12,7 @@ from tidemark.airflow.map_length import oldest, refuse_rest, whole
 from tidemark.errors import ConfigurationError, NotDone
 from tidemark.lifecycle.close import require_done
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.select import own_manifest, refuse_at_work, unfinished
+from tidemark.lifecycle.select import own_manifest, refuse_archived, refuse_at_work, unfinished
 from tidemark.manifest import Decision
 from tidemark.operations import decisions
 from tidemark.operations.fill import alone
@@ -68,6 +68,7 @@ def chosen(context: Context, params: Mapping[str, Any]) -> list[int] | None:
     if isinstance(params.get("replay"), list) and params["replay"]:
         manifests = [own_manifest(context, manifest_id) for manifest_id in params["replay"]]
         refuse_at_work(manifests)
+        refuse_archived(manifests)
         return whole(context, [manifest.id for manifest in manifests])
     if params.get("fill"):
         alone(context, params["fill"])

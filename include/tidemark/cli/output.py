@@ -233,7 +233,7 @@ def archives(archives: Sequence[Archive]) -> None:
         newest = archives[-1]
         note(
             f"{count:,} older manifests, {first} to {last}, are archived (last on {_time(newest.at)} by "
-            f"{newest.actor}); one of them: tidemark show MANIFEST"
+            f"{newest.actor}); one of them: tidemark show {last}"
         )
 
 

@@ -572,6 +572,10 @@ class ManifestDatabase:
         """What was archived of a pipeline, oldest first."""
         return [Archive(**row) for row in self._rows("archives", pipeline_name=pipeline_name)]
 
+    def count_archived(self, pipeline_name: str) -> int:
+        """How many manifests are archived."""
+        return int(self._rows("count_archived", pipeline_name=pipeline_name)[0]["manifests"])
+
     def archived_in_sinks(self, pipeline_name: str) -> list[Row]:
         """The proof by sink: archive_id, sink, manifests, counts and digest, which are sums."""
         return self._rows("archived_in_sinks", pipeline_name=pipeline_name)
@@ -661,7 +665,7 @@ class ManifestDatabase:
         return sorted(row["id"] for row in rows)
 
     def states(self, pipeline_name: str) -> dict[ManifestState, Row]:
-        """By state that a manifest of the pipeline is in: ``manifests`` (how many), ``last_done``."""
+        """By state that a manifest is in: ``manifests`` (how many, archived ones too), ``last_done``."""
         return {ManifestState(row.pop("state")): row for row in self._rows("states", pipeline_name=pipeline_name)}
 
     def store_audit(self, pipeline_name: str, *, deep: bool, differences: int) -> None:

@@ -471,6 +471,9 @@ ORDER BY id;
 SELECT a.id, a.at, a.actor, a.why, a.before, a.manifests, a.first_manifest, a.last_manifest, a.done_from, a.done_to
 FROM archive a WHERE a.pipeline = %(pipeline_name)s AND a.manifests > 0 ORDER BY a.id;
 
+-- name: count_archived
+SELECT coalesce(sum(manifests), 0)::bigint AS manifests FROM archive WHERE pipeline = %(pipeline_name)s;
+
 -- name: archived_in_sinks
 SELECT p.archive_id, p.sink, p.manifests, p.counts, p.digest
 FROM archive_sink p JOIN archive a ON a.id = p.archive_id WHERE a.pipeline = %(pipeline_name)s ORDER BY 1, 2;
@@ -688,7 +691,12 @@ WITH part AS (
     WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done'
     UNION ALL
     SELECT g.chain_id, g.start_offset, g.end_offset, NULL, 'lost'
-    FROM chain c JOIN manifest_range g ON g.chain_id = c.id AND g.kind = 'lost' WHERE c.pipeline = %(pipeline_name)s),
+    FROM chain c JOIN manifest_range g ON g.chain_id = c.id AND g.kind = 'lost' WHERE c.pipeline = %(pipeline_name)s
+    UNION ALL
+    SELECT a.chain_id, old.start_offset, old.end_offset, NULL, 'lost'
+    FROM chain c JOIN archive_range a ON a.chain_id = c.id AND a.lost > 0
+    CROSS JOIN LATERAL unnest(a.lost_starts, a.lost_ends) AS old (start_offset, end_offset)
+    WHERE c.pipeline = %(pipeline_name)s),
 marked AS (
     SELECT *, lag(end_offset) OVER chain IS DISTINCT FROM start_offset OR lag(state) OVER chain <> state AS begins
     FROM part WINDOW chain AS (PARTITION BY chain_id ORDER BY start_offset)),

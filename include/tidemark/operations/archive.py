@@ -219,5 +219,5 @@ def _stop(manifest: Manifest, why: str, before: datetime) -> Stop:
     return Stop(
         manifest.id,
         f"{name} was replayed, or tried again, since {before.isoformat()}",
-        "archive it when that is long ago, with a later time: tidemark show " + str(manifest.id),
+        f"archive it when that is long ago, with a later time; who did it: tidemark show {manifest.id}",
     )
