@@ -15,7 +15,7 @@ from tidemark.decoders.schemas import Schemas
 
 
 @dataclass(frozen=True)
-class Unreadable:
+class NotDecoded:
     """Why none of some records can be read."""
 
     reason: str
@@ -42,7 +42,7 @@ class FramedDecoder(ABC):
         for group in unframed.groups:
             named = f"writer {group.writer}, reader {self._reader.name}"
             for indices, read in self._read(group, named):
-                if isinstance(read, Unreadable):
+                if isinstance(read, NotDecoded):
                     reason = f"{read.reason} ({named})"[:REASON_LIMIT]
                     errors += [BadRecord(at, reason, read.error, named) for at in indices.to_pylist()]
                 else:
@@ -51,7 +51,7 @@ class FramedDecoder(ABC):
         return joined(self.schema, parts, errors)
 
     @abstractmethod
-    def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | Unreadable]]:
+    def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded]]:
         """Each record of the group once: indices in the batch, and what was read of them or why nothing can be.
 
         Errors of what was read name the schemas, ``named``.

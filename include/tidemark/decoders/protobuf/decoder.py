@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import Decoded, Decoder, ErrorClass
-from tidemark.decoders.framed_decoder import FramedDecoder, Unreadable
+from tidemark.decoders.framed_decoder import FramedDecoder, NotDecoded
 from tidemark.decoders.framing import RecordPart, WriterGroup
 from tidemark.decoders.proto_registered import descriptor_set_of
 from tidemark.decoders.protobuf.framed import by_message, message_at
@@ -40,17 +40,17 @@ class FramedMessageDecoder(FramedDecoder):
         self._messages, self._message = messages, message
         self._reasons: dict[tuple[str, tuple[int, ...]], str] = {}
 
-    def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | Unreadable]]:
+    def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded]]:
         messages, without = by_message(group.data)
         yield (
             group.indices.take(pa.array(without, pa.int64())),
-            Unreadable("it does not say which message it is", ErrorClass.VALUE),
+            NotDecoded("it does not say which message it is", ErrorClass.VALUE),
         )
         for message in messages:
             indices = group.indices.take(message.positions)
             reason = self._why_not(group.writer, message.path)
             if reason:
-                yield indices, Unreadable(reason)
+                yield indices, NotDecoded(reason)
             else:
                 decoded = self._messages.read(message.data)
                 yield indices, replace(decoded, errors=tuple(replace(bad, schemas=named) for bad in decoded.errors))

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
-from tidemark.decoders.framed_decoder import FramedDecoder, Unreadable
+from tidemark.decoders.framed_decoder import FramedDecoder, NotDecoded
 from tidemark.decoders.framing import RecordPart, WriterGroup
 from tidemark.decoders.json.json_schema import struct_of
 from tidemark.decoders.json.strict import JsonDecoder
@@ -30,10 +30,10 @@ class FramedJsonDecoder(FramedDecoder):
         self._values = decoder_of(reader, max_list_bytes)
         super().__init__(self._values.schema, reader, schemas, part)
 
-    def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | Unreadable]]:
+    def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded]]:
         writer = self._schemas.writer_of(group.writer, "JSON")
         if isinstance(writer, str):
-            yield group.indices, Unreadable(writer)
+            yield group.indices, NotDecoded(writer)
             return
         decoded = self._values.decode(pa.RecordBatch.from_arrays([group.data], names=["value"]))
         yield group.indices, replace(decoded, errors=tuple(_of(record, named) for record in decoded.errors))
