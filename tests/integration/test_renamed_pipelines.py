@@ -13,6 +13,7 @@ from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World, wait_stopped, wake
 from tidemark.database.client import ManifestDatabase
+from tidemark.database.migrate import migrate
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.failpoints import FAILPOINTS_OF_RENAMES
 from tidemark.lifecycle import plan as planning
@@ -322,3 +323,24 @@ def test_what_is_archived_goes_on_under_the_new_name(world: World) -> None:
     assert world.manifests() == []
     goes_on(world)
     assert set(objects) < set(world.data_paths())
+
+
+def test_killed_again_and_again_a_sink_of_every_kind_has_the_new_name_in_the_end_and_can_be_adopted_by_it(
+    make_all_sinks_world: Callable[..., AllSinksWorld],
+) -> None:
+    world = make_all_sinks_world()
+    world.produce(60, bad_every=10)
+    world.ok("run", "demo")
+    name_file(world)
+    for point in (*(f"rename.in_target:kill9@{number}" for number in (1, 3, 5, 6)), "rename.mid:kill9@1"):
+        for file in world.folder.glob("_failpoints/*"):
+            file.unlink()
+        killed = world.tidemark(*RENAME, failpoint=point)
+        assert killed.returncode == (0 if point.startswith("rename.mid") else -9), killed
+    world.ok("run", "orders")
+    world.assert_complete()
+    with psycopg.connect(world.dsn, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA tidemark CASCADE")
+    migrate(world.dsn)
+    world.ok("adopt", "orders", *WHY)
+    goes_on(world)

@@ -78,6 +78,7 @@ def _rename_in_database(database: ManifestDatabase, old: str, new: str) -> None:
     open_attempts = database.with_open_attempts(old)
     refuse_at_work(database.manifests(ids=open_attempts))
     database.fence_open_attempts(open_attempts, f"the pipeline was renamed {new}")
+    database.lock_hours(old)  # nobody closes an hour while its row is copied
     database.rename_pipeline(old, new)
 
 
