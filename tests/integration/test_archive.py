@@ -4,7 +4,8 @@ import getpass
 import json
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,16 @@ import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 
+from sandbox.services.broker import Broker
+from sandbox.services.postgres import Postgres
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World, wait_ended, wait_stopped, wake
 from tidemark.database.client import ManifestDatabase
+from tidemark.database.migrate import migrate
 from tidemark.digest import Digest
-from tidemark.errors import TidemarkError
+from tidemark.errors import IllegalTransition, TidemarkError
+from tidemark.lifecycle.plan import manifests_between
+from tidemark.views import lane_views
 
 Make = Callable[..., World]
 MakeTable = Callable[..., TableWorld]
@@ -461,9 +467,7 @@ def test_a_database_that_was_lost_adopts_what_was_archived_as_live(make_world: M
 
 
 @pytest.fixture
-def empty_database(postgres: Any) -> Any:
-    from tidemark.database.migrate import migrate
-
+def empty_database(postgres: Postgres) -> Iterator[str]:
     with postgres.temporary_database("another") as dsn:
         migrate(dsn)
         yield dsn
@@ -485,3 +489,94 @@ def test_a_path_of_an_archived_manifest_is_an_absolute_path(archived_in_part: tu
     paths = world.data_paths()
     assert all(isinstance(path, Path) and path.exists() for path in paths)
     assert {int(path.name[:10]) for path in paths} == {1, 2, 3, 4, 5, 6}
+
+
+def test_every_kind_of_sink_is_read_and_audited_as_before(make_all_sinks_world: Callable[..., World]) -> None:
+    world = make_all_sinks_world()
+    runs(world, 2)
+    middle = now()
+    runs(world, 1)
+    late = world.manifests()[-1]["id"]
+    assert archived(world, before=middle)["manifests"] == 4
+    assert world.ok("audit", "demo", "--deep") == ""
+    runs(world, 1)
+    world.ok("replay", "demo", "--manifest", str(late))
+    assert world.ok("audit", "demo", "--deep") == ""
+    for row in world.json("where", world.topic, "0", "3")[0]["sinks"]:
+        assert row["standing"] in ("held", "replaced"), row
+    assert archived(world)["manifests"] == 4
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert world.ok("adopt", "demo", "--why", "nothing is unknown") == ""
+
+
+def test_a_topic_that_is_recreated_after_all_was_archived_is_refused_and_accepted(world: World, broker: Broker) -> None:
+    runs(world, 1)
+    archived(world)
+    old = world.exact()
+    broker.delete_topic(world.topic)
+    broker.create_topic(world.topic, 2, {"retention.ms": "-1"})
+    world.produce(100)
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert f"tidemark accept-topic demo --topic {world.topic}" in refused.stderr
+    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
+    world.ok("run", "demo")
+    assert world.exact() == old + Counter((world.topic, at, offset) for at in (0, 1) for offset in range(50))
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert archived(world)["offsets"] == 100
+    assert world.ok("audit", "demo", "--deep") == ""
+    assert world.json("show", "1")["archived"]["archive"] == 1
+
+
+def test_a_run_of_archived_manifests_is_closed_again_and_its_interval_is_not_replayed(world: World) -> None:
+    begin = datetime.now(UTC)
+    world.produce(80, bad_every=8)
+    world.ok("run", "demo", "--run-key", "the first")
+    letters = world.json("dead-letters", "demo")
+    archived(world)
+    before = world.files()
+    closed = world.json("run", "demo", "--run-key", "the first")
+    assert [manifest["id"] for manifest in closed["manifests"]] == [1, 2]
+    assert closed["counts"]["read"] == 80
+    assert world.files() == before
+    assert world.json("dead-letters", "demo") == letters
+    refused = world.here("dead-letters", "demo", "--replay", "--why", "the schema is mended")
+    assert refused.exit_code == 1
+    assert "cannot be attempted or replayed any more" in refused.stdout + refused.stderr
+    with pytest.raises(IllegalTransition, match="are archived, and cannot be replayed"):
+        manifests_between(world.context(), begin - timedelta(hours=1), datetime.now(UTC))
+    world.produce(40)
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_an_attempt_that_sleeps_while_its_manifest_is_archived_changes_nothing(world: World) -> None:
+    world.produce(40)
+    asleep = world.start("run", "demo", failpoint="publish.mid:stop")
+    wait_stopped(asleep)
+    world.ok("replay", "demo", "--manifest", "1", "--take-over")
+    archived(world)
+    before = world.exact()
+    woken = wake(asleep)
+    assert woken.returncode in (0, 1)
+    assert "is fenced" in woken.stderr or "already" in woken.stdout + woken.stderr
+    assert world.exact() == before
+    world.ok("repair", "demo", "--why", "what it had put")
+    world.assert_complete()
+
+
+def test_the_lane_of_a_partition_says_what_is_archived_and_what_of_that_is_lost(make_world: Make) -> None:
+    world = make_world(settings={"kafka": {"on_data_loss": "record"}})
+    world.produce(40)
+    world.ok("run", "demo")
+    world.produce(40)
+    world.administer("delete_records", [TopicPartition(world.topic, 0, 30)])
+    world.ok("run", "demo")
+    with ManifestDatabase(world.dsn, "reader") as database:
+        before = lane_views(database, "demo")
+        archived(world)
+        after = lane_views(database, "demo")
+    assert [lane.archived for lane in before] == [None, None]
+    assert [lane.archived for lane in after] == [40, 40]
+    assert [replace(lane, archived=None) for lane in after] == before
+    assert [(part.start, part.end, part.state) for part in after[0].parts] == [(20, 30, "lost")]

@@ -143,7 +143,7 @@ def accept_damage(
 @click.option("--before", type=TIMES, metavar="TIME", help="What was done before this time (UTC).")
 @click.option("--keep", type=click.IntRange(min=1), metavar="DAYS", help="What was done longer than this ago.")
 @click.option("--batch", type=click.IntRange(min=1), default=BATCH, show_default=True,
-    help="Ranges of each chain in one transaction.",
+    help="Ranges, of all chains, in one transaction.",
 )  # fmt: skip
 def archive(
     environment: Environment,

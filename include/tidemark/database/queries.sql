@@ -813,12 +813,20 @@ SELECT attempt FROM stored;
 -- name: take_back
 -- Declared before anything is removed: from here on the attempt is never recovered nor published in the sink. Not for a
 -- published attempt: the row of the manifest is locked, as it is for a publication.
-WITH locked AS (SELECT id FROM manifest WHERE id = %(manifest_id)s FOR UPDATE)
-UPDATE attempt a SET taken_back = array_append(array_remove(a.taken_back, %(sink)s::text), %(sink)s::text) FROM locked
-WHERE a.manifest_id = locked.id AND a.attempt = %(attempt)s
-  AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = a.manifest_id AND p.sink = %(sink)s
-                  AND p.attempt = a.attempt)
-RETURNING a.attempt;
+-- Of an archived manifest no other attempt can be recovered: there is nothing to declare.
+WITH locked AS (SELECT id FROM manifest WHERE id = %(manifest_id)s FOR UPDATE),
+declared AS (
+    UPDATE attempt a SET taken_back = array_append(array_remove(a.taken_back, %(sink)s::text), %(sink)s::text)
+    FROM locked
+    WHERE a.manifest_id = locked.id AND a.attempt = %(attempt)s
+      AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = a.manifest_id AND p.sink = %(sink)s
+                      AND p.attempt = a.attempt)
+    RETURNING a.attempt)
+SELECT attempt FROM declared
+UNION ALL
+SELECT %(attempt)s FROM archived_manifest m
+WHERE m.id = %(manifest_id)s AND NOT EXISTS (
+    SELECT FROM archived_publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s AND p.attempt = %(attempt)s);
 
 -- name: may_put
 -- Whether an attempt is the newest, and nobody has taken back what it put into the sink.
