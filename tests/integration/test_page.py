@@ -7,6 +7,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
@@ -36,6 +37,7 @@ from tidemark.airflow.page.actions import Action, Wish
 from tidemark.airflow.page.app import build_app
 from tidemark.airflow.page.lag import Answer, Lags
 from tidemark.cli import main
+from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TopicChanged, WorkFailed
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
@@ -84,7 +86,7 @@ def world(postgres: Postgres, template: str) -> Iterator[ModelWorld]:
             "source": {"kafka": {"bootstrap_servers": "127.0.0.1:1", "topics": ["a"]}},
             "decode": {"format": "json", "schema": SCHEMAS[0]},
             "on_error": "dead_letter",
-            "sinks": [made.entry("lake")],
+            "sinks": made.entries(),
         }
         (made.folder / "pipelines" / "demo.yaml").write_text(yaml.safe_dump(text))
         made.produce(bad=True)
@@ -425,3 +427,28 @@ def test_a_page_is_there_soon_and_says_why_the_lag_is_unknown_when_kafka_is_sile
     assert asked == ["demo"], "one thread for a pipeline"
     release.set()
     wait_until(lambda: lags.of(["demo"]) == {"demo": Answer(())}, "the answer", timeout=30)
+
+
+def test_a_manifest_that_is_archived_says_so_and_has_no_button(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    client = ask()
+    before = client.get("/api/pipelines/demo").json()
+    with ManifestDatabase(world.dsn, "a person") as database, database.because("it grows"):
+        database.archive(database.begin_archive("demo", datetime.now(UTC), "it grows"), [1])
+    assert client.get("/api/pipelines/demo").json() == {**before, "archived": 1}
+    assert [manifest["id"] for manifest in client.get("/api/pipelines/demo/manifests").json()] == [3, 2]
+    pipeline = client.get("/pipelines/demo").text
+    assert "1 of those done are archived, and not in the list" in pipeline
+    assert pipeline.count("; archived up to 5") == 2
+    shown = client.get("/pipelines/demo/manifests/1")
+    assert re.search(r"<dt>archived</dt><dd><time .*</time> by a person: it grows\.", shown.text)
+    assert "Replay this manifest" not in shown.text
+    assert "Replay this manifest" in client.get("/pipelines/demo/manifests/2").text
+    assert client.get("/api/pipelines/demo/manifests/1").json()["archived"]["why"] == "it grows"
+    refused = client.get("/pipelines/demo/start/replay?manifest=1")
+    assert refused.status_code == 409
+    assert "cannot be attempted or replayed any more" in refused.text
+    [found] = client.get("/api/where?topic=a&partition=0&offset=3").json()
+    assert found["manifest"]["id"] == 1
+    assert 'tidemark_manifests_archived{pipeline="demo"} 1' in client.get("/api/metrics").text

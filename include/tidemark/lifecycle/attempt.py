@@ -340,7 +340,8 @@ class _Attempt:
         An attempt that left a record or published keeps its staging: ``sweep`` finds leftovers by it.
         """
         database, manifest_id = self.context.database, self.manifest.id
-        state = next(row["state"] for row in database.attempts(manifest_id) if row["attempt"] == self.number)
+        states = {row["attempt"]: row["state"] for row in database.attempts(manifest_id)}
+        state = states.get(self.number)  # None: the manifest was archived, and this attempt is not what readers see
         database.release(manifest_id, self.number)
         if state not in (AttemptState.PUBLISHED, AttemptState.UNCHANGED):
             for sink in self.context.sinks:
