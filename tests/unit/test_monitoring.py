@@ -30,7 +30,7 @@ def labels() -> dict[str, set[str]]:
     """The labels of each gauge, as a pipeline with everything prints them."""
     now = datetime(2024, 3, 1, tzinfo=UTC)
     view = PipelineView.__new__(PipelineView)
-    known = {"pipeline": "demo", "manifests": {"done": 1}, "problems": [], "dead_lettered": 0, "lost": 0}
+    known = {"pipeline": "demo", "manifests": {"done": 1}, "problems": [], "dead_lettered": 0, "lost": 0, "archived": 1}
     for name, value in {**known, "published_up_to": now, "max_age_s": 7200.0, "last_done_at": now}.items():
         object.__setattr__(view, name, value)
     lag = LagView.__new__(LagView)
@@ -63,4 +63,4 @@ def test_each_alert_names_the_pipeline_and_a_command() -> None:
 def test_each_gauge_is_watched() -> None:
     asked = " ".join(expressions().values())
     unwatched = {name for name in open_metrics.HELP if name not in asked}
-    assert unwatched == {"tidemark_rows_written", "tidemark_last_done_seconds"}
+    assert unwatched == {"tidemark_rows_written", "tidemark_last_done_seconds", "tidemark_manifests_archived"}
