@@ -84,7 +84,7 @@ def world(postgres: Postgres, template: str) -> Iterator[ModelWorld]:
             "source": {"kafka": {"bootstrap_servers": "127.0.0.1:1", "topics": ["a"]}},
             "decode": {"format": "json", "schema": SCHEMAS[0]},
             "on_error": "dead_letter",
-            "sinks": [made.entry("lake")],
+            "sinks": made.entries(),
         }
         (made.folder / "pipelines" / "demo.yaml").write_text(yaml.safe_dump(text))
         made.produce(bad=True)
