@@ -566,7 +566,8 @@ class ManifestDatabase:
         wanted = archived or (ids is not None and len(rows) < len(set(ids)))
         if wanted and ManifestState.DONE in (states or ManifestState):
             rows += self._rows("archived_manifests", **values)
-        return sorted((_manifest(row) for row in rows), key=lambda manifest: manifest.id)
+        # One that was archived between the two queries is in both.
+        return [_manifest(row) for _, row in sorted({row["id"]: row for row in rows}.items())]
 
     def archives(self, pipeline_name: str) -> list[Archive]:
         """What was archived of a pipeline, oldest first."""

@@ -265,8 +265,9 @@ CREATE TRIGGER history AFTER INSERT OR UPDATE ON manifest FOR EACH ROW EXECUTE F
 CREATE TRIGGER history AFTER INSERT OR UPDATE ON chain FOR EACH ROW EXECUTE FUNCTION record_event();
 CREATE TRIGGER history AFTER INSERT OR UPDATE ON attempt FOR EACH ROW EXECUTE FUNCTION record_event();
 CREATE TRIGGER history AFTER INSERT OR UPDATE ON publication FOR EACH ROW EXECUTE FUNCTION record_event();
-CREATE TRIGGER history AFTER INSERT ON manifest_range FOR EACH ROW WHEN (NEW.kind <> 'data')
-    EXECUTE FUNCTION record_event();   -- data ranges are in their manifest; a million of them need no second copy
+-- Data ranges are in their manifest, archived ones in their archive; a million of them need no second copy.
+CREATE TRIGGER history AFTER INSERT ON manifest_range FOR EACH ROW WHEN (NEW.kind IN ('anchor', 'lost'))
+    EXECUTE FUNCTION record_event();
 
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -7,7 +7,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.receipt import StoredReceipt
 from tidemark.sinks.base import Sink
-from tidemark.verdict import Known, Shown, Verdict, command, judge, next_step_of
+from tidemark.verdict import Known, NextStep, Shown, Verdict, command, judge, next_step_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Judgement:
     @property
     def next_step(self) -> str:
         """A command that can be copied; empty when there is nothing to do."""
-        return command(next_step_of(self.verdict), self.sink.pipeline_name, self.manifest.id, self.sink.name)
+        return next_step(self.manifest, next_step_of(self.verdict), self.sink.name)
 
     def stored(self, attempt: int | None) -> StoredReceipt | None:
         return next((stored for stored in self.receipts if stored.receipt.attempt == attempt), None)
@@ -89,6 +89,15 @@ def _is_of_retired_sink(database: ManifestDatabase, manifest_id: int, attempt: i
 
 def step_without_evidence(database: ManifestDatabase, manifest_id: int, sink: Sink) -> str:
     """The command for a published manifest whose objects may be there, without its evidence."""
-    known, _ = known_of(database, database.manifest(manifest_id), sink)
+    manifest = database.manifest(manifest_id)
+    known, _ = known_of(database, manifest, sink)
     verdict = judge(known, Shown(published_whole=True), takes_back=sink.way.takes_back)
-    return command(next_step_of(verdict), sink.pipeline_name, manifest_id, sink.name)
+    return next_step(manifest, next_step_of(verdict), sink.name)
+
+
+def next_step(manifest: Manifest, step: NextStep, sink_name: str) -> str:
+    """The command for a step; what is archived is not processed any more."""
+    if manifest.archived is None or step not in (NextStep.REPLAY, NextStep.FILL):
+        return command(step, manifest.pipeline_name, manifest.id, sink_name)
+    give_up = f"tidemark accept-damage {manifest.pipeline_name} --manifest {manifest.id} --why TEXT"
+    return f"restore it from a copy of the target; without a copy give it up: {give_up}"

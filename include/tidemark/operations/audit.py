@@ -7,7 +7,7 @@ from typing import assert_never
 from tidemark.errors import LakeConflict
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_vanished, went_back
-from tidemark.lifecycle.reconcile import Judgement, judgement
+from tidemark.lifecycle.reconcile import Judgement, judgement, next_step
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Sink
@@ -37,15 +37,12 @@ def _that_stay(context: Context, *, deep: bool) -> Iterator[Difference]:
 
 
 def _without_replay(difference: Difference, manifest: Manifest) -> Difference:
-    """What is archived is not processed again; a retry still writes its record."""
-    if manifest.archived is None or difference.next_step == command(NextStep.RETRY, manifest.pipeline_name, None, ""):
+    """What is archived is not processed again."""
+    replay = command(NextStep.REPLAY, manifest.pipeline_name, manifest.id, "")
+    if manifest.archived is None or replay not in difference.next_step:
         return difference
-    give_up = f"tidemark accept-damage {manifest.pipeline_name} --manifest {manifest.id} --why TEXT"
-    return replace(
-        difference,
-        what=f"{difference.what} (it is {manifest.archived})",
-        next_step=f"restore it from a copy of the target; without a copy give it up: {give_up}",
-    )
+    what = f"{difference.what} (it is {manifest.archived})"
+    return replace(difference, what=what, next_step=next_step(manifest, NextStep.REPLAY, ""))
 
 
 def _changed(context: Context, before: Manifest) -> bool:
