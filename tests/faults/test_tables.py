@@ -175,5 +175,5 @@ def test_a_reader_in_sql_that_looks_all_the_time_sees_each_manifest_whole_and_pu
         reader.over.set()
         thread.join()
     assert reader.wrong == []
-    assert reader.samples > 100
+    assert reader.samples > 40, "ten in each round, also on a busy machine"
     world.assert_complete()
