@@ -63,4 +63,4 @@ def test_each_alert_names_the_pipeline_and_a_command() -> None:
 def test_each_gauge_is_watched() -> None:
     asked = " ".join(expressions().values())
     unwatched = {name for name in open_metrics.HELP if name not in asked}
-    assert unwatched == {"tidemark_rows_written", "tidemark_last_done_seconds"}
+    assert unwatched == {"tidemark_rows_written", "tidemark_last_done_seconds", "tidemark_manifests_archived"}
