@@ -471,9 +471,9 @@ class PipelineView(StatusView):
     """
 
     manifests: dict[str, int]
-    archived: int
     last_done_at: datetime | None
     why_no_lag: str | None
+    archived: int = 0
 
 
 @dataclass(frozen=True)
