@@ -48,6 +48,7 @@ from tidemark.processing.processor import BatchProcessor
 from tidemark.receipt import Receipt, receipt_of_tasks
 from tidemark.sinks.base import Sink
 from tidemark.sinks.files.sink import FilesSink
+from tidemark.sinks.postgres.marked import MarkedSink
 from tidemark.sinks.registry import open_sink
 
 EPOCH = datetime(2024, 3, 1, tzinfo=UTC)
@@ -291,7 +292,12 @@ class ModelWorld:
                     sink.store = MortalStore(sink.store, actor.life)
                 elif self.other is not None:
                     make_mortal(sink, actor.life)
-            return verb(own)
+            try:
+                return verb(own)
+            finally:
+                for sink in own.sinks:
+                    if isinstance(sink, MarkedSink):
+                        sink._table.forget_connection()  # as when its process ends
 
         actor = Actor(name, live, plans=plans)
         self.actors.append(actor)
