@@ -198,8 +198,8 @@ class ClosedRunView:
 
 
 @dataclass(frozen=True)
-class NotFilledView:
-    """A manifest that a sink cannot get, and why."""
+class LeftView:
+    """A manifest that a command leaves as it is, and why: a sink cannot get it, or it may not be archived."""
 
     manifest_id: int
     what: str
@@ -217,24 +217,15 @@ class FillView:
     sink: str
     dry_run: bool
     filled: tuple[int, ...]
-    not_filled: tuple[NotFilledView, ...]
+    not_filled: tuple[LeftView, ...]
     left: tuple[int, ...]
     archived: int
 
 
 @dataclass(frozen=True)
-class KeptView:
-    """A manifest at which archiving stops on a chain: old enough, and why it may not be archived."""
-
-    manifest_id: int
-    what: str
-    next_step: str
-
-
-@dataclass(frozen=True)
 class ArchiveView:
     """What was archived, or with ``dry_run`` would be: its number (None: nothing was), how many ``manifests``, the
-    first and the last of them, and how many ``offsets`` of all chains; and where it ``stops``.
+    first and the last of them, and how many ``offsets`` of all chains; and where it ``stops`` on a chain.
     """
 
     pipeline: str
@@ -245,7 +236,7 @@ class ArchiveView:
     first_manifest: int | None
     last_manifest: int | None
     offsets: int
-    stops: tuple[KeptView, ...]
+    stops: tuple[LeftView, ...]
 
 
 @dataclass(frozen=True)
@@ -680,13 +671,13 @@ def closed_run_view(database: ManifestDatabase, closing: Closing) -> ClosedRunVi
 
 
 def fill_view(filled: Filled) -> FillView:
-    not_filled = (NotFilledView(id_, error.what, error.next_step) for id_, error in filled.not_filled.items())
+    not_filled = (LeftView(id_, error.what, error.next_step) for id_, error in filled.not_filled.items())
     ids = tuple(filled.filled)
     return FillView(filled.sink, filled.dry_run, ids, tuple(not_filled), tuple(filled.left), filled.archived)
 
 
 def archive_view(pipeline_name: str, archived: Archived) -> ArchiveView:
-    stops = tuple(KeptView(**vars(stop)) for stop in archived.stops)
+    stops = tuple(LeftView(**vars(stop)) for stop in archived.stops)
     return ArchiveView(
         pipeline_name, archived.archive, archived.before, archived.dry_run, archived.manifests, archived.first,
         archived.last, archived.offsets, stops,

@@ -100,9 +100,19 @@ def works_on(world: RestoredWorld) -> None:
     assert world.json("migrate")["versions"] == []
 
     assert {one["state"] for one in world.manifests()} == {"done", "failed", "planned"}
-    assert {one["state"] for one in world.json("show", "1")["attempts"]} == {"published", "unchanged"}
+    first = world.manifests()[0]["id"]
+    assert f"{first - 1} older manifests, 1 to {first - 1}, are archived" in world.here("manifests", "demo").stderr
+    attempts = [
+        attempt["state"] for one in world.manifests() for attempt in world.json("show", str(one["id"]))["attempts"]
+    ]
+    assert {"published", "unchanged", "failed"} <= set(attempts)
     decided = world.ok("history", "demo")
-    assert all(word in decided for word in ("accept-loss", "retention was too short", "rename-sink", "a better word"))
+    decisions = ("rename", "rename-sink", "a better word", "archive", "accept-loss", "retention was too short")
+    assert all(word in decided for word in decisions), decided
+    refused = world.here("replay", "demo", "--manifest", "1")
+    assert (refused.exit_code, "archived" in refused.stderr) == (1, True), refused.stderr
+    [found] = world.json("where", world.topic, "0", "3")
+    assert (found["pipeline"], found["manifest"]["id"]) == ("demo", 1)
     world.ok("audit", "demo", "--deep")
 
     world.write(10)
@@ -124,6 +134,8 @@ def content(dsn: str) -> list[tuple[Any, ...]]:
             SELECT 'manifest', state::text, count(*) FROM tidemark.manifest GROUP BY state
             UNION ALL SELECT 'attempt', state::text, count(*) FROM tidemark.attempt GROUP BY state
             UNION ALL SELECT 'range', kind::text, count(*) FROM tidemark.manifest_range GROUP BY kind
+            UNION ALL SELECT 'archived', pipeline, count(*) FROM tidemark.archived_manifest GROUP BY pipeline
+            UNION ALL SELECT 'former name', name, count(*) FROM tidemark.former_name GROUP BY name
             UNION ALL SELECT 'publication', sink, count(*) FROM tidemark.publication GROUP BY sink
             UNION ALL SELECT 'history', subject, count(*) FROM tidemark.event WHERE actor <> 'tidemark migrate'
                 GROUP BY subject

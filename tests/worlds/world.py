@@ -250,16 +250,23 @@ class World:
         self.settings["sinks"] = [*others]
         self.write_pipeline()
         self.produce(100)
-        self.ok("run", "demo")
+        self.ok("run", self.name)
         self.settings["sinks"] = [*others, sink]
         self.write_pipeline()
-        self.ok("fill", "demo", kind, "--why", "a new reader")
+        self.ok("fill", self.name, kind, "--why", "a new reader")
         self.assert_complete()
         settings["name"] = to
         self.write_pipeline()
-        self.ok("rename-sink", "demo", kind, to, "--why", "a better word")
+        self.ok("rename-sink", self.name, kind, to, "--why", "a better word")
         self.produce(40)
-        self.ok("run", "demo")
+        self.ok("run", self.name)
+
+    def rename(self, name: str) -> None:
+        """The pipeline gets another name: in its file, and by the command."""
+        old, self.name = self.name, name
+        (self.pipelines / f"{old}.yaml").unlink()
+        self.write_pipeline()
+        self.ok("rename", old, name, "--why", "a better word")
 
     def manifests(self) -> list[dict[str, Any]]:
         """What ``tidemark manifests`` lists, oldest first."""

@@ -73,14 +73,7 @@ WITH publications AS (
     UPDATE archived_publication p SET sink = %(new)s FROM archived_manifest m
     WHERE m.id = p.manifest_id AND m.pipeline = %(pipeline_name)s AND p.sink = %(old)s),
 receipts AS (
-    UPDATE archived_attempt a SET receipt = a.receipt || jsonb_build_object(
-        'sinks', (
-            SELECT jsonb_agg(CASE s.name WHEN %(old)s THEN %(new)s ELSE s.name END ORDER BY s.place)
-            FROM jsonb_array_elements_text(a.receipt -> 'sinks') WITH ORDINALITY AS s (name, place)),
-        'objects', (
-            SELECT coalesce(jsonb_agg(CASE o.part ->> 'sink' WHEN %(old)s
-                THEN o.part || jsonb_build_object('sink', %(new)s::text) ELSE o.part END ORDER BY o.place), '[]')
-            FROM jsonb_array_elements(a.receipt -> 'objects') WITH ORDINALITY AS o (part, place)))
+    UPDATE archived_attempt a SET receipt = with_sink_renamed(a.receipt, %(old)s, %(new)s)
     FROM archived_manifest m
     WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s AND a.receipt -> 'sinks' ? %(old)s)
 UPDATE archive_sink p SET sink = %(new)s FROM archive a
@@ -90,14 +83,7 @@ WHERE a.id = p.archive_id AND a.pipeline = %(pipeline_name)s AND p.sink = %(old)
 UPDATE attempt a
 SET sinks = array_replace(a.sinks, %(old)s::text, %(new)s::text),
     taken_back = array_replace(a.taken_back, %(old)s::text, %(new)s::text),
-    receipt = a.receipt || jsonb_build_object(
-        'sinks', (
-            SELECT jsonb_agg(CASE s.name WHEN %(old)s THEN %(new)s ELSE s.name END ORDER BY s.place)
-            FROM jsonb_array_elements_text(a.receipt -> 'sinks') WITH ORDINALITY AS s (name, place)),
-        'objects', (
-            SELECT coalesce(jsonb_agg(CASE o.part ->> 'sink' WHEN %(old)s
-                THEN o.part || jsonb_build_object('sink', %(new)s::text) ELSE o.part END ORDER BY o.place), '[]')
-            FROM jsonb_array_elements(a.receipt -> 'objects') WITH ORDINALITY AS o (part, place)))
+    receipt = with_sink_renamed(a.receipt, %(old)s, %(new)s)
 FROM manifest m
 WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s
   AND (a.receipt -> 'sinks' ? %(old)s OR %(old)s::text = ANY (a.sinks || a.taken_back));
@@ -110,7 +96,7 @@ WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s AND split_part(a.f
 
 -- name: rename_in_damage
 UPDATE accepted_damage d SET sink = %(new)s
-FROM (SELECT id, pipeline FROM manifest UNION ALL SELECT id, pipeline FROM archived_manifest) m
+FROM any_manifest m
 WHERE m.id = d.manifest_id AND m.pipeline = %(pipeline_name)s AND d.sink = %(old)s;
 
 -- name: rename_in_folders
@@ -375,12 +361,7 @@ ORDER BY manifest_id, topic, partition, start_offset, sink;
 SELECT c.retired_at IS NULL AS living, c.topic, c.topic_id, c.partition, r.start_offset,
        least(r.end_offset, e.end_offset) AS end_offset
 FROM chain c
-CROSS JOIN LATERAL (
-    SELECT g.start_offset, g.end_offset FROM manifest_range g WHERE g.chain_id = c.id AND g.kind = 'lost'
-    UNION ALL
-    SELECT old.start_offset, old.end_offset FROM archive_range a
-    CROSS JOIN LATERAL unnest(a.lost_starts, a.lost_ends) AS old (start_offset, end_offset)
-    WHERE a.chain_id = c.id) r
+JOIN lost_range r ON r.chain_id = c.id
 LEFT JOIN run_end e ON e.run_id = %(run_id)s AND e.chain_id = c.id
 WHERE c.pipeline = %(pipeline_name)s AND (e.run_id IS NULL OR r.start_offset < e.end_offset)
 ORDER BY c.topic, c.partition, c.incarnation, r.start_offset;
@@ -607,10 +588,8 @@ WHERE r.pipeline = %(pipeline_name)s AND r.planned_up_to IS NOT NULL AND NOT EXI
 ORDER BY r.planned_up_to DESC LIMIT 1;
 
 -- name: lost_offsets
-SELECT (coalesce(sum(r.end_offset - r.start_offset), 0) + coalesce((
-    SELECT sum(a.lost) FROM archive_range a JOIN chain old ON old.id = a.chain_id
-    WHERE old.pipeline = %(pipeline_name)s), 0))::bigint AS offsets
-FROM chain c JOIN manifest_range r ON r.chain_id = c.id AND r.kind = 'lost' WHERE c.pipeline = %(pipeline_name)s;
+SELECT coalesce(sum(r.end_offset - r.start_offset), 0)::bigint AS offsets
+FROM chain c JOIN lost_range r ON r.chain_id = c.id WHERE c.pipeline = %(pipeline_name)s;
 
 -- name: dead_lettered
 -- Every sink counts the same records, so of each manifest one sink counts; of an archive the one with the most.
@@ -691,12 +670,7 @@ WITH part AS (
     WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done'
     UNION ALL
     SELECT g.chain_id, g.start_offset, g.end_offset, NULL, 'lost'
-    FROM chain c JOIN manifest_range g ON g.chain_id = c.id AND g.kind = 'lost' WHERE c.pipeline = %(pipeline_name)s
-    UNION ALL
-    SELECT a.chain_id, old.start_offset, old.end_offset, NULL, 'lost'
-    FROM chain c JOIN archive_range a ON a.chain_id = c.id AND a.lost > 0
-    CROSS JOIN LATERAL unnest(a.lost_starts, a.lost_ends) AS old (start_offset, end_offset)
-    WHERE c.pipeline = %(pipeline_name)s),
+    FROM chain c JOIN lost_range g ON g.chain_id = c.id WHERE c.pipeline = %(pipeline_name)s),
 marked AS (
     SELECT *, lag(end_offset) OVER chain IS DISTINCT FROM start_offset OR lag(state) OVER chain <> state AS begins
     FROM part WINDOW chain AS (PARTITION BY chain_id ORDER BY start_offset)),
@@ -1098,8 +1072,7 @@ ORDER BY 1;
 
 -- name: unknown_manifests
 SELECT staged.id FROM unnest(%(manifests)s::bigint[]) AS staged (id)
-WHERE NOT EXISTS (SELECT FROM manifest m WHERE m.id = staged.id)
-  AND NOT EXISTS (SELECT FROM archived_manifest m WHERE m.id = staged.id) ORDER BY staged.id;
+WHERE NOT EXISTS (SELECT FROM any_manifest m WHERE m.id = staged.id) ORDER BY staged.id;
 
 -- name: attempts
 SELECT attempt, state::text AS state, actor, error, note, started_at, ended_at,
@@ -1114,8 +1087,7 @@ SELECT at, actor, subject, what FROM (
     SELECT * FROM event WHERE manifest_id = %(manifest_id)s
     UNION ALL
     SELECT e.* FROM event e
-    JOIN (SELECT id, pipeline FROM manifest UNION ALL SELECT id, pipeline FROM archived_manifest) m
-        ON m.id = %(manifest_id)s
+    JOIN any_manifest m ON m.id = %(manifest_id)s
     WHERE e.subject = 'decision' AND e.what -> 'manifests' @> to_jsonb(m.id)
       AND e.what ->> 'pipeline' IN (
           SELECT m.pipeline UNION ALL SELECT name FROM former_name WHERE pipeline = m.pipeline)) found
@@ -1160,7 +1132,7 @@ WHERE c.pipeline = %(pipeline_name)s AND r.kind <> 'anchor'
 UPDATE database SET successor_of = CASE WHEN %(id)s::uuid = ANY (successor_of) THEN successor_of
                                         ELSE successor_of || %(id)s::uuid END
 WHERE %(id)s::uuid = ANY (successor_of)
-   OR NOT EXISTS (SELECT FROM manifest) AND NOT EXISTS (SELECT FROM archived_manifest) RETURNING id;
+   OR NOT EXISTS (SELECT FROM any_manifest) RETURNING id;
 
 -- name: adopt_manifest
 INSERT INTO manifest (id, run_id, pipeline, slice, attempt) OVERRIDING SYSTEM VALUE

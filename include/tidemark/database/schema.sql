@@ -629,6 +629,30 @@ CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON archived_manifest FOR EACH R
 CREATE TRIGGER never_deleted BEFORE DELETE ON archived_publication FOR EACH ROW EXECUTE FUNCTION refuse();
 CREATE TRIGGER never_deleted BEFORE DELETE ON archived_attempt FOR EACH ROW EXECUTE FUNCTION refuse();
 
+-- Manifests, whether they are archived or not.
+CREATE VIEW any_manifest AS
+SELECT id, pipeline FROM manifest UNION ALL SELECT id, pipeline FROM archived_manifest;
+
+-- Ranges of kind "lost", and those that were folded into archives.
+CREATE VIEW lost_range AS
+SELECT chain_id, start_offset, end_offset FROM manifest_range WHERE kind = 'lost'
+UNION ALL
+SELECT a.chain_id, old.start_offset, old.end_offset
+FROM archive_range a CROSS JOIN LATERAL unnest(a.lost_starts, a.lost_ends) AS old (start_offset, end_offset);
+
+-- A receipt with another name of a sink.
+CREATE FUNCTION with_sink_renamed(receipt jsonb, old_name text, new_name text) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT receipt || jsonb_build_object(
+        'sinks', (
+            SELECT jsonb_agg(CASE s.name WHEN old_name THEN new_name ELSE s.name END ORDER BY s.place)
+            FROM jsonb_array_elements_text(receipt -> 'sinks') WITH ORDINALITY AS s (name, place)),
+        'objects', (
+            SELECT coalesce(jsonb_agg(CASE o.part ->> 'sink' WHEN old_name
+                THEN o.part || jsonb_build_object('sink', new_name) ELSE o.part END ORDER BY o.place), '[]')
+            FROM jsonb_array_elements(receipt -> 'objects') WITH ORDINALITY AS o (part, place)))
+$$;
+
 -- Archived publications that count, as standing_publication has the others.
 CREATE VIEW standing_archived AS
 SELECT p.*, s.pipeline, s.target

@@ -4,9 +4,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from tidemark.failpoints import failpoint
 from tidemark.paths import RECORDS, RecordName
-from tidemark.storage.base import Move, ObjectStore
+from tidemark.sinks.renamed_folder import rename_folder
+from tidemark.storage.base import ObjectStore
 
 
 def record_in(store: ObjectStore, name: RecordName) -> dict[str, Any] | None:
@@ -21,11 +21,9 @@ def record_in(store: ObjectStore, name: RecordName) -> dict[str, Any] | None:
 
 def rename_records(store: ObjectStore, old: str, new: str) -> None:
     """Move the records of a pipeline to its new name, one after the other; their content stays as it was written."""
-    moves = [
-        Move(key, str(replace(name, pipeline_name=new)), size)
-        for key, size in store.list(f"{RECORDS}/{old}")
-        if (name := RecordName.parse(key))
-    ]
-    store.move_each(moves, lambda: None, lambda: failpoint("rename.mid"))
-    store.sync(move.key for move in moves)
-    store.delete_folder(f"{RECORDS}/{old}")
+
+    def renamed(key: str) -> str | None:
+        name = RecordName.parse(key)
+        return str(replace(name, pipeline_name=new)) if name else None
+
+    rename_folder(store, f"{RECORDS}/{old}", renamed)

@@ -43,6 +43,7 @@ from tidemark.sinks.dynamodb.tables import Tables
 from tidemark.sinks.dynamodb.totals import KEYS_OF_A_CALL, Putting, TooManyDigits, Totals
 from tidemark.sinks.groups import combined
 from tidemark.sinks.located import Located, Standing
+from tidemark.sinks.renamed_folder import rename_folder
 from tidemark.sinks.staging import staged_attempts, staged_manifests
 from tidemark.storage.base import Move
 from tidemark.storage.open import open_store
@@ -113,10 +114,7 @@ class DynamoSink(Sink):
         staging, names = self.settings.staging, (old, self.pipeline_name)
         before, now = (self.settings.staging_root(name).removeprefix(f"{staging}/") for name in names)
         store = open_store(staging, self.settings.store_settings(), self._lookup)
-        moves = [Move(key, f"{now}{key.removeprefix(before)}", size) for key, size in store.list(before)]
-        store.move_each(moves, lambda: None, lambda: failpoint("rename.mid"))
-        store.sync(move.key for move in moves)
-        store.delete_folder(before)
+        rename_folder(store, before, lambda key: f"{now}{key.removeprefix(before)}")
         self.markers.rename_pipeline(old, self.pipeline_name)
 
     def position(self) -> Position | None:

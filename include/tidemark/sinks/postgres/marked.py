@@ -4,6 +4,7 @@ and applies its staged rows.
 The marker is the fence: it has the attempt whose rows were applied, and only a higher attempt may replace it.
 """
 
+import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,7 +32,8 @@ from tidemark.sinks.postgres.table_settings import TableSettings
 from tidemark.sinks.postgres.target import QUERIES, PostgresTarget, execute
 
 IDLE_TIMEOUT_S = 10  # PostgreSQL ends the transaction of a paused process before others give up on its locks (30 s)
-MERGES = 3  # tries of a merge that PostgreSQL cancels to resolve a deadlock
+MERGES = 5  # tries of a merge that PostgreSQL cancels to resolve a deadlock
+PAUSE_S = 0.2  # before the second try, so that the other session gets the locks; longer before each further one
 
 
 class MarkedSink(Sink):
@@ -124,6 +126,7 @@ class MarkedSink(Sink):
             except _Cancelled as cancelled:
                 if number == MERGES:
                     raise cancelled.error from None
+                time.sleep(PAUSE_S * number)
             except Unavailable:
                 if self._shared is not None or not self._was_committed(receipt):
                     raise

@@ -1,0 +1,14 @@
+"""A folder of a sink whose path has the pipeline's name, when the pipeline gets another one."""
+
+from collections.abc import Callable
+
+from tidemark.failpoints import failpoint
+from tidemark.storage.base import Move, ObjectStore
+
+
+def rename_folder(store: ObjectStore, folder: str, new_key: Callable[[str], str | None]) -> None:
+    """Move each object below a folder to its new key, then remove the folder with what gets none (None)."""
+    moves = [Move(key, to, size) for key, size in store.list(folder) if (to := new_key(key))]
+    store.move_each(moves, lambda: None, lambda: failpoint("rename.mid"))
+    store.sync(move.key for move in moves)
+    store.delete_folder(folder)
