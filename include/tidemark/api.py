@@ -35,7 +35,7 @@ from tidemark.operations.status import Status
 from tidemark.operations.status import status as status_of
 from tidemark.pipeline.loader import find, load_each
 from tidemark.pipeline.settings import Pipeline
-from tidemark.spark import in_process
+from tidemark.spark import engines
 from tidemark.suggestion import nearest
 from tidemark.views import (
     BroughtBackView,
@@ -178,8 +178,9 @@ def replay(
 ) -> list[ManifestView]:
     """Do one manifest, or all of a run, once more: the new output replaces the published one.
 
-    Spark works in this process, on ``master`` (without one: TIDEMARK_SPARK_MASTER, or ``local[*]``). An attempt that is
-    at work is left alone, and the call then raises after the others are done; ``take_over`` fences it.
+    Spark works in this process, on ``master`` (without one: TIDEMARK_SPARK_MASTER, or ``local[*]``); without a master,
+    and where the pipeline or TIDEMARK_SPARK_REMOTE says so, on a Spark Connect server. An attempt that is at work is
+    left alone, and the call then raises after the others are done; ``take_over`` fences it.
     """
     if (manifest_id is None) == (run_key is None):
         raise ConfigurationError(
@@ -188,7 +189,7 @@ def replay(
     environment = _environment(dsn, pipelines)
     with _opened(environment, pipeline_name) as context:
         chosen = replayable(context, manifest_id=manifest_id, run_key=run_key)
-        stage = in_process.stage_in(environment, master or environment.spark_master, context.pipeline.spark.conf)
+        stage = engines.stage_in(context, environment, master)
         left_out = work_through(context, chosen, stage, Progress(), replay=True, take_over=take_over)
         refuse_left_out(context, left_out)
         done = context.database.manifests(ids=[manifest.id for manifest in chosen])
@@ -234,7 +235,7 @@ def replay_dead_letters(
     """
     environment = _environment(dsn, pipelines)
     with _opened(environment, pipeline_name) as context:
-        stage = in_process.stage_in(environment, master or environment.spark_master, context.pipeline.spark.conf)
+        stage = engines.stage_in(context, environment, master)
         selection = DeadLetterSelection(manifest_id, None, error_class, reason)
         return brought_back_view(bring_back(context, selection, why, stage, Progress(), dry_run=dry_run))
 

@@ -8,8 +8,8 @@ connections by id, which only its owner may read. Executors use this module too:
 import json
 import os
 import stat
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -99,6 +99,28 @@ def in_environment(connections: Mapping[str, Mapping[str, Any]]) -> AbstractCont
     Arguments and Spark properties would show secrets in process lists and web pages.
     """
     return set_variables({variable_of(conn_id): json.dumps(entry) for conn_id, entry in connections.items()})
+
+
+@contextmanager
+def in_memory(connections: Mapping[str, Mapping[str, Any]]) -> Iterator[str | None]:
+    """The path of a file with these connections, as ``TIDEMARK_CONNECTIONS`` names one, until the block ends.
+
+    It is memory of this process: other processes of the same user on this machine can read it while this one lives, and
+    nothing is ever on a disk. None where the system has no such files.
+    """
+    if not hasattr(os, "memfd_create"):
+        yield None
+        return
+    with os.fdopen(os.memfd_create("tidemark-connections"), "w+b") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(json.dumps(dict(connections)).encode())
+        file.flush()
+        yield f"/proc/{os.getpid()}/fd/{file.fileno()}"
+
+
+def of_process(path: str | None) -> AbstractContextManager[None]:
+    """In the block, connections are those of a file of ``in_memory`` where this process may read it."""
+    return set_variables({FILE: path} if path and os.access(path, os.R_OK) else {})
 
 
 def _connection(entry: object, where: str, conn_id: str) -> Mapping[str, Any]:

@@ -1,9 +1,9 @@
-"""What the environment variables TIDEMARK_DB, _PIPELINES, _HOME, _SPARK_JARS and _SPARK_MASTER say."""
+"""What the environment variables TIDEMARK_DB, _PIPELINES, _HOME, _SPARK_JARS, _SPARK_MASTER and _SPARK_REMOTE say."""
 
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidemark.errors import ConfigurationError
@@ -28,13 +28,15 @@ def set_variables(variables: Mapping[str, str]) -> Iterator[None]:
 class Environment:
     """Where things are. ``pipelines``: the folder of pipeline files. ``home``: the folder that relative lake roots
     start from. ``spark_jars``: the folder with the Kafka connector; None when the cluster has it. ``spark_master``: the
-    master for the command line; in Airflow the Spark connection names the master."""
+    master for the command line; in Airflow the Spark connection names the master. ``spark_remote``: the address of a
+    Spark Connect server, which may hold a token."""
 
     dsn: str | None
     pipelines: Path
     home: Path
     spark_jars: Path | None
     spark_master: str = "local[*]"
+    spark_remote: str | None = field(default=None, repr=False)
 
     @classmethod
     def from_variables(cls, variables: Mapping[str, str] = os.environ) -> "Environment":
@@ -45,6 +47,7 @@ class Environment:
             Path(variables.get("TIDEMARK_HOME", ".")),
             Path(jars) if jars else None,
             variables.get("TIDEMARK_SPARK_MASTER") or "local[*]",
+            variables.get("TIDEMARK_SPARK_REMOTE") or None,
         )
 
     def database(self) -> str:

@@ -1,4 +1,4 @@
-"""PostgreSQL, Kafka and Airflow, configured for Tidemark: the services of `make run` and `make up`."""
+"""PostgreSQL, Kafka, a Spark Connect server and Airflow, for Tidemark: the services of `make run` and `make up`."""
 
 import fcntl
 import json
@@ -16,6 +16,7 @@ from sandbox.services.airflow import Airflow
 from sandbox.services.broker import Broker
 from sandbox.services.clock import Clock
 from sandbox.services.postgres import Postgres
+from sandbox.services.spark_server import SparkServer
 from tidemark.database.migrate import migrate
 
 DATABASE = "tidemark"
@@ -40,6 +41,7 @@ class Stack:
         self.clock = clock
         self.postgres = Postgres(self.state)
         self.broker = Broker(self.state, self.state / "jars" / "kafka")
+        self.spark = SparkServer(self.state)
         self._env = dict(env or {})
         self._lock = LockFile(self.state / "run.lock")
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="stack")
@@ -52,6 +54,7 @@ class Stack:
             broker = self._pool.submit(self._start_broker)
             self._start_postgres()
             env = {**self.environment, **self._env}
+            self.spark.begin(self.environment)
             # No scheduled runs yet: an hourly run would start at the same time as the demo's run and plan before it.
             self._airflow = Airflow(self.state, self.postgres.dsn(METADATA), env, schedules=False)
             self._healthy = self._pool.submit(self._start_airflow, self._airflow)
@@ -71,27 +74,32 @@ class Stack:
             if self._airflow is not None:
                 self._airflow.stop()
             self._pool.shutdown()
+            self.spark.stop()
             self.broker.stop()
             self.postgres.stop()
             (self.state / SHELL_FILE).unlink(missing_ok=True)
             self._lock.release()
 
     def wait_airflow(self) -> Airflow:
-        """Airflow, once it is healthy; raises the error when it did not start."""
+        """Airflow, once it and the Spark Connect server are healthy; raises the error when one did not start."""
         assert self._healthy is not None, "not started"
-        return self._healthy.result()
+        airflow = self._healthy.result()
+        with self.clock.step("Spark"):
+            self.spark.wait_ready()
+        return airflow
 
     @property
     def environment(self) -> dict[str, str]:
         """The environment variables by which Tidemark's command line and tasks find these services."""
         kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": self.broker.bootstrap_servers}}
-        # Two threads for each slice: the slices that Airflow runs at the same time share the cores.
+        # With engine: submit, two threads for each slice: those that Airflow runs at the same time share the cores.
         spark = {"conn_type": "spark", "host": "local[2]"}
         return {
             "TIDEMARK_DB": self.postgres.dsn(DATABASE),
             "TIDEMARK_HOME": str(self.state),
             "TIDEMARK_PIPELINES": str(CHECKOUT / "include" / "pipelines"),
             "TIDEMARK_SPARK_JARS": str(self.state / "jars" / "spark"),
+            "TIDEMARK_SPARK_REMOTE": self.spark.remote,
             "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(kafka),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
             "PYSPARK_PYTHON": sys.executable,

@@ -18,7 +18,7 @@ import tidemark
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.world import World
 from tidemark.errors import ConfigurationError, NotFound
-from tidemark.spark import in_process
+from tidemark.spark import engines
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def here(world: World) -> Iterator[World]:
     """A pipeline that the environment of this process names; orders are staged without Spark."""
     with (
         mock.patch.dict(os.environ, world.environment()),
-        mock.patch.object(in_process, "stage_in", return_value=arrow_stage),
+        mock.patch.object(engines, "stage_in", return_value=arrow_stage),
     ):
         yield world
 

@@ -75,7 +75,7 @@ def task(world: ModelWorld) -> Task:
         with (
             mock.patch.object(dag, "get_current_context", return_value=given),
             mock.patch.object(dag, "opened", return_value=opened),
-            mock.patch.object(dag, "spark_master"),
+            mock.patch.object(dag, "require_spark"),
         ):
             yield left
 

@@ -33,7 +33,7 @@ ROOMS: Mapping[str, set[str]] = {
     "lifecycle": {"words", "database", "pipeline", "sources", "sinks"},
     "operations": {"words", "database", "pipeline", "processing", "lifecycle", "sources", "sinks"},
     "doctor": {"words", "database", "pipeline", "lifecycle", "sources", "sinks"},
-    "spark": {"words", "storage", "sources", "sinks", "processing", "pipeline", "doctor"},
+    "spark": {"words", "storage", "sources", "sinks", "processing", "pipeline", "lifecycle", "doctor"},
     "api": {"words", "database", "pipeline", "lifecycle", "operations", "sinks", "spark"},
     "airflow": {"words", "config", "database", "pipeline", "lifecycle", "operations", "sinks", "doctor", "spark",
                 "api"},

@@ -13,7 +13,7 @@ ROWS, BYTES = "spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.executi
         (0.0, 50_000),  # records without key and value
         (20.0, 50_000),
         (335.5, 50_000),
-        (336.0, 49_932),
+        (336.0, 32_768),
         (1024.0, 16_384),
         (2.0 * BATCH_BYTES, 1),
     ],

@@ -195,7 +195,7 @@ if __name__ == "__main__":
     from tidemark.cli import main
     from tidemark.decoders.registry import DECODERS
     from tidemark.sinks.kinds import SINKS
-    from tidemark.spark import in_process
+    from tidemark.spark import engines
     from tidemark.transforms.registry import TRANSFORMS
 
     # Imported now, so that no forked process has to.
@@ -211,7 +211,7 @@ if __name__ == "__main__":
     of_sinks = ("tidemark.storage.s3", "tidemark.sinks.files.parquet", "pyiceberg.catalog.sql")
     for name in ("tidemark.sources.kafka.source", "sqlalchemy.dialects.postgresql.psycopg", *of_sinks):
         import_module(name)
-    in_process.stage_in = without_spark
+    engines.stage_in = without_spark
     gc.freeze()  # else the collector of each forked process writes to, and so copies, every page of the server
     _serve(socket.socket(fileno=int(sys.argv[1])))
     os._exit(0)  # DuckDB's bindings would list on stderr what the end of the interpreter leaves

@@ -37,7 +37,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.manifest import Manifest
 from tidemark.pipeline.loader import find
-from tidemark.spark import in_process
+from tidemark.spark import engines
 
 Command = subprocess.Popen[str] | ForkedCommand
 Files = dict[str, tuple[bytes, int]]
@@ -233,7 +233,7 @@ class World:
 
     def here(self, *words: str) -> Result:
         """The command line in this process, with ``arrow_stage``: faster, but a failpoint must not kill it."""
-        with mock.patch.object(in_process, "stage_in", return_value=arrow_stage):
+        with mock.patch.object(engines, "stage_in", return_value=arrow_stage):
             return CliRunner().invoke(main.main, words, env=self.environment(), catch_exceptions=False)
 
     def ok(self, *words: str) -> str:

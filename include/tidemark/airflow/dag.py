@@ -38,7 +38,9 @@ from tidemark.lifecycle.select import refuse_at_work
 from tidemark.lifecycle.turns import in_turn
 from tidemark.manifest import ManifestState, RunKind
 from tidemark.pipeline.deployed import Deployed, deployed_named
-from tidemark.pipeline.settings import Pipeline
+from tidemark.pipeline.settings import Engine, Pipeline
+from tidemark.spark.engines import engine_of
+from tidemark.spark.remote import remote_of
 
 log = logging.getLogger(__name__)  # what is printed may stand below "Post Execute", which Airflow's page folds
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -200,13 +202,22 @@ def plan_run(pipeline: Pipeline) -> list[int]:
             for line in would_process(context, pipeline, task_context):
                 log.info(line)
             return []
-        spark_master("spark_default")
+        require_spark(pipeline, context)
         ids, notes = to_process(context, pipeline, task_context)
         for line in notes:
             log.warning(line)
         manifests = {manifest.id: manifest for manifest in context.database.manifests(ids=ids)}
         leave(task_context, [label(manifest_id, manifests[manifest_id].ranges) for manifest_id in ids], notes)
         return ids
+
+
+def require_spark(pipeline: Pipeline, context: Context) -> None:
+    """Raise ``ConfigurationError`` when Airflow has no connection for the pipeline's engine: else tasks would tell."""
+    environment = Environment.from_variables()
+    if engine_of(pipeline, environment) is Engine.CONNECT:
+        remote_of(environment, context.lookup)
+    else:
+        spark_master("spark_default")
 
 
 def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple[list[int], list[str]]:

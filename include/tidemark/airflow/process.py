@@ -6,6 +6,7 @@ from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Any
 
 import psutil  # Airflow itself requires it
@@ -20,17 +21,20 @@ from tidemark.airflow.verdict import airflow_verdict
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import TidemarkError, WorkFailed
+from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.attempt import process as process_manifest
 from tidemark.lifecycle.context import Context
 from tidemark.order import Order
-from tidemark.pipeline.settings import Pipeline
+from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.receipt import Receipt
+from tidemark.spark.engines import engine_of, on_server
 from tidemark.spark.session import check_master, of_driver, spark_configuration
 from tidemark.spark.shipped import is_local, package_zip
 from tidemark.spark.submitted import read_receipt, remove_order, write_order
 
 # Spark logs 450 lines of INFO for one manifest, and they hide the line that matters.
 QUIET = {"spark.log.level": "WARN"}
+INTERRUPT_S = 3.0  # Airflow kills this process some seconds after SIGTERM
 APPLICATION = Path(str(files("tidemark.spark"))) / "application.py"
 
 
@@ -61,11 +65,10 @@ class ProcessManifestOperator(SparkSubmitOperator):
     def execute(self, context: Any) -> None:
         with airflow_verdict(), opened(self.pipeline, context) as whole_context:
             pipeline_context = sinks_of(whole_context, context["params"])
-            self._send_to(spark_master(self._conn_id))
             outcome = process_manifest(
                 pipeline_context,
                 int(self.manifest_id),
-                lambda order: self._stage(order, context, pipeline_context),
+                self._stage_of(context, pipeline_context),
                 replay=self._is_replay(context),
             )
             self.lineage = lineage_if_asked(pipeline_context, outcome)
@@ -94,10 +97,31 @@ class ProcessManifestOperator(SparkSubmitOperator):
         cleared = context["ti"].max_tries > self.retries
         return cleared or bool(context["params"].get("replay") or context["params"].get("fill"))
 
-    def _stage(self, order: Order, context: Any, pipeline_context: Context) -> Receipt:
+    def _stage_of(self, context: Any, pipeline_context: Context) -> Stage:
+        """Stages by an application that is submitted, or on a Spark Connect server."""
+        environment = Environment.from_variables()
+        if engine_of(self.pipeline, environment) is Engine.SUBMIT:
+            self._send_to(spark_master(self._conn_id))
+            return lambda order: self._submitted(order, context, pipeline_context)
+        stage = on_server(pipeline_context, environment, self.log.info)
+        return lambda order: self._on_server(order, stage, pipeline_context)
+
+    def _begins(self, order: Order, pipeline_context: Context) -> None:
         names = {sink.name for sink in order.sinks}
         self._tell(log_lines.begins(order, [sink.target for sink in pipeline_context.sinks if sink.name in names]))
         events.attempt_begins(order)
+
+    def _on_server(self, order: Order, stage: Stage, pipeline_context: Context) -> Receipt:
+        self._begins(order, pipeline_context)
+        try:
+            with in_environment(self.pipeline):
+                return stage(order)
+        except TidemarkError:
+            self._raise_if_ended_by_airflow(order)
+            raise
+
+    def _submitted(self, order: Order, context: Any, pipeline_context: Context) -> Receipt:
+        self._begins(order, pipeline_context)
         environment = Environment.from_variables()
         file = write_order(order, environment.home, self._shared_folder(order))
         self.application_args = [str(file)]
@@ -129,6 +153,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
     def on_kill(self) -> None:
         """Airflow calls this on SIGTERM. Its own ``on_kill`` kills the JVM of spark-submit, but not its Python."""
         self.ended_by_airflow = True
+        end_jobs_on_servers()
         processes = started()  # before the JVM dies: afterwards its Python is no child of ours
         if self._hook is not None:
             super().on_kill()
@@ -136,6 +161,15 @@ class ProcessManifestOperator(SparkSubmitOperator):
 
     def _raise_reason(self, file: Path, order: Order) -> None:
         """Raise why Spark failed, if it says so, alone: Airflow's exception would hide it below Spark's log."""
+        self._raise_if_ended_by_airflow(order)
+        submitted = self._hook and self._hook._submit_sp
+        if submitted:
+            try:
+                read_receipt(file, order, submitted.returncode)
+            except TidemarkError as reason:
+                raise reason from None
+
+    def _raise_if_ended_by_airflow(self, order: Order) -> None:
         if self.ended_by_airflow:
             raise WorkFailed(
                 "Airflow ended this task, and Spark with it: somebody marked or cleared it, or its worker was stopped",
@@ -145,17 +179,20 @@ class ProcessManifestOperator(SparkSubmitOperator):
                 manifest=order.manifest_id,
                 attempt=order.attempt,
             ) from None
-        submitted = self._hook and self._hook._submit_sp
-        if submitted:
-            try:
-                read_receipt(file, order, submitted.returncode)
-            except TidemarkError as reason:
-                raise reason from None
 
 
 def started() -> list[psutil.Process]:
     """Every process below this one: spark-submit and its children."""
     return list(psutil.Process().children(recursive=True))
+
+
+def end_jobs_on_servers() -> None:
+    """End the jobs that this process has on Spark Connect servers; none of the modules is imported for that."""
+    connected = sys.modules.get("tidemark.spark.connected")
+    if connected is not None:
+        ending = Thread(target=connected.end_jobs)  # the process's own thread waits for the server's answer
+        ending.start()
+        ending.join(INTERRUPT_S)
 
 
 def end(processes: list[psutil.Process]) -> None:

@@ -39,7 +39,9 @@ commands = click.Group()
 )
 @common_options
 @click.pass_context
-def doctor(command: click.Context, pipeline_name: str | None, master: str, with_airflow: bool, as_json: bool) -> None:
+def doctor(
+    command: click.Context, pipeline_name: str | None, master: str | None, with_airflow: bool, as_json: bool
+) -> None:
     """Check all that pipelines need; exit 1 when a check fails.
 
     Without PIPELINE: all of the folder. Nothing is planned, and what is tried is taken back.
@@ -103,7 +105,7 @@ def _airflow(pipelines: list[Pipeline], opened: ExitStack) -> tuple[Lookup, list
 
 
 def _checks(
-    environment: Environment, pipelines: list[Pipeline], master: str, of_airflow: list[Check], lookup: Lookup
+    environment: Environment, pipelines: list[Pipeline], master: str | None, of_airflow: list[Check], lookup: Lookup
 ) -> Iterator[Check]:
     """Made one by one, so that Spark is imported when its turn comes."""
     yield from machine.checks(environment)
@@ -115,7 +117,7 @@ def _checks(
         yield from targets.checks(environment, pipeline, lookup)
     from tidemark.spark import doctor as spark  # takes 1 s to import
 
-    yield from spark.checks(environment, master, pipelines, _endpoints(pipelines, lookup))
+    yield from spark.checks(environment, master, pipelines, _endpoints(pipelines, lookup), lookup)
 
 
 def _endpoints(pipelines: list[Pipeline], lookup: Lookup) -> list[str]:

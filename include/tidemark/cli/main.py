@@ -53,6 +53,7 @@ COMMANDS = {
         "schema": "Print the JSON Schema of pipeline files.",
         "migrate": "Create or upgrade Tidemark's tables; safe to repeat.",
         "completion": "Print the script for completion in a shell.",
+        "spark-server": "Start a Spark Connect server for manifests, and be it.",
     },
     "doctor": {
         "doctor": "Check all that pipelines need; exit 1 when a check fails.",
@@ -131,6 +132,8 @@ def main() -> None:
                            (make setup fills .tidemark/jars/spark)
     TIDEMARK_SPARK_MASTER  where Spark works, such as spark://host:7077
                            (default: local[*])
+    TIDEMARK_SPARK_REMOTE  a Spark Connect server that stays up and does the
+                           work instead, such as sc://host:15002
     TIDEMARK_CONNECTIONS   file of mode 0600 with connections by id;
                            AIRFLOW_CONN_<ID> wins
     PYSPARK_PYTHON         the Python of Spark's executors

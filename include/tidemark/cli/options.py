@@ -46,9 +46,10 @@ def master_option(command: Command) -> Command:
     """``--master``: where Spark works."""
     return click.option(
         "--master",
-        default=lambda: Environment.from_variables().spark_master,
+        default=None,
         show_default="$TIDEMARK_SPARK_MASTER, or local[*]",
-        help="Spark master to work on, such as spark://host:7077; Airflow's Spark connection is not asked.",
+        help="Spark master to work on, such as spark://host:7077, also where the pipeline says engine: connect; "
+        "Airflow's Spark connection is not asked.",
     )(command)
 
 

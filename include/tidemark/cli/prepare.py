@@ -1,6 +1,8 @@
 """Commands for the time before a pipeline runs: its file, the database's tables, the shell."""
 
 import json
+import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from click.shell_completion import get_completion_class
 
 from tidemark.cli import output
 from tidemark.cli.opened import database_of
-from tidemark.cli.options import COMPLETE, common_options
+from tidemark.cli.options import COMPLETE, common_options, master_option
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.health import health
 from tidemark.database.migrate import migrate as make_tables
@@ -158,3 +160,36 @@ def completion(command: click.Context, shell: str, as_json: bool) -> None:
     assert kind is not None, "click knows the three shells"
     script = kind(command.find_root().command, {}, "tidemark", COMPLETE).source()
     click.echo(json.dumps({"shell": shell, "script": script}) if as_json else script)
+
+
+@commands.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=15002, show_default=True, type=click.IntRange(1, 65535), help="The port to listen on.")
+@master_option
+@click.option(
+    "--conf", multiple=True, metavar="NAME=VALUE", help="A property of Spark, such as spark.driver.memory=4g."
+)
+@common_options
+@click.pass_obj
+def spark_server(
+    environment: Environment, host: str, port: int, master: str | None, conf: tuple[str, ...], as_json: bool
+) -> None:
+    """Start a Spark Connect server for manifests, and be it.
+
+    It works on --master, and stays up until it is stopped: manifests then start no Spark of their own. Pipelines use it
+    where TIDEMARK_SPARK_REMOTE=sc://HOST:PORT is set, or with spark: {engine: connect}. Secrets of sinks must be in its
+    environment, as AIRFLOW_CONN_<ID>. It lets everybody in who can connect: another --host than this machine's own
+    needs a proxy in front of it that checks a token.
+    """
+    from tidemark.spark.server import server_command  # takes 0.5 s to import
+
+    del as_json  # it prints nothing but Spark's own log
+    properties = dict(word.partition("=")[::2] for word in conf)
+    wrong = [name for name, value in properties.items() if not name.startswith("spark.") or not value]
+    if wrong:
+        raise click.UsageError(f"--conf {wrong[0]}: write it as spark.NAME=VALUE")
+    folder = Path(tempfile.mkdtemp(prefix="tidemark-spark-server-"))
+    arguments, variables = server_command(
+        environment, master or environment.spark_master, host, port, folder, properties
+    )
+    os.execve(arguments[0], arguments, variables)  # noqa: S606 - no shell is meant

@@ -23,7 +23,7 @@ from tidemark.sinks.dead_letters import ERROR_CLASSES
 from tidemark.sinks.located import Standing
 from tidemark.sinks.registry import open_sink
 from tidemark.sources.registry import open_source
-from tidemark.spark import in_process
+from tidemark.spark import engines
 from tidemark.suggestion import nearest
 from tidemark.views import brought_back_view, dead_letters_view
 
@@ -128,7 +128,7 @@ def dead_letters(
     replay: bool,
     dry_run: bool,
     why: str | None,
-    master: str,
+    master: str | None,
     as_json: bool,
 ) -> None:
     """Group what could not be read, or bring it back.
@@ -148,7 +148,7 @@ def dead_letters(
             letters = read_dead_letters(context, selection, limit=limit if show else 0)
             output_records.dead_letters(dead_letters_view(letters), as_json)
             return
-        stage = in_process.stage_in(environment, master, context.pipeline.spark.conf, tell=output.note)
+        stage = engines.stage_in(context, environment, master, tell=output.note)
         result = bring_back(context, selection, str(why), stage, output.Notes(), dry_run=dry_run)
         output_records.brought_back(brought_back_view(result), as_json)
     command.exit(1 if result.failed or result.left else 0)

@@ -23,7 +23,7 @@ from tidemark.manifest import Manifest
 from tidemark.operations.append_again import note_append_again
 from tidemark.operations.damage import note_shrunken
 from tidemark.operations.fill import fill as fill_sink
-from tidemark.spark import in_process
+from tidemark.spark import engines
 from tidemark.views import ManifestView, closed_run_view, fill_view, manifest_views, run_view
 
 commands = click.Group()
@@ -67,7 +67,7 @@ def run(
     pipeline_name: str,
     until: datetime | None,
     run_key: str | None,
-    master: str,
+    master: str | None,
     as_json: bool,
 ) -> None:
     """Plan, process and close one run without Airflow."""
@@ -89,7 +89,9 @@ def run(
 @master_option
 @common_options
 @click.pass_obj
-def retry(environment: Environment, pipeline_name: str, manifest_id: int | None, master: str, as_json: bool) -> None:
+def retry(
+    environment: Environment, pipeline_name: str, manifest_id: int | None, master: str | None, as_json: bool
+) -> None:
     """Finish what is planned, failed or abandoned.
 
     Also removes what dead attempts left.
@@ -124,7 +126,7 @@ def replay(
     accept_shrunken: bool,
     append_again: bool,
     why: str | None,
-    master: str,
+    master: str | None,
     as_json: bool,
 ) -> None:
     """Do a manifest or run once more, replacing its output."""
@@ -137,7 +139,7 @@ def replay(
         follows = note_append_again(context, chosen, why) if why and append_again else {}
         if why and accept_shrunken:
             note_shrunken(context, chosen, why)
-        stage = in_process.stage_in(environment, master, context.pipeline.spark.conf, tell=output.note)
+        stage = engines.stage_in(context, environment, master, tell=output.note)
         allowed = Allowed(accept_shrunken, follows)
         left_out = work_through(
             context, chosen, stage, output.Notes(), replay=True, take_over=take_over, allowed=allowed
@@ -155,7 +157,7 @@ def replay(
 @common_options
 @click.pass_context
 def fill(
-    command: click.Context, pipeline_name: str, sink: str, why: str, dry_run: bool, master: str, as_json: bool
+    command: click.Context, pipeline_name: str, sink: str, why: str, dry_run: bool, master: str | None, as_json: bool
 ) -> None:
     """Give a sink the manifests done before it was added.
 
@@ -163,14 +165,14 @@ def fill(
     """
     environment: Environment = command.obj
     with opened(environment, pipeline_name) as context:
-        stage = in_process.stage_in(environment, master, context.pipeline.spark.conf, tell=output.note)
+        stage = engines.stage_in(context, environment, master, tell=output.note)
         filled = fill_sink(context, sink, why, stage, output.Notes(), dry_run=dry_run)
         output.filled(fill_view(filled), as_json)
     command.exit(1 if filled.not_filled or filled.left else 0)
 
 
-def _work(environment: Environment, context: Context, manifests: list[Manifest], master: str) -> list[Manifest]:
-    stage = in_process.stage_in(environment, master, context.pipeline.spark.conf, tell=output.note)
+def _work(environment: Environment, context: Context, manifests: list[Manifest], master: str | None) -> list[Manifest]:
+    stage = engines.stage_in(context, environment, master, tell=output.note)
     return work_through(context, manifests, stage, output.Notes())
 
 

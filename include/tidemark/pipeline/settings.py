@@ -93,8 +93,15 @@ def _conf_value(value: object) -> str:
     raise wrong("must be text, a number, true or false")
 
 
+class Engine(StrEnum):
+    """What works on a manifest: an application that is submitted for it, or a Spark Connect server that stays up."""
+
+    SUBMIT = "submit"
+    CONNECT = "connect"
+
+
 class Spark(Section):
-    """Properties of the Spark application that works on one manifest."""
+    """What works on one manifest, and its Spark properties."""
 
     refused: ClassVar[Mapping[str, str]] = {
         "spark.jars*": "Tidemark brings its own jars",
@@ -106,11 +113,17 @@ class Spark(Section):
         "spark.executorenv.airflow_conn*": "properties are seen in process lists; executors look connections up in "
         "their own environment",
         "spark.master": "the Spark connection, or --master, says where it runs",
+        "spark.remote": "the connection spark_connect, or TIDEMARK_SPARK_REMOTE, names the server",
         "*password*": "properties are seen in process lists; give secrets by the environment",
         "*secret*": "properties are seen in process lists; give secrets by the environment",
         "*token*": "properties are seen in process lists; give secrets by the environment",
     }
 
+    engine: Engine | None = Field(
+        default=None,
+        description="An application for each manifest, or a Spark Connect server that stays up. Without it: connect "
+        "where TIDEMARK_SPARK_REMOTE names a server, else submit.",
+    )
     conf: dict[
         Annotated[str, AfterValidator(_conf_key)],
         Annotated[str, BeforeValidator(_conf_value), WithJsonSchema({"type": ["string", "number", "boolean"]})],

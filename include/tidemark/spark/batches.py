@@ -10,4 +10,6 @@ def arrow_batches(record_bytes: float | None) -> dict[str, str]:
     rows, largest = "spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.execution.arrow.maxBytesPerBatch"
     if record_bytes is None:
         return {rows: str(BATCH_ROWS), largest: str(4 * BATCH_BYTES)}
-    return {rows: str(max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(record_bytes, 1))))), largest: str(UNMEASURED)}
+    fitting = max(1, int(BATCH_BYTES / max(record_bytes, 1)))
+    # A power of two, so that pipelines with about the same size share a session of a Spark Connect server.
+    return {rows: str(min(BATCH_ROWS, 1 << fitting.bit_length() - 1)), largest: str(UNMEASURED)}

@@ -15,13 +15,16 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tidemark.connections import Lookup
 from tidemark.doctor.checks import Check
 from tidemark.environment import Environment
 from tidemark.findings import Finding, clock, failed, ok, warning
-from tidemark.pipeline.settings import Pipeline
+from tidemark.pipeline.settings import Engine, Pipeline
+from tidemark.spark.engines import engine_of
 from tidemark.spark.executors import count
 from tidemark.spark.job import cause_of
 from tidemark.spark.probe import REST_S, Questions, look
+from tidemark.spark.remote import remote_of
 from tidemark.spark.session import check_master, open_session
 from tidemark.spark.shipped import is_local
 from tidemark.version import VERSION
@@ -33,7 +36,33 @@ JOB_S = 300.0  # for session, executors and job together: 25 s on idle cores, mo
 TASKS = 1000
 
 
-def checks(environment: Environment, master: str, pipelines: Sequence[Pipeline], brokers: Sequence[str]) -> list[Check]:
+def checks(
+    environment: Environment,
+    master: str | None,
+    pipelines: Sequence[Pipeline],
+    brokers: Sequence[str],
+    lookup: Lookup,
+) -> list[Check]:
+    """Of each engine that pipelines use; without pipelines of the one that the environment names."""
+    engines = {pipeline.name: engine_of(pipeline, environment) for pipeline in pipelines}
+    on_server = [pipeline for pipeline in pipelines if master is None and engines[pipeline.name] is Engine.CONNECT]
+    others = [pipeline for pipeline in pipelines if pipeline not in on_server]
+    of_server = [Check("spark server", lambda: _server(environment, on_server, brokers, lookup), JOB_S)]
+    of_master = _of_master(environment, master or environment.spark_master, others, brokers)
+    return [*(of_server if on_server else []), *(of_master if others or not on_server else [])]
+
+
+def _server(
+    environment: Environment, pipelines: Sequence[Pipeline], brokers: Sequence[str], lookup: Lookup
+) -> Iterator[Finding]:
+    from tidemark.spark.server_doctor import findings  # takes 0.5 s to import
+
+    yield from findings(remote_of(environment, lookup), environment.home, pipelines, brokers)
+
+
+def _of_master(
+    environment: Environment, master: str, pipelines: Sequence[Pipeline], brokers: Sequence[str]
+) -> list[Check]:
     if is_local(master):
         return [Check(NAME, lambda: [ok(NAME, f"{master}: tasks run in the driver, on this machine")])]
     return [
@@ -66,8 +95,8 @@ def executors(
                 "look at the master's page: some worker needs a free core and spark.executor.memory (1 GiB)",
             )
             return
-        with _nonces(pipelines) as nonces:
-            answers, seconds = _answers(session, _questions(pipelines, brokers, nonces), registered)
+        with nonce_files(pipelines) as nonces:
+            answers, seconds = _answers(session, questions_of(pipelines, brokers, nonces), registered)
         registered = max(registered, count(session))  # one may have come during the job, and answered
     finally:
         session.stop()
@@ -114,7 +143,7 @@ def _answers(session: SparkSession, questions: Questions, registered: int) -> tu
     return list(answers.values()), seconds
 
 
-def _questions(pipelines: Sequence[Pipeline], brokers: Sequence[str], nonces: Sequence[Path]) -> Questions:
+def questions_of(pipelines: Sequence[Pipeline], brokers: Sequence[str], nonces: Sequence[Path]) -> Questions:
     sinks = [sink for pipeline in pipelines for sink in pipeline.sinks]
     targets = {(sink.kind, conn_id) for sink in sinks for conn_id in sink.connections()}
     of_registries = [pipeline.decode.connections() for pipeline in pipelines]
@@ -127,7 +156,7 @@ def _roots(pipelines: Sequence[Pipeline]) -> list[str]:
 
 
 @contextmanager
-def _nonces(pipelines: Sequence[Pipeline]) -> Iterator[list[Path]]:
+def nonce_files(pipelines: Sequence[Pipeline]) -> Iterator[list[Path]]:
     """A file with a random name in each local root: an executor that sees the file sees the same folder."""
     files = [Path(root, f".doctor-{uuid4().hex}") for root in _roots(pipelines) if Path(root).is_dir()]
     try:

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark import errors
+from tidemark.connections import of_process
 from tidemark.errors import TidemarkError, WorkFailed
 from tidemark.failpoints import failpoint, watching
 from tidemark.order import Order
@@ -39,19 +40,23 @@ def stage(session: SparkSession, order: Order, log: Path | None = None) -> Recei
 
     ``log`` is the file that the JVM writes its messages to; None: they stand where ours do.
     """
-    failpoint("read.before")
     reader = open_reader(order)
     for name, value in arrow_batches(order.record_bytes).items():
         session.conf.set(name, value)
     try:
-        with (
-            keeping_interrupts(),
-            watching("stage.mid", lambda: _has_staged(order)),
-            executors.expected(session),
-        ):
-            rows = task_reports(session, order, reader).collect()
+        with keeping_interrupts(), executors.expected(session):
+            return staged(session, order, reader)
     except (PySparkException, Py4JError, ConnectionError) as error:  # the last two: lost offsets, a JVM that died
-        raise _failure(order, error, reader, log) from error
+        where = ABOVE if log is None else f"Spark says more: tail -n 50 {log}"
+        raise failure(order, error, reader, where) from error
+
+
+def staged(session: SparkSession, order: Order, reader: SparkReader, connections: str | None = None) -> Receipt:
+    """Do an order in a session of any kind, with the limits of ``arrow_batches`` set. ``connections``: a file with
+    those that tasks need, beside their environment. Raises the errors of our tasks, and Spark's own."""
+    failpoint("read.before")
+    with watching("stage.mid", lambda: _has_staged(order)):
+        rows = task_reports(session, order, reader, connections).collect()
     reports = [json.loads(row.receipt) for row in rows]
     for report in reports:
         if "failure" in report:
@@ -59,22 +64,23 @@ def stage(session: SparkSession, order: Order, log: Path | None = None) -> Recei
     return receipt_of_tasks(order, reports)
 
 
-def task_reports(session: SparkSession, order: Order, reader: SparkReader) -> DataFrame:
+def task_reports(session: SparkSession, order: Order, reader: SparkReader, connections: str | None = None) -> DataFrame:
     """The whole job as a DataFrame: ``collect`` does the order and returns the report of each task as JSON.
 
     It has no shuffle, so Spark never runs a finished stage again because its output was lost.
     """
-    return reader.read(session).mapInArrow(_task(order), "receipt string")
+    return reader.read(session).mapInArrow(_task(order, connections), "receipt string")
 
 
-def _task(order: Order) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(order: Order, connections: str | None) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     processor = BatchProcessor(order)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         task = f"{context.partitionId():05d}-{context.taskAttemptId()}" if context else "0"
         try:
-            report = processor.process(task, map(_without_empty_headers, batches))
+            with of_process(connections):
+                report = processor.process(task, map(_without_empty_headers, batches))
         except TidemarkError as error:
             report = {"failure": failure_of(error)}
         yield pa.RecordBatch.from_pydict({"receipt": [json.dumps(report)]})
@@ -107,12 +113,13 @@ def _has_staged(order: Order) -> bool:
     return any(has_staged(order, sink) for sink in order.sinks)
 
 
-def _failure(order: Order, error: Exception, reader: SparkReader, log: Path | None) -> TidemarkError:
+def failure(order: Order, error: Exception, reader: SparkReader, more: str) -> TidemarkError:
+    """Why Spark failed, for people; ``more``: where Spark says more."""
     where = {"pipeline": order.pipeline, "manifest": order.manifest_id, "attempt": order.attempt}
     retry = f"tidemark retry {order.pipeline} --manifest {order.manifest_id}"
     status = _status_of_jvm(error)
     if status is not None:
-        look = ended.advice(status) or _where(log)
+        look = ended.advice(status) or more
         what = f"Spark failed: {ended.how(status, 'its JVM')}"
         return WorkFailed(what, next_step=f"nothing is published; {look}; then: {retry}", **where)
     if ended.WORKER_DIED in str(error):
@@ -124,13 +131,9 @@ def _failure(order: Order, error: Exception, reader: SparkReader, log: Path | No
         return type(refusal)(f"{refusal.what}: {reason}", next_step=refusal.next_step, **where)
     return WorkFailed(
         f"Spark failed: {reason}",
-        next_step=f"nothing is published; {_where(log)}; then: {retry}",
+        next_step=f"nothing is published; {more}; then: {retry}",
         **where,
     )
-
-
-def _where(log: Path | None) -> str:
-    return ABOVE if log is None else f"Spark says more: tail -n 50 {log}"
 
 
 def _status_of_jvm(error: Exception) -> int | None:

@@ -42,6 +42,11 @@ def _tasks(session: SparkSession) -> str:
         if stage is not None:
             done, running = done + stage.numCompletedTasks, running + stage.numActiveTasks
             of, failed = of + stage.numTasks, failed + stage.numFailedTasks
+    return tasks_text(done, running, of, failed)
+
+
+def tasks_text(done: int, running: int, of: int, failed: int = 0) -> str:
+    """How far a job is, in words."""
     if not of:
         return "Spark has no task yet"
     again = f", {failed} failed and tried again" if failed else ""

@@ -29,13 +29,20 @@ def package_zip(home: Path) -> Path:
     It holds data files (SQL, JSON), too. Zips of older versions stay: a running application may still need them.
     """
     content = _zipped(PACKAGE)
-    name = f"tidemark-{VERSION}-{sha256(content).hexdigest()[:16]}.zip"
+    name = f"tidemark-{VERSION}-{package_hash()}.zip"
     try:
         return _written(home.absolute() / "_packages" / name, content)
     except OSError:
         return _written(Path(tempfile.mkdtemp(prefix="tidemark-packages-"), name), content)
 
 
+@cache
+def package_hash() -> str:
+    """Of all files of the package: another one for each version of the code."""
+    return sha256(_zipped(PACKAGE)).hexdigest()[:16]
+
+
+@cache
 def _zipped(package: Path) -> bytes:
     buffer = BytesIO()
     with ZipFile(buffer, "w", ZIP_DEFLATED) as archive:

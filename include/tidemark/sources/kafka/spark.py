@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import array, coalesce
 
 from tidemark.connections import masked, revealed
 from tidemark.errors import AccessDenied, TidemarkError
@@ -15,7 +14,11 @@ from tidemark.offsets import Range
 from tidemark.order import Order
 from tidemark.sources.spark import SparkReader
 
-_HEADERS = "array<struct<key: string, value: binary>>"
+# As text, which a Spark Connect server takes too.
+_COLUMNS = (
+    "topic", "partition", "offset", "timestamp", "key", "value",
+    "coalesce(headers, cast(array() AS array<struct<key: string, value: binary>>)) AS headers",
+)  # fmt: skip
 # Java sends no error codes, so names of classes stand for them: wrong password or certificate, or a right is missing.
 _REFUSALS = re.compile(r"org\.apache\.kafka\.common\.errors\.\w*(Authentication|Authorization)Exception")
 
@@ -48,7 +51,7 @@ class KafkaReader:
             .option("failOnDataLoss", "true")
             .option("includeHeaders", "true")
             .load()
-            .withColumn("headers", coalesce("headers", array().cast(_HEADERS)))
+            .selectExpr(*_COLUMNS)
         )
 
     def masked(self, text: str) -> str:

@@ -1,0 +1,181 @@
+"""Work on a Spark Connect server that stays up: no JVM starts, and its Python workers have imported what they need.
+
+Spark gives each session a Python process of its own, which takes a second to start. So attempts share sessions: all
+of a database with the same package and properties. Each job bears its manifest and attempt as a tag. A new attempt ends
+the jobs that older ones left; that only saves work: what an older attempt may do is decided by the fence.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID, uuid5
+
+from grpc import RpcError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.session import SparkSession
+from pyspark.sql.connect.shell.progress import ProgressHandler
+
+from tidemark.connections import in_memory
+from tidemark.errors import ConfigurationError, Unavailable
+from tidemark.order import Order
+from tidemark.receipt import Receipt
+from tidemark.sources.spark import open_reader
+from tidemark.spark.batches import arrow_batches
+from tidemark.spark.job import failure, staged
+from tidemark.spark.progress import EVERY_S, tasks_text
+from tidemark.spark.remote import Remote
+from tidemark.spark.shipped import package_hash, package_zip
+
+OLDER = 5  # attempts before this one whose jobs are ended; each is one request
+PACKAGE = "spark.tidemark.package"  # property of a server or a session whose Python workers have this package: its hash
+CLOSED = "INVALID_HANDLE.SESSION_CLOSED"
+PATIENCE_S = 300.0  # without any task at work, as ``executors.PATIENCE_S``
+RETRIES = DefaultPolicy(max_retries=5)  # 17 s in all; Spark's own default is ten minutes
+WHERE = "the log of the Spark Connect server says more"
+ERRORS = (PySparkException, RpcError)
+_running: dict[str, SparkSession] = {}  # the sessions of this process's jobs, by their tags
+
+
+def stage_on(
+    remote: Remote,
+    order: Order,
+    *,
+    database_id: str,
+    home: Path,
+    conf: Mapping[str, str],
+    connections: Mapping[str, Mapping[str, Any]],
+    tell: Callable[[str], object] | None = None,
+) -> Receipt:
+    """Do an order on the server; raises as ``job.stage``, and ``Unavailable`` when the server does not answer.
+
+    ``conf``: properties of the pipeline, which the server must allow a session to change. ``home``: the folder for the
+    zip of our package that the server gets. ``connections``: those of the pipeline; tasks of a server that this user
+    runs on this machine get them, others must have them in their environment. ``tell``: gets a line about the job each
+    30 seconds.
+    """
+    remote.check()
+    reader = open_reader(order)
+    try:
+        with _session(remote, database_id, {**arrow_batches(order.record_bytes), **conf}) as session:
+            send_package(session, home)
+            for attempt in range(max(1, order.attempt - OLDER), order.attempt):
+                session.client.interrupt_tag(_tag(order.manifest_id, attempt))
+            session.client.register_progress_handler(_Progress(remote, tell))
+            with _tagged(session, _tag(order.manifest_id, order.attempt)), in_memory(connections) as file:
+                return staged(cast(Any, session), order, reader, file if remote.is_here else None)
+    except ERRORS as error:
+        remote.check()
+        raise failure(order, error, reader, WHERE) from error
+
+
+def _tag(manifest_id: int, attempt: int) -> str:
+    return f"tidemark manifest {manifest_id} attempt {attempt}"
+
+
+@contextmanager
+def _tagged(session: SparkSession, tag: str) -> Iterator[None]:
+    """What begins in the block bears the tag; the server ends it when the block is left by an error or Ctrl-C."""
+    session.client.add_tag(tag)
+    _running[tag] = session
+    try:
+        yield
+    except BaseException:
+        with suppress(*ERRORS):
+            session.client.interrupt_tag(tag)
+        raise
+    finally:
+        del _running[tag]
+
+
+def end_jobs() -> None:
+    """Have the servers end all jobs of this process; ``stage_on`` then raises."""
+    for tag, session in list(_running.items()):
+        with suppress(*ERRORS):
+            session.client.interrupt_tag(tag)
+
+
+@contextmanager
+def _session(remote: Remote, database_id: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """The session for these properties, which stays on the server when the block ends.
+
+    A server closes a session that nobody has used for an hour, and does not open it again: then the next number is it.
+    """
+    day = datetime.now(UTC).date()
+    number = 0
+    while True:
+        name = json.dumps([package_hash(), sorted(conf.items()), str(day), number])
+        session = SparkSession(remote.url(uuid5(UUID(database_id), name)))
+        try:
+            session.client.set_retry_policies([RETRIES])
+            if _is_open(session):
+                _configure(session, conf)
+                yield session
+                return
+        finally:
+            session.client.close()
+        number += 1
+
+
+def _is_open(session: SparkSession) -> bool:
+    try:
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+    except PySparkException as error:
+        if error.getCondition() != CLOSED:
+            raise
+        return False
+    return True
+
+
+def _configure(session: SparkSession, conf: Mapping[str, str]) -> None:
+    """Set properties for this session; ``ConfigurationError`` for those that only a whole server can have."""
+    for name, value in conf.items():
+        if session.conf.get(name, None) == value:
+            continue
+        if not session.conf.isModifiable(name):
+            raise ConfigurationError(
+                f"a session of a Spark Connect server cannot set {name}",
+                next_step=f"start the server with it ({name}={value}), or write spark: {{engine: submit}} into the "
+                "pipeline file",
+            )
+        session.conf.set(name, value)
+
+
+def send_package(session: SparkSession, home: Path) -> None:
+    """Send the zip of our package, unless the server's Python workers have it."""
+    if session.conf.get(PACKAGE, None) != package_hash():
+        session.addArtifact(str(package_zip(home)), pyfile=True)
+        session.conf.set(PACKAGE, package_hash())
+
+
+class _Progress(ProgressHandler):
+    """Is called every few seconds while a job runs; an error that it raises ends the job."""
+
+    def __init__(self, remote: Remote, tell: Callable[[str], object] | None) -> None:
+        self._remote = remote
+        self._tell = tell
+        self._began = self._told = self._worked = time.monotonic()
+
+    def __call__(self, stages: Any, inflight_tasks: int, operation_id: Any, done: bool) -> None:
+        del operation_id
+        now = time.monotonic()
+        if inflight_tasks or done:
+            self._worked = now
+        if now - self._worked > PATIENCE_S:
+            raise Unavailable(
+                f"Spark had no task at work for {PATIENCE_S:.0f} s",
+                next_step="look at the server: other jobs may hold all cores, or it has no executor. Nothing is "
+                "published",
+                server=self._remote.address,
+            )
+        if self._tell is not None and now - self._told >= EVERY_S and not done:
+            self._told = now
+            text = tasks_text(
+                sum(stage.num_completed_tasks for stage in stages or ()), inflight_tasks,
+                sum(stage.num_tasks for stage in stages or ()),
+            )  # fmt: skip
+            self._tell(f"after {now - self._began:.0f} s: {text}")

@@ -1,0 +1,109 @@
+"""The address of a Spark Connect server: from TIDEMARK_SPARK_REMOTE, else from the connection ``spark_connect``."""
+
+import socket
+from contextlib import closing
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+from uuid import UUID
+
+from tidemark.connections import Lookup, Secret, variable_of
+from tidemark.environment import Environment
+from tidemark.errors import ConfigurationError, Unavailable
+
+CONN_ID = "spark_connect"
+VARIABLE = "TIDEMARK_SPARK_REMOTE"
+DEFAULT_PORT = 15002
+REACH_S = 5.0  # Spark's client itself tries for minutes
+USER = "tidemark"  # sessions belong to a user; every process of ours must find those of dead attempts
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A server. ``options``: those of Spark's own addresses, such as ``use_ssl=true``, without a session or a user."""
+
+    host: str
+    port: int
+    user: str = USER
+    options: tuple[str, ...] = ()
+    token: Secret | None = None
+
+    @property
+    def address(self) -> str:
+        """Without its secret, for messages."""
+        return f"sc://{self.host}:{self.port}"
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the address is one of this machine alone."""
+        return self.host in ("localhost", "127.0.0.1", "[::1]")
+
+    def url(self, session_id: UUID) -> str:
+        """The address of one session, with its secret: only for Spark's client."""
+        token = [] if self.token is None else [f"token={quote(self.token.reveal(), safe='')}"]
+        return (
+            f"{self.address}/;{';'.join([f'user_id={self.user}', f'session_id={session_id}', *self.options, *token])}"
+        )
+
+    def check(self) -> None:
+        """Raise ``Unavailable`` when nothing accepts a connection there."""
+        try:
+            with closing(socket.create_connection((self.host.strip("[]"), self.port), timeout=REACH_S)):
+                return
+        except OSError as error:
+            raise Unavailable(
+                f"the Spark Connect server cannot be reached ({error.strerror or error})",
+                next_step="check that it runs and that this machine may connect to it; nothing was read. Without it: "
+                "spark: {engine: submit} in the pipeline file",
+                server=self.address,
+            ) from None
+
+
+def remote_of(environment: Environment, lookup: Lookup) -> Remote:
+    """The server that the environment variable names, else the connection; ``ConfigurationError`` without one."""
+    if environment.spark_remote:
+        return parsed(environment.spark_remote, VARIABLE)
+    connection = lookup(CONN_ID)
+    if connection is None or not connection.get("host"):
+        raise ConfigurationError(
+            "no Spark Connect server is named",
+            next_step=f"set {VARIABLE}=sc://host:{DEFAULT_PORT}, or {variable_of(CONN_ID)}="
+            f'\'{{"conn_type": "spark_connect", "host": "..", "port": {DEFAULT_PORT}}}\', or add the connection in '
+            "Airflow; or write spark: {engine: submit} into the pipeline file",
+        )
+    host, port = str(connection["host"]), connection.get("port")
+    use_ssl = (connection.get("extra") or {}).get("use_ssl")
+    words = {
+        "user_id": connection.get("login"),
+        "token": quote(connection.get("password") or "", safe=""),
+        "use_ssl": use_ssl,
+    }
+    given = [f"{name}={str(word).lower() if isinstance(word, bool) else word}" for name, word in words.items() if word]
+    address = host if "://" in host else f"sc://{host}"
+    return parsed(f"{address}{f':{port}' if port else ''}/;{';'.join(given)}", f"the connection {CONN_ID}")
+
+
+def parsed(text: str, where: str) -> Remote:
+    """The server of an address such as ``sc://host:15002/;use_ssl=true;token=..``; no error quotes it."""
+    scheme, _, rest = text.strip().partition("://")
+    place, _, words = rest.partition("/")
+    host, colon, port = place.rpartition(":") if not place.endswith("]") else (place, "", "")
+    host, port = (host, port) if colon else (place, str(DEFAULT_PORT))
+    options = [word for word in words.removeprefix(";").split(";") if word]
+    if scheme != "sc" or not host or not port.isdecimal() or any("=" not in word for word in options):
+        raise ConfigurationError(
+            f"{where} is no address of a Spark Connect server",
+            next_step=f"write it as sc://host:{DEFAULT_PORT}, or sc://host:{DEFAULT_PORT}/;use_ssl=true;token=..",
+        )
+    given = dict(word.split("=", 1) for word in options)
+    if "session_id" in given:
+        raise ConfigurationError(
+            f"{where} has a session_id", next_step="leave it out: every attempt has a session of its own"
+        )
+    token = unquote(given.pop("token", "")) or None
+    return Remote(
+        host,
+        int(port),
+        given.pop("user_id", USER),
+        tuple(f"{name}={option}" for name, option in sorted(given.items())),
+        None if token is None else Secret(token),
+    )

@@ -1,0 +1,60 @@
+"""The command line that starts a Spark Connect server with all that manifests need, for ``tidemark spark-server``."""
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from tidemark.environment import Environment
+from tidemark.errors import ConfigurationError
+from tidemark.spark.connected import PACKAGE
+from tidemark.spark.session import of_driver, spark_configuration
+from tidemark.spark.shipped import is_local, package_hash, package_zip
+from tidemark.version import PACKAGE as FOLDER
+
+CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+# The plan of a job holds the options of its source. Spark keeps it as text for its page and its events.
+REDACTED_TEXT = r"(?s)options \{.*?\n\s*\}"
+ABANDONED = "1m"  # a job whose client is gone is ended after that; Spark's own default is 5 minutes
+
+
+def server_properties(environment: Environment, host: str, port: int) -> dict[str, str]:
+    """The properties of the server; what the pipeline files say for a session comes from them."""
+    return {
+        **spark_configuration(environment.spark_jars),
+        "spark.app.name": "tidemark spark-server",
+        "spark.connect.grpc.binding.address": host,
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.execute.manager.detachedTimeout": ABANDONED,
+        "spark.redaction.string.regex": REDACTED_TEXT,
+        "spark.python.daemon.module": "tidemark.spark.python_daemon",
+        "spark.log.level": "WARN",
+        PACKAGE: package_hash(),
+    }
+
+
+def server_command(
+    environment: Environment, master: str, host: str, port: int, folder: Path, conf: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """(arguments, environment) of the process to be started; ``folder``: an empty one, where its JVM works.
+
+    ``conf`` wins over our properties. Executors of a cluster get our package from the server; Python workers of a local
+    master find the one of this process.
+    """
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigurationError("PySpark is not installed", next_step="pip install pyspark==4.0.0")
+    home = Path(spec.origin).parent
+    properties = {**server_properties(environment, host, port), **of_driver(master, folder, conf)}
+    settings = [word for name, value in properties.items() for word in ("--conf", f"{name}={value}")]
+    if not is_local(master):
+        settings += ["--py-files", str(package_zip(environment.home))]
+    variables = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(FOLDER.parent), os.environ.get("PYTHONPATH", "")])),
+    }
+    arguments = [str(home / "bin" / "spark-submit"), "--class", CLASS, "--master", master, *settings, "spark-internal"]
+    return arguments, variables

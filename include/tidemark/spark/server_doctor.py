@@ -1,0 +1,74 @@
+"""The checks of a Spark Connect server for ``tidemark doctor``: a small job on it compares its Python with this one."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.connect.session import SparkSession
+
+from tidemark.findings import Finding, failed, ok, warning
+from tidemark.pipeline.settings import Pipeline
+from tidemark.spark.connected import ERRORS, RETRIES, send_package
+from tidemark.spark.doctor import compared, nonce_files, questions_of
+from tidemark.spark.job import cause_of
+from tidemark.spark.probe import Questions, look
+from tidemark.spark.remote import Remote
+
+NAME = "spark server"
+TASKS = 8
+NO_SOURCE = "DATA_SOURCE_NOT_FOUND"
+
+
+def findings(remote: Remote, home: Path, pipelines: Sequence[Pipeline], brokers: Sequence[str]) -> Iterator[Finding]:
+    """Whether the server answers, has Kafka's connector, and a Python in which our tasks run."""
+    remote.check()
+    ours = version("pyspark")
+    session = SparkSession(remote.url(uuid4()))
+    try:
+        session.client.set_retry_policies([RETRIES])
+        if session.version != ours:
+            message = f"{remote.address} is Spark {session.version}, this machine has PySpark {ours}"
+            yield warning(NAME, message, "start it with the same version: tidemark spark-server")
+        else:
+            yield ok(NAME, f"{remote.address} answers, Spark {session.version}")
+        if not _has_connector(session):
+            yield failed(
+                NAME,
+                "it has no Kafka connector",
+                "start it with: tidemark spark-server, which takes TIDEMARK_SPARK_JARS; or with --packages "
+                f"org.apache.spark:spark-sql-kafka-0-10_2.13:{ours}",
+            )
+        send_package(session, home)
+        with nonce_files(pipelines) as nonces:
+            yield from _python(session, questions_of(pipelines, brokers, nonces))
+    except ERRORS as error:
+        yield failed(NAME, f"a small job failed: {cause_of(error)}", "the log of the server says more")
+    finally:
+        session.stop()
+
+
+def _has_connector(session: SparkSession) -> bool:
+    try:
+        session.read.format("kafka").load().schema  # noqa: B018 - asks the server
+    except PySparkException as error:
+        return error.getCondition() != NO_SOURCE  # it has one, which lacks options
+    return True
+
+
+def _python(session: SparkSession, asked: Questions) -> Iterator[Finding]:
+    rows = session.range(0, TASKS, 1, TASKS).mapInArrow(partial(_look, asked), "answer string").collect()
+    answers = {(answer["host"], answer["folder"]): answer for answer in (json.loads(row.answer) for row in rows)}
+    for answer in answers.values():
+        yield from compared({**answer, "ahead": 0.0})
+    yield ok(NAME, f"its Python answered, on {len(answers)} of its executors")
+
+
+def _look(asked: Questions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    yield pa.RecordBatch.from_pydict({"answer": list(look(asked, ()))})

@@ -1,0 +1,280 @@
+"""Manifests on a Spark Connect server that stays up: the same receipts, and what is left when a client or it dies."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from sandbox.services.processes import wait_until
+from sandbox.services.spark_server import SparkServer
+from tests.worlds.arrow_stage import arrow_stage
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import Command, World, wait_ended, wait_stopped, wake
+from tidemark.errors import ConfigurationError, DataLost, Unavailable, UndecodableRecord, WorkFailed
+from tidemark.lifecycle.attempt import order_of, process
+from tidemark.lifecycle.plan import Tick, plan
+from tidemark.lifecycle.publish import Ending
+from tidemark.manifest import RunKind
+from tidemark.order import Order
+from tidemark.receipt import Receipt
+from tidemark.spark.connected import stage_on
+from tidemark.spark.remote import parsed
+
+MakeWorld = Callable[..., World]
+MakeTableWorld = Callable[..., TableWorld]
+MARK = "at-work"
+SLOW = """
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+def wait(rows: pa.RecordBatch) -> pa.RecordBatch:
+    Path("MARKED").touch()
+    time.sleep(SECONDS)
+    return rows
+"""
+
+
+def on(server: SparkServer, world: World, **conf: str) -> Callable[[Order], Receipt]:
+    """Stages orders on the server."""
+    remote, database_id = parsed(server.remote, "a test"), world.context().database.id()
+    return lambda order: stage_on(
+        remote, order, database_id=database_id, home=world.folder / "home", conf=conf, connections={}
+    )
+
+
+def planned(world: World) -> list[int]:
+    return list(plan(world.context(), Tick(uuid4().hex, RunKind.MANUAL, None)).manifests)
+
+
+def order(world: World) -> Order:
+    [manifest_id] = planned(world)
+    context = world.context()
+    return order_of(context, context.database.manifest(manifest_id), 1)
+
+
+def remote(server: SparkServer) -> dict[str, str]:
+    """The environment of commands that work on the server."""
+    return {"TIDEMARK_SPARK_REMOTE": server.remote}
+
+
+def test_a_server_makes_of_an_order_what_the_tests_without_spark_make_of_it(
+    spark_server: SparkServer, make_world: MakeWorld, tmp_path: Path
+) -> None:
+    world = make_world(partitions=3, settings={"kafka": {"gaps": "transactions", "slice": {"max_records": 500}}})
+    world.produce(60, bad_every=7)
+    world.send(b"\xff\x00", b"", None, key=b"k\x00", headers=[("a", b"1"), ("a", None), ("b", b"")])
+    world.transact('{"n": 1, "at": "2024-03-01T00:00:00Z"}', "{", commit=True)
+    world.transact('{"n": 2, "at": "2024-03-01T00:00:00Z"}', "{", commit=False, partition=1)
+    made = order(world)
+    [sink] = made.sinks
+    elsewhere = replace(made, sinks=(replace(sink, options={**sink.options, "root": str(tmp_path / "other")}),))
+    there, here = on(spark_server, world)(made), arrow_stage(elsewhere)
+    assert there.digest("files") == here.digest("files")
+    assert (there.partitions, there.hours) == (here.partitions, here.hours)
+
+
+def test_commands_use_the_server_that_the_environment_names_and_start_no_spark(
+    spark_server: SparkServer, make_world: MakeWorld
+) -> None:
+    world = make_world()
+    world.produce(60, bad_every=9)
+    done = world.tidemark("run", "demo", spark=True, env=remote(spark_server))
+    assert done.returncode == 0, done.stderr
+    world.assert_complete()
+    assert not (world.folder / "home" / "_logs" / "spark.log").exists()
+    again = world.tidemark("replay", "demo", "--manifest", "1", spark=True, env=remote(spark_server))
+    assert "unchanged" in again.stderr, again.stderr
+
+
+def test_tasks_get_the_secrets_of_sinks_from_a_process_of_the_same_user(
+    spark_server: SparkServer, make_table_world: MakeTableWorld
+) -> None:
+    """The server has no connection of the warehouse in its environment."""
+    world = make_table_world()
+    world.produce(60)
+    done = world.tidemark("run", "demo", spark=True, env=remote(spark_server))
+    assert done.returncode == 0, done.stderr
+    world.assert_complete()
+
+
+def test_an_undecodable_record_is_named(spark_server: SparkServer, make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings={"on_error": "fail"})
+    world.produce(5)
+    world.send("{not json")
+    with pytest.raises(UndecodableRecord) as failed:
+        on(spark_server, world)(order(world))
+    assert failed.value.context["offset"] == "5"
+
+
+def test_offsets_that_go_before_they_are_read_are_named_as_a_plan_names_them(
+    spark_server: SparkServer, make_world: MakeWorld
+) -> None:
+    world = make_world(partitions=2)
+    world.produce(20)
+    [manifest_id] = planned(world)
+
+    def too_late(made: Order) -> Receipt:
+        world.administer("delete_records", [TopicPartition(world.topic, 1, 4)])
+        return on(spark_server, world)(made)
+
+    with pytest.raises(DataLost) as lost:
+        process(world.context(), manifest_id, too_late)
+    assert lost.value.what == f"retention took offsets [0, 4) of {world.topic}-1 before they were read"
+    cause = lost.value.__cause__
+    assert isinstance(cause, WorkFailed)
+    assert "out of range" in cause.what
+    assert "\n" not in cause.what
+
+
+def test_a_property_that_only_a_whole_server_can_have_is_refused_by_name(
+    spark_server: SparkServer, make_world: MakeWorld
+) -> None:
+    world = make_world()
+    world.produce(5)
+    made = order(world)
+    with pytest.raises(ConfigurationError, match=r"cannot set spark\.executor\.memory") as refused:
+        on(spark_server, world, **{"spark.executor.memory": "4g"})(made)
+    assert "spark: {engine: submit}" in refused.value.next_step
+    assert on(spark_server, world, **{"spark.sql.files.maxRecordsPerFile": "7"})(made).partitions
+
+
+def test_no_server_is_said_at_once(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.produce(5)
+    started = time.monotonic()
+    refused = world.tidemark("run", "demo", spark=True, env={"TIDEMARK_SPARK_REMOTE": "sc://127.0.0.1:9"})
+    assert time.monotonic() - started < 30
+    assert refused.returncode == 1
+    assert "the Spark Connect server cannot be reached (Connection refused)" in refused.stderr
+    assert "spark: {engine: submit}" in refused.stderr
+
+
+POINTS = ["stage.mid", "publish.before_mark"]
+OTHER_POINTS = ["attempt.started", "read.before", "stage.done", "publish.receipt", "publish.mid", "publish.marked"]
+
+
+@pytest.mark.parametrize(
+    "point", [*POINTS, *(pytest.param(point, marks=pytest.mark.exhaustive) for point in OTHER_POINTS)]
+)
+def test_a_client_that_is_killed_is_followed_by_one_that_finishes(
+    spark_server: SparkServer, make_world: MakeWorld, point: str
+) -> None:
+    world = make_world()
+    world.produce(40)
+    killed = world.tidemark("run", "demo", spark=True, failpoint=f"{point}:kill9", env=remote(spark_server))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    world.assert_whole()
+    done = world.tidemark("retry", "demo", spark=True, env=remote(spark_server))
+    assert done.returncode == 0, done.stderr
+    world.assert_complete()
+
+
+@pytest.mark.parametrize(
+    "point", [*POINTS, *(pytest.param(point, marks=pytest.mark.exhaustive) for point in OTHER_POINTS)]
+)
+def test_a_client_that_stands_still_while_another_finishes_does_nothing_more(
+    spark_server: SparkServer, make_world: MakeWorld, point: str
+) -> None:
+    world = make_world()
+    world.produce(40)
+    older = world.start("run", "demo", spark=True, failpoint=f"{point}:stop", env=remote(spark_server))
+    wait_stopped(older)
+    done = world.tidemark("replay", "demo", "--manifest", "1", "--take-over", spark=True, env=remote(spark_server))
+    assert done.returncode == 0, done.stderr
+    wake(older)
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def slow(world: World, seconds: int) -> None:
+    """From here on each batch of a task takes so long, which changes no row."""
+    code = world.pipelines / "code"
+    code.mkdir(exist_ok=True)
+    (code / "slow.py").write_text(SLOW.replace("SECONDS", str(seconds)).replace("MARKED", str(world.folder / MARK)))
+    world.settings |= {"code": "code", "transform": [{"python": "slow:wait"}]}
+    world.write_pipeline()
+
+
+def run_slowly(world: World, server: SparkServer) -> Command:
+    """A run, once a task of it is in the middle of a batch."""
+    slow(world, 120)
+    running = world.start("run", "demo", spark=True, env=remote(server))
+    wait_until(lambda: (world.folder / MARK).exists(), "a task to be at work", timeout=120)
+    return running
+
+
+def test_the_job_of_a_dead_client_is_ended_by_the_next_attempt(
+    spark_server: SparkServer, make_world: MakeWorld
+) -> None:
+    """It would hold both threads of the server for two minutes."""
+    world = make_world(partitions=2)
+    world.produce(40)
+    killed = run_slowly(world, spark_server)
+    os.killpg(killed.pid, signal.SIGKILL)
+    slow(world, 0)
+    started = time.monotonic()
+    done = world.tidemark("retry", "demo", spark=True, env=remote(spark_server))
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - started < 60
+    world.assert_complete()
+
+
+def test_ctrl_c_ends_the_job_on_the_server(spark_server: SparkServer, make_world: MakeWorld) -> None:
+    world = make_world(partitions=2)
+    world.produce(40)
+    interrupted = run_slowly(world, spark_server)
+    interrupted.send_signal(signal.SIGINT)
+    assert wait_ended(interrupted).returncode == 130
+    other = make_world()
+    other.produce(10)
+    done = other.tidemark("run", "demo", spark=True, env=remote(spark_server))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_server_that_is_killed_fails_the_attempt_and_a_new_one_does_the_next(
+    spark_server: SparkServer, make_world: MakeWorld
+) -> None:
+    world = make_world(partitions=2)
+    world.produce(40)
+    running = run_slowly(world, spark_server)
+    spark_server.kill()
+    started = time.monotonic()
+    ended = wait_ended(running)
+    assert time.monotonic() - started < 60
+    assert ended.returncode == 1
+    assert "the Spark Connect server cannot be reached" in ended.stderr
+    world.assert_whole()
+    slow(world, 0)
+    spark_server.restart()
+    done = world.tidemark("retry", "demo", spark=True, env=remote(spark_server))
+    assert done.returncode == 0, done.stderr
+    world.assert_complete()
+
+
+def test_a_client_with_another_package_sends_it(
+    spark_server: SparkServer, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the server had been started by another version: its workers then import what the client has sent."""
+    monkeypatch.setattr("tidemark.spark.connected.package_hash", lambda: "another")
+    world = make_world()
+    world.produce(20)
+    [manifest_id] = planned(world)
+    assert process(world.context(), manifest_id, on(spark_server, world)).ending is Ending.PUBLISHED
+    assert list((world.folder / "home" / "_packages").glob("*.zip"))
+
+
+def test_errors_of_a_server_that_is_down_say_so(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.produce(5)
+    made = order(world)
+    stopped = SparkServer(world.folder)
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        on(stopped, world)(made)
