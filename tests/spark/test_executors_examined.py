@@ -8,7 +8,7 @@ import pytest
 
 import tidemark
 from tidemark.findings import Severity
-from tidemark.spark.doctor import compared
+from tidemark.spark.executor_answers import compared
 from tidemark.spark.probe import Questions, look
 
 HERE = {

@@ -233,10 +233,12 @@ def test_ctrl_c_ends_the_job_on_the_server(spark_server: SparkServer, make_world
     interrupted = run_slowly(world, spark_server)
     interrupted.send_signal(signal.SIGINT)
     assert wait_ended(interrupted).returncode == 130
-    other = make_world()
-    other.produce(10)
-    done = other.tidemark("run", "demo", spark=True, env=remote(spark_server))
+    slow(world, 0)
+    started = time.monotonic()
+    done = world.tidemark("retry", "demo", spark=True, env=remote(spark_server))
     assert done.returncode == 0, done.stderr
+    assert time.monotonic() - started < 60
+    world.assert_complete()
 
 
 def test_a_server_that_is_killed_fails_the_attempt_and_a_new_one_does_the_next(

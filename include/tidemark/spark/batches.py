@@ -12,4 +12,5 @@ def arrow_batches(record_bytes: float | None) -> dict[str, str]:
         return {rows: str(BATCH_ROWS), largest: str(4 * BATCH_BYTES)}
     fitting = max(1, int(BATCH_BYTES / max(record_bytes, 1)))
     # A power of two, so that pipelines with about the same size share a session of a Spark Connect server.
-    return {rows: str(min(BATCH_ROWS, 1 << fitting.bit_length() - 1)), largest: str(UNMEASURED)}
+    chosen = BATCH_ROWS if fitting >= BATCH_ROWS else 1 << fitting.bit_length() - 1
+    return {rows: str(chosen), largest: str(UNMEASURED)}

@@ -67,7 +67,7 @@ def stage_on(
                 session.client.interrupt_tag(_tag(order.manifest_id, attempt))
             session.client.register_progress_handler(_Progress(remote, tell))
             with _tagged(session, _tag(order.manifest_id, order.attempt)), in_memory(connections) as file:
-                return staged(cast(Any, session), order, reader, file if remote.is_here else None)
+                return staged(cast("Any", session), order, reader, file if remote.is_here else None)
     except ERRORS as error:
         remote.check()
         raise failure(order, error, reader, WHERE) from error

@@ -14,7 +14,7 @@ from pyspark.sql.connect.session import SparkSession
 from tidemark.findings import Finding, failed, ok, warning
 from tidemark.pipeline.settings import Pipeline
 from tidemark.spark.connected import ERRORS, RETRIES, send_package
-from tidemark.spark.doctor import compared, nonce_files, questions_of
+from tidemark.spark.executor_answers import compared, nonce_files, questions_of
 from tidemark.spark.job import cause_of
 from tidemark.spark.probe import Questions, look
 from tidemark.spark.remote import Remote

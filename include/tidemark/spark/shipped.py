@@ -29,7 +29,7 @@ def package_zip(home: Path) -> Path:
     It holds data files (SQL, JSON), too. Zips of older versions stay: a running application may still need them.
     """
     content = _zipped(PACKAGE)
-    name = f"tidemark-{VERSION}-{package_hash()}.zip"
+    name = f"tidemark-{VERSION}-{_hash(content)}.zip"
     try:
         return _written(home.absolute() / "_packages" / name, content)
     except OSError:
@@ -39,10 +39,13 @@ def package_zip(home: Path) -> Path:
 @cache
 def package_hash() -> str:
     """Of all files of the package: another one for each version of the code."""
-    return sha256(_zipped(PACKAGE)).hexdigest()[:16]
+    return _hash(_zipped(PACKAGE))
 
 
-@cache
+def _hash(content: bytes) -> str:
+    return sha256(content).hexdigest()[:16]
+
+
 def _zipped(package: Path) -> bytes:
     buffer = BytesIO()
     with ZipFile(buffer, "w", ZIP_DEFLATED) as archive:

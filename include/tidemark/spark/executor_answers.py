@@ -1,0 +1,85 @@
+"""What ``tidemark doctor`` asks executors, or the Python of a server, and how it compares their answers with ours."""
+
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from tidemark.findings import Finding, clock, failed, warning
+from tidemark.pipeline.settings import Pipeline
+from tidemark.spark.probe import Questions
+from tidemark.version import VERSION
+
+
+def questions_of(pipelines: Sequence[Pipeline], brokers: Sequence[str], nonces: Sequence[Path]) -> Questions:
+    sinks = [sink for pipeline in pipelines for sink in pipeline.sinks]
+    targets = {(sink.kind, conn_id) for sink in sinks for conn_id in sink.connections()}
+    of_registries = [pipeline.decode.connections() for pipeline in pipelines]
+    connections = sorted({conn_id for _, conn_id in targets}.union(*of_registries))
+    return Questions(connections, sorted(targets), [str(nonce) for nonce in nonces], list(brokers))
+
+
+def roots_of(pipelines: Sequence[Pipeline]) -> list[str]:
+    return sorted({root for pipeline in pipelines for sink in pipeline.sinks for root in sink.folders()})
+
+
+@contextmanager
+def nonce_files(pipelines: Sequence[Pipeline]) -> Iterator[list[Path]]:
+    """A file with a random name in each local root: an executor that sees the file sees the same folder."""
+    files = [Path(root, f".doctor-{uuid4().hex}") for root in roots_of(pipelines) if Path(root).is_dir()]
+    try:
+        for file in files:
+            file.touch()
+        yield files
+    finally:
+        for file in files:
+            with suppress(OSError):
+                file.unlink()
+
+
+def compared(answer: dict[str, Any]) -> Iterator[Finding]:
+    """Compare an executor with the driver; ``answer`` has the keys of ``probe.look``, and ``ahead`` in seconds."""
+    where = f"executor {answer['host']} {answer['folder']}"
+    ours = {name: version(name) for name in ("pyspark", "pyarrow")}
+    if answer["python"] != platform.python_version():
+        message = f"Python {answer['python']}, the driver has {platform.python_version()}"
+        yield warning(
+            where,
+            message,
+            "set PYSPARK_PYTHON to a Python of the same minor version, or better the same patch version",
+        )
+    for name, wanted in ours.items():
+        if (has := answer["packages"][name]) is None:
+            yield failed(where, f"its Python has no {name}", f"install {name}=={wanted}, or set PYSPARK_PYTHON")
+        elif has != wanted:
+            yield warning(where, f"{name} {has}, the driver has {wanted}", f"install {name}=={wanted} there")
+    if not answer["tidemark"].startswith(f"{VERSION} "):
+        yield failed(
+            where, f"tidemark {answer['tidemark']}, here {VERSION}", "remove the Tidemark that is installed there"
+        )
+    if answer["unreachable"] or answer["missing"]:
+        yield from _connections(where, answer)
+    for nonce in answer["unseen"]:
+        root = Path(nonce).parent
+        yield failed(
+            where, f"it does not see what the driver writes to {root}", "mount the same folder on all machines"
+        )
+    for nonce in set(answer["read_only"]) - set(answer["unseen"]):
+        yield failed(where, f"its user may not write to {Path(nonce).parent}", "let the workers' user write there")
+    for broker in answer["brokers"]:
+        yield failed(where, f"it cannot connect to the source at {broker}", "let the workers connect to the brokers")
+    yield clock(where, "this executor", answer["ahead"])
+
+
+def _connections(where: str, answer: dict[str, Any]) -> Iterator[Finding]:
+    for conn_id in answer["missing"]:
+        yield failed(
+            where,
+            f"it does not find the connection {conn_id}",
+            f"set AIRFLOW_CONN_{conn_id.upper()} in the workers' environment (conf/spark-env.sh), never in properties",
+        )
+    for message in answer["unreachable"].values():
+        yield failed(where, message, "let the workers connect to the target")
