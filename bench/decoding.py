@@ -21,7 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import DESCRIPTOR as TIMESTAMP
 
 from bench.records import SCHEMA, messages
-from tidemark.decoders.proto_descriptors import message_descriptor
+from tidemark.decoders.protobuf_schema.descriptors import message_descriptor
 from tidemark.decoders.registry import DECODERS, open_decoder
 from tidemark.event_time import INSTANT
 from tidemark.offsets import Range, TopicPartition

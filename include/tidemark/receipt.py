@@ -94,7 +94,8 @@ class Receipt:
     """What one attempt wrote for its ``sinks``: measured counts, and every object with its final key.
 
     ``hours`` maps an event hour (``2013-01-01T10``, UTC) to ``[written, late]``. ``reasons`` count the dead letters.
-    ``schemas`` are those of a schema registry, by question (``decoders/schemas.py``): a replay uses them again.
+    ``schemas`` are those of a schema registry, by question (``decoders/schema_registry/schemas.py``): a replay uses
+    them again.
     ``follows``: sinks that append, and the attempt that a person lets this one follow there with other rows.
     """
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.registered_schema import RegisteredSchema
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.sinks.avro_types import avro_schema, avro_values
 
 KIND = "AVRO"
