@@ -24,7 +24,7 @@ from tidemark.operations.dead_letters import Kept, Letters, Place
 from tidemark.operations.fill import Filled
 from tidemark.operations.hours import Hour
 from tidemark.operations.lag import Lag
-from tidemark.operations.locate import Found
+from tidemark.operations.locate import ChainOffset
 from tidemark.operations.status import ProblemKind, Status
 from tidemark.pipeline.settings import Pipeline
 from tidemark.receipt import ObjectKind, PublishedObject
@@ -807,7 +807,7 @@ def _stamp(published: PublishedRange | None) -> datetime | None:
     return datetime.fromtimestamp(published.last.timestamp_ms / 1000, UTC)
 
 
-def found_view(chain: Found) -> dict[str, Any]:
+def chain_offset_view(chain: ChainOffset) -> dict[str, Any]:
     """What ``tidemark where`` says of one chain: the manifest by its number, its state and its attempts."""
     manifest = chain.manifest and {
         "id": chain.manifest.id, "state": chain.manifest.state.value, "attempt": chain.manifest.attempt,
@@ -817,7 +817,7 @@ def found_view(chain: Found) -> dict[str, Any]:
     covered = None if chain.start is None else {"start": chain.start, "end": chain.end}
     sinks = [asdict(each) for each in chain.sinks]
     return {**place, "incarnation": chain.incarnation, "retired": chain.retired, "standing": chain.standing.value,
-            "said": chain.said, "range": covered, "manifest": manifest, "sinks": sinks}  # fmt: skip
+            "message": chain.message, "range": covered, "manifest": manifest, "sinks": sinks}  # fmt: skip
 
 
 def as_json_text(value: object) -> str:

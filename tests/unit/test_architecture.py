@@ -332,6 +332,20 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
     assert [short(path) for path in OURS if empty_words & set(path.stem.split("_"))] == []
 
 
+def test_no_name_stands_in_for_a_noun() -> None:
+    empty_words = {"one", "ones", "found", "said"}
+    named: list[tuple[Path, str]] = []
+    for path in [*OURS, *sorted((CHECKOUT / "tests" / "toys").rglob("*.py"))]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                named.append((path, node.id))
+            elif isinstance(node, ast.arg):
+                named.append((path, node.arg))
+            elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+                named.append((path, node.name.lower()))
+    assert [f"{short(path)}: {name}" for path, name in named if name.strip("_") in empty_words] == []
+
+
 def test_modules_of_tests_have_names_of_their_own() -> None:
     names = Counter(file.name for file in (CHECKOUT / "tests").rglob("test_*.py"))
     assert [name for name, count in names.items() if count > 1] == [], "pytest imports them by these names"

@@ -103,21 +103,23 @@ def facets(lineage: Lineage) -> Any:
     return OperatorLineage(
         inputs=[
             InputDataset(
-                one.dataset.namespace,
-                one.dataset.name,
+                input_.dataset.namespace,
+                input_.dataset.name,
                 inputFacets={
-                    RANGES: InputDatasetFacet().with_additional_properties(**named, ranges=[*one.ranges]),
-                    "inputStatistics": of_input(rowCount=one.read, size=one.bytes),
+                    RANGES: InputDatasetFacet().with_additional_properties(**named, ranges=[*input_.ranges]),
+                    "inputStatistics": of_input(rowCount=input_.read, size=input_.bytes),
                 },
             )
-            for one in lineage.inputs
+            for input_ in lineage.inputs
         ],
         outputs=[
             OutputDataset(
-                one.dataset.namespace,
-                one.dataset.name,
-                outputFacets={"outputStatistics": of_output(rowCount=one.rows, size=one.bytes, fileCount=one.files)},
+                output.dataset.namespace,
+                output.dataset.name,
+                outputFacets={
+                    "outputStatistics": of_output(rowCount=output.rows, size=output.bytes, fileCount=output.files)
+                },
             )
-            for one in lineage.outputs
+            for output in lineage.outputs
         ],
     )

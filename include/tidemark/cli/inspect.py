@@ -92,9 +92,9 @@ def show(command: click.Context, manifest_id: int, compare: bool, as_json: bool)
         output.shown(view, None, as_json)
         return
     with opened(environment, manifest.pipeline_name) as context:
-        found = compared(context, manifest)
-    output.shown(view, compared_views(found), as_json)
-    command.exit(1 if any(one.differs for one in found) else 0)
+        comparisons = compared(context, manifest)
+    output.shown(view, compared_views(comparisons), as_json)
+    command.exit(1 if any(comparison.differs for comparison in comparisons) else 0)
 
 
 @commands.command()

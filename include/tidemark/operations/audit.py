@@ -21,9 +21,9 @@ def audit(context: Context, *, deep: bool = False) -> list[Difference]:
     Differences of a manifest that an attempt starts at or publishes during the audit are left out: its output has
     changed since. The database keeps when it was, by whom, and how much was found.
     """
-    found = list(_that_stay(context, deep=deep))
-    context.database.store_audit(context.pipeline_name, deep=deep, differences=len(found))
-    return found
+    differences = list(_that_stay(context, deep=deep))
+    context.database.store_audit(context.pipeline_name, deep=deep, differences=len(differences))
+    return differences
 
 
 def _that_stay(context: Context, *, deep: bool) -> Iterator[Difference]:

@@ -119,7 +119,7 @@ def _rows(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
 def _folders(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
     """Layouts that changed: who lists folders must list both."""
     topics = database.topics(pipeline.name)
-    own = {(one.sink, one.topic): one.folders for one in stream_folders(pipeline, topics)}
+    own = {(stream.sink, stream.topic): stream.folders for stream in stream_folders(pipeline, topics)}
     known: dict[tuple[str, str], list[str]] = {}
     for row in database.stream_folders(topics):
         if row["pipeline"] == pipeline.name:

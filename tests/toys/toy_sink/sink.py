@@ -104,7 +104,9 @@ class ToySink(Sink):
 
     def _joined(self, receipt: Receipt) -> Content:
         folder = self._folder / staging_folder(receipt.manifest_id, receipt.attempt)
-        parts = [self._read(folder / f"{task}.json") for task in {one.staged for one in receipt.objects_of(self.name)}]
+        parts = [
+            self._read(folder / f"{task}.json") for task in {part.staged for part in receipt.objects_of(self.name)}
+        ]
         content = {kind.value: [row for part in parts for row in part[kind]] for kind in ObjectKind}
         if _sizes(content) != self._expected(receipt):
             raise WorkFailed("staging holds other rows than the receipt says", sink=self.name)
@@ -159,15 +161,16 @@ class ToySink(Sink):
     def leftovers(self, database: ManifestDatabase) -> list[Leftover]:
         """Of manifests that are done: what attempts other than the published one left."""
         files = {file.relative_to(self._folder).as_posix(): file for file in self._folder.glob("rows/*.json")}
-        done = {one.id: one for one in database.manifests(self.pipeline_name, [ManifestState.DONE]) if not one.alive}
-        found: list[Leftover] = []
+        manifests = database.manifests(self.pipeline_name, [ManifestState.DONE])
+        done = {manifest.id: manifest for manifest in manifests if not manifest.alive}
+        leftovers: list[Leftover] = []
         for key in sorted(files):
             name = _ROWS.fullmatch(key)
             manifest = done.get(int(name["manifest"])) if name and name["pipeline"] == self.pipeline_name else None
             published = manifest.published(self.name) if manifest else None
             if name and manifest and published and int(name["attempt"]) != published.attempt:
-                found.append(Leftover(key, manifest.id, int(name["attempt"])))
-        return found
+                leftovers.append(Leftover(key, manifest.id, int(name["attempt"])))
+        return leftovers
 
     def remove(self, keys: Sequence[str]) -> None:
         for key in keys:
@@ -212,7 +215,7 @@ class ToySink(Sink):
 
     def _expected(self, receipt: Receipt) -> dict[str, int]:
         objects = receipt.objects_of(self.name)
-        return {kind.value: sum(one.rows for one in objects if one.kind is kind) for kind in ObjectKind}
+        return {kind.value: sum(part.rows for part in objects if part.kind is kind) for kind in ObjectKind}
 
     @staticmethod
     def _read(file: Path) -> Any:

@@ -16,7 +16,7 @@ def records_stage(order: Order) -> Receipt:
     """One task per range."""
     failpoint("read.before")
     processor = BatchProcessor(order)
-    reports = [processor.process(f"{task:05d}-0", [_read(order, one)]) for task, one in enumerate(order.ranges)]
+    reports = [processor.process(f"{task:05d}-0", [_read(order, range_)]) for task, range_ in enumerate(order.ranges)]
     return receipt_of_tasks(order, reports)
 
 

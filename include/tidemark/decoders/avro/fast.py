@@ -231,11 +231,11 @@ def _joined(first: Reading, second: Reading, at: int) -> Reading:
     return Reading(rows, good, first.bad + [(at + place, reason) for place, reason in second.bad])
 
 
-def _merged(one: Reading, places: list[int], other: Reading, others: list[int]) -> Reading:
+def _merged(first: Reading, of_first: list[int], second: Reading, of_second: list[int]) -> Reading:
     """Two readings of records that lay between each other, at ``places`` and at ``others``."""
-    good = [places[at] for at in one.good] + [others[at] for at in other.good]
+    good = [of_first[at] for at in first.good] + [of_second[at] for at in second.good]
     order = sorted(range(len(good)), key=good.__getitem__)
-    table = pa.Table.from_batches([one.rows, other.rows], one.rows.schema).take(pa.array(order, pa.int64()))
-    rows = (table.combine_chunks().to_batches() or [one.rows])[0]
-    bad = [(places[at], reason) for at, reason in one.bad] + [(others[at], reason) for at, reason in other.bad]
+    table = pa.Table.from_batches([first.rows, second.rows], first.rows.schema).take(pa.array(order, pa.int64()))
+    rows = (table.combine_chunks().to_batches() or [first.rows])[0]
+    bad = [(of_first[at], reason) for at, reason in first.bad] + [(of_second[at], reason) for at, reason in second.bad]
     return Reading(rows, sorted(good), sorted(bad))
