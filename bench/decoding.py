@@ -165,7 +165,7 @@ def _decode(config: dict[str, Any], batches: list[pa.RecordBatch]) -> None:
 
 def _process(config: dict[str, Any], batches: list[pa.RecordBatch], count: int) -> None:
     order = Order(
-        pipeline="bench", manifest_id=1, attempt=1, ranges=(Range(TopicPartition("events", "", 0), 0, count),),
+        pipeline_name="bench", manifest_id=1, attempt=1, ranges=(Range(TopicPartition("events", "", 0), 0, count),),
         source=SourceOrder("kafka", {}), decode=config, event_time=EventTimeSettings().order(), on_error="fail",
         sinks=(),
     )  # fmt: skip

@@ -225,8 +225,8 @@ def _refuse_split(order: Order, tasks: Sequence[Mapping[str, Any]]) -> None:
             raise Blocked(
                 f"{number} tasks of Spark read one partition, and a transform needs all its records in one task",
                 next_step="nothing is published; remove what makes Spark split it from spark.conf, then: "
-                f"tidemark retry {order.pipeline} --manifest {order.manifest_id}",
-                pipeline=order.pipeline,
+                f"tidemark retry {order.pipeline_name} --manifest {order.manifest_id}",
+                pipeline=order.pipeline_name,
                 manifest=order.manifest_id,
                 topic=topic,
                 partition=partition,

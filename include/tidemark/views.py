@@ -721,7 +721,7 @@ def brought_back_view(result: BroughtBack) -> BroughtBackView:
 
 
 def difference_views(differences: Iterable[Difference]) -> list[DifferenceView]:
-    return [DifferenceView(each.manifest, each.what, each.next_step) for each in differences]
+    return [DifferenceView(each.manifest_id, each.what, each.next_step) for each in differences]
 
 
 def compared_views(sinks: Iterable[Compared]) -> list[ComparedView]:
@@ -745,7 +745,7 @@ def lag_views(lags: Iterable[Lag]) -> list[LagView]:
 
 def status_view(status: Status) -> StatusView:
     problems = tuple(
-        ProblemView(problem.kind, problem.manifest, problem.what, problem.next_step) for problem in status.problems
+        ProblemView(problem.kind, problem.manifest_id, problem.what, problem.next_step) for problem in status.problems
     )
     oldest = status.oldest_unfinished
     return StatusView(

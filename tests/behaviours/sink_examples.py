@@ -91,7 +91,7 @@ class Example(ABC):
         self.sink.prepare(manifest, attempt, decode, (), self.database)
         options = {**self.config.order(), **self.sink.order(manifest, attempt)}
         order = Order(
-            pipeline=self.pipeline, manifest_id=manifest, attempt=attempt, ranges=RANGES,
+            pipeline_name=self.pipeline, manifest_id=manifest, attempt=attempt, ranges=RANGES,
             source=SourceOrder("kafka", {}), decode=decode, event_time={"on_invalid": "fail"}, on_error="dead_letter",
             sinks=(SinkOrder(self.config.name, self.config.kind, options),),
         )  # fmt: skip

@@ -37,7 +37,7 @@ Record = tuple[str, int, int, datetime, bytes | None]  # topic, partition, offse
 
 def order(root: Path, layout: str = "raw/{stream}/%Y/%m/%d/%H", **changed: Any) -> Order:
     settings: dict[str, Any] = {
-        "pipeline": "flights",
+        "pipeline_name": "flights",
         "manifest_id": 7,
         "attempt": 2,
         "ranges": (Range(TopicPartition("t", "id", 0), 0, 100), Range(TopicPartition("t", "id", 1), 0, 100)),

@@ -43,8 +43,8 @@ class Output:
 class Lineage:
     """What the published attempt of a manifest has read and written."""
 
-    pipeline: str
-    manifest: int
+    pipeline_name: str
+    manifest_id: int
     attempt: int
     inputs: Sequence[Input]
     outputs: Sequence[Output]
@@ -99,7 +99,7 @@ def facets(lineage: Lineage) -> Any:
 
     of_input = input_statistics_input_dataset.InputStatisticsInputDatasetFacet
     of_output = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
-    named = {"pipeline": lineage.pipeline, "manifest": lineage.manifest, "attempt": lineage.attempt}
+    named = {"pipeline": lineage.pipeline_name, "manifest": lineage.manifest_id, "attempt": lineage.attempt}
     return OperatorLineage(
         inputs=[
             InputDataset(

@@ -30,10 +30,10 @@ def _that_stay(context: Context, *, deep: bool) -> Iterator[Difference]:
     manifests = context.database.manifests(context.pipeline_name, archived=True)
     before = {manifest.id: manifest for manifest in manifests}
     for difference in _differences(context, manifests, deep=deep):
-        if difference.manifest not in before:
+        if difference.manifest_id not in before:
             yield difference
-        elif not _changed(context, before[difference.manifest]):
-            yield _without_replay(difference, before[difference.manifest])
+        elif not _changed(context, before[difference.manifest_id]):
+            yield _without_replay(difference, before[difference.manifest_id])
 
 
 def _without_replay(difference: Difference, manifest: Manifest) -> Difference:

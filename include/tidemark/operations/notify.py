@@ -161,7 +161,9 @@ def _is_over(notice: Notice, looked_at: Mapping[str, Status], *, all_of_them: bo
 
 def _notices(status: Status, now: datetime) -> Iterator[Notice]:
     def notice(problem: Problem) -> Notice:
-        return Notice(status.pipeline_name, problem.kind, problem.manifest, problem.what, problem.next_step, since=now)
+        return Notice(
+            status.pipeline_name, problem.kind, problem.manifest_id, problem.what, problem.next_step, since=now
+        )
 
     return map(notice, status.problems)
 

@@ -108,8 +108,8 @@ def _has_staged(order: Order) -> bool:
 
 
 def _failure(order: Order, error: Exception, reader: SparkReader, log: Path | None) -> TidemarkError:
-    where = {"pipeline": order.pipeline, "manifest": order.manifest_id, "attempt": order.attempt}
-    retry = f"tidemark retry {order.pipeline} --manifest {order.manifest_id}"
+    where = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "attempt": order.attempt}
+    retry = f"tidemark retry {order.pipeline_name} --manifest {order.manifest_id}"
     status = _status_of_jvm(error)
     if status is not None:
         look = ended.advice(status) or _where(log)

@@ -44,8 +44,8 @@ class ToySink(Sink):
 
     way = Way.REPLACES
 
-    def __init__(self, pipeline: str, settings: Settings) -> None:
-        super().__init__(pipeline, settings.name)
+    def __init__(self, pipeline_name: str, settings: Settings) -> None:
+        super().__init__(pipeline_name, settings.name)
         self.target = settings.target
         self._folder = Path(settings.folder)
         self._owner = self._folder / "owner.json"
@@ -65,7 +65,7 @@ class ToySink(Sink):
     def hand_over(self, owner: Owner) -> None:
         self._write(self._owner, {"database": owner.database, "before": owner.before})
 
-    def order(self, manifest: int, attempt: int) -> dict[str, Any]:
+    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
         return {}  # the folder is in the settings, and an order knows its own staging
 
     def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
@@ -77,8 +77,8 @@ class ToySink(Sink):
             if name and name.manifest_id > above and (name.pipeline_name == self.pipeline_name or not own)
         ]
 
-    def recorded_attempt(self, manifest: int) -> int | None:
-        return max((name.attempt for name in self.records() if name.manifest_id == manifest), default=None)
+    def recorded_attempt(self, manifest_id: int) -> int | None:
+        return max((name.attempt for name in self.records() if name.manifest_id == manifest_id), default=None)
 
     def record(self, name: RecordName) -> dict[str, Any] | None:
         return self._read(self._folder / str(name))
@@ -126,12 +126,12 @@ class ToySink(Sink):
     def staged_manifests(self) -> list[int]:
         return sorted(int(folder.name) for folder in (self._folder / STAGING).glob("*"))
 
-    def staged_attempts(self, manifest: int) -> list[int]:
-        return sorted(int(folder.name) for folder in (self._folder / manifest_staging(manifest)).glob("*"))
+    def staged_attempts(self, manifest_id: int) -> list[int]:
+        return sorted(int(folder.name) for folder in (self._folder / manifest_staging(manifest_id)).glob("*"))
 
-    def clear_staging(self, manifest: int, attempt: int) -> None:
-        shutil.rmtree(self._folder / staging_folder(manifest, attempt), ignore_errors=True)
-        for folder in (manifest_staging(manifest), STAGING):
+    def clear_staging(self, manifest_id: int, attempt: int) -> None:
+        shutil.rmtree(self._folder / staging_folder(manifest_id, attempt), ignore_errors=True)
+        for folder in (manifest_staging(manifest_id), STAGING):
             with suppress(OSError):  # it is not empty, or not there
                 (self._folder / folder).rmdir()
 
@@ -243,5 +243,5 @@ def _sizes(content: Content) -> dict[str, int]:
     return {kind: len(rows) for kind, rows in content.items()}
 
 
-def open_sink(pipeline: str, settings: Settings, lookup: Lookup) -> ToySink:
-    return ToySink(pipeline, settings)
+def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> ToySink:
+    return ToySink(pipeline_name, settings)

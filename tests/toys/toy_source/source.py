@@ -21,8 +21,8 @@ class ToySource(Source):
     title = "the toy folder"
     settings: Settings
 
-    def __init__(self, pipeline: str, settings: Settings) -> None:
-        super().__init__(pipeline, settings)
+    def __init__(self, pipeline_name: str, settings: Settings) -> None:
+        super().__init__(pipeline_name, settings)
         self.address = settings.folder
 
     def dataset(self, topic: str) -> Dataset:
@@ -91,5 +91,5 @@ def _moment(line: Mapping[str, Any]) -> datetime:
     return datetime.fromtimestamp(line["timestamp"] / 1000, UTC)
 
 
-def open_source(pipeline: str, settings: Settings, lookup: Lookup) -> ToySource:
-    return ToySource(pipeline, settings)
+def open_source(pipeline_name: str, settings: Settings, lookup: Lookup) -> ToySource:
+    return ToySource(pipeline_name, settings)

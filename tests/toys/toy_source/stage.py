@@ -22,7 +22,7 @@ def records_stage(order: Order) -> Receipt:
 
 def _read(order: Order, covered: Range) -> pa.RecordBatch:
     settings = Settings.model_validate({**order.source.options, "topics": [covered.at.topic]})
-    source = ToySource(order.pipeline, settings)
+    source = ToySource(order.pipeline_name, settings)
     return pa.RecordBatch.from_pylist([_row(record) for record in source.records(covered)], schema=INPUT)
 
 

@@ -37,7 +37,7 @@ class PostgresWriter:
         self._name = sink.name
         self._task = task
         self._options = sink.options
-        self._context = {"pipeline": order.pipeline, "manifest": order.manifest_id, "sink": sink.name}
+        self._context = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "sink": sink.name}
         self._copies: dict[ObjectKind, tuple[Copy, Measures]] = {}
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:

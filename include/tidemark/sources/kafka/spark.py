@@ -26,7 +26,7 @@ class KafkaReader:
     def __init__(self, order: Order) -> None:
         self._order = order
         source = order.source.options
-        self._options = java_options(source["connection"], source["options"], order.pipeline)
+        self._options = java_options(source["connection"], source["options"], order.pipeline_name)
 
     def read(self, session: SparkSession) -> DataFrame:
         """Headers of a record without any are empty, not null, since a list vector of nulls makes Spark slow.
