@@ -16,7 +16,7 @@ from tidemark.lifecycle.close import Closing
 from tidemark.lifecycle.plan import PlannedRun
 from tidemark.manifest import Counts, Manifest, ManifestState, PublishedRange
 from tidemark.offsets import Range
-from tidemark.operations.archive import Archived
+from tidemark.operations.archive import NewArchive
 from tidemark.operations.audit import Compared
 from tidemark.operations.bring_back import BroughtBack
 from tidemark.operations.complete import Completeness
@@ -676,7 +676,7 @@ def fill_view(filled: Filled) -> FillView:
     return FillView(filled.sink, filled.dry_run, ids, tuple(not_filled), tuple(filled.left), filled.archived)
 
 
-def archive_view(pipeline_name: str, archived: Archived) -> ArchiveView:
+def archive_view(pipeline_name: str, archived: NewArchive) -> ArchiveView:
     stops = tuple(LeftView(**vars(stop)) for stop in archived.stops)
     return ArchiveView(
         pipeline_name, archived.archive, archived.before, archived.dry_run, archived.manifests, archived.first,

@@ -7,7 +7,7 @@ import click
 
 from tidemark.api import check_pipeline, status_views
 from tidemark.cli import output
-from tidemark.cli.durations import Duration
+from tidemark.cli.durations import DurationType
 from tidemark.cli.opened import connections_of, database_of, opened
 from tidemark.cli.options import TIMES, common_options, pipeline_argument
 from tidemark.environment import Environment
@@ -129,7 +129,7 @@ def objects(environment: Environment, pipeline_name: str, sink: str | None, dead
 @click.option("--max-lag", type=click.IntRange(min=0), metavar="N",
     help="Late when more offsets than this are not published; asks the source.",
 )  # fmt: skip
-@click.option("--max-age", type=Duration(),
+@click.option("--max-age", type=DurationType(),
     help="Late when what is published ends longer ago, such as 90m or 2h; if not set, max_age of the pipeline file.",
 )  # fmt: skip
 @common_options

@@ -56,7 +56,7 @@ class Notice:
 
 
 Deliver = Callable[[Notice], None]
-Known = dict[tuple[object, ...], Notice]
+KnownNotices = dict[tuple[object, ...], Notice]
 
 
 def by_command(command: str) -> Deliver:
@@ -177,7 +177,7 @@ def _only_one(memory: Path) -> Iterator[None]:
         yield
 
 
-def _keep(memory: Path, known: Known, key: tuple[object, ...], notice: Notice | None) -> None:
+def _keep(memory: Path, known: KnownNotices, key: tuple[object, ...], notice: Notice | None) -> None:
     """Write the file with this notice, or without it."""
     known.pop(key, None)
     if notice is not None:
@@ -185,7 +185,7 @@ def _keep(memory: Path, known: Known, key: tuple[object, ...], notice: Notice | 
     _write(memory, known)
 
 
-def _write(memory: Path, known: Known) -> None:
+def _write(memory: Path, known: KnownNotices) -> None:
     kept = [{**asdict(notice), "since": notice.since.isoformat()} for notice in known.values()]
     new = memory.with_suffix(".new")
     new.write_text(json.dumps(kept, indent=1))
