@@ -127,7 +127,7 @@ def _folders(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
     return [
         Change(
             f"sink {sink} will write topic {topic} into {own[sink, topic]}; what is published stays in "
-            f"{listed(folders)}, and who lists folders must list both",
+            f"{listed(folders)}, and readers that list folders must list both",
             "replay what shall move: a replay removes what it replaces",
         )
         for (sink, topic), folders in known.items()

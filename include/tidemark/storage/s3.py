@@ -35,7 +35,7 @@ WRITER = "tidemark-writer"
 
 
 class S3Store:
-    """A prefix of a bucket; ``settings`` are the keys of ``sinks.files.s3``, and ``connection``.
+    """A prefix of a bucket; ``settings`` are the keys of a sink's ``s3``, and ``connection``.
 
     ``multipart_bytes`` is at least 5 MiB, the smallest part that S3 takes.
     """
