@@ -272,7 +272,9 @@ EXECUTED = {
     "sinks/files/avro.py": {"fastavro"},
     "sinks/iceberg/writer.py": {"pyiceberg"},
     "sinks/postgres/writer.py": {"psycopg"},
-    "sinks/topic/writer.py": {"fastavro", "pyruhvro"},
+    "sinks/topic/writer.py": set(),
+    "sinks/topic/avro.py": {"fastavro", "pyruhvro"},
+    "sinks/topic/protobuf.py": {"google"},
     "sinks/postgres/totals/writer.py": {"psycopg"},
     "storage/s3.py": {"boto3", "botocore"},
 }
@@ -285,6 +287,7 @@ def test_executors_need_only_what_their_decoder_and_sinks_name(name: str) -> Non
     }
     assert len(foreign) > 1
     assert {path: names for path, names in foreign.items() if names} == {}
+    assert EXECUTED[name] <= set().union(*(third_parties(path) for path in closure(PACKAGE / name)))
 
 
 def test_every_decoder_and_writer_of_the_registries_is_among_what_executors_run() -> None:
