@@ -345,7 +345,7 @@ def _wait_for_one(running: set[Future[None]], after: Callable[[], None]) -> set[
 
 
 class _Pieces(RawIOBase):
-    """An object as a file that requests only the bytes that are read, but for its ``end``, which is there."""
+    """An object as a file that requests only the bytes that are read, except for its ``end``, which is there."""
 
     def __init__(self, size: int, end: bytes, read: Callable[[int, int], bytes]) -> None:
         self._size = size

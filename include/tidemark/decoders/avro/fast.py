@@ -152,7 +152,7 @@ def _origin(field: Mapping[str, Any], written: Mapping[str, Mapping[str, Any]]) 
 
 
 def _is_arrow(schema: Any) -> bool:
-    """Whether the numbers that were written are Arrow's own, but for the unit of a timestamp."""
+    """Whether the numbers that were written are Arrow's own, except for the unit of a timestamp."""
     logical = _logical(without_null(schema)[0])
     return logical is None or logical in ("date", "timestamp-millis", "timestamp-micros", "timestamp-nanos", "uuid")
 
