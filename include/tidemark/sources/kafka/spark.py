@@ -60,7 +60,7 @@ class KafkaReader:
         return AccessDenied(
             "Kafka does not let Spark read",
             next_step="nothing is published; planning needs the right DESCRIBE on the topics, reading needs READ: "
-            f"kafka-acls --add --operation Read --topic ..; then: tidemark retry {self._order.pipeline}",
+            f"kafka-acls --add --operation Read --topic ..; then: tidemark retry {self._order.pipeline_name}",
         )
 
 
