@@ -21,7 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import DESCRIPTOR as TIMESTAMP
 
 from bench.records import SCHEMA, messages
-from tidemark.decoders.proto_descriptors import message_descriptor
+from tidemark.decoders.protobuf_schema.descriptors import message_descriptor
 from tidemark.decoders.registry import DECODERS, open_decoder
 from tidemark.event_time import INSTANT
 from tidemark.offsets import Range, TopicPartition
@@ -165,7 +165,7 @@ def _decode(config: dict[str, Any], batches: list[pa.RecordBatch]) -> None:
 
 def _process(config: dict[str, Any], batches: list[pa.RecordBatch], count: int) -> None:
     order = Order(
-        pipeline="bench", manifest_id=1, attempt=1, ranges=(Range(TopicPartition("events", "", 0), 0, count),),
+        pipeline_name="bench", manifest_id=1, attempt=1, ranges=(Range(TopicPartition("events", "", 0), 0, count),),
         source=SourceOrder("kafka", {}), decode=config, event_time=EventTimeSettings().order(), on_error="fail",
         sinks=(),
     )  # fmt: skip

@@ -72,7 +72,7 @@ class SinkOrder:
 class Order:
     """All that Spark must know to do one attempt; it needs no database and holds no secret."""
 
-    pipeline: str
+    pipeline_name: str
     manifest_id: int
     attempt: int
     ranges: tuple[Range, ...]

@@ -94,7 +94,8 @@ class Receipt:
     """What one attempt wrote for its ``sinks``: measured counts, and every object with its final key.
 
     ``hours`` maps an event hour (``2013-01-01T10``, UTC) to ``[written, late]``. ``reasons`` count the dead letters.
-    ``schemas`` are those of a schema registry, by question (``decoders/schemas.py``): a replay uses them again.
+    ``schemas`` are those of a schema registry, by question (``decoders/schema_registry/schemas.py``): a replay uses
+    them again.
     ``follows``: sinks that append, and the attempt that a person lets this one follow there with other rows.
     """
 
@@ -224,8 +225,8 @@ def _refuse_split(order: Order, tasks: Sequence[Mapping[str, Any]]) -> None:
             raise Blocked(
                 f"{number} tasks of Spark read one partition, and a transform needs all its records in one task",
                 next_step="nothing is published; remove what makes Spark split it from spark.conf, then: "
-                f"tidemark retry {order.pipeline} --manifest {order.manifest_id}",
-                pipeline=order.pipeline,
+                f"tidemark retry {order.pipeline_name} --manifest {order.manifest_id}",
+                pipeline=order.pipeline_name,
                 manifest=order.manifest_id,
                 topic=topic,
                 partition=partition,

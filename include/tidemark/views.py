@@ -16,7 +16,7 @@ from tidemark.lifecycle.close import Closing
 from tidemark.lifecycle.plan import PlannedRun
 from tidemark.manifest import Counts, Manifest, ManifestState, PublishedRange
 from tidemark.offsets import Range
-from tidemark.operations.archive import Archived
+from tidemark.operations.archive import NewArchive
 from tidemark.operations.audit import Compared
 from tidemark.operations.bring_back import BroughtBack
 from tidemark.operations.complete import Completeness
@@ -24,7 +24,7 @@ from tidemark.operations.dead_letters import Kept, Letters, Place
 from tidemark.operations.fill import Filled
 from tidemark.operations.hours import Hour
 from tidemark.operations.lag import Lag
-from tidemark.operations.locate import Found
+from tidemark.operations.locate import ChainOffset
 from tidemark.operations.status import ProblemKind, Status
 from tidemark.pipeline.settings import Pipeline
 from tidemark.receipt import ObjectKind, PublishedObject
@@ -676,7 +676,7 @@ def fill_view(filled: Filled) -> FillView:
     return FillView(filled.sink, filled.dry_run, ids, tuple(not_filled), tuple(filled.left), filled.archived)
 
 
-def archive_view(pipeline_name: str, archived: Archived) -> ArchiveView:
+def archive_view(pipeline_name: str, archived: NewArchive) -> ArchiveView:
     stops = tuple(LeftView(**vars(stop)) for stop in archived.stops)
     return ArchiveView(
         pipeline_name, archived.archive, archived.before, archived.dry_run, archived.manifests, archived.first,
@@ -721,7 +721,7 @@ def brought_back_view(result: BroughtBack) -> BroughtBackView:
 
 
 def difference_views(differences: Iterable[Difference]) -> list[DifferenceView]:
-    return [DifferenceView(each.manifest, each.what, each.next_step) for each in differences]
+    return [DifferenceView(each.manifest_id, each.what, each.next_step) for each in differences]
 
 
 def compared_views(sinks: Iterable[Compared]) -> list[ComparedView]:
@@ -745,7 +745,7 @@ def lag_views(lags: Iterable[Lag]) -> list[LagView]:
 
 def status_view(status: Status) -> StatusView:
     problems = tuple(
-        ProblemView(problem.kind, problem.manifest, problem.what, problem.next_step) for problem in status.problems
+        ProblemView(problem.kind, problem.manifest_id, problem.what, problem.next_step) for problem in status.problems
     )
     oldest = status.oldest_unfinished
     return StatusView(
@@ -807,7 +807,7 @@ def _stamp(published: PublishedRange | None) -> datetime | None:
     return datetime.fromtimestamp(published.last.timestamp_ms / 1000, UTC)
 
 
-def found_view(chain: Found) -> dict[str, Any]:
+def chain_offset_view(chain: ChainOffset) -> dict[str, Any]:
     """What ``tidemark where`` says of one chain: the manifest by its number, its state and its attempts."""
     manifest = chain.manifest and {
         "id": chain.manifest.id, "state": chain.manifest.state.value, "attempt": chain.manifest.attempt,
@@ -817,7 +817,7 @@ def found_view(chain: Found) -> dict[str, Any]:
     covered = None if chain.start is None else {"start": chain.start, "end": chain.end}
     sinks = [asdict(each) for each in chain.sinks]
     return {**place, "incarnation": chain.incarnation, "retired": chain.retired, "standing": chain.standing.value,
-            "said": chain.said, "range": covered, "manifest": manifest, "sinks": sinks}  # fmt: skip
+            "message": chain.message, "range": covered, "manifest": manifest, "sinks": sinks}  # fmt: skip
 
 
 def as_json_text(value: object) -> str:

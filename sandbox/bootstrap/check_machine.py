@@ -108,16 +108,16 @@ def check_alone() -> list[str]:
 
 def problems(purpose: str) -> list[str]:
     """Every problem, each with what to do about it."""
-    found = check_place() + check_python() + check_java() + check_disk()
-    return found + (check_alone() if purpose == "run" else [])
+    problems = check_place() + check_python() + check_java() + check_disk()
+    return problems + (check_alone() if purpose == "run" else [])
 
 
 def main() -> None:
     """Print the problems and exit with 2, or exit with 0."""
-    found = problems(sys.argv[1] if len(sys.argv) > 1 else "")
-    for problem in found:
+    reasons = problems(sys.argv[1] if len(sys.argv) > 1 else "")
+    for problem in reasons:
         print(problem, file=sys.stderr)
-    sys.exit(2 if found else 0)
+    sys.exit(2 if reasons else 0)
 
 
 if __name__ == "__main__":

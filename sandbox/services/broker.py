@@ -86,7 +86,7 @@ class Broker(Service):
             except KafkaException as error:
                 message = f"topic {name} was not created: {error}"
                 raise SandboxFailed(message, next_step="choose another name") from error
-        partitions_of = [TopicPartition(name, one) for name in names for one in range(partitions)]
+        partitions_of = [TopicPartition(name, partition) for name in names for partition in range(partitions)]
         wait_until(
             lambda: _answer(admin, partitions_of), f"topics to answer: {', '.join(names)}", timeout=30, interval=0.01
         )
@@ -201,7 +201,7 @@ def _answer(admin: AdminClient, partitions: Sequence[TopicPartition]) -> bool:
     try:
         admin.list_topics(timeout=5)  # else this client goes on without the leaders of new topics for over 10 s
         newest: Callable[[], OffsetSpec] = OffsetSpec.latest
-        for answer in admin.list_offsets({one: newest() for one in partitions}, request_timeout=5).values():
+        for answer in admin.list_offsets({partition: newest() for partition in partitions}, request_timeout=5).values():
             answer.result(timeout=30)
     except KafkaException:
         return False

@@ -91,7 +91,7 @@ class Example(ABC):
         self.sink.prepare(manifest, attempt, decode, (), self.database)
         options = {**self.config.order(), **self.sink.order(manifest, attempt)}
         order = Order(
-            pipeline=self.pipeline, manifest_id=manifest, attempt=attempt, ranges=RANGES,
+            pipeline_name=self.pipeline, manifest_id=manifest, attempt=attempt, ranges=RANGES,
             source=SourceOrder("kafka", {}), decode=decode, event_time={"on_invalid": "fail"}, on_error="dead_letter",
             sinks=(SinkOrder(self.config.name, self.config.kind, options),),
         )  # fmt: skip
@@ -122,9 +122,9 @@ class LakeExample(Example):
     def _recorded(self, kind: str) -> list[dict[str, Any]]:
         """Rows as a reader without a database finds them: by the highest record of each manifest."""
         newest = {key.rpartition("/")[2].split(".")[0]: key for key in self.keys(f"_manifests/{self.pipeline}/")}
-        objects = [one for key in newest.values() for one in json.loads(self.content(key))["objects"]]
-        found = [pq.read_table(BytesIO(self.content(one["path"]))) for one in objects if one["kind"] == kind]
-        return [row for table in found for row in table.to_pylist()]
+        objects = [part for key in newest.values() for part in json.loads(self.content(key))["objects"]]
+        tables = [pq.read_table(BytesIO(self.content(part["path"]))) for part in objects if part["kind"] == kind]
+        return [row for table in tables for row in table.to_pylist()]
 
     def lose_a_row(self) -> None:
         self.remove(self.keys("raw/")[0])
@@ -135,8 +135,8 @@ class FilesExample(LakeExample):
         return FilesSettings.model_validate({"root": "lake"}, context=Surroundings(self.folder, self.folder))
 
     def keys(self, below: str) -> list[str]:
-        found = (str(path.relative_to(self.lake)) for path in self.lake.rglob("*") if path.is_file())
-        return sorted(key for key in found if key.startswith(below))
+        keys = (str(path.relative_to(self.lake)) for path in self.lake.rglob("*") if path.is_file())
+        return sorted(key for key in keys if key.startswith(below))
 
     def content(self, key: str) -> bytes:
         return (self.lake / key).read_bytes()

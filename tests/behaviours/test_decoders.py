@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from tests.draws import draws
 from tests.protobuf_schemas import descriptor_set, proto
-from tidemark.decoders import schemas
 from tidemark.decoders.base import HEADERS, REASON_LIMIT, Decoded, Decoder
-from tidemark.decoders.registered_schema import UnknownSchema
 from tidemark.decoders.registry import DECODERS, open_decoder
+from tidemark.decoders.schema_registry import schemas
+from tidemark.decoders.schema_registry.registered_schema import UnknownSchema
 from tidemark.digest import row_digest
 
 
@@ -366,9 +366,9 @@ def test_rows_keep_their_order_and_errors_their_index(made: Decoder, examples: E
     ]
     decoded = check(made, records(values))
     singles = [check(made, records([value])) for value in values]
-    assert decoded.good.to_pylist() == [at for at, one in enumerate(singles) if one.rows.num_rows]
-    assert decoded.errors == tuple(one.errors[0].at(at) for at, one in enumerate(singles) if one.errors)
-    by_itself = [row for one in singles for row in one.rows.to_pylist()]
+    assert decoded.good.to_pylist() == [at for at, single in enumerate(singles) if single.rows.num_rows]
+    assert decoded.errors == tuple(single.errors[0].at(at) for at, single in enumerate(singles) if single.errors)
+    by_itself = [row for single in singles for row in single.rows.to_pylist()]
     without_headers = [{**row, "headers": None} for row in decoded.rows.to_pylist()]
     assert without_headers == [{**row, "headers": None} for row in by_itself]
 
@@ -409,7 +409,7 @@ def test_no_bytes_make_a_decoder_raise(kind: str, values: list[bytes | None]) ->
 @pytest.mark.parametrize("kind", list(EXAMPLES))
 def test_damaged_records_do_not_make_a_decoder_raise(kind: str, data: st.DataObject) -> None:
     examples = EXAMPLES[kind]
-    value = bytearray(data.draw(st.sampled_from([one for one in examples.good if one])))
+    value = bytearray(data.draw(st.sampled_from([good_value for good_value in examples.good if good_value])))
     for _ in range(data.draw(st.integers(1, 3))):
         value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
     whole = list(examples.good)

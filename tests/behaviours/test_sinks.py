@@ -111,10 +111,10 @@ def test_what_was_put_has_a_record_that_says_whose_it_is(example: Example) -> No
     assert (example.sink.recorded_attempt(1), example.sink.recorded_attempt(2)) == (1, None)
     assert example.sink.records(above=0) == [RecordName("demo", 1, 1)]
     assert example.sink.records(above=1) == example.sink.records(own=False, above=1) == []
-    said = example.sink.record(RecordName("demo", 1, 1)) or {}
-    assert tuple(range_from(part) for part in said["ranges"]) == RANGES
-    assert said["database"] == example.database.id()
-    assert said["counts"]["read"] == 30
+    content = example.sink.record(RecordName("demo", 1, 1)) or {}
+    assert tuple(range_from(part) for part in content["ranges"]) == RANGES
+    assert content["database"] == example.database.id()
+    assert content["counts"]["read"] == 30
     assert example.open().holds(receipt), "also for another process"
 
 
@@ -259,7 +259,7 @@ def test_staging_is_found_and_cleared_by_manifest_and_attempt(example: Example) 
     example.stage(1, manifest=2)
     example.stage(2, manifest=2)
     assert example.sink.staged_manifests() == [1, 2]
-    assert [example.sink.staged_attempts(one) for one in (1, 2, 3)] == [[1], [1, 2], []]
+    assert [example.sink.staged_attempts(manifest_id) for manifest_id in (1, 2, 3)] == [[1], [1, 2], []]
     example.sink.clear_staging(1, 1)
     example.sink.clear_staging(2, 1)
     assert example.sink.staged_manifests() == [2]

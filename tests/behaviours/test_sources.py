@@ -58,9 +58,9 @@ def minutes(*past: int) -> list[datetime]:
 
 
 def places(source: Source, topic: str) -> list[TopicPartition]:
-    found, missing = source.partitions([topic])
+    partitions, missing = source.partitions([topic])
     assert missing == []
-    return found
+    return partitions
 
 
 def read(source: Source, covered: Range) -> list[tuple[int, datetime]]:
@@ -77,10 +77,10 @@ def test_partitions_have_the_id_of_their_topic_and_what_is_missing_is_named(
 ) -> None:
     other = f"{example.prefix}-more"
     example.create(other, 1)
-    found, missing = example.source(topic, other).partitions([topic, f"{topic}x", other])
-    assert found == sorted(found)
-    assert [(one.topic, one.partition) for one in found] == [(other, 0), (topic, 0), (topic, 1)]
-    ids = {one.topic: one.topic_id for one in found}
+    partitions, missing = example.source(topic, other).partitions([topic, f"{topic}x", other])
+    assert partitions == sorted(partitions)
+    assert [(partition.topic, partition.partition) for partition in partitions] == [(other, 0), (topic, 0), (topic, 1)]
+    ids = {partition.topic: partition.topic_id for partition in partitions}
     assert all(ids.values())
     assert ids[topic] != ids[other]
     assert missing == [f"{topic}x"]
@@ -294,11 +294,11 @@ def test_a_topic_that_is_gone_is_refused_by_name(source: Source, topic: str) -> 
 
 
 def test_an_order_is_json_and_holds_no_secret(example: Example, source: Source) -> None:
-    for one in (source, example.with_secret()):
-        order = one.order()
+    for opened in (source, example.with_secret()):
+        order = opened.order()
         assert json.loads(json.dumps(order)) == order
         assert SECRET not in json.dumps(order)
-        assert SECRET not in f"{one.address} {one.title} {one.warnings()} {one!r} {vars(one)}"
+        assert SECRET not in f"{opened.address} {opened.title} {opened.warnings()} {opened!r} {vars(opened)}"
 
 
 def test_executors_are_told_which_servers_they_must_reach(source: Source) -> None:

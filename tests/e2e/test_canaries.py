@@ -121,8 +121,8 @@ def test_a_search_finds_what_is_planted(tmp_path: Path, database: str) -> None:
     with Watch(canaries, tmp_path):
         (tmp_path / "order.json").write_text(planted)
         subprocess.run([sys.executable, "-c", "import time; time.sleep(0.5)", planted], check=True)
-    assert f"it in {tmp_path / 'deep' / 'file'}" in canaries.found
-    assert sum(one.startswith("it in while it ran: ") for one in canaries.found) == 2
+    assert f"it in {tmp_path / 'deep' / 'file'}" in canaries.leaks
+    assert sum(one.startswith("it in while it ran: ") for one in canaries.leaks) == 2
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_secrets_are_nowhere_after_runs_on_the_command_line(
     assert {"tidemark.event", "tidemark.attempt"} <= set(canaries.look_at_database(world.dsn))
     beside = postgres.dsn(str(conninfo_to_dict(warehouse)["dbname"]))
     assert {"public.iceberg_tables", "public.totals"} <= set(canaries.look_at_database(beside))
-    assert canaries.found == [], "I26 no secret"
+    assert canaries.leaks == [], "I26 no secret"
 
 
 @pytest.mark.exhaustive
@@ -211,7 +211,7 @@ def test_secrets_are_nowhere_after_runs_in_airflow(
         tables = canaries.look_at_database(airflow._metadata_dsn)
         assert {"public.connection", "public.rendered_task_instance_fields", "public.xcom"} <= set(tables)
         canaries.look_at_database(world.dsn)
-        assert canaries.found == []
+        assert canaries.leaks == []
     finally:
         airflow.delete_connection(CONNECTION)
         airflow.delete_connection("warehouse")

@@ -231,7 +231,7 @@ def test_F6_a_record_that_was_torn_is_not_believed_and_written_again(world: Worl
         record.write_text(left[torn])
     assert world.exact() == {}
     world.ok("retry", "demo")
-    assert only(world)["published_attempt"] == 2, "done anew"
+    assert only(world)["published_attempt"] == 2, "done again"
     world.assert_complete()
     assert world.recorded() == world.everything()
 

@@ -51,7 +51,7 @@ def test_other_rows_and_other_folders_are_told_with_the_replay_that_brings_them_
     rows, folders = changes(world)
     assert "are others than those of 1 done manifests (1)" in rows["what"]
     assert f"sink files will write topic {world.topic} into" in folders["what"]
-    assert "who lists folders must list both" in folders["what"]
+    assert "readers that list folders must list both" in folders["what"]
     assert "  the settings that decide rows" in history(world)
     command = rows["next_step"].split("tidemark ")[-1].split()
     world.ok(*command)

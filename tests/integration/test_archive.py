@@ -272,7 +272,7 @@ def test_what_is_archived_says_so_and_cannot_be_replayed(archived_in_part: tuple
     assert "4 older manifests, 1 to 4, are archived" in listed.stderr
     [held] = world.json("where", world.topic, "1", "3")
     assert (held["standing"], held["manifest"]["id"], held["range"]) == ("held", 1, {"start": 0, "end": 20})
-    assert "manifest 1 is archived on " in held["said"]
+    assert "manifest 1 is archived on " in held["message"]
     for words in (("--manifest", "2"), ("--run-key", shown["run_key"])):
         refused = world.here("replay", "demo", *words)
         assert refused.exit_code == 1, refused.stdout

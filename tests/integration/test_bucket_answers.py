@@ -121,7 +121,7 @@ REFUSALS: dict[str, tuple[int, type[TidemarkError], str]] = {
     "RequestTimeTooSkewed": (403, AccessDenied, "the clock of this machine is off"),
     "NoSuchBucket": (404, SinkRefused, "create the bucket"),
     "NotImplemented": (501, SinkRefused, "the store does not do what a lake needs"),
-    "KMS.DisabledException": (400, SinkRefused, "check sinks.files.s3.kms_key_id"),
+    "KMS.DisabledException": (400, SinkRefused, "check kms_key_id of the sink"),
     "SlowDown": (503, Unavailable, "the store is busy"),
 }
 

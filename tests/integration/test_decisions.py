@@ -223,7 +223,7 @@ def test_schedule_15_what_an_older_attempt_of_a_reissued_number_staged_is_not_th
         world.assert_complete()
 
 
-def test_an_empty_database_adopts_a_whole_lake_and_reads_the_holes_anew(world: World, postgres: Postgres) -> None:
+def test_an_empty_database_adopts_a_whole_lake_and_reads_the_holes_again(world: World, postgres: Postgres) -> None:
     world.produce(120)
     world.ok("run", "demo")
     manifests = world.manifests()

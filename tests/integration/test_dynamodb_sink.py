@@ -247,7 +247,7 @@ def test_keys_of_the_connection_are_nowhere_after_runs_that_succeed_and_fail(
     files = {file.suffix for file in canaries.look_at_files(world.folder)}
     assert {".yaml", ".parquet"} <= files
     assert {"tidemark.event", "tidemark.attempt"} <= set(canaries.look_at_database(world.dsn))
-    assert canaries.found == []
+    assert canaries.leaks == []
 
 
 def test_tables_that_do_not_fit_are_refused_with_what_to_do(make_dynamo_world: Make) -> None:

@@ -48,7 +48,7 @@ def test_topics_have_their_exact_ranges_and_each_target_its_rows(make_table_worl
     assert receipt is not None
     size = sum(count.bytes for count in receipt.partitions)
     topic = Dataset(f"kafka://{world.broker.bootstrap_servers}", world.topic)
-    assert (told.pipeline, told.manifest, told.attempt) == ("demo", 1, 1)
+    assert (told.pipeline_name, told.manifest_id, told.attempt) == ("demo", 1, 1)
     assert told.inputs == [Input(topic, 60, size, ranges)]
     lake, table = told.outputs
     files = [path for path in world.lake.glob("**/*.parquet") if not path.is_relative_to(world.lake / "_staging")]
@@ -62,7 +62,7 @@ def test_airflows_provider_takes_it_as_it_is() -> None:
     ranges = [{"partition": 0, "start": 5, "end": 12}]
     read = {"dataset": {"namespace": "kafka://a:9092", "name": "orders"}, "read": 7, "bytes": 70, "ranges": ranges}
     written = {"dataset": {"namespace": "file", "name": "/lake"}, "rows": 7, "bytes": 900, "files": 1}
-    given = {"pipeline": "orders", "manifest": 7, "attempt": 2, "inputs": [read], "outputs": [written]}
+    given = {"pipeline_name": "orders", "manifest_id": 7, "attempt": 2, "inputs": [read], "outputs": [written]}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", TOLD],
         input=json.dumps(given),

@@ -51,7 +51,7 @@ def test_a_database_from_before_an_extension_adopts_the_older_region(make_world:
         world.assert_complete()
 
 
-def test_a_part_of_the_older_region_that_left_no_record_is_planned_anew(make_world: Make, postgres: Postgres) -> None:
+def test_a_part_of_the_older_region_that_left_no_record_is_planned_again(make_world: Make, postgres: Postgres) -> None:
     world = make_world(settings=LATEST, partitions=1)
     world.produce(100)
     world.ok("run", "demo")
@@ -111,7 +111,7 @@ def test_a_table_goes_on_after_a_database_adopted_two_lives_of_its_topic(
     assert {row["_incarnation"] for row in world.query("SELECT _incarnation FROM public.latest")} == {2}
 
 
-def test_the_unread_beginning_of_a_second_life_is_planned_anew(
+def test_the_unread_beginning_of_a_second_life_is_planned_again(
     make_world: Make, broker: Broker, postgres: Postgres
 ) -> None:
     world = make_world(partitions=1)

@@ -20,7 +20,7 @@ def scraped(port: int, path: str = "/metrics") -> tuple[int, str, str]:
         return refused.code, refused.headers["content-type"], refused.read().decode()
 
 
-def test_each_scrape_measures_anew_and_ctrl_c_ends_it(make_world: Callable[..., World]) -> None:
+def test_each_scrape_measures_again_and_ctrl_c_ends_it(make_world: Callable[..., World]) -> None:
     world = make_world()
     world.produce(10)
     world.ok("run", "demo")

@@ -117,7 +117,7 @@ def test_T2_a_lost_marker_is_never_written_without_its_rows(world: TableWorld) -
     world.assert_complete()
 
 
-def test_a_lake_that_vanished_under_published_manifests_is_not_begun_anew(make_table_world: MakeTableWorld) -> None:
+def test_a_lake_that_vanished_under_published_manifests_is_not_begun_again(make_table_world: MakeTableWorld) -> None:
     world = make_table_world(has_lake=True)
     world.produce(40)
     world.ok("run", "demo")

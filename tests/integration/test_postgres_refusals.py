@@ -259,7 +259,7 @@ def test_two_manifest_databases_do_not_write_one_table(make_table_world: MakeTab
     assert "connection warehouse, table public.latest belongs to another manifest database" in other.stderr
 
 
-def test_a_table_that_vanished_with_its_database_is_not_begun_anew(world: TableWorld) -> None:
+def test_a_table_that_vanished_with_its_database_is_not_begun_again(world: TableWorld) -> None:
     run_ddl(world, refused(world))
     world.ok("retry", "demo")
     world.execute("DROP SCHEMA tidemark_target CASCADE")

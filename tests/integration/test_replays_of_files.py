@@ -109,7 +109,7 @@ def test_the_lake_of_another_database_is_refused_and_left_alone(
     owner.ok("run", "demo")
     before = owner.files()
     with postgres.temporary_database("other", template) as dsn:
-        migrated_anew(dsn)
+        migrated_again(dsn)
         guest = make_world(settings={"sinks": [{"files": {"root": str(owner.lake)}}]})
         guest.dsn = dsn
         guest.produce(20)
@@ -121,7 +121,7 @@ def test_the_lake_of_another_database_is_refused_and_left_alone(
     owner.assert_complete()
 
 
-def migrated_anew(dsn: str) -> None:
+def migrated_again(dsn: str) -> None:
     """A database of its own: copies of the template share an id, which no two real ones do."""
     with psycopg.connect(dsn) as connection:
         connection.execute("UPDATE tidemark.database SET id = gen_random_uuid()")

@@ -9,8 +9,8 @@ import pytest
 from sandbox.services.authority import Authority
 from sandbox.services.registry import SchemaRegistry
 from tests.worlds.registry_proxy import RegistryProxy, basic, guid_of
-from tidemark.decoders.schema_registry import RegistryClient, UnknownSchema, open_registry
-from tidemark.decoders.schemas import Schemas
+from tidemark.decoders.schema_registry.client import RegistryClient, UnknownSchema, open_registry
+from tidemark.decoders.schema_registry.schemas import Schemas
 from tidemark.errors import AccessDenied, ConfigurationError, Unavailable
 
 POINT = {"type": "record", "name": "Point", "namespace": "geo", "fields": [{"name": "x", "type": "double"}]}

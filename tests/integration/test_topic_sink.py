@@ -354,7 +354,7 @@ def test_a_secured_cluster_takes_messages_and_no_secret_is_written_anywhere(
     assert "tidemark.attempt" in canaries.look_at_database(world.dsn)
     for message in (*world.sent(), *world.marker_messages()):
         canaries.look("a message", b"".join((message.key() or b"", message.value() or b"", *headers(message).values())))
-    assert canaries.found == []
+    assert canaries.leaks == []
 
 
 def test_a_user_without_the_right_to_write_is_told_so_and_nothing_is_seen(

@@ -48,10 +48,10 @@ def test_an_offset_that_is_planned_or_not_planned_yet_is_not_held(world: World) 
     world.ok("plan", "demo")
     [planned] = where(world, 3)
     assert (planned["standing"], planned["sinks"]) == ("unpublished", [])
-    assert "tidemark retry demo" in planned["said"]
+    assert "tidemark retry demo" in planned["message"]
     [beyond] = where(world, 10)
     assert (beyond["standing"], beyond["manifest"]) == ("not planned", None)
-    assert "the chain ends at 10" in beyond["said"]
+    assert "the chain ends at 10" in beyond["message"]
     done = world.here("where", world.topic, "0", "10")
     assert (done.exit_code, "not planned; the chain ends at 10" in done.stdout) == (1, True)
 
@@ -79,7 +79,7 @@ def test_the_mark_of_a_transaction_holds_no_record(make_world: MakeWorld) -> Non
     assert [where(world, at)[0]["standing"] for at in range(6)] == [
         "held", "held", "no record", "no record", "no record", "held",
     ]  # fmt: skip
-    assert "the end mark of a transaction" in where(world, 2)[0]["said"]
+    assert "the end mark of a transaction" in where(world, 2)[0]["message"]
 
 
 def test_a_record_of_a_topic_that_was_recreated_is_told_from_the_new_one(world: World, broker: Broker) -> None:
@@ -109,8 +109,8 @@ def test_a_file_that_is_gone_or_damaged_is_missing_and_the_audit_is_advised(worl
     path.write_bytes(path.read_bytes()[:-9])
     [found] = where(world, 3)
     assert found["standing"] == "missing"
-    assert "cannot be read" in found["said"]
-    assert "tidemark audit demo --deep" in found["said"]
+    assert "cannot be read" in found["message"]
+    assert "tidemark audit demo --deep" in found["message"]
     path.unlink()
     assert where(world, 3)[0]["standing"] == "missing"
 
@@ -124,7 +124,7 @@ def test_each_pipeline_is_asked_and_one_without_a_file_is_not_looked_into(make_w
     second.ok("run", "second")
     by_pipeline = {one["pipeline"]: one for one in where(first, 2)}
     assert {name: one["standing"] for name, one in by_pipeline.items()} == {"demo": "held", "second": "unread"}
-    assert "there is no pipeline second" in by_pipeline["second"]["said"]
+    assert "there is no pipeline second" in by_pipeline["second"]["message"]
     assert [one["pipeline"] for one in where(first, 2, 0, "--pipeline", "demo")] == ["demo"]
 
 
@@ -154,7 +154,7 @@ def test_in_a_table_the_row_the_dead_letter_or_the_newer_row_of_its_key_is_named
     assert where(world, 0)[0]["sinks"][0]["kind"] == "dead_letter"
     [replaced] = where(world, 1)
     assert replaced["standing"] == "replaced"
-    assert "a newer row of its key" in replaced["said"]
+    assert "a newer row of its key" in replaced["message"]
 
 
 def test_a_chain_of_many_ranges_is_asked_by_its_index(world: World) -> None:

@@ -38,4 +38,4 @@ def problems(path: Path, env: dict[str, str] | None = None) -> list[str]:
     """The lines about a file, which must be refused, without its folder."""
     with pytest.raises(InvalidPipelines) as caught:
         load(path, env or {})
-    return [str(one).removeprefix(f"{path.parent}/") for one in caught.value.problems]
+    return [str(problem).removeprefix(f"{path.parent}/") for problem in caught.value.problems]

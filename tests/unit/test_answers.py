@@ -11,12 +11,12 @@ NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [(-5, "0 s"), (0, "0 s"), (59.9, "59 s"), (60, "1 min"), (869, "14 min"), (3600, "1 h"), (86_399, "23 h"),
      (10 * 86_400, "10 d")],
 )  # fmt: skip
-def test_a_duration_is_said_in_its_largest_whole_unit(seconds: float, said: str) -> None:
-    assert rounded_duration(timedelta(seconds=seconds)) == said
+def test_a_duration_is_said_in_its_largest_whole_unit(seconds: float, text: str) -> None:
+    assert rounded_duration(timedelta(seconds=seconds)) == text
 
 
 def test_an_open_transaction_is_said_with_its_age_and_where_the_age_is_from() -> None:

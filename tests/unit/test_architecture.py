@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tidemark.decoders.registry import DECODERS
+from tidemark.sinks.kinds import SINKS
+from tidemark.sources.kinds import SOURCES
+from tidemark.transforms.registry import TRANSFORMS
+
 CHECKOUT = Path(__file__).parents[2]
 PACKAGE = CHECKOUT / "include" / "tidemark"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -41,7 +46,16 @@ ROOMS: Mapping[str, set[str]] = {
             "api", "airflow"},
 }  # fmt: skip
 API = {"__init__", "api", "open_metrics", "views"}
-SEAMS = ("sources", "decoders", "transforms", "sinks")
+# Every seam, and the packages of its kinds.
+SEAMS = {"sources": SOURCES, "decoders": DECODERS, "transforms": TRANSFORMS, "sinks": SINKS}
+# The folders of a seam that are no kinds, and the others of them that each may import from.
+SHARED: Mapping[str, set[str]] = {
+    "decoders/by_topic": set(),
+    "decoders/lists": set(),
+    "decoders/protobuf_schema": {"decoders/schema_registry"},
+    "decoders/schema_registry": set(),
+}
+KIND_MODULES = {"decoder", "settings", "sink", "source", "spark", "transform", "writer"}  # their names are fixed
 
 DRIVERS = {"airflow", "boto3", "botocore", "confluent_kafka", "psycopg", "pyspark"}
 PURE = ("offsets", "planner", "manifest", "order", "receipt", "paths", "errors", "processing/processor")
@@ -59,7 +73,7 @@ MAY_IMPORT = {
     "pyiceberg": ("sinks/iceberg/",),
     "duckdb": ("transforms/",),
     "fastavro": ("sinks/files/avro.py", "sinks/topic/avro.py", "decoders/avro/types.py", "decoders/avro/reading.py"),
-    "google": ("decoders/protobuf/", "decoders/proto_", "sinks/topic/protobuf.py"),
+    "google": ("decoders/protobuf/", "decoders/protobuf_schema/", "sinks/topic/protobuf.py"),
     "ptars": ("decoders/protobuf/fast.py",),
     "cryptography": ("kafka/certificates.py",),
     "rich": ("cli/",),
@@ -126,10 +140,16 @@ def room_of(path: Path) -> str:
     return "api" if place.stem in API else "words"
 
 
-def kind_of(path: Path) -> str | None:
-    """``sinks/files`` for a module in the folder of one kind of a seam."""
+def seam_folder_of(path: Path) -> str | None:
+    """``sinks/files`` for a module in a folder of a seam."""
     parts = path.relative_to(PACKAGE).parts
     return "/".join(parts[:2]) if len(parts) > 2 and parts[0] in SEAMS else None
+
+
+def kind_of(path: Path) -> str | None:
+    """The same for a module in the folder of one kind of a seam."""
+    folder = seam_folder_of(path)
+    return None if folder in SHARED else folder
 
 
 def test_every_room_stands_in_the_table() -> None:
@@ -166,6 +186,18 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     tuple(TopologicalSorter({path: imported_modules(path) - {path} for path in MODULES}).static_order())
 
 
+@pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES}), ids=short)
+def test_the_modules_and_folders_within_a_folder_import_each_other_in_no_circle(folder: Path) -> None:
+    """A folder counts as one, with all that is in it."""
+    imports: dict[str, set[str]] = {}
+    for path in MODULES:
+        for other in imported_modules(path):
+            if path.is_relative_to(folder) and other.is_relative_to(folder):
+                importer, target = (module.relative_to(folder).parts[0] for module in (path, other))
+                imports.setdefault(importer, set()).add(target)
+    tuple(TopologicalSorter({name: others - {name} for name, others in imports.items()}).static_order())
+
+
 def test_nobody_imports_from_the_folder_of_a_kind_but_that_kind() -> None:
     wrong = [
         f"{short(path)} imports {short(other)}"
@@ -174,6 +206,32 @@ def test_nobody_imports_from_the_folder_of_a_kind_but_that_kind() -> None:
         if kind_of(other) not in (None, kind_of(path))
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("seam", SEAMS)
+def test_every_folder_of_a_seam_is_a_kind_of_its_registry_or_stands_in_the_table_of_shared_ones(seam: str) -> None:
+    kinds = {"/".join(package.split(".")[1:3]) for package in SEAMS[seam].values()}
+    shared = {folder for folder in SHARED if folder.startswith(f"{seam}/")}
+    assert kinds & shared == set()
+    assert {folder for path in MODULES if (folder := seam_folder_of(path)) and path.is_relative_to(PACKAGE / seam)} == (
+        kinds | shared
+    )
+
+
+@pytest.mark.parametrize("folder", SHARED)
+def test_a_shared_folder_of_a_seam_has_no_module_that_is_looked_up_in_kinds(folder: str) -> None:
+    assert {path.stem for path in (PACKAGE / folder).rglob("*.py")} & KIND_MODULES == set()
+
+
+@pytest.mark.parametrize("folder", SHARED)
+def test_a_shared_folder_of_a_seam_imports_from_no_other_than_the_table_says(folder: str) -> None:
+    used = {
+        other_folder
+        for path in (PACKAGE / folder).rglob("*.py")
+        for other in imported_modules(path)
+        if (other_folder := seam_folder_of(other)) not in (None, folder)
+    }
+    assert used == SHARED[folder]
 
 
 @pytest.mark.parametrize("driver", MAY_IMPORT)
@@ -214,7 +272,9 @@ EXECUTED = {
     "sinks/files/avro.py": {"fastavro"},
     "sinks/iceberg/writer.py": {"pyiceberg"},
     "sinks/postgres/writer.py": {"psycopg"},
-    "sinks/topic/writer.py": {"fastavro", "pyruhvro"},
+    "sinks/topic/writer.py": set(),
+    "sinks/topic/avro.py": {"fastavro", "pyruhvro"},
+    "sinks/topic/protobuf.py": {"google"},
     "sinks/postgres/totals/writer.py": {"psycopg"},
     "storage/s3.py": {"boto3", "botocore"},
 }
@@ -227,6 +287,7 @@ def test_executors_need_only_what_their_decoder_and_sinks_name(name: str) -> Non
     }
     assert len(foreign) > 1
     assert {path: names for path, names in foreign.items() if names} == {}
+    assert EXECUTED[name] <= set().union(*(third_parties(path) for path in closure(PACKAGE / name)))
 
 
 def test_every_decoder_and_writer_of_the_registries_is_among_what_executors_run() -> None:
@@ -272,6 +333,21 @@ def test_nothing_is_left_for_later_in_a_comment(word: str) -> None:
 def test_no_module_has_a_name_that_says_nothing() -> None:
     empty_words = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
     assert [short(path) for path in OURS if empty_words & set(path.stem.split("_"))] == []
+
+
+def test_no_name_stands_in_for_a_noun() -> None:
+    empty_words = {"one", "ones", "found", "said"}
+    named: list[tuple[Path, str]] = []
+    folders = [CHECKOUT / "tests" / name for name in ("behaviours", "fixtures", "toys", "unit", "worlds")]
+    for path in [*OURS, *(path for folder in folders for path in sorted(folder.rglob("*.py")))]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                named.append((path, node.id))
+            elif isinstance(node, ast.arg):
+                named.append((path, node.arg))
+            elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+                named.append((path, node.name.lower()))
+    assert [f"{short(path)}: {name}" for path, name in named if name.strip("_") in empty_words] == []
 
 
 def test_modules_of_tests_have_names_of_their_own() -> None:

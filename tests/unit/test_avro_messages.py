@@ -10,7 +10,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from tidemark.decoders.registered_schema import RegisteredSchema
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.sinks.topic import writer
 from tidemark.sinks.topic.avro import AvroValues, derived, why_unlike
 

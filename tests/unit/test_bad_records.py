@@ -58,7 +58,7 @@ def order(root: Path, name: str) -> Order:
         "max_objects": 10_000, "max_file_rows": 5_000_000, "max_file_bytes": 128 * 2**20, "sort_by": [],
     }  # fmt: skip
     return Order(
-        pipeline="demo", manifest_id=1, attempt=1, source=SourceOrder("kafka", {}), on_error="dead_letter",
+        pipeline_name="demo", manifest_id=1, attempt=1, source=SourceOrder("kafka", {}), on_error="dead_letter",
         ranges=tuple(Range(TopicPartition(topic, "id", 0), 0, 100) for topic in TOPICS),
         decode={"format": "json", "schema": "at TIMESTAMP, text STRING"},
         event_time={"field": "at", "on_invalid": "dead_letter"}, sinks=(SinkOrder("files", "files", options),),

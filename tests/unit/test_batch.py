@@ -37,7 +37,7 @@ Record = tuple[str, int, int, datetime, bytes | None]  # topic, partition, offse
 
 def order(root: Path, layout: str = "raw/{stream}/%Y/%m/%d/%H", **changed: Any) -> Order:
     settings: dict[str, Any] = {
-        "pipeline": "flights",
+        "pipeline_name": "flights",
         "manifest_id": 7,
         "attempt": 2,
         "ranges": (Range(TopicPartition("t", "id", 0), 0, 100), Range(TopicPartition("t", "id", 1), 0, 100)),
@@ -168,14 +168,14 @@ def test_the_driver_can_read_the_report(tmp_path: Path) -> None:
     reports = [processor.process(f"0000{at}-{at}", [batch(ten(0, 100, partition=at))]) for at in (0, 1)]
     receipt = receipt_of_tasks(this, [json.loads(json.dumps(report)) for report in reports])
     assert receipt.counts("files", this.ranges).written == 200
-    assert all((tmp_path / one.staged).exists() for one in receipt.objects)
-    assert len({one.path for one in receipt.objects}) == len(receipt.objects)
+    assert all((tmp_path / part.staged).exists() for part in receipt.objects)
+    assert len({part.path for part in receipt.objects}) == len(receipt.objects)
 
 
 def test_gaps_between_offsets_are_listed_across_batches(tmp_path: Path) -> None:
     offsets = [3, 4, 7, 8, 9, 12]
     records = [("t", 0, offset, START, value(1, START)) for offset in offsets]
-    for cuts in ([records], [records[:2], records[2:]], [[one] for one in records]):
+    for cuts in ([records], [records[:2], records[2:]], [[record] for record in records]):
         report = BatchProcessor(order(tmp_path)).process("x", [batch(cut) for cut in cuts])
         (count,) = report["partitions"]
         assert (count["first"], count["last"], count["read"], count["distinct"]) == (3, 12, 6, 6)
@@ -195,7 +195,7 @@ def test_a_long_list_of_gaps_is_cut_but_counted(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize("offsets", [[1, 2, 2, 3], [1, 3, 2, 4], [5, 1, 2, 3]])
 def test_offsets_that_come_twice_or_out_of_order_show_in_distinct(tmp_path: Path, offsets: list[int]) -> None:
     records = [("t", 0, offset, START, value(1, START)) for offset in offsets]
-    for cuts in ([records], [[one] for one in records]):
+    for cuts in ([records], [[record] for record in records]):
         (count,) = BatchProcessor(order(tmp_path)).process("x", [batch(cut) for cut in cuts])["partitions"]
         assert count["read"] == 4
         assert count["distinct"] < 4
@@ -217,7 +217,7 @@ def test_several_partitions_and_topics_in_a_batch_are_kept_apart(tmp_path: Path)
     records += [("_u/v", 0, 5, START, value(1, START)), ("_u/v", 0, 6, START, b"bad")]
     report = BatchProcessor(order(tmp_path)).process("x", [batch(records)])
     names = ("topic", "partition", "read", "decoded", "dead_lettered")
-    assert [tuple(one[name] for name in names) for one in report["partitions"]] == [
+    assert [tuple(count[name] for name in names) for count in report["partitions"]] == [
         ("_u/v", 0, 2, 1, 1), ("t", 0, 6, 6, 0), ("t", 1, 6, 6, 0),
     ]  # fmt: skip
     for file in report["parts"]:
@@ -477,7 +477,7 @@ def test_storage_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"decode": {"format": "xml"}}, "decode.format is 'xml'"),
         ({"decode": {"format": "json", "schema": "a FOO"}}, "expected a type"),
@@ -498,7 +498,7 @@ def test_storage_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_an_order_that_cannot_be_done_is_refused_before_any_task(
-    tmp_path: Path, changed: dict[str, Any], said: str
+    tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=message):
         BatchProcessor(order(tmp_path, **changed))

@@ -23,16 +23,16 @@ def test_the_generator_gives_the_same_records_for_the_same_seed() -> None:
 
 def test_every_record_fits_the_schema_and_lies_in_the_hours_that_the_tables_name() -> None:
     made = list(messages(COUNT))
-    values = pa.array([one.value for one in made], pa.binary())
+    values = pa.array([message.value for message in made], pa.binary())
     decoded = open_decoder({"format": "json", "schema": SCHEMA}).decode(pa.record_batch({"value": values}))
     assert (decoded.errors, tuple(decoded.rows.schema.names)) == ((), COLUMNS)
-    assert Counter(one.partition for one in made) == dict.fromkeys(range(PARTITIONS), COUNT // PARTITIONS)
-    assert 165 <= sum(len(one.value) for one in made) / COUNT <= 180
+    assert Counter(message.partition for message in made) == dict.fromkeys(range(PARTITIONS), COUNT // PARTITIONS)
+    assert 165 <= sum(len(message.value) for message in made) / COUNT <= 180
     moments = decoded.rows.column("at").to_pylist()
     start = datetime.fromtimestamp(START_S, UTC)
     hours = {moment.replace(minute=0, second=0) for moment in moments}
     assert hours == {start + timedelta(hours=number) for number in range(HOURS)}
-    behind = [one.stamp_ms / 1000 - moment.timestamp() for one, moment in zip(made, moments, strict=True)]
+    behind = [message.stamp_ms / 1000 - moment.timestamp() for message, moment in zip(made, moments, strict=True)]
     late = sum(seconds > ALLOWED_LATENESS_S for seconds in behind)
     assert COUNT / LATE_EVERY * 0.9 <= late <= COUNT / LATE_EVERY  # in the first hours nothing can be late yet
 
@@ -48,12 +48,12 @@ def test_the_tables_name_every_contender_and_stand_between_the_marks(tmp_path: P
     ]  # fmt: skip
     jobs = {kind: [timing] for kind in contender.CONTENDERS}
     decoders = {kind: {"decoder": 1.0, "pass": 2.0, "bytes": 170.0} for kind in DECODERS}
-    found = {
+    figures = {
         "machine": report.machine(), "messages": 10, "runs": 1, "decoders": decoders, "jobs": jobs, "small": jobs,
         "plan": plans,
     }  # fmt: skip
-    found["sinks"] = [{"sink": sink, "messages": 120, "stage": 3.0, "publish": 1.0} for sink in ("files", "a topic")]
-    text = report.tables(found)
+    figures["sinks"] = [{"sink": sink, "messages": 120, "stage": 3.0, "publish": 1.0} for sink in ("files", "a topic")]
+    text = report.tables(figures)
     assert all(f"| {name} |" in text for name in report.NAMES.values())
     assert "the stage job 1.00 times as fast" in text
     assert "publish is 4.0% of the whole" in text
@@ -83,4 +83,4 @@ def test_the_source_in_memory_answers_for_every_partition() -> None:
     places, missing = source.partitions(["bench"])
     assert (len(places), missing) == (3, [])
     assert {mark.log_end for mark in source.bounds(places).values()} == {7}
-    assert {found[0] for found in source.offsets_at(places, datetime.now(UTC)).values() if found} == {7}
+    assert {answer[0] for answer in source.offsets_at(places, datetime.now(UTC)).values() if answer} == {7}

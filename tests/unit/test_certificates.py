@@ -58,15 +58,15 @@ def test_the_validity_of_a_certificate_is_what_the_certificate_says(
 
 def test_an_expired_certificate_is_named_with_its_end(authority: Authority) -> None:
     issued = authority.issue("old", "localhost", not_before=NOW - 9 * DAY, not_after=NOW - DAY)
-    said = refused(lambda: certificates.check_own("ssl.certificate.pem", issued.certificate, NOW))
-    assert said == "ssl.certificate.pem: the client's certificate expired at 2026-11-20 12:00 UTC"
+    message = refused(lambda: certificates.check_own("ssl.certificate.pem", issued.certificate, NOW))
+    assert message == "ssl.certificate.pem: the client's certificate expired at 2026-11-20 12:00 UTC"
 
 
 def test_of_a_bundle_one_authority_must_hold_now(authority: Authority) -> None:
     old = authority.issue("old", "localhost", not_before=NOW - 9 * DAY, not_after=NOW - DAY).certificate
     certificates.check_authorities("ssl.ca.pem", old + authority.certificate, NOW)
-    said = refused(lambda: certificates.check_authorities("ssl.ca.pem", old + old, NOW))
-    assert said == "ssl.ca.pem: no certificate in it is valid now, the last expired at 2026-11-20 12:00 UTC"
+    message = refused(lambda: certificates.check_authorities("ssl.ca.pem", old + old, NOW))
+    assert message == "ssl.ca.pem: no certificate in it is valid now, the last expired at 2026-11-20 12:00 UTC"
 
 
 def test_every_authority_of_this_machine_can_be_read() -> None:
@@ -79,18 +79,18 @@ def test_every_authority_of_this_machine_can_be_read() -> None:
 
 
 def test_a_key_must_belong_to_its_certificate(authority: Authority) -> None:
-    one, another = authority.issue("one", "localhost"), authority.issue("another", "localhost")
-    certificates.check_pair("o", one.certificate, one.key, None)
-    said = refused(lambda: certificates.check_pair("o", one.certificate, another.key, None))
-    assert said == "the private key does not belong to the certificate"
+    issued, another = authority.issue("one", "localhost"), authority.issue("another", "localhost")
+    certificates.check_pair("o", issued.certificate, issued.key, None)
+    message = refused(lambda: certificates.check_pair("o", issued.certificate, another.key, None))
+    assert message == "the private key does not belong to the certificate"
 
 
 def test_an_encrypted_key_opens_with_its_password_only(authority: Authority) -> None:
     issued = authority.issue("locked", "localhost", password="right")
     assert certificates.private_key("ssl.key.pem", issued.key)[1]
     certificates.check_pair("o", issued.certificate, issued.key, "right")
-    said = refused(lambda: certificates.check_pair("o", issued.certificate, issued.key, "hunter2"))
-    assert said == "the private key cannot be opened with ssl.key.password"
+    message = refused(lambda: certificates.check_pair("o", issued.certificate, issued.key, "hunter2"))
+    assert message == "the private key cannot be opened with ssl.key.password"
     assert "cannot be opened" in refused(lambda: certificates.check_pair("o", issued.certificate, issued.key, None))
 
 
@@ -102,12 +102,12 @@ def test_a_password_that_a_key_does_not_need_counts_for_nothing(authority: Autho
 def test_of_a_chain_every_certificate_must_be_readable(authority: Authority) -> None:
     issued = authority.issue("chained", "localhost")
     certificates.check_pair("o", issued.certificate + authority.certificate, issued.key, None)
-    said = refused(
+    message = refused(
         lambda: certificates.check_pair(
             "o", issued.certificate + authority.certificate.replace("M", "A"), issued.key, None
         )
     )
-    assert said == "o holds a certificate that cannot be read"
+    assert message == "o holds a certificate that cannot be read"
 
 
 @pytest.mark.parametrize("kind", ["rsa", "ed25519"])
@@ -117,8 +117,10 @@ def test_keys_of_other_kinds_are_matched_too(authority: Authority, kind: str) ->
     own = self_signed(key)
     certificates.check_pair("o", own, text, "right")
     assert load_pem_private_key(certificates.without_password(text, "right").encode(), None) is not None
-    said = refused(lambda: certificates.check_pair("o", authority.issue("ec", "localhost").certificate, text, "right"))
-    assert said == "the private key does not belong to the certificate"
+    message = refused(
+        lambda: certificates.check_pair("o", authority.issue("ec", "localhost").certificate, text, "right")
+    )
+    assert message == "the private key does not belong to the certificate"
 
 
 def self_signed(key: rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey) -> str:
@@ -147,13 +149,13 @@ def test_a_key_in_another_form_than_pkcs8_is_refused_with_the_command_that_conve
 def test_a_file_that_cannot_be_used_is_named_and_never_quoted(tmp_path: Path, authority: Authority) -> None:
     text = tmp_path / "key.der"
     text.write_bytes(b"\x30hunter2")
-    for path, said in [
+    for path, message in [
         (tmp_path / "none.pem", "which cannot be read: No such file or directory"),
         (tmp_path, "which is a folder"),
         (text, "which is not a PEM file"),
     ]:
-        assert refused(lambda one=path: certificates.read_pem("ssl.key.location", str(one))) == (
-            f"ssl.key.location names {path}, {said}"
+        assert refused(lambda file=path: certificates.read_pem("ssl.key.location", str(file))) == (
+            f"ssl.key.location names {path}, {message}"
         )
     broken = authority.certificate.replace("MII", "XII", 1)
     assert "hunter2" not in refused(lambda: certificates.check_own("o", broken.replace("M", "A"), NOW))

@@ -64,24 +64,24 @@ def test_both_forms_of_a_connection_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, servers: str, config: dict[str, str]
 ) -> None:
     monkeypatch.setenv(VARIABLE, text)
-    found = kafka_connection(pipeline(tmp_path))
-    assert (found.bootstrap_servers, revealed(found.config)) == (servers, config)
+    connection = kafka_connection(pipeline(tmp_path))
+    assert (connection.bootstrap_servers, revealed(connection.config)) == (servers, config)
 
 
 def test_addresses_of_the_pipeline_file_need_no_connection(tmp_path: Path) -> None:
     def never(_: str) -> None:
         raise AssertionError("a connection was looked up")
 
-    found = kafka_connection(
+    connection = kafka_connection(
         pipeline(tmp_path, "bootstrap_servers: 'a:9092, b:9092'", "{fetch.max.bytes: 1MiB}"), never
     )
-    assert found == KafkaConnection("a:9092,b:9092", {"fetch.max.bytes": "1048576"})
+    assert connection == KafkaConnection("a:9092,b:9092", {"fetch.max.bytes": "1048576"})
 
 
 def test_options_of_the_pipeline_file_win_over_those_of_the_connection(tmp_path: Path) -> None:
     extra = {"bootstrap.servers": "a:9092", "fetch.max.bytes": 5, "request.timeout.ms": 5000}
-    found = kafka_connection(pipeline(tmp_path, options="{fetch.max.bytes: 9}"), lambda _: {"extra": extra})
-    assert revealed(found.config) == {"fetch.max.bytes": "9", "request.timeout.ms": "5000"}
+    connection = kafka_connection(pipeline(tmp_path, options="{fetch.max.bytes: 9}"), lambda _: {"extra": extra})
+    assert revealed(connection.config) == {"fetch.max.bytes": "9", "request.timeout.ms": "5000"}
     assert extra["bootstrap.servers"] == "a:9092"  # the caller's mapping is left alone
 
 
@@ -189,7 +189,7 @@ def test_a_secret_prints_as_stars_and_leaves_only_by_reveal() -> None:
         f"{secret:>9}",
         repr(KafkaConnection("a:1", {"sasl.password": secret})),
     ]
-    assert not any("hunter2" in one for one in shown)
+    assert not any("hunter2" in text for text in shown)
     assert secret.reveal() == "hunter2"
     assert secret == Secret("hunter2")
     assert secret != "hunter2"

@@ -27,24 +27,24 @@ def compose() -> Any:
 
 def built(services: dict[str, Any]) -> dict[str, Any]:
     """The services that run our image."""
-    return {name: one for name, one in services.items() if "build" in one}
+    return {name: service for name, service in services.items() if "build" in service}
 
 
 def ends(compose: Any) -> set[str]:
     """Every ``host:port`` that an environment variable of our image names."""
-    [environment] = distinct(one["environment"] for one in built(compose["services"]).values())
-    values = [re.sub(r"\$\{[^}]*\}", "secret", one) for one in environment.values()]
-    urls = {urlsplit(one).netloc.rpartition("@")[2] for one in values if "://" in one and not one.startswith("{")}
+    [environment] = distinct(service["environment"] for service in built(compose["services"]).values())
+    values = [re.sub(r"\$\{[^}]*\}", "secret", value) for value in environment.values()]
+    urls = {urlsplit(url).netloc.rpartition("@")[2] for url in values if "://" in url and not url.startswith("{")}
     in_json = re.findall(r'"bootstrap.servers": "([^"]+)"|"endpoint_url": "http://([^"]+)"', str(values))
     return (urls | {server or url for server, url in in_json}) - {"lake"}
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
-    found: list[Any] = []
-    for one in values:
-        if one not in found:
-            found.append(one)
-    return found
+    values_once: list[Any] = []
+    for value in values:
+        if value not in values_once:
+            values_once.append(value)
+    return values_once
 
 
 def test_the_services_have_the_versions_of_the_locks(compose: Any) -> None:
@@ -64,7 +64,7 @@ def test_the_image_is_made_of_what_there_is() -> None:
     sent = {line[1:] for line in ignored if line.startswith("!")}
     copied = set(re.findall(r"^COPY (?:--chown=\S+ )?(\S+) \S+$", DOCKERFILE, re.MULTILINE))
     assert copied == sent
-    assert all((REPOSITORY / one).exists() for one in copied)
+    assert all((REPOSITORY / path).exists() for path in copied)
     stages = set(re.findall(r"^FROM \S+ AS (\w+)$", DOCKERFILE, re.MULTILINE))
     assert set(re.findall(r"--from=(\w+)", DOCKERFILE)) <= stages
 
@@ -83,19 +83,21 @@ def test_every_variable_of_ours_is_one_the_code_or_a_pipeline_reads(compose: Any
         path.read_text() for kind in ("*.py", "*.yaml") for path in (REPOSITORY / "include").rglob(kind)
     )
     read = set(re.findall(r'"(TIDEMARK_[A-Z_]+)"', sources)) | set(re.findall(r"\$\{(TIDEMARK_[A-Z_]+)", sources))
-    for one in built(compose["services"]).values():
-        assert {name for name in one["environment"] if name.startswith("TIDEMARK_")} <= read
+    for service in built(compose["services"]).values():
+        assert {name for name in service["environment"] if name.startswith("TIDEMARK_")} <= read
     assert set(re.findall(r"\b(TIDEMARK_[A-Z_]+)=", DOCKERFILE)) <= read
-    assert {"TIDEMARK_DB"} <= {name for one in built(compose["services"]).values() for name in one["environment"]}
+    assert {"TIDEMARK_DB"} <= {
+        name for service in built(compose["services"]).values() for name in service["environment"]
+    }
 
 
 def test_folders_in_variables_are_folders_of_the_image_or_volumes(compose: Any) -> None:
     variables = dict(re.findall(r"\b([A-Z_]+)=(/\S+)", DOCKERFILE.split("ENV ")[1]))
     made = {"/opt/tidemark/" + folder for folder in re.findall(r"^COPY .* (\S+)$", DOCKERFILE, re.MULTILINE)}
-    [volumes] = distinct(one["volumes"] for one in built(compose["services"]).values())
-    mounted = {one.split(":")[1] for one in volumes}
+    [volumes] = distinct(service["volumes"] for service in built(compose["services"]).values())
+    mounted = {volume.split(":")[1] for volume in volumes}
     for name, folder in variables.items():
-        assert any(folder == one or folder.startswith(f"{one}/") for one in made | mounted), name
+        assert any(folder == volume or folder.startswith(f"{volume}/") for volume in made | mounted), name
     assert variables["TIDEMARK_HOME"] in mounted, "what must outlive a container"
     assert variables["TIDEMARK_PIPELINES"] in mounted, "pipelines are edited without a build"
     assert f"{variables['TIDEMARK_HOME']}\n" in DOCKERFILE.split("install --directory")[1], "owned by airflow"
@@ -110,7 +112,7 @@ def test_services_find_each_other_by_name_and_port(compose: Any) -> None:
         "s3": {services["s3"]["environment"]["RUSTFS_ADDRESS"].removeprefix(":")},
         "dynamodb": {services["dynamodb"]["command"][-1]},
     }
-    wanted = {tuple(one.split(":")) for one in ends(compose)}
+    wanted = {tuple(address.split(":")) for address in ends(compose)}
     assert wanted == {
         ("kafka", "9092"),
         ("postgres", "5432"),
@@ -131,16 +133,16 @@ def test_services_find_each_other_by_name_and_port(compose: Any) -> None:
 
 def test_there_is_no_secret_and_compose_stops_without_one(compose: Any) -> None:
     names = re.compile("PASSWORD|SECRET|KEY|TIDEMARK_DB|SQL_ALCHEMY_CONN")
-    found = {}
+    secrets = {}
     for service in compose["services"].values():
         for name, value in service.get("environment", {}).items():
             if names.search(name):
-                found[name] = re.findall(r"\$\{(TIDEMARK_\w+):\?[^}]+\}", value)
-                assert found[name], name
+                secrets[name] = re.findall(r"\$\{(TIDEMARK_\w+):\?[^}]+\}", value)
+                assert secrets[name], name
     assert not re.search(r"\$\{\w+(:?-|\})", COMPOSE), "no default, no silent empty one"
     exported = set(re.findall(r"\b(TIDEMARK_\w+)=\.\.", COMPOSE))
-    assert exported == {variable for variables in found.values() for variable in variables}
-    assert found["AWS_SECRET_ACCESS_KEY"] == found["RUSTFS_SECRET_KEY"]
+    assert exported == {variable for variables in secrets.values() for variable in variables}
+    assert secrets["AWS_SECRET_ACCESS_KEY"] == secrets["RUSTFS_SECRET_KEY"]
     assert "ENV " in DOCKERFILE
     assert not names.search(DOCKERFILE.split("ENV ")[1])
 
@@ -152,14 +154,16 @@ def test_every_service_is_waited_for_by_its_health_and_every_volume_is_declared(
         for other, condition in service.get("depends_on", {}).items():
             once = "service_completed_successfully" if other == "prepare" else "service_healthy"
             assert condition["condition"] == once
-    mounted = {one.split(":")[0] for service in services.values() for one in service.get("volumes", [])}
-    assert {one for one in mounted if not one.startswith(".")} == set(compose["volumes"])
-    assert all((REPOSITORY / one).is_dir() for one in mounted if one.startswith("."))
+    mounted = {volume.split(":")[0] for service in services.values() for volume in service.get("volumes", [])}
+    assert {volume for volume in mounted if not volume.startswith(".")} == set(compose["volumes"])
+    assert all((REPOSITORY / volume).is_dir() for volume in mounted if volume.startswith("."))
 
 
 def test_the_doctor_that_is_named_is_the_one_there_is() -> None:
     assert "python -m tidemark.cli doctor --airflow" in COMPOSE
-    assert "--airflow" in {option for one in main.main.commands["doctor"].load().params for option in one.opts}
+    assert "--airflow" in {
+        option for parameter in main.main.commands["doctor"].load().params for option in parameter.opts
+    }
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "docker-compose.yaml"])

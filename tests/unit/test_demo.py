@@ -45,8 +45,8 @@ def test_slices_and_rows_are_of_one_moment_however_late_airflow_says_that_a_task
     demo._progress(tasks("success", "success", "running"))
     paths.append(publish(demo.lake, 3))
     demo._progress(tasks("success", "success", "success"))
-    said = [line.strip() for line in capsys.readouterr().out.splitlines() if "published" in line]
-    assert said == [
+    printed = [line.strip() for line in capsys.readouterr().out.splitlines() if "published" in line]
+    assert printed == [
         "2 slices published: 20 flights in 2 files, 20 distinct",
         "3 slices published: 30 flights in 3 files, 30 distinct",
     ]

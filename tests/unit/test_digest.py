@@ -95,13 +95,15 @@ def test_order_and_cuts_do_not_matter(rows: list[tuple[object, ...]], random: ob
 
 
 @given(st.lists(cells, min_size=1, max_size=5), st.lists(cells, min_size=1, max_size=5))
-def test_different_rows_have_different_digests(one: list[tuple[object, ...]], other: list[tuple[object, ...]]) -> None:
+def test_different_rows_have_different_digests(
+    first: list[tuple[object, ...]], second: list[tuple[object, ...]]
+) -> None:
     def canonical(rows: list[tuple[object, ...]]) -> list[str]:
         return sorted(
             repr(tuple(0.0 if cell == 0.0 and isinstance(cell, float) else cell for cell in row)) for row in rows
         )
 
-    assert (row_digest(table(one)) == row_digest(table(other))) == (canonical(one) == canonical(other))
+    assert (row_digest(table(first)) == row_digest(table(second))) == (canonical(first) == canonical(second))
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()], ids=str)
@@ -112,13 +114,13 @@ def test_texts_of_every_length_differ_whatever_is_beside_them(kind: pa.DataType)
     together = row_hashes(pa.record_batch({"x": values}))
     alone = [row_hashes(pa.record_batch({"x": values[at : at + 1]})) for at in range(len(values))]
     for stream in (0, 1):
-        assert together[stream].to_pylist() == [one[stream][0].as_py() for one in alone]
+        assert together[stream].to_pylist() == [digests[stream][0].as_py() for digests in alone]
         assert len(set(together[stream].to_pylist())) == len(set(texts))
 
 
 def test_a_row_that_comes_twice_counts_twice() -> None:
     once, twice, thrice = (row_digest(table([(1, "a", 1.0)] * times)) for times in (1, 2, 3))
-    assert len({(one.sum_a, one.sum_b) for one in (once, twice, thrice, Digest())}) == 4
+    assert len({(digest.sum_a, digest.sum_b) for digest in (once, twice, thrice, Digest())}) == 4
 
 
 def test_cells_swapped_between_rows_are_other_rows() -> None:
@@ -126,7 +128,7 @@ def test_cells_swapped_between_rows_are_other_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (pa.array([None], pa.int64()), pa.array([0], pa.int64())),
         (pa.array([None], pa.string()), pa.array([""], pa.string())),
@@ -136,20 +138,20 @@ def test_cells_swapped_between_rows_are_other_rows() -> None:
         (pa.array([["ab"]], pa.list_(pa.string())), pa.array([["a", "b"]], pa.list_(pa.string()))),
     ],
 )
-def test_values_that_look_alike_differ(one: pa.Array, other: pa.Array) -> None:
-    assert row_digest(pa.table({"x": one})) != row_digest(pa.table({"x": other}))
+def test_values_that_look_alike_differ(first: pa.Array, second: pa.Array) -> None:
+    assert row_digest(pa.table({"x": first})) != row_digest(pa.table({"x": second}))
 
 
 def test_position_and_name_of_a_column_matter() -> None:
     ab = pa.table({"a": [1], "b": [2]})
-    assert len({row_digest(one) for one in (ab, ab.select(["b", "a"]), ab.rename_columns(["a", "c"]))}) == 3
+    assert len({row_digest(rows) for rows in (ab, ab.select(["b", "a"]), ab.rename_columns(["a", "c"]))}) == 3
 
 
 def test_zeros_and_nans_have_one_form() -> None:
     odd_nan = pa.array([0xFFF8000000000001], pa.uint64()).view(pa.float64())
-    for one, other in ((pa.array([0.0]), pa.array([-0.0])), (pa.array([math.nan]), odd_nan)):
-        assert row_digest(pa.table({"x": one})) == row_digest(pa.table({"x": other}))
-        nested = [pa.table({"x": pa.ListArray.from_arrays([0, 1], values)}) for values in (one, other)]
+    for first, second in ((pa.array([0.0]), pa.array([-0.0])), (pa.array([math.nan]), odd_nan)):
+        assert row_digest(pa.table({"x": first})) == row_digest(pa.table({"x": second}))
+        nested = [pa.table({"x": pa.ListArray.from_arrays([0, 1], values)}) for values in (first, second)]
         assert row_digest(nested[0]) == row_digest(nested[1])
 
 

@@ -29,7 +29,7 @@ KNOWN = LastRecord(49, 1_000, record_digest(b"k", b"v"), leader_epoch=3)
     [
         (RECORD, False),
         (replace(RECORD, leader_epoch=None), False),  # a client that does not tell
-        (replace(RECORD, leader_epoch=2), False),  # a restored cluster counts leaders anew; the record is the same
+        (replace(RECORD, leader_epoch=2), False),  # a restored cluster counts leaders from 0; the record is the same
         (replace(RECORD, leader_epoch=4), True),  # written again, as it was
         (replace(RECORD, timestamp_ms=1_001), True),
         (replace(RECORD, value=b"w"), True),

@@ -51,16 +51,16 @@ def anchors(document: str) -> set[str]:
 
 def locked(package: str) -> str:
     """The version of a Python package in the lock."""
-    found = re.search(rf"^{re.escape(package)}==(\S+)", text("requirements/tidemark.lock"), re.MULTILINE)
-    assert found, package
-    return found[1]
+    match = re.search(rf"^{re.escape(package)}==(\S+)", text("requirements/tidemark.lock"), re.MULTILINE)
+    assert match, package
+    return match[1]
 
 
 def jar(group: str, name: str) -> str:
     """The version of a jar in the lock."""
-    found = re.search(rf"^\w+ {re.escape(group)} {re.escape(name)} (\S+)", text("jars/jars.lock"), re.MULTILINE)
-    assert found, name
-    return found[1]
+    match = re.search(rf"^\w+ {re.escape(group)} {re.escape(name)} (\S+)", text("jars/jars.lock"), re.MULTILINE)
+    assert match, name
+    return match[1]
 
 
 def test_the_five_files_of_the_life_exist_and_are_named_in_order() -> None:
@@ -83,7 +83,9 @@ def test_every_command_and_option_that_is_named_exists(path: Path) -> None:
     for line in code(path.read_text()):
         for name, words in re.findall(r"(?<![-\w/])tidemark ([a-z][a-z-]*)\b([^;#|]*)", line):
             assert name in main.main.commands, line
-            options = {option for one in main.main.commands[name].load().params for option in one.opts} | {"--help"}
+            options = {option for parameter in main.main.commands[name].load().params for option in parameter.opts} | {
+                "--help"
+            }
             assert set(re.findall(r"(?<!\S)--[a-z-]+", words)) <= options, line
 
 
@@ -96,14 +98,14 @@ def test_the_readme_names_every_command() -> None:
 def test_the_pipeline_of_the_readme_loads(write: Callable[..., Path]) -> None:
     (pipeline, table, topic, totals, logic) = re.findall(r"```yaml\n(.*?)```", text("README.md"), re.DOTALL)
     assert load(write(pipeline), {}).name == "orders"
-    assert sorted(one.kind for one in load(write(pipeline + table + topic + totals), {}).sinks) == sorted(SINKS)
-    assert [one.kind for one in load(write(pipeline + logic), {}).transforms()] == ["filter", "select"]
+    assert sorted(entry.kind for entry in load(write(pipeline + table + topic + totals), {}).sinks) == sorted(SINKS)
+    assert [entry.kind for entry in load(write(pipeline + logic), {}).transforms()] == ["filter", "select"]
 
 
 @each_document
 def test_every_test_that_is_named_exists(path: Path) -> None:
     for file, name in re.findall(r"\b(tests/[\w/]+\.py)(?:::(\w+))?", path.read_text()):
-        functions = [one.name for one in ast.parse(text(file)).body if isinstance(one, ast.FunctionDef)]
+        functions = [node.name for node in ast.parse(text(file)).body if isinstance(node, ast.FunctionDef)]
         assert not name or name in functions, f"{file}::{name}"
 
 
@@ -123,7 +125,7 @@ def test_every_failpoint_stands_in_the_tables_of_the_guarantees_in_order() -> No
     assert rows["Killed while a manifest is done for the first time"] == list(FAILPOINTS)
     assert rows["A table"] == list(FAILPOINTS)
     assert rows["Killed while a done manifest is replayed"] == [
-        one for one in FAILPOINTS if not one.startswith("plan.")
+        failpoint for failpoint in FAILPOINTS if not failpoint.startswith("plan.")
     ]
     life = text("docs/life-of-a-manifest.md")
     places = [life.index(f"⚡ `{name}`") for name in FAILPOINTS]
@@ -149,13 +151,13 @@ def test_the_five_steps_of_publish_are_those_of_the_code() -> None:
 
 def test_every_message_that_operations_quotes_is_said_by_the_code() -> None:
     sources = [*(REPOSITORY / "include").rglob("*.py"), *(REPOSITORY / "sandbox").rglob("*.py")]
-    said = "\n".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text()) for path in sources)
+    code = "\n".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text()) for path in sources)
     symptoms = re.findall(r"^\| ([^|]+) \|", text("docs/operations.md"), re.MULTILINE)
     quoted = [message for symptom in symptoms for message in re.findall(r'(?<!`\{)"([^"]+)"(?!:)', symptom)]
     assert len(quoted) > 20
     for message in quoted:
         for piece in message.split(".."):
-            assert piece.strip() in said, message
+            assert piece.strip() in code, message
 
 
 def test_every_variable_that_the_code_reads_is_explained() -> None:
@@ -179,9 +181,9 @@ def test_decisions_are_numbered_one_after_the_other() -> None:
 
 
 def test_the_changelog_begins_with_the_version_of_the_package() -> None:
-    found = re.search(r"^## \[([^]]+)\]", text("CHANGELOG.md"), re.MULTILINE)
-    assert found is not None
-    assert found[1] == __version__ == tomllib.loads(text("pyproject.toml"))["project"]["version"]
+    heading = re.search(r"^## \[([^]]+)\]", text("CHANGELOG.md"), re.MULTILINE)
+    assert heading is not None
+    assert heading[1] == __version__ == tomllib.loads(text("pyproject.toml"))["project"]["version"]
 
 
 def test_spark_has_one_version_everywhere() -> None:
@@ -209,8 +211,8 @@ def test_no_file_names_a_registry_or_a_path_of_some_machine() -> None:
     somewhere = re.compile(r"(?<![\w.}])/(?:work|root|home|Users)/\w")
     for path in tracked():
         content = path.read_bytes().decode(errors="replace")
-        for found in host.finditer("" if path.name == "LICENSE" else content):  # its words are not ours
-            name = found[1] or found[0]
+        for match in host.finditer("" if path.name == "LICENSE" else content):  # its words are not ours
+            name = match[1] or match[0]
             assert name in ALLOWED_HOSTS or re.fullmatch(r"[\d.]+", name), f"{path}: {name}"
         assert not somewhere.search(content), path
 
@@ -219,5 +221,5 @@ def test_every_command_and_every_option_has_a_help_text() -> None:
     for name, named in main.main.commands.items():
         command = named.load()
         assert command.help, name
-        for one in command.params:
-            assert not isinstance(one, click.Option) or one.help, f"{name} {one.name}"
+        for parameter in command.params:
+            assert not isinstance(parameter, click.Option) or parameter.help, f"{name} {parameter.name}"

@@ -28,14 +28,16 @@ def test_a_check_that_fails_or_hangs_hides_neither_its_own_findings_nor_other_ch
         time.sleep(60)
 
     started = time.monotonic()
-    found = run(Check("one", refused), Check("two", hangs, 0.2), Check("three", lambda: [ok("three", "well")]))
+    findings_of_checks = run(
+        Check("one", refused), Check("two", hangs, 0.2), Check("three", lambda: [ok("three", "well")])
+    )
     assert time.monotonic() - started < 10
-    assert [(one.check, one.severity) for one in found] == [
+    assert [(finding.check, finding.severity) for finding in findings_of_checks] == [
         ("one", Severity.OK), ("one", Severity.FAILED), ("two", Severity.OK), ("two", Severity.FAILED),
         ("three", Severity.OK),
     ]  # fmt: skip
-    assert (found[1].message, found[1].next_step) == ("nobody answers", "knock")
-    assert "no answer within 0 s" in found[3].message
+    assert (findings_of_checks[1].message, findings_of_checks[1].next_step) == ("nobody answers", "knock")
+    assert "no answer within 0 s" in findings_of_checks[3].message
 
 
 def test_an_error_that_is_not_ours_is_named_by_its_kind_and_never_quoted() -> None:
@@ -43,88 +45,88 @@ def test_an_error_that_is_not_ours_is_named_by_its_kind_and_never_quoted() -> No
         raise ValueError("postgresql://user:canary@host")
         yield
 
-    [found] = run(Check("one", broken))
-    assert found.severity is Severity.FAILED
-    assert "ValueError" in found.message
-    assert "canary" not in f"{found}"
+    [finding] = run(Check("one", broken))
+    assert finding.severity is Severity.FAILED
+    assert "ValueError" in finding.message
+    assert "canary" not in f"{finding}"
 
 
 def test_a_check_hears_of_its_begin_before_it_runs() -> None:
     heard: list[str] = []
     checks = [Check("a", lambda: [ok("a", "x")]), Check("b", list)]
-    for one in examine(checks, lambda check: heard.append(check.name)):
-        assert heard == [one.check]
+    for finding in examine(checks, lambda check: heard.append(check.name)):
+        assert heard == [finding.check]
     assert heard == ["a", "b"]
 
 
 @pytest.mark.parametrize(
-    ("ahead", "severity", "said"),
+    ("ahead", "severity", "text"),
     [(0.3, Severity.OK, "within 0.3 s"), (-5.0, Severity.OK, "within 5.0 s"),
      (3600.0, Severity.WARNING, "3,600 s ahead of"), (-60.0, Severity.WARNING, "60 s behind")],
 )  # fmt: skip
-def test_a_clock_that_is_off_is_told_with_seconds_and_direction(ahead: float, severity: Severity, said: str) -> None:
-    found = clock("database", "the database", ahead)
-    assert (found.severity, said in found.message) == (severity, True)
+def test_a_clock_that_is_off_is_told_with_seconds_and_direction(ahead: float, severity: Severity, text: str) -> None:
+    finding = clock("database", "the database", ahead)
+    assert (finding.severity, text in finding.message) == (severity, True)
 
 
 def java(folder: Path, version: str, modules: str) -> str:
     """A JAVA_HOME whose java says what it is told to."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
-    said = f'echo "java.specification.version = {version}" >&2'
-    program.write_text(f'#!/bin/sh\ncase "$1" in --list-modules) echo {modules};; *) {said};; esac\n')
+    answer = f'echo "java.specification.version = {version}" >&2'
+    program.write_text(f'#!/bin/sh\ncase "$1" in --list-modules) echo {modules};; *) {answer};; esac\n')
     program.chmod(0o755)
     return str(folder)
 
 
 @pytest.mark.parametrize(
-    ("version", "modules", "severity", "said"),
+    ("version", "modules", "severity", "text"),
     [("17", "jdk.incubator.vector@17", Severity.OK, "17 at "),
      ("11", "jdk.incubator.vector", Severity.FAILED, "is Java 11"),
      ("21", "java.base", Severity.FAILED, "lacks the module jdk.incubator.vector")],
 )  # fmt: skip
 def test_java_must_be_one_that_spark_starts_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, modules: str, severity: Severity, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, modules: str, severity: Severity, text: str
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", java(tmp_path, version, modules))
-    [found] = machine.java()
-    assert found.severity is severity
-    assert said in found.message
+    [finding] = machine.java()
+    assert finding.severity is severity
+    assert text in finding.message
 
 
 def test_a_java_that_is_not_there_is_said_with_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    [found] = machine.java()
-    assert found.severity is Severity.FAILED
-    assert str(tmp_path) in found.message
+    [finding] = machine.java()
+    assert finding.severity is Severity.FAILED
+    assert str(tmp_path) in finding.message
 
 
 @pytest.mark.parametrize(
-    ("versions", "severity", "said"),
+    ("versions", "severity", "text"),
     [(["4.0.0"], Severity.OK, "4.0.0"), (["3.5.1"], Severity.FAILED, "has version 3.5.1, PySpark is 4.0.0"),
      (["3.5.1", "4.0.0"], Severity.FAILED, "3.5.1, 4.0.0"), ([], Severity.FAILED, "is not in")],
 )  # fmt: skip
 def test_jars_must_have_the_version_of_pyspark(
-    tmp_path: Path, versions: list[str], severity: Severity, said: str
+    tmp_path: Path, versions: list[str], severity: Severity, text: str
 ) -> None:
     for name in machine.CONNECTOR:
-        for one in versions:
-            (tmp_path / f"{name}-{one}.jar").touch()
-    found = list(machine.jars(tmp_path))
-    assert [one.severity for one in found] == [severity, severity]
-    assert all(said in one.message for one in found)
+        for version in versions:
+            (tmp_path / f"{name}-{version}.jar").touch()
+    jar_findings = list(machine.jars(tmp_path))
+    assert [finding.severity for finding in jar_findings] == [severity, severity]
+    assert all(text in finding.message for finding in jar_findings)
 
 
 def test_pyspark_and_its_client_share_a_folder_and_so_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "version", {"pyspark": "4.0.0", "pyspark-client": "4.1.0"}.__getitem__)
-    [found] = machine.packages()
-    assert found.severity is Severity.FAILED
-    assert "pyspark is 4.0.0 and pyspark-client 4.1.0" in found.message
+    [finding] = machine.packages()
+    assert finding.severity is Severity.FAILED
+    assert "pyspark is 4.0.0 and pyspark-client 4.1.0" in finding.message
 
 
 def test_room_is_measured_where_a_folder_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    [found] = findings.disk_space("lake", tmp_path / "not" / "yet")
-    assert str(tmp_path) in found.message
+    [finding] = findings.disk_space("lake", tmp_path / "not" / "yet")
+    assert str(tmp_path) in finding.message
     monkeypatch.setattr(findings, "GIB", os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize * 2)
-    [found] = findings.disk_space("lake", tmp_path)
-    assert found.severity is Severity.WARNING
+    [finding] = findings.disk_space("lake", tmp_path)
+    assert finding.severity is Severity.WARNING

@@ -36,7 +36,7 @@ def test_orders_are_cleaned_taxed_and_there_once() -> None:
     orders = [(1, " Ann ", "de", 10.0, 2), (2, "Bo", "xx", 1.05, 1), (1, "Ann", "de", 10.0, 2),
               (3, "Cy", "fr", 5.0, 0)]  # fmt: skip
     names = ("order_id", "customer", "country", "price", "quantity")
-    values = [{**dict(zip(names, one, strict=True)), "ordered_at": "2024-03-01T10:00:00Z"} for one in orders]
+    values = [{**dict(zip(names, cells, strict=True)), "ordered_at": "2024-03-01T10:00:00Z"} for cells in orders]
     batch = pa.RecordBatch.from_pylist(
         [
             {"topic": "orders", "partition": 0, "offset": at, "value": json.dumps(value).encode(), "timestamp": 0}

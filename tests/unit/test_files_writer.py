@@ -48,7 +48,7 @@ def test_columns_that_repeat_their_values_have_a_dictionary_and_no_others(tmp_pa
     pq.write_table(rows, tmp_path / "rows.parquet", use_dictionary=repeating_columns(rows))
     group = pq.read_metadata(tmp_path / "rows.parquet").row_group(0)
     columns = [group.column(at) for at in range(group.num_columns)]
-    with_dictionary = {one.path_in_schema for one in columns if one.has_dictionary_page}
-    assert {one.path_in_schema for one in columns} - with_dictionary == {"offset"}
+    with_dictionary = {column.path_in_schema for column in columns if column.has_dictionary_page}
+    assert {column.path_in_schema for column in columns} - with_dictionary == {"offset"}
     assert pq.read_table(tmp_path / "rows.parquet").to_pylist() == rows.to_pylist()
     assert repeating_columns(rows.slice(0, 0)) == rows.slice(0, 0).column_names[:3] + repeating_columns(rows)[2:]

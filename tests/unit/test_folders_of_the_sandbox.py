@@ -30,7 +30,9 @@ def test_a_folder_imports_only_what_it_stands_on(folder: str) -> None:
 
 @pytest.mark.parametrize("name", BEFORE_PACKAGES)
 def test_what_runs_before_the_packages_are_installed_needs_only_the_standard_library(name: str) -> None:
-    foreign = {one.partition(".")[0] for one in imported(SANDBOX / "bootstrap" / name)} - set(sys.stdlib_module_names)
+    foreign = {module.partition(".")[0] for module in imported(SANDBOX / "bootstrap" / name)} - set(
+        sys.stdlib_module_names
+    )
     assert foreign <= {"sandbox"}
-    ours = {one for one in imported(SANDBOX / "bootstrap" / name) if one.startswith("sandbox.")}
-    assert all(one.startswith(("sandbox.bootstrap.checkout", "sandbox.bootstrap.check_machine")) for one in ours)
+    ours = {module for module in imported(SANDBOX / "bootstrap" / name) if module.startswith("sandbox.")}
+    assert all(module.startswith(("sandbox.bootstrap.checkout", "sandbox.bootstrap.check_machine")) for module in ours)

@@ -61,8 +61,8 @@ def table(*fields: dict[str, Any], schema: pa.Schema = FIELDS) -> pa.Table:
     """Rows at the offsets 10, 11, .. of partition 3, with the columns that every file has."""
     rows = [
         {"_topic": "t-1.x_", "_partition": 3, "_offset": 10 + number, "_timestamp": MOMENT, "_key": b"k\xff",
-         "_manifest_id": 7, **one}
-        for number, one in enumerate(fields)
+         "_manifest_id": 7, **row}
+        for number, row in enumerate(fields)
     ]  # fmt: skip
     return pa.Table.from_pylist(rows, schema=pa.schema([*METADATA, *schema]))
 
@@ -127,10 +127,10 @@ def test_a_file_that_was_cut_short_or_damaged_is_unreadable_or_has_another_diges
         damages.append(flipped)
     for damaged in damages:
         try:
-            found = same.digest(io.BytesIO(damaged))
+            digest_now = same.digest(io.BytesIO(damaged))
         except Unreadable:
             continue
-        assert found != digest
+        assert digest_now != digest
 
 
 class Unreachable(io.BytesIO):
@@ -212,8 +212,8 @@ def test_dead_letters_and_tombstones_say_what_they_are() -> None:
     assert "data" not in first
     marked = pa.Table.from_pylist(
         [
-            {**one, "_deleted": at == 1, "n": None}
-            for at, one in enumerate(table({}, {}, schema=pa.schema([])).to_pylist())
+            {**row, "_deleted": at == 1, "n": None}
+            for at, row in enumerate(table({}, {}, schema=pa.schema([])).to_pylist())
         ],
         schema=pa.schema([*METADATA, DELETED, ("n", pa.int64())]),
     )
@@ -234,7 +234,7 @@ def test_any_value_reads_back_from_its_json_text(kind: pa.DataType) -> None:
     @given(st.lists(st.none() | JSON_VALUES[kind], max_size=20), st.integers(0, 3))
     def holds(values: list[Any], skipped: int) -> None:
         texts = json_texts(pa.array(values, kind)[skipped:]).to_pylist()
-        assert [json.loads(one) for one in texts] == values[skipped:]
+        assert [json.loads(text) for text in texts] == values[skipped:]
 
     holds()
 
@@ -274,7 +274,7 @@ def test_fastavro_reads_avro_by_the_schema_in_the_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("field", "message"),
     [
         (pa.field("flight-no", pa.int64()), "column flight-no: its name has other characters"),
         (pa.field("1st", pa.int64()), "column 1st: its name"),
@@ -283,8 +283,8 @@ def test_fastavro_reads_avro_by_the_schema_in_the_file() -> None:
         (pa.field("t", pa.time64("us")), "column t: it is time64"),
     ],
 )
-def test_a_column_that_avro_cannot_hold_is_named(field: pa.Field, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_column_that_avro_cannot_hold_is_named(field: pa.Field, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         avro_schema(pa.schema([field]))
 
 
@@ -299,7 +299,7 @@ def test_records_of_the_same_name_in_different_places_are_different_avro_types()
 
 
 @pytest.mark.parametrize(
-    ("sink", "said"),
+    ("sink", "message"),
     [
         ("format: jsonl, compression: snappy", "snappy is not allowed with format jsonl; allowed: gzip, zstd, none"),
         ("format: avro, compression: gzip", "gzip is not allowed with format avro; allowed: deflate, none"),
@@ -310,11 +310,11 @@ def test_records_of_the_same_name_in_different_places_are_different_avro_types()
     ],
 )
 def test_a_wrong_format_or_compression_is_refused_with_what_is_allowed(
-    write: Callable[..., Path], sink: str, said: str
+    write: Callable[..., Path], sink: str, message: str
 ) -> None:
     with pytest.raises(InvalidPipelines) as refused:
         load(write(pipeline(sink)), {})
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_column_that_the_format_cannot_hold_is_refused_when_the_file_is_read(write: Callable[..., Path]) -> None:

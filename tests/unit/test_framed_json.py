@@ -9,7 +9,7 @@ import pytest
 
 from tidemark.decoders.base import HEADERS, ErrorClass
 from tidemark.decoders.json.framed.decoder import open_decoder
-from tidemark.decoders.registered_schema import RegisteredSchema
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 from tidemark.pipeline.loader import InvalidPipelines, load
 

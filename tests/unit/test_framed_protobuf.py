@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tidemark.decoders.base import HEADERS, Decoded, ErrorClass
-from tidemark.decoders.proto_registered import descriptor_set_of
 from tidemark.decoders.protobuf.decoder import open_decoder
 from tidemark.decoders.protobuf.framed import by_message, message_at
-from tidemark.decoders.registered_schema import RegisteredSchema
+from tidemark.decoders.protobuf_schema.registered import descriptor_set_of
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 
 TEXT = """

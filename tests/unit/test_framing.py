@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark.decoders.base import HEADERS, ErrorClass
-from tidemark.decoders.framing import RecordPart, Unframed, unframe
+from tidemark.decoders.schema_registry.framing import RecordPart, Unframed, unframe
 
 GUID = "89791762-2336-4186-9674-299b90a802e2"
 

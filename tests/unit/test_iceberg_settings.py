@@ -130,6 +130,6 @@ def test_a_rest_catalog_that_times_out_or_is_not_there_is_named_without_its_secr
     for port in (gateway, 1):
         connection = {"conn_type": "http", "host": "127.0.0.1", "port": port, "extra": {"token": CANARY}}
         with pytest.raises(Unavailable, match="the catalog does not answer") as refused:
-            OpenCatalog(settings(catalog="rest", warehouse="lake"), lambda _, found=connection: found)  # type: ignore[misc]
+            OpenCatalog(settings(catalog="rest", warehouse="lake"), lambda _, entry=connection: entry)  # type: ignore[misc]
         assert isinstance(refused.value, TidemarkError)
         assert CANARY not in str(refused.value)

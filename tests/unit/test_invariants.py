@@ -35,9 +35,9 @@ def test_every_row_of_the_fault_table_that_a_test_names_is_in_it() -> None:
 
 
 def test_the_words_of_a_message_stand_beside_its_number() -> None:
-    said = {pair for _, text in sources() for pair in re.findall(r'"(I\d+) ([a-z ]+?)[":]', text)}
-    assert len(said) > 20
-    assert [f"{number} {words}" for number, words in sorted(said) if words not in ROWS[number].split(", ")] == []
+    pairs = {pair for _, text in sources() for pair in re.findall(r'"(I\d+) ([a-z ]+?)[":]', text)}
+    assert len(pairs) > 20
+    assert [f"{number} {words}" for number, words in sorted(pairs) if words not in ROWS[number].split(", ")] == []
 
 
 @pytest.mark.parametrize("number", ROWS)

@@ -38,7 +38,7 @@ def test_ddl_types_and_nulls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "expected a column name at position 0, found the end"),
         ("  ", "expected a column name at position 2, found the end"),
@@ -62,10 +62,10 @@ def test_ddl_types_and_nulls() -> None:
         ("a " + "ARRAY<" * 50 + "INT" + ">" * 50, "expected at most 32 nested types"),
     ],
 )
-def test_a_mistake_in_ddl_is_named_with_its_position(text: str, said: str) -> None:
+def test_a_mistake_in_ddl_is_named_with_its_position(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse(text)
-    assert said in caught.value.what
+    assert message in caught.value.what
     assert caught.value.next_step
 
 
@@ -97,7 +97,7 @@ TEXT = {"type": "string"}
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "message"),
     [
         (None, "neither a JSON Schema nor a DDL text"),
         ({}, "/type is None"),
@@ -128,10 +128,10 @@ TEXT = {"type": "string"}
         (object_of(**{"": TEXT}), "/properties/ cannot be the name"),
     ],
 )
-def test_a_mistake_in_a_json_schema_is_named_with_its_pointer(schema: Any, said: str) -> None:
+def test_a_mistake_in_a_json_schema_is_named_with_its_pointer(schema: Any, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse(schema)
-    assert said in caught.value.what
+    assert message in caught.value.what
     assert caught.value.next_step
 
 

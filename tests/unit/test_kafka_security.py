@@ -51,14 +51,14 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def connected(folder: Path, extra: dict[str, Any], **fields: Any) -> KafkaConnection:
-    found = {"host": "a", "port": 9092, "extra": extra, **fields}
-    return kafka_connection(pipeline(folder), lambda _: found)
+    connection = {"host": "a", "port": 9092, "extra": extra, **fields}
+    return kafka_connection(pipeline(folder), lambda _: connection)
 
 
 def for_java(extra: dict[str, Any], **fields: Any) -> dict[str, str]:
     lookup = lambda _: {"host": "a", "port": 9092, "extra": extra, **fields}  # noqa: E731
-    found = java_options("kafka_default", {"fetch.max.bytes": "9"}, "p", lookup)
-    return revealed(found)
+    options = java_options("kafka_default", {"fetch.max.bytes": "9"}, "p", lookup)
+    return revealed(options)
 
 
 def refused(folder: Path, extra: dict[str, Any], **fields: Any) -> ConfigurationError:
@@ -89,10 +89,10 @@ def test_a_user_and_a_password_become_an_entry_of_javas_login(tmp_path: Path, me
 
 def test_login_and_password_of_the_connection_are_the_user_of_sasl(tmp_path: Path) -> None:
     extra = {"security.protocol": "sasl_ssl", "sasl.mechanisms": "scram-sha-512"}
-    found = connected(tmp_path, extra, login="reader", password="hunter2")
-    assert revealed(found.config) == SCRAM
+    connection = connected(tmp_path, extra, login="reader", password="hunter2")
+    assert revealed(connection.config) == SCRAM
     assert for_java(extra, login="reader", password="hunter2") == for_java(SCRAM)
-    oidc = {key: one for key, one in OIDC.items() if not key.startswith("sasl.oauthbearer.client")}
+    oidc = {key: option for key, option in OIDC.items() if not key.startswith("sasl.oauthbearer.client")}
     assert for_java(oidc, login="reader", password="hunter2") == for_java(OIDC)
 
 
@@ -163,7 +163,7 @@ def test_a_password_in_clear_text_is_allowed_and_warned_of(tmp_path: Path) -> No
 
 def tokenized(entry: str) -> dict[str, str]:
     """What Java's StreamTokenizer reads in the quoted values of one entry."""
-    found, name, at = {}, "", 0
+    options, name, at = {}, "", 0
     while at < len(entry):
         if entry[at] == '"':
             at, value = at + 1, ""
@@ -171,12 +171,12 @@ def tokenized(entry: str) -> dict[str, str]:
                 at += entry[at] == "\\"
                 value += entry[at]
                 at += 1
-            found[name.split()[-1].rstrip("=")], name = value, ""
+            options[name.split()[-1].rstrip("=")], name = value, ""
         else:
             name += entry[at]
         at += 1
     assert name == ";"
-    return found
+    return options
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1))
@@ -233,7 +233,7 @@ def test_security_that_cannot_be_is_refused_with_what_to_write(
 
 def test_what_is_missing_or_said_twice_is_named(tmp_path: Path) -> None:
     for name, field in [("sasl.username", "login"), ("sasl.password", "password")]:
-        without = {key: one for key, one in SCRAM.items() if key != name}
+        without = {key: option for key, option in SCRAM.items() if key != name}
         assert f"{name} is missing for SCRAM-SHA-512" in refused(tmp_path, without).what
         assert f"its {field} and {name} differ" in refused(tmp_path, SCRAM, **{field: "another"}).what
     assert "which SSL does not use" in refused(tmp_path, {"security.protocol": "SSL"}, password="hunter2").what
@@ -252,11 +252,11 @@ def test_keys_and_certificates_that_cannot_work_are_refused(tmp_path: Path, auth
         ((locked.certificate, locked.key), "ssl.key.pem is encrypted, and ssl.key.password is missing"),
     ]:
         given = dict(zip(("ssl.certificate.pem", "ssl.key.pem"), pems, strict=True))
-        extra = {"security.protocol": "SSL", **{key: one for key, one in given.items() if one}}
+        extra = {"security.protocol": "SSL", **{key: option for key, option in given.items() if option}}
         assert what in refused(tmp_path, extra).what
     extra = {"security.protocol": "SSL", "ssl.certificate.pem": locked.certificate, "ssl.key.pem": locked.key}
-    said = refused(tmp_path, {**extra, "ssl.key.password": "hunter2"})
-    assert "the private key cannot be opened with ssl.key.password" in said.what
+    error = refused(tmp_path, {**extra, "ssl.key.password": "hunter2"})
+    assert "the private key cannot be opened with ssl.key.password" in error.what
 
 
 @pytest.mark.parametrize(
@@ -302,10 +302,10 @@ def test_every_option_is_either_allowed_or_refused_and_every_secret_is_one() -> 
 
 
 def test_an_order_names_the_connection_and_holds_none_of_its_security(tmp_path: Path) -> None:
-    found = connected(tmp_path, {**SCRAM, "fetch.max.bytes": 9})
-    assert found.secured_by() == "kafka_default"
-    assert found.tuning() == {"fetch.max.bytes": "9"}
-    assert "hunter2" not in repr(found)
+    connection = connected(tmp_path, {**SCRAM, "fetch.max.bytes": 9})
+    assert connection.secured_by() == "kafka_default"
+    assert connection.tuning() == {"fetch.max.bytes": "9"}
+    assert "hunter2" not in repr(connection)
     assert connected(tmp_path, {"fetch.max.bytes": 9}).secured_by() is None
 
 

@@ -20,7 +20,7 @@ def test_the_ports_of_a_file_stay_until_another_process_has_one(tmp_path: Path) 
 
 
 def test_a_file_of_another_number_of_ports_is_written_again(tmp_path: Path) -> None:
-    one = kept_ports(tmp_path / "ports.json", 1)
+    single = kept_ports(tmp_path / "ports.json", 1)
     three = kept_ports(tmp_path / "ports.json", 3)
-    assert (len(one), len(three)) == (1, 3)
+    assert (len(single), len(three)) == (1, 3)
     assert free_port() not in three

@@ -53,10 +53,10 @@ def test_a_stream_is_one_folder_that_readers_do_not_skip(topic: str, folder: str
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
-def test_two_streams_never_share_a_folder(one: str, other: str) -> None:
-    assert (stream_folder(one) == stream_folder(other)) == (one == other)
-    assert "/" not in stream_folder(one), "I27 inside the root"
-    assert stream_folder(one) not in (".", "..")
+def test_two_streams_never_share_a_folder(stream: str, other_stream: str) -> None:
+    assert (stream_folder(stream) == stream_folder(other_stream)) == (stream == other_stream)
+    assert "/" not in stream_folder(stream), "I27 inside the root"
+    assert stream_folder(stream) not in (".", "..")
 
 
 @given(

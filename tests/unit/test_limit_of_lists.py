@@ -13,10 +13,10 @@ from tests.draws import draws
 from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tests.unit.pipeline_text import changed
 from tests.unit.test_hard_records import FRAME, decoded, of_json_schema, of_protobuf
-from tidemark.decoders.lists import count_of_lists
-from tidemark.decoders.proto_descriptors import message_descriptor
-from tidemark.decoders.proto_shapes import message_shape
+from tidemark.decoders.lists.list_limit import count_of_lists
 from tidemark.decoders.protobuf.lists import fields_with_lists, list_bytes
+from tidemark.decoders.protobuf_schema.descriptors import message_descriptor
+from tidemark.decoders.protobuf_schema.shapes import message_shape
 from tidemark.pipeline.loader import load
 
 LIMIT = 64 * 2**20

@@ -127,14 +127,14 @@ def test_totals_are_the_same_however_rows_come_in_batches_and_are_staged() -> No
     whole = totals(groups(), rows, 500)
     assert totals(groups(most=30), rows, 7) == whole == totals(groups(most=1), rows, 1)
     for key, row in whole.items():
-        mine = [one for one in rows if (one["k"],) == key]
-        prices = [one["price"] for one in mine if one["price"] is not None]
-        texts = [one["also"].encode() for one in mine if one["also"] is not None]
+        mine = [entry for entry in rows if (entry["k"],) == key]
+        prices = [entry["price"] for entry in mine if entry["price"] is not None]
+        texts = [entry["also"].encode() for entry in mine if entry["also"] is not None]
         assert (row["_rows"], row["records"], row["priced"], row["mean_count"]) == (
             len(mine), len(mine), len(prices), len(prices),
         )  # fmt: skip
         assert row["cost"] == row["mean_sum"] == sum(prices)
-        assert row["whole"] == sum(one["n"] for one in mine)
+        assert row["whole"] == sum(entry["n"] for entry in mine)
         assert (row["first"].encode(), row["last"].encode()) == (min(texts), max(texts)), "by bytes"
 
 

@@ -23,5 +23,5 @@ def test_records_are_taken_evenly_and_no_more_than_there_are(
     available: list[int], count: int, shares: list[int]
 ) -> None:
     places = [TopicPartition("t", "id", number) for number in range(len(available))]
-    found = spread(dict(zip(places, available, strict=True)), count)
-    assert [found.get(one, 0) for one in places] == shares
+    counts = spread(dict(zip(places, available, strict=True)), count)
+    assert [counts.get(place, 0) for place in places] == shares

@@ -95,8 +95,8 @@ def test_editors_know_how_a_size_may_be_written(write: Write, text: str) -> None
     pipeline["source"]["kafka"]["slice"] = {"max_bytes": text}
     valid = text in dict(SIZES)
     assert jsonschema.Draft202012Validator(json_schema()).is_valid(pipeline) is valid
-    found = problems(write(json.dumps(pipeline))) if not valid else load(write(json.dumps(pipeline)), {}) and []
-    assert [one.split("max_bytes: ")[1][:4] for one in found] == ([] if valid else ["must"])
+    messages = problems(write(json.dumps(pipeline))) if not valid else load(write(json.dumps(pipeline)), {}) and []
+    assert [message.split("max_bytes: ")[1][:4] for message in messages] == ([] if valid else ["must"])
 
 
 @pytest.mark.parametrize("size", [0, 2**50 + 1, True, 1.5])
@@ -118,9 +118,9 @@ def test_a_duration_is_exact(write: Write, text: str, seconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["P", "PT", "P1M", "P1Y", "1.5h", "-1h", "1h30m", "4000d", "1 h", "h"])
 def test_a_duration_of_no_fixed_length_is_refused(write: Write, text: str) -> None:
-    found = problems(write(changed(("pipeline: flights", f"pipeline: flights\nretry_delay: {text}"))))
-    assert len(found) == 1
-    assert found[0].startswith("p.yaml:2: retry_delay: must ")
+    messages = problems(write(changed(("pipeline: flights", f"pipeline: flights\nretry_delay: {text}"))))
+    assert len(messages) == 1
+    assert messages[0].startswith("p.yaml:2: retry_delay: must ")
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def test_a_schedule_that_can_be_due_loads(write: Write, text: str) -> None:
     ],
 )
 def test_a_schedule_that_cannot_be_due_is_refused(write: Write, text: str) -> None:
-    found = problems(write(changed(("pipeline: flights", f"pipeline: flights\nschedule: '{text}'"))))
-    assert len(found) == 1
-    assert found[0].startswith("p.yaml:2: schedule: ")
+    messages = problems(write(changed(("pipeline: flights", f"pipeline: flights\nschedule: '{text}'"))))
+    assert len(messages) == 1
+    assert messages[0].startswith("p.yaml:2: schedule: ")
 
 
 def test_a_starting_time_is_kept_in_utc(write: Write) -> None:
@@ -215,9 +215,9 @@ def test_a_schema_file_is_read_into_the_pipeline(write: Write) -> None:
 def test_a_schema_that_cannot_be_used_is_named(write: Write, tmp_path: Path, schema: str, expected: str) -> None:
     write("{", "broken.json")
     path = write(changed(("id BIGINT NOT NULL, at TIMESTAMP, gate STRING, late BOOLEAN", schema)))
-    found = problems(path)
-    assert len(found) == 1
-    assert found[0].startswith(f"p.yaml:10: decode.schema: {expected.format(folder=tmp_path)}")
+    messages = problems(path)
+    assert len(messages) == 1
+    assert messages[0].startswith(f"p.yaml:10: decode.schema: {expected.format(folder=tmp_path)}")
 
 
 def test_raw_records_have_only_the_kafka_timestamp(write: Write) -> None:
@@ -248,15 +248,15 @@ def test_files_of_a_folder_load_by_name_and_two_of_one_name_are_an_error(write: 
     write(changed(("pipeline: flights", "pipeline: other")), "a.yml")
     write("not ours", ".hidden.yaml")
     write("{}", "records.json")
-    found = [one for _, one in load_each(tmp_path, {})]
-    assert [one.name for one in found if isinstance(one, Pipeline)] == ["other", "flights"]
+    loaded = [each for _, each in load_each(tmp_path, {})]
+    assert [each.name for each in loaded if isinstance(each, Pipeline)] == ["other", "flights"]
     assert find(tmp_path, "flights", {}).name == "flights"
     write(GOOD, "c.yaml")
     with pytest.raises(InvalidPipelines) as caught:
         find(tmp_path, "flights", {})
     for wrong in (caught.value, dict(load_each(tmp_path, {}))[tmp_path / "c.yaml"]):
         assert isinstance(wrong, InvalidPipelines)
-        assert [str(one) for one in wrong.problems] == [
+        assert [str(each) for each in wrong.problems] == [
             f'{tmp_path}/c.yaml:1: pipeline: is "flights", as in {tmp_path}/b.yaml; no two pipelines share a name'
         ]
     assert find(tmp_path, "other", {}).name == "other"
@@ -278,7 +278,7 @@ def test_a_broken_file_does_not_hide_the_others_but_is_not_kept_secret(write: Wr
     good, broken = load_each(tmp_path, {})
     assert (good[0].name, getattr(good[1], "name", "")) == ("a.yaml", "flights")
     assert isinstance(broken[1], InvalidPipelines)
-    assert {one.file for one in broken[1].problems} == {str(tmp_path / "b.yaml")}
+    assert {problem.file for problem in broken[1].problems} == {str(tmp_path / "b.yaml")}
 
 
 FINGERPRINT = load(REPOSITORY / "include/pipelines/flights.yaml", {}).fingerprint()
@@ -310,7 +310,7 @@ def test_the_fingerprint_is_the_same_in_every_version_until_output_changes() -> 
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "meet"),
+    ("lake", "other_lake", "meet"),
     [
         ("s3://lake/raw", "s3://lake/raw", True),
         ("s3://lake", "s3://lake/raw", True),
@@ -320,6 +320,6 @@ def test_the_fingerprint_is_the_same_in_every_version_until_output_changes() -> 
         ("s3://lake/raw", "s3:/lake/raw", False),
     ],
 )
-def test_two_lakes_in_one_bucket_are_apart_unless_one_lies_in_the_other(one: str, other: str, meet: bool) -> None:
-    first, second = (FilesSettings.model_validate({"root": root}) for root in (one, other))
+def test_two_lakes_in_one_bucket_are_apart_unless_one_lies_in_the_other(lake: str, other_lake: str, meet: bool) -> None:
+    first, second = (FilesSettings.model_validate({"root": root}) for root in (lake, other_lake))
     assert (first.meets(second), second.meets(first)) == (meet, meet)

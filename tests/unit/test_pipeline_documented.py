@@ -49,17 +49,17 @@ def test_every_example_is_valid_here_and_for_editors() -> None:
 
 def keys_of(schema: dict[str, Any], node: dict[str, Any], prefix: str) -> dict[str, dict[str, Any]]:
     """Every key a file may have, by its full path: ``source.kafka.slice.max_records``."""
-    found: dict[str, dict[str, Any]] = {}
+    keys: dict[str, dict[str, Any]] = {}
     parts = [node, *node.get("anyOf", []), *node.get("oneOf", [])]
     parts += [node["items"]] if "items" in node else []
     for part in parts:
         target = schema["$defs"][part["$ref"].rsplit("/", 1)[1]] if "$ref" in part else part
         if target is not node and ("$ref" not in part or "anyOf" in target):
-            found |= keys_of(schema, target, prefix)
+            keys |= keys_of(schema, target, prefix)
         for key, below in target.get("properties", {}).items() if target is not node or prefix == "" else ():
-            found[f"{prefix}{key}"] = below
-            found |= keys_of(schema, below, f"{prefix}{key}.")
-    return found
+            keys[f"{prefix}{key}"] = below
+            keys |= keys_of(schema, below, f"{prefix}{key}.")
+    return keys
 
 
 def may_be_a_value(node: dict[str, Any]) -> bool:

@@ -67,13 +67,13 @@ def loads_or_explains(path: Path, text: str) -> None:
         load(path, {"A": "a"})
         return
     except ConfigurationError as problem:
-        said = str(problem)
-    *lines, where, last = said.splitlines()
+        message = str(problem)
+    *lines, where, last = message.splitlines()
     assert where == "[error=configuration]"
     assert last == "next: correct it and check again with: tidemark validate"
     assert all(line.startswith(f"{path}:") for line in lines)
-    assert not any(word in said for word in JARGON if word not in text)
-    assert "something else" not in said
+    assert not any(word in message for word in JARGON if word not in text)
+    assert "something else" not in message
 
 
 KEYS = [
@@ -110,6 +110,6 @@ def test_any_text_loads_or_is_explained(tmp_path: Path, text: str) -> None:
 def test_any_value_at_any_key_loads_or_is_explained(tmp_path: Path, key: str, value: object) -> None:
     written = json.dumps(value)
     text = re.sub(
-        rf"^( *){key}:.*\n(?:\1 +.*\n)*", lambda found: f"{found[1]}{key}: {written}\n", GOOD, flags=re.MULTILINE
+        rf"^( *){key}:.*\n(?:\1 +.*\n)*", lambda match: f"{match[1]}{key}: {written}\n", GOOD, flags=re.MULTILINE
     )
     loads_or_explains(tmp_path / "any.yaml", text if text != GOOD else f"{GOOD}{key}: {written}\n")

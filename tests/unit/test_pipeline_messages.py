@@ -272,10 +272,12 @@ VARIABLES = [
 # fmt: on
 
 
-@pytest.mark.parametrize(("old", "new", "expected"), [one[1:] for one in PROBLEMS], ids=[one[0] for one in PROBLEMS])
+@pytest.mark.parametrize(
+    ("old", "new", "expected"), [case[1:] for case in PROBLEMS], ids=[case[0] for case in PROBLEMS]
+)
 def test_a_problem_names_line_key_fault_and_remedy(write: Write, old: str, new: str, expected: str) -> None:
-    found = problems(write(changed((old, new))))
-    assert "\n".join(one.removeprefix("p.yaml:") for one in found) == expected
+    messages = problems(write(changed((old, new))))
+    assert "\n".join(case.removeprefix("p.yaml:") for case in messages) == expected
 
 
 def test_all_problems_of_a_file_are_told_at_once_in_the_order_of_its_lines(write: Write) -> None:
@@ -285,11 +287,13 @@ def test_all_problems_of_a_file_are_told_at_once_in_the_order_of_its_lines(write
         ("field: at", "field: nowhere"),
         ("root: lake", "root: ${NOWHERE}"),
     )
-    lines = [one.split(": ")[0] for one in problems(write(text))]
+    lines = [problem.split(": ")[0] for problem in problems(write(text))]
     assert lines == ["p.yaml:3", "p.yaml:4", "p.yaml:7", "p.yaml:12", "p.yaml:15"]
 
 
-@pytest.mark.parametrize(("text", "expected"), [one[1:] for one in WHOLE_FILES], ids=[one[0] for one in WHOLE_FILES])
+@pytest.mark.parametrize(
+    ("text", "expected"), [case[1:] for case in WHOLE_FILES], ids=[case[0] for case in WHOLE_FILES]
+)
 def test_a_file_that_is_no_pipeline_is_refused_in_one_line(write: Write, text: str | bytes, expected: str) -> None:
     assert problems(write(text)) == [expected]
 

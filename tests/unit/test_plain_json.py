@@ -51,21 +51,21 @@ WRAPPINGS = ["{}", " {} ", "{}\n", "{} junk", "{}{{}}", "{},", "[{}]", "\ufeff{}
 
 
 def read_slowly(schema: Any, values: Sequence[bytes | None]) -> Decoded:
-    one = JsonDecoder(struct_of(schema))
-    one._plain = None
-    return one.decode(batch(values))
+    decoder = JsonDecoder(struct_of(schema))
+    decoder._plain = None
+    return decoder.decode(batch(values))
 
 
 def batch(values: Sequence[bytes | None]) -> pa.RecordBatch:
     return pa.record_batch({"value": pa.array(values, pa.binary())})
 
 
-def assert_same(found: Decoded, expected: Decoded) -> None:
-    found.rows.validate(full=True)
-    assert found.rows.schema == expected.rows.schema
-    assert found.errors == expected.errors
-    assert found.good.equals(expected.good)
-    assert repr(found.rows.to_pydict()) == repr(expected.rows.to_pydict())  # repr tells -0.0 from 0.0
+def assert_same(decoded_now: Decoded, expected: Decoded) -> None:
+    decoded_now.rows.validate(full=True)
+    assert decoded_now.rows.schema == expected.rows.schema
+    assert decoded_now.errors == expected.errors
+    assert decoded_now.good.equals(expected.good)
+    assert repr(decoded_now.rows.to_pydict()) == repr(expected.rows.to_pydict())  # repr tells -0.0 from 0.0
 
 
 def plain(names: Sequence[str], separators: tuple[str, str] = (",", ":"), **changed: Any) -> bytes:
@@ -124,15 +124,15 @@ def test_every_word_in_every_field_is_read_alike(schema: Any, word: str) -> None
         assert_same(fast.decode(batch([good, value])), read_slowly(schema, [good, value]))
 
 
-def fitting(one: PlainReader, values: Sequence[bytes]) -> list[bool]:
-    found = one.fitting(pa.array(values, pa.binary()))
-    return [] if found is None else found.to_pylist()
+def fitting(reader: PlainReader, values: Sequence[bytes]) -> list[bool]:
+    fits = reader.fitting(pa.array(values, pa.binary()))
+    return [] if fits is None else fits.to_pylist()
 
 
 def test_plain_records_do_not_take_the_slow_way() -> None:
     names = [field.name for field in struct_of(DDL).fields]
-    one = PlainReader.of(struct_of(DDL))
-    assert one is not None
+    reader = PlainReader.of(struct_of(DDL))
+    assert reader is not None
     values = [
         plain(names),
         plain(names, (", ", ": ")),
@@ -140,20 +140,20 @@ def test_plain_records_do_not_take_the_slow_way() -> None:
         plain(["id", "text"]),
         plain(names[:5]),
     ]
-    assert fitting(one, values) == []
-    one.learn(json.loads(values[0]))
-    assert fitting(one, values) == [True] * len(values)
-    assert [column.to_pylist() for column in one.columns(pa.array(values[2:4], pa.binary()))][1] == [None, None]
+    assert fitting(reader, values) == []
+    reader.learn(json.loads(values[0]))
+    assert fitting(reader, values) == [True] * len(values)
+    assert [column.to_pylist() for column in reader.columns(pa.array(values[2:4], pa.binary()))][1] == [None, None]
 
 
 def test_several_orders_and_unknown_names_are_learned_and_no_more_than_some() -> None:
-    one = PlainReader.of(struct_of("a INT NOT NULL, b INT, c INT NOT NULL"))
-    assert one is not None
+    reader = PlainReader.of(struct_of("a INT NOT NULL, b INT, c INT NOT NULL"))
+    assert reader is not None
     orders = ["ac", "abc", "ca", "cba", "bac", "bca", "xac"]
     texts = [json.dumps(dict.fromkeys(order, 1)).encode() for order in orders]
     for text in texts:
-        one.learn(json.loads(text))
-    assert fitting(one, texts) == [
+        reader.learn(json.loads(text))
+    assert fitting(reader, texts) == [
         True,
         True,
         True,
@@ -162,7 +162,7 @@ def test_several_orders_and_unknown_names_are_learned_and_no_more_than_some() ->
         True,
         False,
     ]  # ac and abc are one order, so are cba and ca
-    assert len(one._orders) == ORDERS
+    assert len(reader._orders) == ORDERS
 
 
 def test_a_batch_is_read_from_the_middle_of_an_array_and_with_others_between() -> None:
@@ -170,9 +170,9 @@ def test_a_batch_is_read_from_the_middle_of_an_array_and_with_others_between() -
     whole = open_decoder({"format": "json", "schema": "a INT NOT NULL"})
     part = batch([None, *values, b"junk"]).slice(1, 600)
     for _ in range(2):
-        found = whole.decode(part)
-        assert found.rows.column("a").to_pylist() == list(range(600))
-        assert found.good.to_pylist() == list(range(600))
+        rows_of_part = whole.decode(part)
+        assert rows_of_part.rows.column("a").to_pylist() == list(range(600))
+        assert rows_of_part.good.to_pylist() == list(range(600))
     assert pc.sum(pc.cast(whole._plain.fitting(part.column("value")), pa.int64())).as_py() == 400  # type: ignore[attr-defined]
 
 

@@ -50,8 +50,8 @@ def planned(
     )  # fmt: skip
 
 
-def ranges(found: Plan) -> list[tuple[int, int, int]]:
-    return [(one.at.partition, one.start, one.end) for part in found.slices for one in part]
+def ranges(new_plan: Plan) -> list[tuple[int, int, int]]:
+    return [(range_.at.partition, range_.start, range_.end) for part in new_plan.slices for range_ in part]
 
 
 @pytest.mark.parametrize(
@@ -73,23 +73,23 @@ def test_a_range_goes_from_the_chains_end_to_the_cut(
 
 
 def test_a_record_stamped_in_the_far_future_does_not_cut() -> None:
-    found = planned([kafka(stable=100, cut=(70, NOW + timedelta(days=400)))], [chain(40)])
-    assert ranges(found) == [(0, 40, 100)]
-    assert "offset 70 has the timestamp 2025-02-04" in found.notes[0]
+    new_plan = planned([kafka(stable=100, cut=(70, NOW + timedelta(days=400)))], [chain(40)])
+    assert ranges(new_plan) == [(0, 40, 100)]
+    assert "offset 70 has the timestamp 2025-02-04" in new_plan.notes[0]
 
 
 def test_the_first_plan_anchors_every_partition_also_empty_ones() -> None:
-    found = planned([kafka(0, stable=100, begin=10), kafka(1, stable=0)], [])
-    assert found.anchors == ((at(0), 10), (at(1), 0))
-    assert ranges(found) == [(0, 10, 100)]
-    assert found.lost == ()
+    new_plan = planned([kafka(0, stable=100, begin=10), kafka(1, stable=0)], [])
+    assert new_plan.anchors == ((at(0), 10), (at(1), 0))
+    assert ranges(new_plan) == [(0, 10, 100)]
+    assert new_plan.lost == ()
 
 
 def test_a_partition_that_appears_later_is_anchored_at_0_and_what_retention_took_of_it_is_lost() -> None:
-    found = planned([kafka(0), kafka(1, start=30, begin=100)], [chain(100)])
-    assert found.anchors == ((at(1), 0),)
-    assert found.lost == (Range(at(1), 0, 30),)
-    assert ranges(found) == [(1, 30, 100)]
+    new_plan = planned([kafka(0), kafka(1, start=30, begin=100)], [chain(100)])
+    assert new_plan.anchors == ((at(1), 0),)
+    assert new_plan.lost == (Range(at(1), 0, 30),)
+    assert ranges(new_plan) == [(1, 30, 100)]
 
 
 def test_a_first_start_that_retention_took_fails_by_default_and_names_a_remedy_that_helps() -> None:
@@ -101,8 +101,12 @@ def test_a_first_start_that_retention_took_fails_by_default_and_names_a_remedy_t
 
 
 def test_a_first_start_that_retention_took_is_recorded_as_lost_when_the_pipeline_says_so() -> None:
-    found = planned([kafka(start=60, begin=40)], [], on_data_loss=OnDataLoss.RECORD)
-    assert (found.anchors, found.lost, ranges(found)) == (((at(), 40),), (Range(at(), 40, 60),), [(0, 60, 100)])
+    new_plan = planned([kafka(start=60, begin=40)], [], on_data_loss=OnDataLoss.RECORD)
+    assert (new_plan.anchors, new_plan.lost, ranges(new_plan)) == (
+        ((at(), 40),),
+        (Range(at(), 40, 60),),
+        [(0, 60, 100)],
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,13 +125,13 @@ def test_a_first_start_past_the_last_stable_offset_is_refused(partition: Partiti
 
 
 def test_a_first_start_at_the_last_stable_offset_reads_what_comes_then() -> None:
-    found = planned([kafka(stable=60, end=100, begin=60)], [])
-    assert (found.anchors, ranges(found)) == (((at(), 60),), [])
+    new_plan = planned([kafka(stable=60, end=100, begin=60)], [])
+    assert (new_plan.anchors, ranges(new_plan)) == (((at(), 60),), [])
 
 
 def test_a_start_means_nothing_once_the_pipeline_was_planned() -> None:
-    found = planned([kafka(0, begin=1000), kafka(1, begin=1000)], [chain(40)])
-    assert ranges(found) == [(0, 40, 100), (1, 0, 100)]
+    new_plan = planned([kafka(0, begin=1000), kafka(1, begin=1000)], [chain(40)])
+    assert ranges(new_plan) == [(0, 40, 100), (1, 0, 100)]
 
 
 def test_retention_past_the_chains_end_fails_by_default_and_names_the_offsets() -> None:
@@ -138,9 +142,9 @@ def test_retention_past_the_chains_end_fails_by_default_and_names_the_offsets() 
 
 
 def test_retention_past_the_chains_end_is_recorded_as_lost_when_the_pipeline_says_so() -> None:
-    found = planned([kafka(start=60)], [chain(40)], on_data_loss=OnDataLoss.RECORD)
-    assert found.lost == (Range(at(), 40, 60),)
-    assert ranges(found) == [(0, 60, 100)]
+    new_plan = planned([kafka(start=60)], [chain(40)], on_data_loss=OnDataLoss.RECORD)
+    assert new_plan.lost == (Range(at(), 40, 60),)
+    assert ranges(new_plan) == [(0, 60, 100)]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +163,7 @@ def test_a_topic_that_is_not_what_the_chain_was_started_on_is_refused_and_the_re
         planned(partitions, chains)
     assert words in str(refused.value.cause)
     assert isinstance(refused.value.cause, TopicChanged)
-    assert {one.chain_id for one in refused.value.refusals} <= {one.id for one in chains}
+    assert {each.chain_id for each in refused.value.refusals} <= {each.id for each in chains}
     assert refused.value.refusals
 
 
@@ -190,11 +194,12 @@ def test_a_refusal_stands_although_kafka_looks_well_again() -> None:
 
 def test_slices_join_to_the_ranges_and_stay_below_the_limit() -> None:
     partitions = [kafka(0, stable=1000), kafka(1, stable=10), kafka(2, stable=333)]
-    found = planned(partitions, [], Limits(max_records=100, max_bytes=10**15, max_slices=1000))
-    assert len(found.slices) == 14
-    assert all(sum(one.span for one in part) <= 102 for part in found.slices)  # one offset of rounding per partition
+    new_plan = planned(partitions, [], Limits(max_records=100, max_bytes=10**15, max_slices=1000))
+    assert len(new_plan.slices) == 14
+    # With one offset of rounding per partition.
+    assert all(sum(range_.span for range_ in part) <= 102 for part in new_plan.slices)
     for partition, end in ((0, 1000), (1, 10), (2, 333)):
-        pieces = [(start, stop) for where, start, stop in ranges(found) if where == partition]
+        pieces = [(start, stop) for where, start, stop in ranges(new_plan) if where == partition]
         assert pieces[0][0] == 0
         assert pieces[-1][1] == end
         assert all(a[1] == b[0] for a, b in pairwise(pieces))
@@ -206,15 +211,15 @@ def test_bytes_limit_a_slice_by_the_measured_record_size() -> None:
 
 
 def test_more_slices_than_allowed_end_the_plan_before_the_cut() -> None:
-    found = planned([kafka(stable=1000)], [], Limits(max_records=100, max_bytes=10**15, max_slices=3))
-    assert (len(found.slices), found.reached) == (3, False)
-    assert ranges(found) == [(0, 0, 100), (0, 100, 200), (0, 200, 300)]
-    assert found.ends == ((at(), 300),), "there it ends, and what it stands for"
+    new_plan = planned([kafka(stable=1000)], [], Limits(max_records=100, max_bytes=10**15, max_slices=3))
+    assert (len(new_plan.slices), new_plan.reached) == (3, False)
+    assert ranges(new_plan) == [(0, 0, 100), (0, 100, 200), (0, 200, 300)]
+    assert new_plan.ends == ((at(), 300),), "there it ends, and what it stands for"
 
 
 def test_a_run_ends_at_its_cut_also_where_the_chain_goes_on() -> None:
-    found = planned([kafka(0, cut=(30, NOW)), kafka(1), kafka(2)], [chain(40), chain(100, 1), chain(70, 2)])
-    assert found.ends == ((at(0), 30), (at(1), 100), (at(2), 100))
+    new_plan = planned([kafka(0, cut=(30, NOW)), kafka(1), kafka(2)], [chain(40), chain(100, 1), chain(70, 2)])
+    assert new_plan.ends == ((at(0), 30), (at(1), 100), (at(2), 100))
 
 
 @pytest.mark.parametrize(
@@ -235,9 +240,9 @@ def test_a_cut_by_time_that_an_open_transaction_holds_back_is_not_reached(
 
 
 def test_a_topic_that_comes_back_is_read_on_from_where_its_chain_ended() -> None:
-    found = planned([kafka(0), kafka(1)], [chain(100, partition=1)], ended={at(0): 40})
-    assert (found.anchors, ranges(found)) == (((at(0), 40),), [(0, 40, 100)])
-    assert "the topic is back with its old id" in found.notes[0]
+    new_plan = planned([kafka(0), kafka(1)], [chain(100, partition=1)], ended={at(0): 40})
+    assert (new_plan.anchors, ranges(new_plan)) == (((at(0), 40),), [(0, 40, 100)])
+    assert "the topic is back with its old id" in new_plan.notes[0]
 
 
 def test_a_topic_that_comes_back_shorter_is_read_from_its_end_on_and_what_it_lost_meanwhile_is_refused() -> None:
@@ -247,8 +252,8 @@ def test_a_topic_that_comes_back_shorter_is_read_from_its_end_on_and_what_it_los
         planned([kafka(0, start=60), kafka(1)], others, ended={at(0): 40})
 
 
-def spans(found: Plan) -> list[list[tuple[int, int, int]]]:
-    return [[(one.at.partition, one.start, one.end) for one in part] for part in found.slices]
+def spans(new_plan: Plan) -> list[list[tuple[int, int, int]]]:
+    return [[(range_.at.partition, range_.start, range_.end) for range_ in part] for part in new_plan.slices]
 
 
 TWO = [kafka(0, stable=100), kafka(1, stable=50)]
@@ -256,28 +261,28 @@ HOURS = ({at(0): 30, at(1): 0}, {at(0): 60, at(1): 20}, {at(0): 60, at(1): 20}, 
 
 
 def test_slices_end_where_a_span_of_time_ends_and_no_offset_is_left_out() -> None:
-    found = planned(TWO, [], span_starts=SpanStarts(HOURS))
-    assert spans(found) == [[(0, 0, 30)], [(0, 30, 60), (1, 0, 20)], [(0, 60, 90), (1, 20, 50)], [(0, 90, 100)]]
-    assert found.reached
+    new_plan = planned(TWO, [], span_starts=SpanStarts(HOURS))
+    assert spans(new_plan) == [[(0, 0, 30)], [(0, 30, 60), (1, 0, 20)], [(0, 60, 90), (1, 20, 50)], [(0, 90, 100)]]
+    assert new_plan.reached
 
 
 def test_a_span_of_many_records_is_cut_by_their_number_too() -> None:
-    found = planned(TWO, [], replace(WIDE, max_records=20), span_starts=SpanStarts(HOURS[:1]))
-    assert spans(found)[:2] == [[(0, 0, 15)], [(0, 15, 30)]]
-    assert sum(end - start for part in spans(found) for _, start, end in part) == 150
-    assert all(sum(end - start for _, start, end in part) <= 22 for part in spans(found))
+    new_plan = planned(TWO, [], replace(WIDE, max_records=20), span_starts=SpanStarts(HOURS[:1]))
+    assert spans(new_plan)[:2] == [[(0, 0, 15)], [(0, 15, 30)]]
+    assert sum(end - start for part in spans(new_plan) for _, start, end in part) == 150
+    assert all(sum(end - start for _, start, end in part) <= 22 for part in spans(new_plan))
 
 
 def test_what_lies_behind_marks_that_are_not_complete_is_for_the_next_plan() -> None:
-    found = planned(TWO, [], span_starts=SpanStarts(HOURS[:2], complete=False))
-    assert spans(found) == [[(0, 0, 30)], [(0, 30, 60), (1, 0, 20)]]
-    assert not found.reached
-    assert dict(found.ends) == {at(0): 60, at(1): 20}
+    new_plan = planned(TWO, [], span_starts=SpanStarts(HOURS[:2], complete=False))
+    assert spans(new_plan) == [[(0, 0, 30)], [(0, 30, 60), (1, 0, 20)]]
+    assert not new_plan.reached
+    assert dict(new_plan.ends) == {at(0): 60, at(1): 20}
     behind = planned(TWO, [chain(60), chain(20, 1)], span_starts=SpanStarts(HOURS[1:2], complete=False))
     assert (behind.slices, behind.reached) == ((), False)
 
 
 def test_marks_outside_of_a_range_do_not_move_its_ends() -> None:
     span_starts = SpanStarts(({at(0): 5, at(1): 900}, {at(0): 900, at(1): 900}))
-    found = planned(TWO, [chain(40), chain(45, 1)], span_starts=span_starts)
-    assert spans(found) == [[(1, 45, 50)], [(0, 40, 100)]]
+    new_plan = planned(TWO, [chain(40), chain(45, 1)], span_starts=span_starts)
+    assert spans(new_plan) == [[(1, 45, 50)], [(0, 40, 100)]]

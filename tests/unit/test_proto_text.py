@@ -7,9 +7,9 @@ import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FileDescriptorProto
 
 from tests.protobuf_schemas import message_class
-from tidemark.decoders.proto_registered import descriptor_set_of
-from tidemark.decoders.proto_text import NotProto, parsed, resolve
-from tidemark.decoders.registered_schema import RegisteredSchema
+from tidemark.decoders.protobuf_schema.proto_text import NotProto, parsed, resolve
+from tidemark.decoders.protobuf_schema.registered import descriptor_set_of
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 
 # The package googleapis-common-protos, which Airflow needs, has .proto files beside what protoc made of them.

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from tests.protobuf_schemas import descriptor_set, message_class, proto
 from tidemark.decoders.base import Decoded
-from tidemark.decoders.proto_descriptors import message_descriptor, needed
-from tidemark.decoders.proto_shapes import message_shape
 from tidemark.decoders.protobuf.decoder import open_decoder
 from tidemark.decoders.protobuf.fast import LARGEST, Fast, FastReadFailed, fast_reader
 from tidemark.decoders.protobuf.reading import Messages
 from tidemark.decoders.protobuf.runtime import Runtime
-from tidemark.decoders.registered_schema import RegisteredSchema
+from tidemark.decoders.protobuf_schema.descriptors import message_descriptor, needed
+from tidemark.decoders.protobuf_schema.shapes import message_shape
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 from tidemark.pipeline.loader import InvalidPipelines, load
 

@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message_factory import GetMessageClass
 
-from tidemark.decoders.registered_schema import RegisteredSchema
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 from tidemark.sinks.topic.protobuf import ProtobufValues, _descriptor, derived, why_unlike
 
@@ -99,9 +99,9 @@ def test_rows_are_read_back_with_what_is_null_absent_and_times_before_1970() -> 
 )  # fmt: skip
 def test_a_registered_schema_must_have_a_field_for_each_column_and_no_other(text: str, why: str) -> None:
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
-    said = why_unlike(registered(text), columns)
-    assert said.startswith(why)
-    assert bool(said) == bool(why)
+    message = why_unlike(registered(text), columns)
+    assert message.startswith(why)
+    assert bool(message) == bool(why)
     assert why_unlike(registered(text, "AVRO"), columns) == "it is AVRO, not PROTOBUF"
 
 

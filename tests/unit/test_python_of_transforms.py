@@ -99,11 +99,11 @@ def test_code_that_cannot_be_imported_fails_the_attempt_and_says_where() -> None
 
 def test_two_codes_with_modules_of_one_name_do_not_meet_and_leave_nothing_behind() -> None:
     logic = "from shop.tax import RATE\ndef rows(batch):\n    import shop.late\n    return batch.slice(0, RATE)\n"
-    one, other = (
+    code_a, code_b = (
         {"logic.py": logic, "shop/tax.py": f"RATE = {rate}\n", "shop/late.py": "from shop import tax\n"}
         for rate in (2, 4)
     )
-    first, second = (PythonTransform("logic:rows", code, None, 60, 2**30) for code in (one, other))
+    first, second = (PythonTransform("logic:rows", code, None, 60, 2**30) for code in (code_a, code_b))
     for transform in (first, second):
         transform.schema(GIVEN)
     assert [made.rows.num_rows for made in (each.apply(batch()) for each in (first, second, first))] == [2, 4, 2]

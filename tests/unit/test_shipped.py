@@ -25,10 +25,10 @@ def names(archive: Path) -> list[str]:
 
 
 def test_it_holds_every_module_and_data_file_and_nothing_compiled(tmp_path: Path) -> None:
-    found = names(package_zip(tmp_path))
+    entries = names(package_zip(tmp_path))
     here = [path.relative_to(PACKAGE.parent).as_posix() for path in PACKAGE.rglob("*") if path.is_file()]
-    assert sorted(found) == sorted(name for name in here if not name.endswith(".pyc"))
-    assert {"tidemark/database/queries.sql", "tidemark/spark/job.py", "tidemark/sinks/writers.py"} <= set(found)
+    assert sorted(entries) == sorted(name for name in here if not name.endswith(".pyc"))
+    assert {"tidemark/database/queries.sql", "tidemark/spark/job.py", "tidemark/sinks/writers.py"} <= set(entries)
 
 
 def test_the_same_files_make_the_same_bytes_wherever_and_whenever(
@@ -51,7 +51,7 @@ def test_one_that_is_there_is_used_and_no_half_one_is_left(tmp_path: Path) -> No
     before = made.stat().st_mtime_ns
     package_zip.cache_clear()
     assert package_zip(tmp_path).stat().st_mtime_ns == before
-    assert [one.name for one in made.parent.iterdir()] == [made.name]
+    assert [file.name for file in made.parent.iterdir()] == [made.name]
 
 
 def test_a_home_that_cannot_be_written_is_no_obstacle(tmp_path: Path) -> None:

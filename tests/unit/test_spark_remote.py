@@ -53,8 +53,8 @@ def test_a_session_in_the_address_is_refused() -> None:
 
 
 def test_the_variable_wins_over_the_connection() -> None:
-    found = remote_of(environment("sc://variable:1"), lambda _: {"host": "connection"})
-    assert (found.host, found.port) == ("variable", 1)
+    remote = remote_of(environment("sc://variable:1"), lambda _: {"host": "connection"})
+    assert (remote.host, remote.port) == ("variable", 1)
 
 
 def test_a_connection_as_airflow_stores_it() -> None:

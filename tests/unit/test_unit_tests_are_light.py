@@ -44,8 +44,8 @@ def run(*words: str, folder: Path) -> str:
 
 def test_collecting_them_imports_neither_spark_nor_airflow_nor_services(tmp_path: Path) -> None:
     (tmp_path / "what_is_there.py").write_text(PLUGIN)
-    said = run("--collect-only", "-p", "what_is_there", "tests/unit", folder=tmp_path)
-    [collected] = [line for line in said.splitlines() if line.startswith("collected")]
+    printed = run("--collect-only", "-p", "what_is_there", "tests/unit", folder=tmp_path)
+    [collected] = [line for line in printed.splitlines() if line.startswith("collected")]
     assert int(collected.split()[1]) > 1000
     assert collected.endswith("imported []")
 
@@ -56,10 +56,10 @@ def test_one_that_imports_spark_or_wants_a_service_fails_and_only_that_one(tmp_p
     copy.mkdir()
     (copy / "conftest.py").write_text((folder / "conftest.py").read_text())
     (copy / "test_stranger.py").write_text(OF_A_STRANGER)
-    said = run("-c", str(CHECKOUT / "pyproject.toml"), "--rootdir", str(CHECKOUT), str(copy), folder=CHECKOUT)
-    assert "a unit test imports Spark or Airflow" in said
-    assert "fixture 'postgres' not found" in said
-    assert "2 passed, 2 errors" in said
+    printed = run("-c", str(CHECKOUT / "pyproject.toml"), "--rootdir", str(CHECKOUT), str(copy), folder=CHECKOUT)
+    assert "a unit test imports Spark or Airflow" in printed
+    assert "fixture 'postgres' not found" in printed
+    assert "2 passed, 2 errors" in printed
 
 
 def test_one_that_starts_a_service_by_itself_fails(tmp_path: Path) -> None:

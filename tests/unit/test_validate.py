@@ -21,8 +21,8 @@ def test_a_folder_without_pipeline_files_is_said_to_be_one(tmp_path: Path) -> No
     assert "there are no pipeline files (*.yaml, *.yml) in" in result.stderr
 
 
-@pytest.mark.parametrize(("kind", "said"), [("folder", "is not a file"), ("dangling link", "does not exist")])
-def test_what_is_called_a_pipeline_file_and_is_none_is_named(tmp_path: Path, kind: str, said: str) -> None:
+@pytest.mark.parametrize(("kind", "message"), [("folder", "is not a file"), ("dangling link", "does not exist")])
+def test_what_is_called_a_pipeline_file_and_is_none_is_named(tmp_path: Path, kind: str, message: str) -> None:
     (tmp_path / "good.yaml").write_text(GOOD)
     if kind == "folder":
         (tmp_path / "x.yaml").mkdir()
@@ -30,7 +30,7 @@ def test_what_is_called_a_pipeline_file_and_is_none_is_named(tmp_path: Path, kin
         (tmp_path / "x.yaml").symlink_to(tmp_path / "gone")
     result = validate(tmp_path)
     assert result.exit_code == 2
-    assert f"x.yaml: {said}" in result.stderr
+    assert f"x.yaml: {message}" in result.stderr
     assert "good.yaml: ok" in result.stdout
 
 
@@ -63,9 +63,9 @@ def test_schedule_15_two_pipelines_of_one_topic_in_the_same_folders_are_warned_o
     (tmp_path / "a.yaml").write_text(GOOD)
     (tmp_path / "b.yaml").write_text(second)
     result = validate(tmp_path)
-    said = " ".join(result.stderr.split())
+    printed = " ".join(result.stderr.split())
     assert result.exit_code == 0
-    assert ("where pipeline flights writes it too" in said) == warned
-    assert ("shared_with: [flights]" in said) == warned
+    assert ("where pipeline flights writes it too" in printed) == warned
+    assert ("shared_with: [flights]" in printed) == warned
     as_json = CliRunner().invoke(main, ["--pipelines", str(tmp_path), "validate", "--json"])
     assert [len(file["warnings"]) for file in json.loads(as_json.stdout)] == [warned, warned]

@@ -36,10 +36,12 @@ def cases() -> Iterator[Case]:
 def shows(published: int | None) -> Iterator[Shown]:
     """An attempt without evidence has no digest, and what is whole of an attempt is whole of the published one too."""
     for evidence in (None, *ATTEMPTS, NEVER_GIVEN_OUT):
-        for said in (None, evidence and digest(evidence), "another digest") if evidence else (None,):
+        for shown_digest in (None, evidence and digest(evidence), "another digest") if evidence else (None,):
             for whole in (False, True) if evidence else (False,):
                 for published_whole in (whole,) if evidence == published else (False, True):
-                    yield Shown(evidence, said, whole=whole, published_whole=bool(published) and published_whole)
+                    yield Shown(
+                        evidence, shown_digest, whole=whole, published_whole=bool(published) and published_whole
+                    )
 
 
 def after(case: Case, verdict: Verdict) -> Iterator[Case]:

@@ -96,18 +96,18 @@ class AirflowWorld:
 
     def logs(self, run_id: str, states: Sequence[str] = ("failed",)) -> str:
         """The end of the log of each task instance in one of these states."""
-        found = [one for one in self.airflow.task_instances(DAG, run_id) if one["state"] in states]
+        instances = [instance for instance in self.airflow.task_instances(DAG, run_id) if instance["state"] in states]
         return "\n".join(
-            f"--- {one['task_id']} {one['map_index']}\n{self.airflow.task_log(DAG, run_id, one)[-3000:]}"
-            for one in found
+            f"--- {instance['task_id']} {instance['map_index']}\n{self.airflow.task_log(DAG, run_id, instance)[-3000:]}"
+            for instance in instances
         )
 
     def wait_tries(self, run_id: str, task: tuple[str, int], tries: int, timeout: float = 120) -> None:
         """Until Airflow is at the given try of a task instance, and it runs."""
 
         def reached() -> bool:
-            found = self.instance(run_id, *task)
-            return bool(found["try_number"] >= tries and found["state"] == "running")
+            instance = self.instance(run_id, *task)
+            return bool(instance["try_number"] >= tries and instance["state"] == "running")
 
         wait_until(reached, f"try {tries} of {task}", timeout=timeout, interval=0.3)
 
@@ -119,19 +119,19 @@ class AirflowWorld:
 
     def spark(self, attempt: int, manifest: int = 1, timeout: float = 120) -> "Process":
         """The JVM of spark-submit for an attempt, as soon as it runs."""
-        found: list[Process] = []
+        processes: list[Process] = []
 
         def started() -> bool:
-            jvms = [one for one in self._at_work(attempt, manifest) if one.words[:1] and "java" in one.words[0]]
-            found[:] = [one for one in jvms if LAUNCHER not in one.words]
-            return bool(found)
+            jvms = [jvm for jvm in self._at_work(attempt, manifest) if jvm.words[:1] and "java" in jvm.words[0]]
+            processes[:] = [jvm for jvm in jvms if LAUNCHER not in jvm.words]
+            return bool(processes)
 
         wait_until(started, f"Spark of manifest {manifest} attempt {attempt}", timeout=timeout, interval=0.1)
-        return found[0]
+        return processes[0]
 
     def _at_work(self, attempt: int, manifest: int = 1) -> list["Process"]:
         order = str(self._staging(attempt, manifest) / "order.json")
-        return [one for one in self.processes() if order in one.words]
+        return [process for process in self.processes() if order in process.words]
 
     def _staging(self, attempt: int, manifest: int = 1) -> Path:
         return self.world.lake / "_staging" / f"{manifest:010}" / f"{attempt:04}"

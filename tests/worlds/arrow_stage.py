@@ -29,7 +29,7 @@ def arrow_stage(order: Order) -> Receipt:
 
 def _read(order: Order, range_: Range) -> pa.RecordBatch:
     kafka = order.source.options
-    secured = named_connection(kafka["connection"], order.pipeline) if kafka["connection"] else None
+    secured = named_connection(kafka["connection"], order.pipeline_name) if kafka["connection"] else None
     options = revealed(secured.config) if secured else {}
     rows = [_row(message) for message in messages(kafka["bootstrap_servers"], range_, options)]
     return pa.RecordBatch.from_pylist(rows, schema=INPUT)

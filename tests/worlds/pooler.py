@@ -39,10 +39,10 @@ class Pooler:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one in (self._listener, *self._clients):
+        for connection in (self._listener, *self._clients):
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
         for thread in self._threads:
             thread.join(10)
         for session in self._opened:
@@ -113,26 +113,26 @@ def _answered(client: socket.socket, session: psycopg.Connection, asked: bytes) 
     with socket.socket(fileno=os.dup(session.pgconn.socket)) as server:
         server.setblocking(True)
         server.sendall(asked)
-        said = b""
+        answer = b""
         while True:
             for ready in select.select([client, server], [], [])[0]:
                 piece = ready.recv(65536)
                 if not piece:
                     return b""
                 (server if ready is client else client).sendall(piece)
-                said += piece if ready is server else b""
-            status, said = _status(said)
+                answer += piece if ready is server else b""
+            status, answer = _status(answer)
             if status:
                 return status
 
 
-def _status(said: bytes) -> tuple[bytes, bytes]:
+def _status(answer: bytes) -> tuple[bytes, bytes]:
     """The status in a whole ReadyForQuery that ends what the server said, and what is not a whole message yet."""
     status = b""
-    while len(said) >= 5 and len(said) >= (end := 1 + struct.unpack("!i", said[1:5])[0]):
-        status = said[5:6] if said[:1] == b"Z" else b""
-        said = said[end:]
-    return status, said
+    while len(answer) >= 5 and len(answer) >= (end := 1 + struct.unpack("!i", answer[1:5])[0]):
+        status = answer[5:6] if answer[:1] == b"Z" else b""
+        answer = answer[end:]
+    return status, answer
 
 
 def _exactly(client: socket.socket, count: int) -> bytes:

@@ -22,14 +22,14 @@ class Canaries:
     """``secrets``: name to secret. The search uses the first part of a secret, up to a character that needs escapes."""
 
     secrets: dict[str, str]
-    found: list[str] = field(default_factory=list)
+    leaks: list[str] = field(default_factory=list)
 
     def look(self, where: str, content: str | bytes) -> None:
         """Search a content, and store where a secret was."""
         data = content.encode() if isinstance(content, str) else content
         for name, secret in self.secrets.items():
             if _needle(secret) in data:
-                self.found.append(f"{name} in {where}")
+                self.leaks.append(f"{name} in {where}")
 
     def look_at_files(self, folder: Path) -> list[Path]:
         """Search every file below a folder; returns the files."""

@@ -81,7 +81,7 @@ class RestoredWorld(World):
             for at, key, value in partition["records"]:
                 producer.produce(self.topic, b64decode(value), key=b64decode(key), partition=number, timestamp=at)
         assert producer.flush(30) == 0
-        starts = [TopicPartition(self.topic, number, one["start"]) for number, one in enumerate(self.stored)]
+        starts = [TopicPartition(self.topic, number, part["start"]) for number, part in enumerate(self.stored)]
         self.administer("delete_records", starts)
 
     def write(self, count: int) -> None:

@@ -107,8 +107,8 @@ class TopicWorld(World):
 
 def place_of(message: Message) -> Place:
     """Topic, partition and offset in the source, by the headers."""
-    said = headers(message)
-    return said["tidemark.topic"].decode(), int(said["tidemark.partition"]), int(said["tidemark.offset"])
+    names = headers(message)
+    return names["tidemark.topic"].decode(), int(names["tidemark.partition"]), int(names["tidemark.offset"])
 
 
 def committed(servers: str, topic: str) -> list[Message]:

@@ -293,8 +293,8 @@ class World:
 
     def object_keys(self) -> list[str]:
         """Every object of the lake, relative to its root, sorted."""
-        found = [path for path in self.lake.rglob("*") if path.is_file() and not path.name.startswith(".")]
-        return sorted(path.relative_to(self.lake).as_posix() for path in found)
+        paths = [path for path in self.lake.rglob("*") if path.is_file() and not path.name.startswith(".")]
+        return sorted(path.relative_to(self.lake).as_posix() for path in paths)
 
     # readers
 
@@ -320,8 +320,8 @@ class World:
 
     def files(self) -> Files:
         """Every file of the lake with its bytes and its time of writing."""
-        found = [path for path in self.lake.rglob("*") if path.is_file()]
-        return {str(path.relative_to(self.lake)): (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
+        paths = [path for path in self.lake.rglob("*") if path.is_file()]
+        return {str(path.relative_to(self.lake)): (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
 
     def listing(self) -> Counter[Place]:
         """What a reader that lists folders sees, with dead letters."""

@@ -31,7 +31,7 @@ with DAG(
 
     @task
     def roll_up(*, dag_run: Any = None) -> str:
-        """Compute the day anew and replace its result, because the day may come again with late rows."""
+        """Compute the day again and replace its result, because the day may come again with late rows."""
         day: str = dag_run.partition_key
         print(f"all hours of {day} are complete: compute the day from the lake")
         return day

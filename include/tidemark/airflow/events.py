@@ -43,7 +43,7 @@ def planned(pipeline_name: str, run: PlannedRun) -> None:
 def attempt_begins(order: Order) -> None:
     tell(
         Event.ATTEMPT_BEGINS,
-        pipeline=order.pipeline,
+        pipeline=order.pipeline_name,
         manifest=order.manifest_id,
         attempt=order.attempt,
         offsets=sum(part.span for part in order.ranges),

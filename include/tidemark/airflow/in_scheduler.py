@@ -41,8 +41,8 @@ def left_by_plans(dag_run: Any) -> dict[str, dict[str, Any]]:
     # Columns, and no object: the session of the scheduler is as old as it, and may know what an earlier `plan` left.
     asked = select(XComModel.task_id, XComModel.value).where(XComModel.dag_run_id == dag_run.id, XComModel.key == KEY)
     with session.no_autoflush:
-        found = {row.task_id: XComModel.deserialize_value(row) for row in session.execute(asked.order_by("task_id"))}
-    return {task_id: left for task_id, left in found.items() if isinstance(left, dict)}
+        values = {row.task_id: XComModel.deserialize_value(row) for row in session.execute(asked.order_by("task_id"))}
+    return {task_id: left for task_id, left in values.items() if isinstance(left, dict)}
 
 
 def write_note(dag_run: Any) -> None:

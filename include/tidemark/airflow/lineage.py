@@ -43,8 +43,8 @@ class Output:
 class Lineage:
     """What the published attempt of a manifest has read and written."""
 
-    pipeline: str
-    manifest: int
+    pipeline_name: str
+    manifest_id: int
     attempt: int
     inputs: Sequence[Input]
     outputs: Sequence[Output]
@@ -99,25 +99,27 @@ def facets(lineage: Lineage) -> Any:
 
     of_input = input_statistics_input_dataset.InputStatisticsInputDatasetFacet
     of_output = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
-    named = {"pipeline": lineage.pipeline, "manifest": lineage.manifest, "attempt": lineage.attempt}
+    named = {"pipeline": lineage.pipeline_name, "manifest": lineage.manifest_id, "attempt": lineage.attempt}
     return OperatorLineage(
         inputs=[
             InputDataset(
-                one.dataset.namespace,
-                one.dataset.name,
+                input_.dataset.namespace,
+                input_.dataset.name,
                 inputFacets={
-                    RANGES: InputDatasetFacet().with_additional_properties(**named, ranges=[*one.ranges]),
-                    "inputStatistics": of_input(rowCount=one.read, size=one.bytes),
+                    RANGES: InputDatasetFacet().with_additional_properties(**named, ranges=[*input_.ranges]),
+                    "inputStatistics": of_input(rowCount=input_.read, size=input_.bytes),
                 },
             )
-            for one in lineage.inputs
+            for input_ in lineage.inputs
         ],
         outputs=[
             OutputDataset(
-                one.dataset.namespace,
-                one.dataset.name,
-                outputFacets={"outputStatistics": of_output(rowCount=one.rows, size=one.bytes, fileCount=one.files)},
+                output.dataset.namespace,
+                output.dataset.name,
+                outputFacets={
+                    "outputStatistics": of_output(rowCount=output.rows, size=output.bytes, fileCount=output.files)
+                },
             )
-            for one in lineage.outputs
+            for output in lineage.outputs
         ],
     )

@@ -28,7 +28,7 @@ def label(manifest_id: int, ranges: Sequence[Range]) -> str:
 def begins(order: Order, targets: Sequence[str]) -> list[str]:
     """``targets``: where the sinks of the order write to."""
     offsets = sum(part.span for part in order.ranges)
-    attempt = f"pipeline {order.pipeline} manifest {order.manifest_id} attempt {order.attempt}"
+    attempt = f"pipeline {order.pipeline_name} manifest {order.manifest_id} attempt {order.attempt}"
     lines = [f"{attempt} begins: {offsets:,} offsets in {len(order.ranges)} ranges"]
     lines += [f"range {part.at.name} [{part.start}, {part.end})" for part in order.ranges[:RANGES]]
     if len(order.ranges) > RANGES:

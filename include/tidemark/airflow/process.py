@@ -125,7 +125,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
         environment = Environment.from_variables()
         file = write_order(order, environment.home, self._shared_folder(order))
         self.application_args = [str(file)]
-        self.name = f"tidemark {order.pipeline} manifest {order.manifest_id} attempt {order.attempt}"
+        self.name = f"tidemark {order.pipeline_name} manifest {order.manifest_id} attempt {order.attempt}"
         try:
             self._submit(file, order, context)
             return read_receipt(file, order)
@@ -174,8 +174,8 @@ class ProcessManifestOperator(SparkSubmitOperator):
             raise WorkFailed(
                 "Airflow ended this task, and Spark with it: somebody marked or cleared it, or its worker was stopped",
                 next_step="nothing is published; clear the task to do the manifest, or: "
-                f"tidemark retry {order.pipeline} --manifest {order.manifest_id}",
-                pipeline=order.pipeline,
+                f"tidemark retry {order.pipeline_name} --manifest {order.manifest_id}",
+                pipeline=order.pipeline_name,
                 manifest=order.manifest_id,
                 attempt=order.attempt,
             ) from None

@@ -62,10 +62,10 @@ def connections(configured: Path, ids: Sequence[str]) -> dict[str, Mapping[str, 
                 capture_output=True,
                 timeout=TIMEOUT_S,
             )
-        found: dict[str, Mapping[str, Any]] = json.loads(answer.stdout)
+        connections: dict[str, Mapping[str, Any]] = json.loads(answer.stdout)
     except (subprocess.TimeoutExpired, ValueError):
         raise Unavailable(
             f"Airflow ({named(configured)}) cannot be asked for connections {', '.join(ids)}",
             next_step="airflow db check",
         ) from None
-    return found
+    return connections

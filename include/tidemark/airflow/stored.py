@@ -18,14 +18,14 @@ def main(ids: list[str]) -> None:
 
     from tidemark.airflow.lookup import as_mapping
 
-    found: dict[str, Mapping[str, Any]] = {}
+    connections: dict[str, Mapping[str, Any]] = {}
     for backend in ensure_secrets_loaded():
         for conn_id in ids:
-            connection = None if conn_id in found else backend.get_connection(conn_id=conn_id)
+            connection = None if conn_id in connections else backend.get_connection(conn_id=conn_id)
             if connection is not None:
-                found[conn_id] = as_mapping(connection)
+                connections[conn_id] = as_mapping(connection)
     with os.fdopen(answer, "w") as pipe:
-        json.dump(found, pipe)
+        json.dump(connections, pipe)
 
 
 if __name__ == "__main__":

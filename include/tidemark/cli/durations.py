@@ -8,7 +8,7 @@ import click
 from tidemark.config.values import duration
 
 
-class Duration(click.ParamType[timedelta]):
+class DurationType(click.ParamType[timedelta]):
     """A duration as pipeline files have it."""
 
     name = "duration"

@@ -7,7 +7,7 @@ import click
 
 from tidemark.api import check_pipeline, status_views
 from tidemark.cli import output
-from tidemark.cli.durations import Duration
+from tidemark.cli.durations import DurationType
 from tidemark.cli.opened import connections_of, database_of, opened
 from tidemark.cli.options import TIMES, common_options, pipeline_argument
 from tidemark.environment import Environment
@@ -92,9 +92,9 @@ def show(command: click.Context, manifest_id: int, compare: bool, as_json: bool)
         output.shown(view, None, as_json)
         return
     with opened(environment, manifest.pipeline_name) as context:
-        found = compared(context, manifest)
-    output.shown(view, compared_views(found), as_json)
-    command.exit(1 if any(one.differs for one in found) else 0)
+        comparisons = compared(context, manifest)
+    output.shown(view, compared_views(comparisons), as_json)
+    command.exit(1 if any(comparison.differs for comparison in comparisons) else 0)
 
 
 @commands.command()
@@ -129,7 +129,7 @@ def objects(environment: Environment, pipeline_name: str, sink: str | None, dead
 @click.option("--max-lag", type=click.IntRange(min=0), metavar="N",
     help="Late when more offsets than this are not published; asks the source.",
 )  # fmt: skip
-@click.option("--max-age", type=Duration(),
+@click.option("--max-age", type=DurationType(),
     help="Late when what is published ends longer ago, such as 90m or 2h; if not set, max_age of the pipeline file.",
 )  # fmt: skip
 @common_options

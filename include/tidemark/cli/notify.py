@@ -9,7 +9,7 @@ import click
 
 from tidemark.api import statuses
 from tidemark.cli import output
-from tidemark.cli.durations import Duration
+from tidemark.cli.durations import DurationType
 from tidemark.cli.opened import database_of
 from tidemark.cli.options import common_options, pipeline_argument
 from tidemark.environment import Environment
@@ -24,7 +24,7 @@ MEMORY = "_notified.json"
 @commands.command()
 @pipeline_argument(required=False)
 @click.option("--command", metavar="PROGRAM", help="Run this for each notice, with the message as JSON on its input.")
-@click.option("--after", type=Duration(), default="5m", show_default=True,
+@click.option("--after", type=DurationType(), default="5m", show_default=True,
     help="How long a problem that may end by itself must last; blocked and lost are told at once.",
 )  # fmt: skip
 @click.option("--source/--no-source", "asks", default=True, show_default=True,

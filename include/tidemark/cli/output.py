@@ -487,7 +487,7 @@ def validated(
                     "file": str(file),
                     "error": None if isinstance(pipeline, Pipeline) else str(pipeline),
                     "warnings": list(warnings.get(file, ())),
-                    **({} if changes is None else {"changes": [vars(one) for one in changes.get(file, ())]}),
+                    **({} if changes is None else {"changes": [vars(change) for change in changes.get(file, ())]}),
                 }
                 for file, pipeline in loaded
             ]

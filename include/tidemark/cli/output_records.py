@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tidemark.cli.output import as_table, note
-from tidemark.operations.locate import Found
+from tidemark.operations.locate import ChainOffset
 from tidemark.operations.peek import Peeked
 from tidemark.sinks.located import Located
 from tidemark.views import (
@@ -18,15 +18,15 @@ from tidemark.views import (
     DeadLetterView,
     LetterPlaceView,
     as_json_text,
-    found_view,
+    chain_offset_view,
 )
 
 SHOWN = 100  # characters of a value; --json has all of it
 
 
-def located(chains: Sequence[Found], as_json: bool) -> None:
+def located(chains: Sequence[ChainOffset], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps([found_view(chain) for chain in chains], indent=2, default=as_json_text))
+        click.echo(json.dumps([chain_offset_view(chain) for chain in chains], indent=2, default=as_json_text))
         return
     for chain in chains:
         life = f", incarnation {chain.incarnation}, which has ended" if chain.retired else ""
@@ -36,17 +36,17 @@ def located(chains: Sequence[Found], as_json: bool) -> None:
             click.echo(f"  {_in_sink(sink)}")
 
 
-def _what(chain: Found) -> str:
+def _what(chain: ChainOffset) -> str:
     if chain.manifest is None:
-        return f"{chain.standing}; {chain.said}"
+        return f"{chain.standing}; {chain.message}"
     covered = f"manifest {chain.manifest.id}, {chain.manifest.state}, offsets [{chain.start}, {chain.end})"
-    return covered if chain.sinks else f"{covered}; {chain.said}"
+    return covered if chain.sinks else f"{covered}; {chain.message}"
 
 
 def _in_sink(in_sink: Located) -> str:
     key = "".join(f" {name}={value}" for name, value in (in_sink.key or {}).items())
     place = f" in {in_sink.place}{key}" if in_sink.place and in_sink.kind else ""
-    return f"sink {in_sink.sink}, attempt {in_sink.attempt}: {in_sink.said}{place}"
+    return f"sink {in_sink.sink}, attempt {in_sink.attempt}: {in_sink.message}{place}"
 
 
 def peeked(records: Peeked, as_json: bool) -> None:

@@ -47,11 +47,11 @@ def where(
     """
     environment: Environment = command.obj
     with database_of(environment) as database, ExitStack() as connections:
-        found = locate(database, topic, partition, offset, _sinks_of(environment, connections), pipeline_name)
-        if not found:
+        chains = locate(database, topic, partition, offset, _sinks_of(environment, connections), pipeline_name)
+        if not chains:
             output.note(_unknown(topic, partition, database.topics(pipeline_name), pipeline_name))
-    output_records.located(found, as_json)
-    command.exit(0 if any(one.standing is Standing.HELD for one in found) else 1)
+    output_records.located(chains, as_json)
+    command.exit(0 if any(chain.standing is Standing.HELD for chain in chains) else 1)
 
 
 def _sinks_of(environment: Environment, connections: ExitStack) -> Callable[[str], Sequence[Sink] | str]:

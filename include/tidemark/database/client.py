@@ -150,7 +150,7 @@ class ManifestDatabase:
 
         Chains without such a range have no entry.
         """
-        found: dict[int, PublishedRange] = {}
+        newest: dict[int, PublishedRange] = {}
         waiting = dict(parts)
         while waiting:
             chains, ends = list(waiting), list(waiting.values())
@@ -161,14 +161,14 @@ class ManifestDatabase:
                     waiting[chain_id] = start
                 else:
                     last = LastRecord(row["last_offset"], row["timestamp_ms"], row["digest"], row["leader_epoch"])
-                    found[chain_id] = PublishedRange(chain_id, start, end, last)
-        return found
+                    newest[chain_id] = PublishedRange(chain_id, start, end, last)
+        return newest
 
     def last_published_up_to(self, manifest_id: int) -> dict[TopicPartition, PublishedRange]:
         """For each range of a manifest the newest published range with a record on its chain, up to its end."""
         rows = self._rows("ranges_of", manifest_id=manifest_id)
-        found = self.last_published([(row["chain_id"], row["end_offset"]) for row in rows])
-        return {_place(row): found[row["chain_id"]] for row in rows if row["chain_id"] in found}
+        newest = self.last_published([(row["chain_id"], row["end_offset"]) for row in rows])
+        return {_place(row): newest[row["chain_id"]] for row in rows if row["chain_id"] in newest}
 
     def earlier_lives(self, chain_ids: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
         """By chain id: (chain id, end of its life) of each earlier life of the same log, the newest first."""

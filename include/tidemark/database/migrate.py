@@ -30,15 +30,15 @@ class Migration:
 
 def migrations(folder: Traversable = FOLDER) -> list[Migration]:
     """The files of a folder in their order; at least ``schema.sql``."""
-    found: list[Migration] = []
+    versions: list[Migration] = []
     text = sha256()
     name = "schema.sql"
     while (file := folder.joinpath(*name.split("/"))).is_file():
         sql = file.read_bytes()
         text.update(sql)
-        found.append(Migration(len(found) + 1, name, sql, text.hexdigest()[:12]))
-        name = f"migrations/{len(found) + 1:04}.sql"
-    return found
+        versions.append(Migration(len(versions) + 1, name, sql, text.hexdigest()[:12]))
+        name = f"migrations/{len(versions) + 1:04}.sql"
+    return versions
 
 
 def migrate(dsn: str, folder: Traversable = FOLDER, *, dry_run: bool = False) -> tuple[int, ...]:

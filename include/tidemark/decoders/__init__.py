@@ -1,1 +1,1 @@
-"""How records become columns: one folder per kind, and the registry. Executors import from here."""
+"""How records become columns: the registry says which folders are kinds. Executors import from here."""

@@ -1,4 +1,4 @@
-"""Puts together what was decoded of the records of several writers."""
+"""Puts together what was decoded of parts of a batch: the records of several writers, or of several topics."""
 
 from collections.abc import Sequence
 

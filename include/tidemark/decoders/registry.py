@@ -1,5 +1,8 @@
 """The registry of decoders: the package of each kind, with the modules ``decoder`` (``open_decoder``) and ``settings``.
 
+The other folders beside it are shared by kinds, and have neither of these modules: ``by_topic``, ``lists``,
+``protobuf_schema`` and ``schema_registry``.
+
 Executors open decoders here, so this imports the standard library and pyarrow, nothing else.
 """
 
@@ -38,8 +41,8 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
 
 
 def _of_topics(entries: Sequence[Mapping[str, Any]]) -> Decoder:
-    from tidemark.decoders.by_topic import DecoderByTopic
-    from tidemark.decoders.topic_filter import TopicFilter
+    from tidemark.decoders.by_topic.decoder_by_topic import DecoderByTopic
+    from tidemark.decoders.by_topic.topic_filter import TopicFilter
 
     opened = [(TopicFilter.of_order(entry), open_decoder(entry["decode"])) for entry in entries]
     return DecoderByTopic(opened, tombstones=bool(tombstone_fields({"by_topic": entries})))

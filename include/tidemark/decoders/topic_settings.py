@@ -7,9 +7,9 @@ from pydantic import Field, model_validator
 
 from tidemark.config.base import Pattern, Topic
 from tidemark.config.values import wrong
+from tidemark.decoders.by_topic.topic_filter import TopicFilter, why_not_one
 from tidemark.decoders.pins import Pins
 from tidemark.decoders.settings import DecodeSettings, RowSettings
-from tidemark.decoders.topic_filter import TopicFilter, why_not_one
 from tidemark.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class DecodeByTopic:
         return None if self.columns() is None else self
 
     def arrow_schema(self) -> "pa.Schema":
-        from tidemark.decoders.united import united  # needs pyarrow, which most checks do without
+        from tidemark.decoders.by_topic.united import united  # needs pyarrow, which most checks do without
 
         return united([rows.arrow_schema() for entry in self.entries if (rows := entry.rows()) is not None])
 

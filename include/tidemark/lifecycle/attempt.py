@@ -97,7 +97,7 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
     pipeline = context.pipeline
     chosen = {sink.name: sink for sink in (context.sinks if sinks is None else sinks)}
     return Order(
-        pipeline=pipeline.name,
+        pipeline_name=pipeline.name,
         manifest_id=manifest.id,
         attempt=attempt,
         ranges=manifest.ranges,

@@ -68,12 +68,12 @@ def manifests_between(context: Context, chains: Sequence[Chain], start: datetime
         if begin is not None:
             parts.append((chain.id, begin[0], chain.end if stop is None else stop[0]))
     _refuse_archived(context, chains, parts)
-    found = database.manifests_between(parts)
+    manifest_ids = database.manifests_between(parts)
     taken = _taken(context, chains, first, start, end)
     damaged = database.manifests_between([(chain.id, part.start, part.end) for chain, part in taken])
     if damaged:
-        raise _lost(context, [part for _, part in taken], damaged, sorted({*found} - {*damaged}))
-    return found
+        raise _lost(context, [part for _, part in taken], damaged, sorted({*manifest_ids} - {*damaged}))
+    return manifest_ids
 
 
 def _refuse_archived(context: Context, chains: Sequence[Chain], parts: Sequence[tuple[int, int, int]]) -> None:

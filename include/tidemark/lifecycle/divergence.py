@@ -69,8 +69,8 @@ def compared(context: Context, chains: Sequence[Chain], states: Sequence[Partiti
         for at, offset in inside
         if (at, offset) not in answers
     ]
-    found = [replace(state, diverged=first[state.at]) if state.at in first else state for state in states]
-    return Comparison(found, tuple(notes))
+    compared_states = [replace(state, diverged=first[state.at]) if state.at in first else state for state in states]
+    return Comparison(compared_states, tuple(notes))
 
 
 def first_difference_now(context: Context, chain: Chain) -> int | None:

@@ -43,8 +43,8 @@ def refuse_looks_renamed(pipeline: Pipeline, database: ManifestDatabase) -> None
 
 
 def looks_renamed_from(pipeline: Pipeline, database: ManifestDatabase) -> str | None:
-    """The pipeline on the lists whose file this may have been: the same but for the name. Those that share folders on
-    purpose are none."""
+    """The pipeline on the lists whose file this may have been: the same except for the name. Those that share folders
+    on purpose are none."""
     targets = {sink.name: sink.target for sink in pipeline.sinks}
     shared = {name for sink in pipeline.sinks for name in sink.sharing()}
     for row in database.planned_alike(pipeline.name, targets, pipeline.earlier_fingerprints()):
@@ -58,4 +58,7 @@ def looks_renamed_from(pipeline: Pipeline, database: ManifestDatabase) -> str | 
 def _has_folders(pipeline: Pipeline, topics: Sequence[str], database: ManifestDatabase) -> bool:
     """Whether these are folders that the pipeline has written the topics to."""
     known = {(row["pipeline"], row["sink"], row["topic"], row["folders"]) for row in database.stream_folders(topics)}
-    return all((one.pipeline, one.sink, one.topic, one.folders) in known for one in stream_folders(pipeline, topics))
+    return all(
+        (stream.pipeline, stream.sink, stream.topic, stream.folders) in known
+        for stream in stream_folders(pipeline, topics)
+    )

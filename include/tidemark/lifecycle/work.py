@@ -67,7 +67,7 @@ def work_through(
 def _several(context: Context, errors: list[TidemarkError], of: int) -> TidemarkError:
     return NotDone(
         f"{len(errors)} of {of} manifests failed",
-        next_step=f"mend what the messages above say, then: tidemark retry {context.pipeline_name}",
+        next_step=f"correct what the messages above name, then: tidemark retry {context.pipeline_name}",
         pipeline=context.pipeline_name,
     )
 

@@ -26,8 +26,8 @@ from tidemark.verdict import NextStep, Verdict, command
 
 
 @dataclass(frozen=True)
-class _Record:
-    """What the sinks show of one manifest, which may come from different attempts.
+class _Entry:
+    """One manifest as the records of the sinks show it, which may come from different attempts.
 
     ``receipts`` are those to publish, by sink: of the newest record whose output is whole, or of the newest record when
     none is. ``others`` are of higher records whose output is not whole; ``retry`` removes them.
@@ -70,18 +70,18 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
     attempt is alive at an undone manifest or at one that would be adopted.
     """
     database, pipeline_name = context.database, context.pipeline_name
-    records, unreadable = _records(context)
-    ids = [record.manifest_id for record in records]
+    entries, unreadable = _entries(context)
+    ids = [entry.manifest_id for entry in entries]
     with deciding(context, why, ids):
         known = {manifest.id: manifest for manifest in database.manifests(ids=ids)}
         evidence = {sink.name: sink.evidence() for sink in context.sinks}
-        unknown = [record for record in records if not _is_known(context, record, known, evidence)]
+        unknown = [entry for entry in entries if not _is_known(context, entry, known, evidence)]
         _refuse_unreadable(context, unreadable)
-        adopted = tuple(record.manifest_id for record in unknown)
+        adopted = tuple(entry.manifest_id for entry in unknown)
         refuse_archived([known[manifest_id] for manifest_id in adopted if manifest_id in known])
         refuse_at_work([*at_work(context), *(known[manifest_id] for manifest_id in adopted if manifest_id in known)])
         _refuse_changed(context, unknown)
-        lines = [record.line(pipeline_name) for record in unknown]
+        lines = [entry.line(pipeline_name) for entry in unknown]
         foreign = _foreign(context, dry_run=dry_run)
         lines += [
             f"{sink.target}: database {owner.database} may not write there any more, this one may"
@@ -99,7 +99,7 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
     return decision
 
 
-def _enter(context: Context, unknown: Sequence[_Record], known: Mapping[int, Manifest], why: str) -> list[str]:
+def _enter(context: Context, unknown: Sequence[_Entry], known: Mapping[int, Manifest], why: str) -> list[str]:
     """Insert manifests, ranges, attempts and publications; one line for each hole that is planned again."""
     database, pipeline_name = context.database, context.pipeline_name
     database.remember_pipeline(pipeline_name, {sink.name: sink.target for sink in context.sinks})
@@ -107,22 +107,22 @@ def _enter(context: Context, unknown: Sequence[_Record], known: Mapping[int, Man
     run_id = database.insert_run(
         pipeline_name, run_key, RunKind.MANUAL, cut_at=None, reached=False, covered_by=[], notes=[why]
     )
-    for slice_number, record in enumerate(unknown):
-        if record.manifest_id not in known:
-            database.adopt_manifest(run_id, pipeline_name, record.manifest_id, slice_number)
+    for slice_number, entry in enumerate(unknown):
+        if entry.manifest_id not in known:
+            database.adopt_manifest(run_id, pipeline_name, entry.manifest_id, slice_number)
     names = [name for sink in context.sinks for name in sink.records(own=False)]
     database.keep_manifest_ids_above(max(name.manifest_id for name in names))
-    new = [record for record in unknown if record.manifest_id not in known]
+    new = [entry for entry in unknown if entry.manifest_id not in known]
     holes = _insert_ranges(context, run_id, new, first_slice=len(unknown))
-    for record in unknown:
-        _publish(context, record)
+    for entry in unknown:
+        _publish(context, entry)
     lines = [f"{hole.at.name}: offsets [{hole.start}, {hole.end}) are planned again" for hole in holes]
     return lines + give_up_outlived(context)
 
 
-def _records(context: Context) -> tuple[list[_Record], list[tuple[Sink, RecordName]]]:
+def _entries(context: Context) -> tuple[list[_Entry], list[tuple[Sink, RecordName]]]:
     """What each sink shows of each manifest, and the records above that which cannot be read."""
-    records: dict[int, _Record] = {}
+    entries: dict[int, _Entry] = {}
     unreadable: list[tuple[Sink, RecordName]] = []
     for sink in context.sinks:
         names: dict[int, list[RecordName]] = {}
@@ -138,20 +138,20 @@ def _records(context: Context) -> tuple[list[_Record], list[tuple[Sink, RecordNa
             if read is None:
                 continue
             newest_whole, above, is_whole = read
-            record = records.setdefault(manifest_id, _Record(manifest_id, newest_whole.ranges, {}, {}, [], []))
-            if record.ranges != newest_whole.ranges:
+            entry = entries.setdefault(manifest_id, _Entry(manifest_id, newest_whole.ranges, {}, {}, [], []))
+            if entry.ranges != newest_whole.ranges:
                 raise LakeConflict(
                     f"the sinks' records of manifest {manifest_id} cover different offsets",
                     next_step="one of the targets was restored from another copy; correct that first",
                     pipeline=context.pipeline_name,
                     sink=sink.name,
                 )
-            record.receipts[sink.name] = newest_whole.receipt
-            record.gone[sink.name] = newest_whole.gone
-            record.others.extend(other.receipt for other in above)
+            entry.receipts[sink.name] = newest_whole.receipt
+            entry.gone[sink.name] = newest_whole.gone
+            entry.others.extend(other.receipt for other in above)
             if not is_whole:
-                record.damaged.append(sink.name)
-    return [records[manifest_id] for manifest_id in sorted(records)], unreadable
+                entry.damaged.append(sink.name)
+    return [entries[manifest_id] for manifest_id in sorted(entries)], unreadable
 
 
 def _refuse_other_name(context: Context, sink: Sink) -> None:
@@ -229,49 +229,49 @@ def _refuse_unreadable(context: Context, unreadable: Sequence[tuple[Sink, Record
 
 
 def _is_known(
-    context: Context, record: _Record, known: Mapping[int, Manifest], evidence: Mapping[str, Mapping[int, int]]
+    context: Context, entry: _Entry, known: Mapping[int, Manifest], evidence: Mapping[str, Mapping[int, int]]
 ) -> bool:
     """Whether the database knows all that the sinks show of a manifest; ``evidence`` by sink."""
-    manifest = known.get(record.manifest_id)
+    manifest = known.get(entry.manifest_id)
     if manifest is None:
         return False
     if manifest.pipeline_name != context.pipeline_name:
         raise LakeConflict(
-            f"manifest {record.manifest_id} belongs to pipeline {manifest.pipeline_name} in this database: it was "
+            f"manifest {entry.manifest_id} belongs to pipeline {manifest.pipeline_name} in this database: it was "
             "planned after a restore and before this pipeline was adopted, so its id was given out twice",
-            next_step=f"restore the copy again, move the output and the record of manifest {record.manifest_id} of "
+            next_step=f"restore the copy again, move the output and the record of manifest {entry.manifest_id} of "
             f"{manifest.pipeline_name} out of its target, and adopt every pipeline before you plan any of them",
             pipeline=context.pipeline_name,
-            manifest=record.manifest_id,
+            manifest=entry.manifest_id,
         )
-    if manifest.ranges != record.ranges:
+    if manifest.ranges != entry.ranges:
         raise LakeConflict(
-            f"manifest {record.manifest_id} covers other offsets in the lake than in this database",
+            f"manifest {entry.manifest_id} covers other offsets in the lake than in this database",
             next_step="this database planned manifests after it was restored; restore the copy again, then adopt",
             pipeline=context.pipeline_name,
         )
-    sinks = [sink for sink in context.sinks if sink.name in record.receipts]
+    sinks = [sink for sink in context.sinks if sink.name in entry.receipts]
     return not any(
         judgement(context.database, manifest, sink, evidence=evidence[sink.name]).verdict is Verdict.UNKNOWN
         for sink in sinks
     )
 
 
-def _refuse_changed(context: Context, unknown: Sequence[_Record]) -> None:
+def _refuse_changed(context: Context, unknown: Sequence[_Entry]) -> None:
     """Raise ``Unavailable`` when an attempt removed output while the records were read, which takes time."""
-    for record in unknown:
+    for entry in unknown:
         for sink in context.sinks:
-            receipt = record.receipts.get(sink.name)
+            receipt = entry.receipts.get(sink.name)
             if receipt is None:
                 continue
-            newest_attempt = max(other.attempt for other in (receipt, *record.others) if sink.name in other.sinks)
-            moved = sink.name not in record.damaged and not sink.is_whole(receipt, record.gone[sink.name])
-            if sink.recorded_attempt(record.manifest_id) != newest_attempt or moved:
+            newest_attempt = max(other.attempt for other in (receipt, *entry.others) if sink.name in other.sinks)
+            moved = sink.name not in entry.damaged and not sink.is_whole(receipt, entry.gone[sink.name])
+            if sink.recorded_attempt(entry.manifest_id) != newest_attempt or moved:
                 raise Unavailable(
                     f"{sink.target} changed while its records were read",
                     next_step=f"nothing was adopted; repeat: tidemark adopt {sink.pipeline_name} --why TEXT",
                     pipeline=sink.pipeline_name,
-                    manifest=record.manifest_id,
+                    manifest=entry.manifest_id,
                     sink=sink.name,
                 )
 
@@ -328,13 +328,13 @@ def _without_evidence(context: Context, sink: Sink) -> list[str]:
 Life = tuple[TopicPartition, int]  # a partition and its incarnation
 
 
-def _insert_ranges(context: Context, run_id: int, records: Sequence[_Record], *, first_slice: int) -> list[Range]:
+def _insert_ranges(context: Context, run_id: int, entries: Sequence[_Entry], *, first_slice: int) -> list[Range]:
     """Put the records' ranges on their chains, and plan manifests for the holes between them; returns the holes."""
     database, pipeline_name = context.database, context.pipeline_name
     by_life: dict[Life, list[tuple[Range, int]]] = {}
-    for record in records:
-        for range_ in record.ranges:
-            by_life.setdefault((range_.at, range_.incarnation), []).append((range_, record.manifest_id))
+    for entry in entries:
+        for range_ in entry.ranges:
+            by_life.setdefault((range_.at, range_.incarnation), []).append((range_, entry.manifest_id))
     chains = {(chain.at, chain.incarnation): chain for chain in database.chains(pipeline_name)}
     ids = {life: chain.id for life, chain in chains.items()}
     ids |= database.adopt_chains(pipeline_name, [life for life in sorted(by_life) if life not in ids])
@@ -397,22 +397,22 @@ def _one_per_partition(holes: Sequence[Range]) -> list[list[Range]]:
     return parts
 
 
-def _publish(context: Context, record: _Record) -> None:
+def _publish(context: Context, entry: _Entry) -> None:
     """Enter the attempts and publications; the manifest is done when every sink of the pipeline has a record."""
     database = context.database
-    database.unblock(record.manifest_id)
-    for receipt in record.by_attempt():
-        whole = receipt.joined(database.receipt(record.manifest_id, receipt.attempt))
+    database.unblock(entry.manifest_id)
+    for receipt in entry.by_attempt():
+        whole = receipt.joined(database.receipt(entry.manifest_id, receipt.attempt))
         database.adopt_attempt(whole, asdict(whole))
-    newest_attempt = database.newest_attempt(record.manifest_id)
+    newest_attempt = database.newest_attempt(entry.manifest_id)
     for sink in context.sinks:
-        if sink.name in record.receipts:
-            receipt = record.receipts[sink.name]
-            gone = sorted(record.gone[sink.name])
-            database.accept_damage(record.manifest_id, sink.name, receipt.attempt, gone)
-            counts = asdict(sink.counts(receipt, record.ranges))
+        if sink.name in entry.receipts:
+            receipt = entry.receipts[sink.name]
+            gone = sorted(entry.gone[sink.name])
+            database.accept_damage(entry.manifest_id, sink.name, receipt.attempt, gone)
+            counts = asdict(sink.counts(receipt, entry.ranges))
             database.publish(
-                record.manifest_id, newest_attempt, sink.name, receipt.attempt, receipt.digest(sink.name), counts
+                entry.manifest_id, newest_attempt, sink.name, receipt.attempt, receipt.digest(sink.name), counts
             )
-    if not database.finish(record.manifest_id, newest_attempt, [sink.name for sink in context.sinks]):
-        database.fail(record.manifest_id, newest_attempt, "adopted; not every sink has a record of it")
+    if not database.finish(entry.manifest_id, newest_attempt, [sink.name for sink in context.sinks]):
+        database.fail(entry.manifest_id, newest_attempt, "adopted; not every sink has a record of it")

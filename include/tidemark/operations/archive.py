@@ -32,7 +32,7 @@ class Stop:
 
 
 @dataclass
-class Archived:
+class NewArchive:
     """What was archived, and in a dry run would be; ``archive`` is its number, None when that is nothing.
 
     ``offsets`` counts those of all chains, lost ones too.
@@ -78,7 +78,7 @@ def foldable(
         chosen = whole
 
 
-def archive(context: Context, before: datetime, why: str, *, batch: int = BATCH, dry_run: bool) -> Archived:
+def archive(context: Context, before: datetime, why: str, *, batch: int = BATCH, dry_run: bool) -> NewArchive:
     """Archive what was done, and not touched since, before a time (aware).
 
     Raises ``ConfigurationError`` for a time in the future, ``NotFound`` for a pipeline that was never planned, and
@@ -104,7 +104,7 @@ def archive(context: Context, before: datetime, why: str, *, batch: int = BATCH,
         for sink in context.sinks
         for manifest_id in context.database.out_of_step(context.pipeline_name, sink.name, sink.evidence())
     }
-    result = Archived(before, dry_run)
+    result = NewArchive(before, dry_run)
     of_chain = max(1, batch // max(1, len(context.database.lanes(context.pipeline_name))))
     while True:
         oldest = _fold_oldest(context, result, apart, why, None if dry_run else of_chain)
@@ -141,7 +141,7 @@ class _Oldest:
         return total
 
 
-def _fold_oldest(context: Context, result: Archived, apart: Collection[int], why: str, limit: int | None) -> _Oldest:
+def _fold_oldest(context: Context, result: NewArchive, apart: Collection[int], why: str, limit: int | None) -> _Oldest:
     """One transaction, in which nobody plans. The decision is noted together with the first batch."""
     database, pipeline_name = context.database, context.pipeline_name
     with database.because(why):
@@ -175,7 +175,7 @@ def _look(context: Context, before: datetime, apart: Collection[int], limit: int
         limit *= 4
 
 
-def _fold(context: Context, result: Archived, manifests: Sequence[int], why: str) -> None:
+def _fold(context: Context, result: NewArchive, manifests: Sequence[int], why: str) -> None:
     database, pipeline_name = context.database, context.pipeline_name
     if result.archive is None:
         result.archive = database.begin_archive(pipeline_name, result.before, why)

@@ -21,19 +21,19 @@ def audit(context: Context, *, deep: bool = False) -> list[Difference]:
     Differences of a manifest that an attempt starts at or publishes during the audit are left out: its output has
     changed since. The database keeps when it was, by whom, and how much was found.
     """
-    found = list(_that_stay(context, deep=deep))
-    context.database.store_audit(context.pipeline_name, deep=deep, differences=len(found))
-    return found
+    differences = list(_that_stay(context, deep=deep))
+    context.database.store_audit(context.pipeline_name, deep=deep, differences=len(differences))
+    return differences
 
 
 def _that_stay(context: Context, *, deep: bool) -> Iterator[Difference]:
     manifests = context.database.manifests(context.pipeline_name, archived=True)
     before = {manifest.id: manifest for manifest in manifests}
     for difference in _differences(context, manifests, deep=deep):
-        if difference.manifest not in before:
+        if difference.manifest_id not in before:
             yield difference
-        elif not _changed(context, before[difference.manifest]):
-            yield _without_replay(difference, before[difference.manifest])
+        elif not _changed(context, before[difference.manifest_id]):
+            yield _without_replay(difference, before[difference.manifest_id])
 
 
 def _without_replay(difference: Difference, manifest: Manifest) -> Difference:

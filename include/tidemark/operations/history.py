@@ -119,7 +119,7 @@ def _rows(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
 def _folders(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
     """Layouts that changed: who lists folders must list both."""
     topics = database.topics(pipeline.name)
-    own = {(one.sink, one.topic): one.folders for one in stream_folders(pipeline, topics)}
+    own = {(stream.sink, stream.topic): stream.folders for stream in stream_folders(pipeline, topics)}
     known: dict[tuple[str, str], list[str]] = {}
     for row in database.stream_folders(topics):
         if row["pipeline"] == pipeline.name:
@@ -127,7 +127,7 @@ def _folders(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
     return [
         Change(
             f"sink {sink} will write topic {topic} into {own[sink, topic]}; what is published stays in "
-            f"{listed(folders)}, and who lists folders must list both",
+            f"{listed(folders)}, and readers that list folders must list both",
             "replay what shall move: a replay removes what it replaces",
         )
         for (sink, topic), folders in known.items()

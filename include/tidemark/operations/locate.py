@@ -17,7 +17,7 @@ from tidemark.sinks.located import Located, Standing
 
 
 @dataclass(frozen=True)
-class Found:
+class ChainOffset:
     """What one chain knows of an offset; ``start`` and ``end`` bound the range that covers it, None without one."""
 
     pipeline_name: str
@@ -26,7 +26,7 @@ class Found:
     incarnation: int
     retired: bool
     standing: Standing
-    said: str
+    message: str
     start: int | None = None
     end: int | None = None
     manifest: Manifest | None = None
@@ -38,16 +38,16 @@ Sinks = Callable[[str], Sequence[Sink] | str]
 
 def locate(
     database: ManifestDatabase, topic: str, partition: int, offset: int, sinks: Sinks, pipeline_name: str | None = None
-) -> list[Found]:
+) -> list[ChainOffset]:
     """What each chain of a partition knows of an offset: by pipeline, older lives of the topic first.
 
     ``sinks`` takes a pipeline's name and returns its sinks, or a text why they cannot be opened.
     """
     rows = database.ranges_at(topic, partition, offset, pipeline_name)
-    return [_found(database, row, offset, sinks) for row in rows]
+    return [_chain_offset(database, row, offset, sinks) for row in rows]
 
 
-def _found(database: ManifestDatabase, row: dict[str, Any], offset: int, sinks: Sinks) -> Found:
+def _chain_offset(database: ManifestDatabase, row: dict[str, Any], offset: int, sinks: Sinks) -> ChainOffset:
     at = TopicPartition(row["topic"], row["topic_id"], row["partition"])
     start, end = row["start_offset"], row["end_offset"]
     manifest: Manifest | None = None
@@ -57,18 +57,18 @@ def _found(database: ManifestDatabase, row: dict[str, Any], offset: int, sinks: 
         part = database.archived_at(row["chain_id"], offset)
         manifest_id, start, end = part["id"], part["start_offset"], part["end_offset"]
     if row["kind"] is None:
-        standing, said = _outside(row, offset)
+        standing, message = _outside(row, offset)
     elif manifest_id is not None:
         manifest = database.manifest(manifest_id)
         held = tuple(_in_sinks(database, manifest, at, offset, sinks))
-        standing, said = _overall(manifest, held)
+        standing, message = _overall(manifest, held)
     else:
-        standing, said = Standing.LOST, "retention took it before it was read"
-        said += ", and its range is archived" if archived else ""
+        standing, message = Standing.LOST, "retention took it before it was read"
+        message += ", and its range is archived" if archived else ""
     if manifest is not None and manifest.archived is not None:
-        said = f"{said}; manifest {manifest.id} is {manifest.archived}"
-    return Found(
-        row["pipeline"], at, offset, row["incarnation"], row["retired"], standing, said, start, end, manifest, held
+        message = f"{message}; manifest {manifest.id} is {manifest.archived}"
+    return ChainOffset(
+        row["pipeline"], at, offset, row["incarnation"], row["retired"], standing, message, start, end, manifest, held
     )
 
 
@@ -90,7 +90,7 @@ def _overall(manifest: Manifest, held: Sequence[Located]) -> tuple[Standing, str
         return Standing.UNPUBLISHED, f"planned, not published; {next_step}"
     order = list(Standing)
     first = min(held, key=lambda located: order.index(located.standing))
-    return first.standing, first.said
+    return first.standing, first.message
 
 
 def _in_sinks(

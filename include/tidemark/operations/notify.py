@@ -56,7 +56,7 @@ class Notice:
 
 
 Deliver = Callable[[Notice], None]
-Known = dict[tuple[object, ...], Notice]
+KnownNotices = dict[tuple[object, ...], Notice]
 
 
 def by_command(command: str) -> Deliver:
@@ -161,7 +161,9 @@ def _is_over(notice: Notice, looked_at: Mapping[str, Status], *, all_of_them: bo
 
 def _notices(status: Status, now: datetime) -> Iterator[Notice]:
     def notice(problem: Problem) -> Notice:
-        return Notice(status.pipeline_name, problem.kind, problem.manifest, problem.what, problem.next_step, since=now)
+        return Notice(
+            status.pipeline_name, problem.kind, problem.manifest_id, problem.what, problem.next_step, since=now
+        )
 
     return map(notice, status.problems)
 
@@ -175,7 +177,7 @@ def _only_one(memory: Path) -> Iterator[None]:
         yield
 
 
-def _keep(memory: Path, known: Known, key: tuple[object, ...], notice: Notice | None) -> None:
+def _keep(memory: Path, known: KnownNotices, key: tuple[object, ...], notice: Notice | None) -> None:
     """Write the file with this notice, or without it."""
     known.pop(key, None)
     if notice is not None:
@@ -183,7 +185,7 @@ def _keep(memory: Path, known: Known, key: tuple[object, ...], notice: Notice | 
     _write(memory, known)
 
 
-def _write(memory: Path, known: Known) -> None:
+def _write(memory: Path, known: KnownNotices) -> None:
     kept = [{**asdict(notice), "since": notice.since.isoformat()} for notice in known.values()]
     new = memory.with_suffix(".new")
     new.write_text(json.dumps(kept, indent=1))

@@ -103,7 +103,7 @@ def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _order(pipeline: Pipeline, source: Source) -> Order:
     return Order(
-        pipeline=pipeline.name, manifest_id=0, attempt=0, ranges=(), sinks=(),
+        pipeline_name=pipeline.name, manifest_id=0, attempt=0, ranges=(), sinks=(),
         source=SourceOrder(pipeline.source.kind, source.order()), decode=pipeline.decode.record_order(),
         transforms=pipeline.transforms(), event_time=pipeline.event_time.order(), on_error=pipeline.on_error.value,
         nul_allowed=all(settings.stores_nul for settings in pipeline.sinks),

@@ -28,12 +28,12 @@ class ProblemKind(StrEnum):
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that a person must look at; ``manifest`` is None when it is about the whole pipeline."""
+    """Something that a person must look at; ``manifest_id`` is None when it is about the whole pipeline."""
 
     kind: ProblemKind
     what: str
     next_step: str
-    manifest: int | None = None
+    manifest_id: int | None = None
 
 
 @dataclass(frozen=True)

@@ -307,8 +307,8 @@ class _Pass:
         names = ("_topic", "_partition", "_error_class", "_reason", "_offset")
         topics, partitions, classes, reasons, offsets = (letters.column(name).to_pylist() for name in names)
         templates = map(template, reasons)
-        ones = map(ReasonCount, topics, partitions, classes, templates, repeat(1), offsets, offsets)
-        self._reasons = reasons_together([*self._reasons, *ones])
+        counts = map(ReasonCount, topics, partitions, classes, templates, repeat(1), offsets, offsets)
+        self._reasons = reasons_together([*self._reasons, *counts])
         if self._dead_letters_left is None:
             return
         self._dead_letters_left -= letters.num_rows

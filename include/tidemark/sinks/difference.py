@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Difference:
-    """``manifest`` is the id of the manifest, None when it belongs to none."""
+    """``manifest_id`` is None when it belongs to no manifest."""
 
-    manifest: int | None
+    manifest_id: int | None
     what: str
     next_step: str

@@ -28,7 +28,7 @@ class Located:
     sink: str
     attempt: int | None
     standing: Standing
-    said: str
+    message: str
     kind: ObjectKind | None = None
     place: str | None = None
     key: dict[str, Any] | None = None

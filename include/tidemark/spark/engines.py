@@ -42,14 +42,14 @@ def on_server(context: Context, environment: Environment, tell: Tell | None) -> 
     def stage(order: Order) -> Receipt:
         from tidemark.spark.connected import stage_on  # takes 0.5 s to import
 
-        found = {conn_id: context.lookup(conn_id) for conn_id in context.pipeline.connections()}
+        entries = {conn_id: context.lookup(conn_id) for conn_id in context.pipeline.connections()}
         return stage_on(
             remote,
             order,
             database_id=context.database.id(),
             home=environment.home,
             conf=context.pipeline.spark.conf,
-            connections={conn_id: entry for conn_id, entry in found.items() if entry is not None},
+            connections={conn_id: entry for conn_id, entry in entries.items() if entry is not None},
             tell=tell,
         )
 

@@ -115,8 +115,8 @@ def _has_staged(order: Order) -> bool:
 
 def failure(order: Order, error: Exception, reader: SparkReader, more: str) -> TidemarkError:
     """Why Spark failed, for people; ``more``: where Spark says more."""
-    where = {"pipeline": order.pipeline, "manifest": order.manifest_id, "attempt": order.attempt}
-    retry = f"tidemark retry {order.pipeline} --manifest {order.manifest_id}"
+    where = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "attempt": order.attempt}
+    retry = f"tidemark retry {order.pipeline_name} --manifest {order.manifest_id}"
     status = _status_of_jvm(error)
     if status is not None:
         look = ended.advice(status) or more

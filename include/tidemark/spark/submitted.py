@@ -50,8 +50,8 @@ def read_receipt(file: Path, order: Order, status: int = 0) -> Receipt:
         raise WorkFailed(
             ended.how(status) if status else "Spark ended without a receipt",
             next_step=f"nothing is published; {ended.advice(status) or ABOVE}; a retry starts a new attempt: "
-            f"tidemark retry {order.pipeline} --manifest {order.manifest_id}",
-            pipeline=order.pipeline,
+            f"tidemark retry {order.pipeline_name} --manifest {order.manifest_id}",
+            pipeline=order.pipeline_name,
             manifest=order.manifest_id,
             attempt=order.attempt,
         )

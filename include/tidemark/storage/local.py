@@ -41,7 +41,8 @@ def _translate(error: OSError, path: Path) -> TidemarkError:
             )
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return AccessDenied(
-                f"the lake cannot be written ({what})", next_step="give this user the right, or change sinks.files.root"
+                f"the lake cannot be written ({what})",
+                next_step="give this user the right, or give the sink another folder",
             )
         case _:
             return WorkFailed(

@@ -35,7 +35,7 @@ WRITER = "tidemark-writer"
 
 
 class S3Store:
-    """A prefix of a bucket; ``settings`` are the keys of ``sinks.files.s3``, and ``connection``.
+    """A prefix of a bucket; ``settings`` are the keys of a sink's ``s3``, and ``connection``.
 
     ``multipart_bytes`` is at least 5 MiB, the smallest part that S3 takes.
     """
@@ -345,7 +345,7 @@ def _wait_for_one(running: set[Future[None]], after: Callable[[], None]) -> set[
 
 
 class _Pieces(RawIOBase):
-    """An object as a file that requests only the bytes that are read, but for its ``end``, which is there."""
+    """An object as a file that requests only the bytes that are read, except for its ``end``, which is there."""
 
     def __init__(self, size: int, end: bytes, read: Callable[[int, int], bytes]) -> None:
         self._size = size

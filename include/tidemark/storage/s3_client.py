@@ -80,7 +80,7 @@ def _connection(conn_id: str, lookup: Lookup) -> Mapping[str, Any]:
         raise ConfigurationError(
             f"the S3 connection {conn_id} does not exist",
             next_step=f"""set {variable_of(conn_id)}='{{"conn_type": "aws", "login": KEY_ID, "password": SECRET}}', """
-            "or add it in Airflow under Admin, Connections, or leave sinks.files.connection out",
+            "or add it in Airflow under Admin, Connections, or name no connection in the sink",
             connection=conn_id,
         )
     unknown = sorted((connection.get("extra") or {}).keys() - _EXTRA)
@@ -154,13 +154,13 @@ def _translate(error: ClientError | BotoCoreError, what: str, uri: str) -> Tidem
     if isinstance(error, NoCredentialsError | PartialCredentialsError | ProfileNotFound):
         return AccessDenied(
             f"no keys were found to {what} {uri}: {error}",
-            next_step="name a connection under sinks.files.connection, or set AWS_ACCESS_KEY_ID and "
+            next_step="name a connection of type aws in the sink, or set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, or a profile; executors need the same",
         )
     if isinstance(error, NoConnection | HTTPClientError):
         return Unavailable(
             f"S3 did not answer while it was to {what} {uri}: {str(error)[:200]}",
-            next_step="check the network and sinks.files.s3.endpoint_url; then: tidemark retry {pipeline}",
+            next_step="check the network, and endpoint_url of the sink; then: tidemark retry {pipeline}",
         )
     return WorkFailed(f"S3's client cannot {what} {uri}: {str(error)[:200]}", next_step="tidemark retry {pipeline}")
 
@@ -175,12 +175,13 @@ def of_code(code: str, status: int, what: str) -> TidemarkError:
                             "tidemark retry {pipeline}")  # fmt: skip
     if code == "NoSuchBucket":
         return SinkRefused(
-            what, next_step="create the bucket, or correct sinks.files.root; Tidemark does not create buckets"
+            what,
+            next_step="create the bucket, or correct the address that the sink writes to; Tidemark creates no buckets",
         )
     if code in _REGION or status == 301:
-        return SinkRefused(what, next_step="the bucket is in another region: set sinks.files.s3.region")
+        return SinkRefused(what, next_step="the bucket is in another region: set region of the sink")
     if code.startswith("KMS"):
-        return SinkRefused(what, next_step="check sinks.files.s3.kms_key_id, and the right to use that key")
+        return SinkRefused(what, next_step="check kms_key_id of the sink, and the right to use that key")
     if code in _LATER or (status >= 500 and code != "NotImplemented"):
         return Unavailable(what, next_step="the store is busy or out of order; tidemark retry {pipeline}")
     if status in (401, 403):
@@ -188,4 +189,4 @@ def of_code(code: str, status: int, what: str) -> TidemarkError:
                             "bucket, and GetObject, PutObject, DeleteObject, AbortMultipartUpload below the prefix; "
                             "then: tidemark retry {pipeline}")  # fmt: skip
     return SinkRefused(what, next_step="the store does not do what a lake needs, or not as asked: check "
-                       "sinks.files.s3; then: tidemark retry {pipeline}")  # fmt: skip
+                       "s3 of the sink; then: tidemark retry {pipeline}")  # fmt: skip

@@ -40,8 +40,8 @@ class Settings(SinkSettings):
     def why_not(self, rows: RowSettings) -> str:
         return "may not have a column toy" if "toy" in rows.field_types() else ""
 
-    def place_of(self, pipeline: str, topic: str, when: datetime | None) -> str:
-        return f"{self.folder}/{'rows' if when else 'dead letters'} of {pipeline}"
+    def place_of(self, pipeline_name: str, topic: str, when: datetime | None) -> str:
+        return f"{self.folder}/{'rows' if when else 'dead letters'} of {pipeline_name}"
 
     def folders(self) -> set[str]:
         return {self.folder}

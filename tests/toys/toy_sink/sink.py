@@ -44,8 +44,8 @@ class ToySink(Sink):
 
     way = Way.REPLACES
 
-    def __init__(self, pipeline: str, settings: Settings) -> None:
-        super().__init__(pipeline, settings.name)
+    def __init__(self, pipeline_name: str, settings: Settings) -> None:
+        super().__init__(pipeline_name, settings.name)
         self.target = settings.target
         self._folder = Path(settings.folder)
         self._owner = self._folder / "owner.json"
@@ -65,7 +65,7 @@ class ToySink(Sink):
     def hand_over(self, owner: Owner) -> None:
         self._write(self._owner, {"database": owner.database, "before": owner.before})
 
-    def order(self, manifest: int, attempt: int) -> dict[str, Any]:
+    def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
         return {}  # the folder is in the settings, and an order knows its own staging
 
     def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
@@ -77,8 +77,8 @@ class ToySink(Sink):
             if name and name.manifest_id > above and (name.pipeline_name == self.pipeline_name or not own)
         ]
 
-    def recorded_attempt(self, manifest: int) -> int | None:
-        return max((name.attempt for name in self.records() if name.manifest_id == manifest), default=None)
+    def recorded_attempt(self, manifest_id: int) -> int | None:
+        return max((name.attempt for name in self.records() if name.manifest_id == manifest_id), default=None)
 
     def record(self, name: RecordName) -> dict[str, Any] | None:
         return self._read(self._folder / str(name))
@@ -104,7 +104,9 @@ class ToySink(Sink):
 
     def _joined(self, receipt: Receipt) -> Content:
         folder = self._folder / staging_folder(receipt.manifest_id, receipt.attempt)
-        parts = [self._read(folder / f"{task}.json") for task in {one.staged for one in receipt.objects_of(self.name)}]
+        parts = [
+            self._read(folder / f"{task}.json") for task in {part.staged for part in receipt.objects_of(self.name)}
+        ]
         content = {kind.value: [row for part in parts for row in part[kind]] for kind in ObjectKind}
         if _sizes(content) != self._expected(receipt):
             raise WorkFailed("staging holds other rows than the receipt says", sink=self.name)
@@ -124,12 +126,12 @@ class ToySink(Sink):
     def staged_manifests(self) -> list[int]:
         return sorted(int(folder.name) for folder in (self._folder / STAGING).glob("*"))
 
-    def staged_attempts(self, manifest: int) -> list[int]:
-        return sorted(int(folder.name) for folder in (self._folder / manifest_staging(manifest)).glob("*"))
+    def staged_attempts(self, manifest_id: int) -> list[int]:
+        return sorted(int(folder.name) for folder in (self._folder / manifest_staging(manifest_id)).glob("*"))
 
-    def clear_staging(self, manifest: int, attempt: int) -> None:
-        shutil.rmtree(self._folder / staging_folder(manifest, attempt), ignore_errors=True)
-        for folder in (manifest_staging(manifest), STAGING):
+    def clear_staging(self, manifest_id: int, attempt: int) -> None:
+        shutil.rmtree(self._folder / staging_folder(manifest_id, attempt), ignore_errors=True)
+        for folder in (manifest_staging(manifest_id), STAGING):
             with suppress(OSError):  # it is not empty, or not there
                 (self._folder / folder).rmdir()
 
@@ -159,15 +161,16 @@ class ToySink(Sink):
     def leftovers(self, database: ManifestDatabase) -> list[Leftover]:
         """Of manifests that are done: what attempts other than the published one left."""
         files = {file.relative_to(self._folder).as_posix(): file for file in self._folder.glob("rows/*.json")}
-        done = {one.id: one for one in database.manifests(self.pipeline_name, [ManifestState.DONE]) if not one.alive}
-        found: list[Leftover] = []
+        manifests = database.manifests(self.pipeline_name, [ManifestState.DONE])
+        done = {manifest.id: manifest for manifest in manifests if not manifest.alive}
+        leftovers: list[Leftover] = []
         for key in sorted(files):
             name = _ROWS.fullmatch(key)
             manifest = done.get(int(name["manifest"])) if name and name["pipeline"] == self.pipeline_name else None
             published = manifest.published(self.name) if manifest else None
             if name and manifest and published and int(name["attempt"]) != published.attempt:
-                found.append(Leftover(key, manifest.id, int(name["attempt"])))
-        return found
+                leftovers.append(Leftover(key, manifest.id, int(name["attempt"])))
+        return leftovers
 
     def remove(self, keys: Sequence[str]) -> None:
         for key in keys:
@@ -212,7 +215,7 @@ class ToySink(Sink):
 
     def _expected(self, receipt: Receipt) -> dict[str, int]:
         objects = receipt.objects_of(self.name)
-        return {kind.value: sum(one.rows for one in objects if one.kind is kind) for kind in ObjectKind}
+        return {kind.value: sum(part.rows for part in objects if part.kind is kind) for kind in ObjectKind}
 
     @staticmethod
     def _read(file: Path) -> Any:
@@ -240,5 +243,5 @@ def _sizes(content: Content) -> dict[str, int]:
     return {kind: len(rows) for kind, rows in content.items()}
 
 
-def open_sink(pipeline: str, settings: Settings, lookup: Lookup) -> ToySink:
-    return ToySink(pipeline, settings)
+def open_sink(pipeline_name: str, settings: Settings, lookup: Lookup) -> ToySink:
+    return ToySink(pipeline_name, settings)

@@ -21,8 +21,8 @@ class ToySource(Source):
     title = "the toy folder"
     settings: Settings
 
-    def __init__(self, pipeline: str, settings: Settings) -> None:
-        super().__init__(pipeline, settings)
+    def __init__(self, pipeline_name: str, settings: Settings) -> None:
+        super().__init__(pipeline_name, settings)
         self.address = settings.folder
 
     def dataset(self, topic: str) -> Dataset:
@@ -35,12 +35,12 @@ class ToySource(Source):
         if not Path(self.address).is_dir():
             raise Unavailable(f"there is no folder {self.address}", next_step="mount it")
         there = set(self.topics())
-        found = [
+        partitions = [
             TopicPartition(topic, Path(self.address, topic, "id").read_text(), int(file.stem))
             for topic in set(topics) & there
             for file in Path(self.address, topic).glob("*.jsonl")
         ]
-        return sorted(found), sorted(set(topics) - there)
+        return sorted(partitions), sorted(set(topics) - there)
 
     def bounds(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
         return {place: self._log(place).bounds() for place in places}
@@ -58,14 +58,16 @@ class ToySource(Source):
         return {place: held.log_start for place, held in bounds.items()}
 
     def open_transactions(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, OpenTransaction]:
-        held = {place: one for place, one in bounds.items() if one.last_stable < one.log_end}
+        held = {place: bound for place, bound in bounds.items() if bound.last_stable < bound.log_end}
         since = {
-            place: next((_moment(line) for line in self._log(place).lines() if line["offset"] == one.last_stable), None)
-            for place, one in held.items()
+            place: next(
+                (_moment(line) for line in self._log(place).lines() if line["offset"] == bound.last_stable), None
+            )
+            for place, bound in held.items()
         }
         return {
-            place: OpenTransaction(place, one.last_stable, one.log_end - one.last_stable, since[place])
-            for place, one in held.items()
+            place: OpenTransaction(place, bound.last_stable, bound.log_end - bound.last_stable, since[place])
+            for place, bound in held.items()
         }
 
     def records(self, covered: Range) -> Iterator[Record]:
@@ -89,5 +91,5 @@ def _moment(line: Mapping[str, Any]) -> datetime:
     return datetime.fromtimestamp(line["timestamp"] / 1000, UTC)
 
 
-def open_source(pipeline: str, settings: Settings, lookup: Lookup) -> ToySource:
-    return ToySource(pipeline, settings)
+def open_source(pipeline_name: str, settings: Settings, lookup: Lookup) -> ToySource:
+    return ToySource(pipeline_name, settings)

@@ -16,13 +16,13 @@ def records_stage(order: Order) -> Receipt:
     """One task per range."""
     failpoint("read.before")
     processor = BatchProcessor(order)
-    reports = [processor.process(f"{task:05d}-0", [_read(order, one)]) for task, one in enumerate(order.ranges)]
+    reports = [processor.process(f"{task:05d}-0", [_read(order, range_)]) for task, range_ in enumerate(order.ranges)]
     return receipt_of_tasks(order, reports)
 
 
 def _read(order: Order, covered: Range) -> pa.RecordBatch:
     settings = Settings.model_validate({**order.source.options, "topics": [covered.at.topic]})
-    source = ToySource(order.pipeline, settings)
+    source = ToySource(order.pipeline_name, settings)
     return pa.RecordBatch.from_pylist([_row(record) for record in source.records(covered)], schema=INPUT)
 
 

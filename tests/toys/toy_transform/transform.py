@@ -28,7 +28,7 @@ class ToyTransform:
         places: dict[str, list[int]] = {"kept": [], "filtered": [], "deduplicated": []}
         for at, row in enumerate(rows.to_pylist()):
             places[self._fate(row)].append(at)
-        indices = {fate: pa.array(found, pa.int64()) for fate, found in places.items()}
+        indices = {fate: pa.array(indices_of, pa.int64()) for fate, indices_of in places.items()}
         data = rows.select([name for name in rows.schema.names if not name.startswith("_")])
         return Transformed(data.take(indices["kept"]), **indices)
 

@@ -14,6 +14,6 @@ def with_tax(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Adds the column ``tax``; all rows stay."""
     countries = pa.array(list(RATES), pa.string())
     rates = pa.array([*RATES.values(), OTHERS], pa.decimal128(4, 2))
-    found = pc.fill_null(pc.index_in(batch["country"], value_set=countries), len(countries))
-    tax = pc.round(pc.multiply(batch["total"], rates.take(found)), 2).cast(MONEY)
+    places = pc.fill_null(pc.index_in(batch["country"], value_set=countries), len(countries))
+    tax = pc.round(pc.multiply(batch["total"], rates.take(places)), 2).cast(MONEY)
     return batch.append_column("tax", tax)

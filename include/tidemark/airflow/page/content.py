@@ -16,7 +16,7 @@ from tidemark.operations.audit import compared
 from tidemark.operations.dead_letters import DeadLetterSelection, dead_letters
 from tidemark.operations.hours import hours
 from tidemark.operations.lag import lag
-from tidemark.operations.locate import Found, locate
+from tidemark.operations.locate import ChainOffset, locate
 from tidemark.operations.status import Status, status
 from tidemark.pipeline.deployed import deployed_named
 from tidemark.pipeline.settings import Pipeline
@@ -110,13 +110,15 @@ def receipt_of(database: ManifestDatabase, manifest_id: int, attempt: int | None
     return {name: part for name, part in asdict(replace(receipt, objects=())).items() if name != "objects"}
 
 
-def found(database: ManifestDatabase, names: Sequence[str], topic: str, partition: int, offset: int) -> list[Found]:
+def chain_offsets(
+    database: ManifestDatabase, names: Sequence[str], topic: str, partition: int, offset: int
+) -> list[ChainOffset]:
     """What the chains of these pipelines know of an offset, and which published files may hold its record."""
     chains = locate(database, topic, partition, offset, lambda _: NOT_OPENED)
     return [_with_files(database, chain) for chain in chains if chain.pipeline_name in names]
 
 
-def _with_files(database: ManifestDatabase, chain: Found) -> Found:
+def _with_files(database: ManifestDatabase, chain: ChainOffset) -> ChainOffset:
     if chain.manifest is None or not chain.sinks:
         return chain
     place = chain.at.topic, chain.at.partition
@@ -128,4 +130,4 @@ def _with_files(database: ManifestDatabase, chain: Found) -> Found:
 
 
 def _in_file(sink: Located, files: str | None) -> Located:
-    return replace(sink, said="the files that may hold it", place=files) if files else sink
+    return replace(sink, message="the files that may hold it", place=files) if files else sink

@@ -11,7 +11,7 @@ from tidemark import open_metrics
 from tidemark.airflow.page import content
 from tidemark.airflow.page.access import LOGGED_IN, MAY_READ, Database, OwnManifest, PipelineName, ReadablePipelines
 from tidemark.manifest import ManifestState
-from tidemark.views import as_json_text, found_view, lane_views, manifest_history_view, manifest_views
+from tidemark.views import as_json_text, chain_offset_view, lane_views, manifest_history_view, manifest_views
 
 router = APIRouter(prefix="/api")
 PAGE = 50  # manifests
@@ -106,8 +106,8 @@ def dead_letters(
 @router.get("/where", dependencies=[LOGGED_IN])
 def where(database: Database, readable: ReadablePipelines, topic: str, partition: int, offset: int) -> Response:
     """The manifest that covers an offset, and the files that may hold the record, of pipelines that you may read."""
-    chains = content.found(database, readable, topic, partition, offset)
-    return answer([found_view(chain) for chain in chains])
+    chains = content.chain_offsets(database, readable, topic, partition, offset)
+    return answer([chain_offset_view(chain) for chain in chains])
 
 
 @router.get("/metrics", dependencies=[LOGGED_IN])

@@ -62,7 +62,9 @@ def where(
     wrong = [name for name in ("partition", "offset") if any(asked.values()) and not asked[name].isdecimal()]
     chains = []
     if asked["topic"] and not wrong:
-        chains = content.found(database, readable, asked["topic"], int(asked["partition"]), int(asked["offset"]))
+        chains = content.chain_offsets(
+            database, readable, asked["topic"], int(asked["partition"]), int(asked["offset"])
+        )
     return page(request, "where.html", {"asked": asked, "wrong": wrong, "chains": chains})
 
 

@@ -12,10 +12,10 @@ from tidemark.decoders.avro.reading import Reading, read
 from tidemark.decoders.avro.resolution import mismatch
 from tidemark.decoders.avro.types import AvroSchema, parsed
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
-from tidemark.decoders.framing import RecordPart, WriterGroup, unframe
 from tidemark.decoders.joined import joined
-from tidemark.decoders.registered_schema import RegisteredSchema
-from tidemark.decoders.schemas import Schemas
+from tidemark.decoders.schema_registry.framing import RecordPart, WriterGroup, unframe
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
+from tidemark.decoders.schema_registry.schemas import Schemas
 from tidemark.errors import ConfigurationError
 
 

@@ -31,7 +31,7 @@ _MILLIS: Final = 1_000
 
 
 @dataclass(frozen=True)
-class _Source:
+class _Origin:
     """Where a column comes from: a field of the writer, or a default."""
 
     field: str | None
@@ -42,8 +42,8 @@ class _Source:
 class FastReader:
     """Reads records of one writer as rows of one reader; ``of`` gives None when a type is not in the list."""
 
-    def __init__(self, writer: AvroSchema, reader: AvroSchema, sources: list[_Source]) -> None:
-        self._writer, self._reader, self._sources = writer, reader, sources
+    def __init__(self, writer: AvroSchema, reader: AvroSchema, origins: list[_Origin]) -> None:
+        self._writer, self._reader, self._origins = writer, reader, origins
         self._text = json.dumps(bare(writer.full))
 
     @classmethod
@@ -51,9 +51,9 @@ class FastReader:
         if not (writer.is_record and reader.is_record and all(_is_listed(f["type"]) for f in writer.full["fields"])):
             return None
         written = {field["name"]: field for field in writer.full["fields"]}
-        sources = [_source(field, written) for field in reader.full["fields"]]
-        known = [source for source in sources if source is not None]
-        return cls(writer, reader, known) if len(known) == len(sources) else None
+        origins = [_origin(field, written) for field in reader.full["fields"]]
+        known = [origin for origin in origins if origin is not None]
+        return cls(writer, reader, known) if len(known) == len(origins) else None
 
     def read(self, data: pa.Array) -> Reading:
         """Like ``reading.read``, with the same result."""
@@ -108,13 +108,13 @@ class FastReader:
 
     def _as_rows(self, written: pa.RecordBatch) -> pa.RecordBatch:
         arrays = []
-        for source, column in zip(self._sources, self._reader.columns, strict=True):
+        for origin, column in zip(self._origins, self._reader.columns, strict=True):
             kind = column.field.type
-            if source.field is None:
-                array = pa.repeat(pa.scalar(source.default, kind), written.num_rows)
+            if origin.field is None:
+                array = pa.repeat(pa.scalar(origin.default, kind), written.num_rows)
             else:
-                array = written.column(source.field)
-                array = pc.multiply_checked(array, source.multiplied) if source.multiplied != 1 else array
+                array = written.column(origin.field)
+                array = pc.multiply_checked(array, origin.multiplied) if origin.multiplied != 1 else array
                 array = array.cast(pa.int64()).cast(kind) if kind == TIMESTAMP else array.cast(kind)
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=self._reader.arrow)
@@ -131,7 +131,7 @@ def _is_listed(schema: Any) -> bool:
     return kind in _SCALARS
 
 
-def _source(field: Mapping[str, Any], written: Mapping[str, Mapping[str, Any]]) -> _Source | None:
+def _origin(field: Mapping[str, Any], written: Mapping[str, Mapping[str, Any]]) -> _Origin | None:
     """None when only fastavro resolves it."""
     if not _is_listed(field["type"]) or not _is_arrow(field["type"]):
         return None
@@ -140,19 +140,19 @@ def _source(field: Mapping[str, Any], written: Mapping[str, Mapping[str, Any]]) 
     if name is None:
         default = field["default"]  # there is one, else the schemas do not resolve
         simple = default is None or (isinstance(default, str | bool | int | float) and isinstance(kind, str))
-        return _Source(None, default, 1) if simple else None
-    source, was_null = without_null(written[name]["type"])
+        return _Origin(None, default, 1) if simple else None
+    given, was_null = without_null(written[name]["type"])
     if was_null and not may_be_null:
         return None
     multiplied = _MILLIS if _logical(kind) == "timestamp-millis" else 1
-    before, after = kind_of(bare(source)), kind_of(bare(kind))
-    if bare(source) != bare(kind) and after not in _WIDER.get(before, ()):
+    before, after = kind_of(bare(given)), kind_of(bare(kind))
+    if bare(given) != bare(kind) and after not in _WIDER.get(before, ()):
         return None
-    return _Source(name, None, multiplied)
+    return _Origin(name, None, multiplied)
 
 
 def _is_arrow(schema: Any) -> bool:
-    """Whether the numbers that were written are Arrow's own, but for the unit of a timestamp."""
+    """Whether the numbers that were written are Arrow's own, except for the unit of a timestamp."""
     logical = _logical(without_null(schema)[0])
     return logical is None or logical in ("date", "timestamp-millis", "timestamp-micros", "timestamp-nanos", "uuid")
 
@@ -231,11 +231,11 @@ def _joined(first: Reading, second: Reading, at: int) -> Reading:
     return Reading(rows, good, first.bad + [(at + place, reason) for place, reason in second.bad])
 
 
-def _merged(one: Reading, places: list[int], other: Reading, others: list[int]) -> Reading:
+def _merged(first: Reading, of_first: list[int], second: Reading, of_second: list[int]) -> Reading:
     """Two readings of records that lay between each other, at ``places`` and at ``others``."""
-    good = [places[at] for at in one.good] + [others[at] for at in other.good]
+    good = [of_first[at] for at in first.good] + [of_second[at] for at in second.good]
     order = sorted(range(len(good)), key=good.__getitem__)
-    table = pa.Table.from_batches([one.rows, other.rows], one.rows.schema).take(pa.array(order, pa.int64()))
-    rows = (table.combine_chunks().to_batches() or [one.rows])[0]
-    bad = [(places[at], reason) for at, reason in one.bad] + [(others[at], reason) for at, reason in other.bad]
+    table = pa.Table.from_batches([first.rows, second.rows], first.rows.schema).take(pa.array(order, pa.int64()))
+    rows = (table.combine_chunks().to_batches() or [first.rows])[0]
+    bad = [(of_first[at], reason) for at, reason in first.bad] + [(of_second[at], reason) for at, reason in second.bad]
     return Reading(rows, sorted(good), sorted(bad))

@@ -8,8 +8,8 @@ from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
 from tidemark.config.base import json_of_file
 from tidemark.config.values import wrong
-from tidemark.decoders.framed_settings import Registered, TextSchemaSettings, is_registered
-from tidemark.decoders.registered_schema import RegisteredSchema
+from tidemark.decoders.schema_registry.framed_settings import Registered, TextSchemaSettings, is_registered
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 
 _FILES = (".avsc", ".json")

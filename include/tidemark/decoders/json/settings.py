@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from tidemark.config.base import json_of_file
 from tidemark.config.values import wrong
-from tidemark.decoders.list_settings import ListSettings
+from tidemark.decoders.lists.list_settings import ListSettings
 from tidemark.errors import ConfigurationError
 
 

@@ -18,7 +18,7 @@ from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded
 from tidemark.decoders.json.nested import Struct, quoted
 from tidemark.decoders.json.plain import PlainReader
 from tidemark.decoders.json.shapes import Misfit, json_name
-from tidemark.decoders.lists import ListLimit, count_of_lists
+from tidemark.decoders.lists.list_limit import ListLimit, count_of_lists
 
 DEPTH_LIMIT = 128  # nesting of a record; Python's scanner gives up near 1,000, at a depth that differs by caller
 RARE = 100  # when more than one record in so many does not match, the patterns learn from some of them

@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import Decoded, Decoder, ErrorClass
-from tidemark.decoders.framed_decoder import FramedDecoder, NotDecoded
-from tidemark.decoders.framing import RecordPart, WriterGroup
-from tidemark.decoders.proto_registered import descriptor_set_of
 from tidemark.decoders.protobuf.framed import by_message, message_at
 from tidemark.decoders.protobuf.reading import Messages
-from tidemark.decoders.registered_schema import RegisteredSchema
-from tidemark.decoders.schemas import Schemas
+from tidemark.decoders.protobuf_schema.registered import descriptor_set_of
+from tidemark.decoders.schema_registry.framed_decoder import FramedDecoder, NotDecoded
+from tidemark.decoders.schema_registry.framing import RecordPart, WriterGroup
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
+from tidemark.decoders.schema_registry.schemas import Schemas
 
 
 class MessageDecoder:

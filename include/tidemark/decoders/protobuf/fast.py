@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 
-from tidemark.decoders.proto_descriptors import pool_of
-from tidemark.decoders.proto_shapes import ListOf, MessageShape, Misfit, parts_of
+from tidemark.decoders.protobuf_schema.descriptors import pool_of
+from tidemark.decoders.protobuf_schema.shapes import ListOf, MessageShape, Misfit, parts_of
 
 LARGEST = 16 * 1024  # one byte may begin a group, and 100,000 of them took less than 8 MiB of stack, 1,000,000 more
 _FIXED_WIDTH = {

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.proto_registered import file_of
-from tidemark.decoders.proto_text import NotProto, parsed
+from tidemark.decoders.protobuf_schema.proto_text import NotProto, parsed
+from tidemark.decoders.protobuf_schema.registered import file_of
 from tidemark.positions import positions
 
 MOST_INDEXES = 32  # messages within messages, as deep as columns may be nested

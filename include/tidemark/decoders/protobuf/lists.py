@@ -9,8 +9,8 @@ from typing import Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from tidemark.decoders.lists import element_width
-from tidemark.decoders.proto_shapes import ListOf, MapOf, MessageShape, Shape
+from tidemark.decoders.lists.list_limit import element_width
+from tidemark.decoders.protobuf_schema.shapes import ListOf, MapOf, MessageShape, Shape
 
 _OF_64_BITS: Final = (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FIXED64, FieldDescriptor.TYPE_SFIXED64)
 _OF_32_BITS: Final = (FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_FIXED32, FieldDescriptor.TYPE_SFIXED32)

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded
-from tidemark.decoders.lists import ListLimit
-from tidemark.decoders.proto_descriptors import message_descriptor
-from tidemark.decoders.proto_shapes import message_shape
+from tidemark.decoders.lists.list_limit import ListLimit
 from tidemark.decoders.protobuf.fast import LARGEST, Fast, FastReadFailed, fast_reader
 from tidemark.decoders.protobuf.lists import fields_with_lists, list_bytes
 from tidemark.decoders.protobuf.runtime import Runtime
+from tidemark.decoders.protobuf_schema.descriptors import message_descriptor
+from tidemark.decoders.protobuf_schema.shapes import message_shape
 
 
 class Messages:

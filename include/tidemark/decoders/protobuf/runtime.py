@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as RuntimeMessage
 from google.protobuf.message_factory import GetMessageClass
 
-from tidemark.decoders.proto_shapes import ListOf, MapOf, MessageShape, Misfit, Nothing, Shape, Time, Wrapped
+from tidemark.decoders.protobuf_schema.shapes import ListOf, MapOf, MessageShape, Misfit, Nothing, Shape, Time, Wrapped
 
 
 class Runtime:

@@ -8,9 +8,9 @@ from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, fie
 
 from tidemark.config.base import Surroundings, wrong_at
 from tidemark.config.values import wrong
-from tidemark.decoders.framed_settings import FramedSettings, Registered
-from tidemark.decoders.list_settings import ListSettings
-from tidemark.decoders.registered_schema import RegisteredSchema
+from tidemark.decoders.lists.list_settings import ListSettings
+from tidemark.decoders.schema_registry.framed_settings import FramedSettings, Registered
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 
 LARGEST_FILE = 4 * 2**20  # bytes; it travels in every order
@@ -68,8 +68,8 @@ class Settings(FramedSettings, ListSettings):
         if content is None or "message" not in info.data:
             return content
         # Imported late: it needs pyarrow and protobuf, which other pipelines do without.
-        from tidemark.decoders.proto_descriptors import message_descriptor, needed
-        from tidemark.decoders.proto_shapes import message_shape
+        from tidemark.decoders.protobuf_schema.descriptors import message_descriptor, needed
+        from tidemark.decoders.protobuf_schema.shapes import message_shape
 
         try:
             kept = needed(b64decode(content), info.data["message"])
@@ -96,9 +96,9 @@ class Settings(FramedSettings, ListSettings):
         return {**super().order(), "message": self.message, **self.order_of_lists()}
 
     def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
-        from tidemark.decoders.proto_descriptors import message_descriptor
-        from tidemark.decoders.proto_registered import descriptor_set_of
-        from tidemark.decoders.proto_shapes import message_shape
+        from tidemark.decoders.protobuf_schema.descriptors import message_descriptor
+        from tidemark.decoders.protobuf_schema.registered import descriptor_set_of
+        from tidemark.decoders.protobuf_schema.shapes import message_shape
 
         shape = message_shape(message_descriptor(descriptor_set_of(reader), self.message))
         return {field.name: (str(field.shape.arrow), field.arrow.nullable) for field in shape.fields}

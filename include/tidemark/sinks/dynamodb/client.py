@@ -134,8 +134,8 @@ class Dynamo:
             number += 1
 
     def _translated(self, error: ClientError | BotoCoreError, codes: Sequence[str], operation: str) -> TidemarkError:
-        said = f"{', '.join(codes)} {str(error)[:300]}" if codes else str(error)[:300]
-        what = f"DynamoDB refused {operation}: {said}"
+        answer = f"{', '.join(codes)} {str(error)[:300]}" if codes else str(error)[:300]
+        what = f"DynamoDB refused {operation}: {answer}"
         if isinstance(error, NoCredentialsError | PartialCredentialsError | ProfileNotFound):
             return AccessDenied(
                 f"no keys were found for DynamoDB: {error}",
@@ -150,7 +150,7 @@ class Dynamo:
                 **self._context,
             )
         if not isinstance(error, ClientError):
-            return WorkFailed(f"the client of DynamoDB failed: {said}", next_step=_RETRY, **self._context)
+            return WorkFailed(f"the client of DynamoDB failed: {answer}", next_step=_RETRY, **self._context)
         if "ResourceNotFoundException" in codes:
             return MissingTable(what, next_step=f"create the tables, or set auto_create; {_RETRY}", **self._context)
         if _NO_KEYS & set(codes):
@@ -164,7 +164,7 @@ class Dynamo:
             return AccessDenied(what, next_step=f"give these keys {RIGHTS}; {_RETRY}", **self._context)
         if _is_busy(error, codes):
             return Unavailable(
-                f"DynamoDB was too busy for {operation} for {PATIENCE_S:.0f} s: {said}",
+                f"DynamoDB was too busy for {operation} for {PATIENCE_S:.0f} s: {answer}",
                 next_step=f"raise the capacity of both tables, or make them on-demand; {_RETRY}",
                 **self._context,
             )

@@ -78,13 +78,13 @@ def combined(groups: Iterable[KeyGroup], value_columns: Sequence[ValueColumn]) -
     return together
 
 
-def of_both(one: KeyGroup, other: KeyGroup, value_columns: Sequence[ValueColumn]) -> KeyGroup:
+def of_both(first: KeyGroup, second: KeyGroup, value_columns: Sequence[ValueColumn]) -> KeyGroup:
     """Two groups of one key together."""
     values = tuple(
         _of_two(column.function, mine, others)
-        for column, mine, others in zip(value_columns, one.values, other.values, strict=True)
+        for column, mine, others in zip(value_columns, first.values, second.values, strict=True)
     )
-    return KeyGroup(one.key, one.columns, one.rows + other.rows, values)
+    return KeyGroup(first.key, first.columns, first.rows + second.rows, values)
 
 
 def _of_two(function: Function, mine: Any, other: Any) -> Any:

@@ -44,7 +44,7 @@ class TooManyDigits(Exception):
 class Putting:
     """The attempt that puts; ``check`` is the condition that it may."""
 
-    manifest: int
+    manifest_id: int
     attempt: int
     token: str
     check: Action
@@ -66,7 +66,7 @@ class Totals:
         changed one of the items meanwhile: the caller asks the fence, and repeats it. Raises ``TooManyDigits`` before
         it puts anything.
         """
-        contributions, totals = self.read(list(groups), putting.manifest)
+        contributions, totals = self.read(list(groups), putting.manifest_id)
         actions: list[Action] = []
         for key, group in groups.items():
             before = contributions.get(key)
@@ -78,14 +78,14 @@ class Totals:
             if before is None and group is not None:
                 actions.append(self._adjusted(group, total))
             else:
-                actions.append(self._combined(key, group, total, putting.manifest))
+                actions.append(self._combined(key, group, total, putting.manifest_id))
         if actions:
             self._dynamo.write([putting.check, *actions])
 
-    def read(self, keys: Sequence[str], manifest: int) -> tuple[dict[str, Item], dict[str, Item]]:
+    def read(self, keys: Sequence[str], manifest_id: int) -> tuple[dict[str, Item], dict[str, Item]]:
         """What a manifest contributes to some keys, and their totals."""
         wanted = {
-            self._settings.contributions: [self._contribution_key(key, manifest) for key in keys],
+            self._settings.contributions: [self._contribution_key(key, manifest_id) for key in keys],
             self._settings.table: [{KEY: {"S": key}} for key in keys],
         }
         items: dict[str, dict[str, Item]] = {table: {} for table in wanted}
@@ -126,12 +126,12 @@ class Totals:
             total = again
         raise Unavailable(f"the total {key} changes all the time", next_step="repeat the command when less is put")
 
-    def _contribution_key(self, key: str, manifest: int) -> Item:
-        return {KEY: {"S": key}, MANIFEST: attribute(manifest)}
+    def _contribution_key(self, key: str, manifest_id: int) -> Item:
+        return {KEY: {"S": key}, MANIFEST: attribute(manifest_id)}
 
     def _contribution(self, key: str, group: KeyGroup | None, before: Item | None, putting: Putting) -> Action:
         """Put or delete the contribution, if it is still as it was read."""
-        place = self._contribution_key(key, putting.manifest)
+        place = self._contribution_key(key, putting.manifest_id)
         condition: dict[str, Any] = {
             "ConditionExpression": "attribute_not_exists(#attempt)", "ExpressionAttributeNames": {"#attempt": ATTEMPT},
         }  # fmt: skip
@@ -179,9 +179,9 @@ class Totals:
             values |= same.get("ExpressionAttributeValues", {})
         return {"Update": update}
 
-    def _combined(self, key: str, group: KeyGroup | None, total: Item | None, manifest: int) -> Action:
+    def _combined(self, key: str, group: KeyGroup | None, total: Item | None, manifest_id: int) -> Action:
         """Put the combination of all contributions in the place of a total, which was read before them."""
-        groups = [others for other, others in self.contributions_to(key) if other != manifest]
+        groups = [others for other, others in self.contributions_to(key) if other != manifest_id]
         together = combined([*groups, *([group] if group else [])], self.value_columns)
         table = {"TableName": self._settings.table, **_same_revision(total)}
         if together is None:

@@ -29,7 +29,7 @@ class DynamoWriter:
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
         self._name = sink.name
         self._task = task
-        self._context = {"pipeline": order.pipeline, "manifest": order.manifest_id, "sink": sink.name}
+        self._context = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "sink": sink.name}
         self._folder = order.staging
         self._store = _store(sink)
         self._groups = groups_of(sink.options)

@@ -49,8 +49,8 @@ class FilesWriter:
         self._format = open_format(sink.options["format"], sink.options["compression"])
         self._name = sink.name
         self._layout = Layout(sink.options["layout"])
-        self._pipeline_name = order.pipeline
-        self._context = {"pipeline": order.pipeline, "manifest": order.manifest_id, "sink": sink.name}
+        self._pipeline_name = order.pipeline_name
+        self._context = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "sink": sink.name}
         self._task = task
         self._max_objects: int = sink.options["max_objects"]
         self._max_rows: int = sink.options["max_file_rows"]

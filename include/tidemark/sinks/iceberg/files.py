@@ -87,18 +87,18 @@ class Replaced:
 
 def replaced(table: Table, manifest_id: int) -> Replaced:
     """What leaves the table when a manifest is published again, wherever others have compacted its rows to."""
-    found = Replaced()
+    replacement = Replaced()
     for task in _tasks(table, _equal(MANIFEST_ID, manifest_id)):
         if _bounds(table, task.file) == (manifest_id, manifest_id):
-            found.files.append(task.file)
+            replacement.files.append(task.file)
             continue
         rows = _rows_of_file(table, task)
         kept = rows.filter(pc.not_equal(rows.column(MANIFEST_ID), manifest_id))
         if kept.num_rows < rows.num_rows:
-            found.files.append(task.file)
+            replacement.files.append(task.file)
             if kept.num_rows:
-                found.kept.append(kept)
-    return found
+                replacement.kept.append(kept)
+    return replacement
 
 
 def rows_of_manifest(table: Table, manifest_id: int, columns: Sequence[str] = ("*",)) -> pa.Table:

@@ -53,7 +53,7 @@ class IcebergWriter:
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
         self._name = sink.name
         self._task = task
-        self._context = {"pipeline": order.pipeline, "manifest": order.manifest_id, "sink": sink.name}
+        self._context = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "sink": sink.name}
         self._max_objects: int = sink.options["max_objects"]
         self._max_bytes: int = sink.options["max_file_bytes"]
         self._schema = Schema.model_validate_json(sink.options["schema"])

@@ -37,7 +37,7 @@ class PostgresWriter:
         self._name = sink.name
         self._task = task
         self._options = sink.options
-        self._context = {"pipeline": order.pipeline, "manifest": order.manifest_id, "sink": sink.name}
+        self._context = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "sink": sink.name}
         self._copies: dict[ObjectKind, tuple[Copy, Measures]] = {}
 
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
@@ -127,11 +127,11 @@ def try_connection(conn_id: str) -> None:
 def has_staged(order: Order, sink: SinkOrder) -> bool:
     """Whether a task of the attempt has committed rows."""
     del order
-    connection = sink.options["connection"]
+    conn_id = sink.options["connection"]
     statement = sql.SQL("SELECT 1 FROM {} LIMIT 1").format(sql.Identifier(SCHEMA, sink.options["staging"]))
-    with connect(conninfo(connection, from_environment), connection) as opened:
+    with connect(conninfo(conn_id, from_environment), conn_id) as connection:
         try:
-            return opened.execute(statement).fetchone() is not None
+            return connection.execute(statement).fetchone() is not None
         except NO_TABLE:
             return False
 

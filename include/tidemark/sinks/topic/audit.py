@@ -116,7 +116,7 @@ def _manifest(manifest_id: int, expected: Digest, seen: Digest, *, whole: bool) 
 def _add(digests: dict[Sent, Digest], chunk: list[tuple[Record, From]]) -> None:
     rows: dict[Sent, list[tuple[object, ...]]] = defaultdict(list)
     for message, source in chunk:
-        rows[source.manifest, source.attempt].append(
+        rows[source.manifest_id, source.attempt].append(
             (source.topic, source.partition, source.offset, source.row, message.key, message.value, reason_of(message))
         )
     for sent, messages in rows.items():

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.decoders.registered_schema import RegisteredSchema
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.sinks.avro_types import avro_schema, avro_values
 
 KIND = "AVRO"
@@ -103,19 +103,19 @@ def _takes(written: Any, column: Any) -> bool:
         return False
     if isinstance(written, list):
         return False
-    one, other = _mapping(written), _mapping(column)
-    if any(one.get(key, 0) != other.get(key, 0) for key in _LOGICAL):
+    written_type, column_type = _mapping(written), _mapping(column)
+    if any(written_type.get(key, 0) != column_type.get(key, 0) for key in _LOGICAL):
         return False
-    if one["type"] != other["type"]:
-        return (other["type"], one["type"]) in _WIDER and "logicalType" not in one
-    match one["type"]:
+    if written_type["type"] != column_type["type"]:
+        return (column_type["type"], written_type["type"]) in _WIDER and "logicalType" not in written_type
+    match written_type["type"]:
         case "array":
-            return _takes(one["items"], other["items"])
+            return _takes(written_type["items"], column_type["items"])
         case "map":
-            return _takes(one["values"], other["values"])
+            return _takes(written_type["values"], column_type["values"])
         case "record":
-            fields = {field["name"]: field["type"] for field in one["fields"]}
-            wanted = {field["name"]: field["type"] for field in other["fields"]}
+            fields = {field["name"]: field["type"] for field in written_type["fields"]}
+            wanted = {field["name"]: field["type"] for field in column_type["fields"]}
             return fields.keys() == wanted.keys() and all(_takes(fields[name], wanted[name]) for name in fields)
         case _:
             return True

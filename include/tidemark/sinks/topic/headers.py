@@ -22,7 +22,7 @@ REASON = "tidemark.reason"  # of dead letters: JSON
 class From:
     """Where a message is from."""
 
-    manifest: int
+    manifest_id: int
     topic: str
     partition: int
     offset: int
@@ -37,8 +37,8 @@ def source_of(message: Record) -> From | None:
         topic = _bytes(headers[TOPIC]).decode()
         row = int(_bytes(headers[ROW])) if ROW in headers else None
         attempt = int(_bytes(headers[ATTEMPT])) if ATTEMPT in headers else 0
-        manifest, partition, offset = (int(_bytes(headers[name])) for name in (MANIFEST, PARTITION, OFFSET))
-        return From(manifest, topic, partition, offset, row, attempt)
+        manifest_id, partition, offset = (int(_bytes(headers[name])) for name in (MANIFEST, PARTITION, OFFSET))
+        return From(manifest_id, topic, partition, offset, row, attempt)
     except MALFORMED:
         return None
 

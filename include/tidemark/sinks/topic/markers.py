@@ -136,8 +136,8 @@ class Markers:
         for place, bounds in self._cluster.bounds(partitions).items():
             start = max(self._next.get(place, 0), bounds.log_start)
             if start < bounds.last_stable:
-                for record in self._cluster.records(Range(place, start, bounds.last_stable)):
-                    self._take_in(record.key, record.value)
+                for message in self._cluster.records(Range(place, start, bounds.last_stable)):
+                    self._take_in(message.key, message.value)
                 self._next[place] = bounds.last_stable
 
     def _take_in(self, key: bytes | None, value: bytes | None) -> None:

@@ -34,7 +34,7 @@ def messages_of(
             continue
         for message in messages_between(cluster, topic, partition, first, last + 1):
             source = source_of(message)
-            if source is not None and source.manifest == manifest_id:
+            if source is not None and source.manifest_id == manifest_id:
                 yield message, source
 
 

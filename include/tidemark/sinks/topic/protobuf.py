@@ -12,10 +12,10 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message_factory import GetMessageClass
 
-from tidemark.decoders.proto_descriptors import pool_of
-from tidemark.decoders.proto_registered import descriptor_set_of
-from tidemark.decoders.proto_shapes import MessageShape, message_shape
-from tidemark.decoders.registered_schema import RegisteredSchema
+from tidemark.decoders.protobuf_schema.descriptors import pool_of
+from tidemark.decoders.protobuf_schema.registered import descriptor_set_of
+from tidemark.decoders.protobuf_schema.shapes import MessageShape, message_shape
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 
 KIND = "PROTOBUF"

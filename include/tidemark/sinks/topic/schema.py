@@ -7,8 +7,8 @@ from typing import Any, Protocol, cast
 import pyarrow as pa
 
 from tidemark.decoders.pins import Pins
-from tidemark.decoders.registered_schema import RegisteredSchema, UnknownSchema
-from tidemark.decoders.schemas import Schemas
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema, UnknownSchema
+from tidemark.decoders.schema_registry.schemas import Schemas
 from tidemark.errors import ConfigurationError
 
 NOT_REGISTERED = -1  # the id of a schema that the first attempt registers

@@ -12,8 +12,8 @@ from tidemark.config import values
 from tidemark.config.base import Duration, Name, Surroundings, Topic, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.pins import Pins
-from tidemark.decoders.registered_schema import RegisteredSchema
-from tidemark.decoders.schema_settings import RegistrySettings
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
+from tidemark.decoders.schema_registry.registry_settings import RegistrySettings
 from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.address import Address, one_address

@@ -29,7 +29,7 @@ class KafkaReader:
     def __init__(self, order: Order) -> None:
         self._order = order
         source = order.source.options
-        self._options = java_options(source["connection"], source["options"], order.pipeline)
+        self._options = java_options(source["connection"], source["options"], order.pipeline_name)
 
     def read(self, session: SparkSession) -> DataFrame:
         """Headers of a record without any are empty, not null, since a list vector of nulls makes Spark slow.
@@ -63,7 +63,7 @@ class KafkaReader:
         return AccessDenied(
             "Kafka does not let Spark read",
             next_step="nothing is published; planning needs the right DESCRIBE on the topics, reading needs READ: "
-            f"kafka-acls --add --operation Read --topic ..; then: tidemark retry {self._order.pipeline}",
+            f"kafka-acls --add --operation Read --topic ..; then: tidemark retry {self._order.pipeline_name}",
         )
 
 

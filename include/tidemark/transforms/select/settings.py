@@ -25,7 +25,11 @@ class Settings(PlainSettings):
     @classmethod
     def written(cls, value: object, info: ValidationInfo) -> dict[str, Any]:
         del info
-        if not isinstance(value, list) or not value or not all(isinstance(one, str) and one.strip() for one in value):
+        if (
+            not isinstance(value, list)
+            or not value
+            or not all(isinstance(column, str) and column.strip() for column in value)
+        ):
             raise wrong("must be a list of columns as in SQL, such as [id, price * quantity AS total]")
         return {"columns": value}
 

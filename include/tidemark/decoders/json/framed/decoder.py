@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, ErrorClass
-from tidemark.decoders.framed_decoder import FramedDecoder, NotDecoded
-from tidemark.decoders.framing import RecordPart, WriterGroup
 from tidemark.decoders.json.json_schema import struct_of
 from tidemark.decoders.json.strict import JsonDecoder
-from tidemark.decoders.registered_schema import RegisteredSchema
-from tidemark.decoders.schemas import Schemas
+from tidemark.decoders.schema_registry.framed_decoder import FramedDecoder, NotDecoded
+from tidemark.decoders.schema_registry.framing import RecordPart, WriterGroup
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
+from tidemark.decoders.schema_registry.schemas import Schemas
 from tidemark.errors import ConfigurationError
 
 

@@ -7,10 +7,10 @@ from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, mod
 
 from tidemark.config.base import wrong_at
 from tidemark.config.values import wrong
-from tidemark.decoders.framed_settings import Registered, TextSchemaSettings, is_registered
 from tidemark.decoders.json.settings import fields_of, read_schema
-from tidemark.decoders.list_settings import ListSettings
-from tidemark.decoders.registered_schema import RegisteredSchema
+from tidemark.decoders.lists.list_settings import ListSettings
+from tidemark.decoders.schema_registry.framed_settings import Registered, TextSchemaSettings, is_registered
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 
 
 def _schema(value: object, info: ValidationInfo) -> object:

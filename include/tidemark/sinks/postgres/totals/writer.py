@@ -20,7 +20,7 @@ class TotalsWriter:
         self._task = task
         self._options = sink.options
         self._groups = groups_of(sink.options)
-        self._context = {"pipeline": order.pipeline, "manifest": order.manifest_id, "sink": sink.name}
+        self._context = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "sink": sink.name}
         self._measures = Measures()
         self._copy: Copy | None = None
         self._dead_letters = PostgresWriter(order, sink, task)

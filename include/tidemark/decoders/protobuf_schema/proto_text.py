@@ -1,7 +1,7 @@
-"""The text of a .proto file as a descriptor, as protoc would make it, but for what decides nothing about columns.
+"""The text of a .proto file as a descriptor, as protoc would make it, without what decides nothing about columns.
 
-Left out are options (but for ``packed`` and ``map_entry``), defaults, services, extensions and reserved names. Refused
-are editions, which no registry's text has had yet.
+Left out are options (except ``packed`` and ``map_entry``), defaults, services, extensions and reserved names. Editions
+are refused: no registry's text has had one yet.
 """
 
 import re

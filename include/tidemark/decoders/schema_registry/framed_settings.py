@@ -10,13 +10,13 @@ from pydantic import Field, PrivateAttr, StrictInt, model_validator
 from tidemark.config.base import Section, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.pins import Pins
-from tidemark.decoders.registered_schema import RegisteredSchema, UnknownSchema
-from tidemark.decoders.schema_settings import RegistrySettings
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema, UnknownSchema
+from tidemark.decoders.schema_registry.registry_settings import RegistrySettings
 from tidemark.decoders.settings import DecodeSettings
 from tidemark.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from tidemark.decoders.schemas import Schemas
+    from tidemark.decoders.schema_registry.schemas import Schemas
 
 
 class Registered(Section):
@@ -102,7 +102,7 @@ class FramedSettings(DecodeSettings):
     def pinned_part(self, pins: Pins, part: str) -> Self:
         if self.registry is None:
             return self
-        from tidemark.decoders.schemas import Schemas  # takes its time, and most commands ask no registry
+        from tidemark.decoders.schema_registry.schemas import Schemas  # takes time, and most commands ask no registry
 
         schemas = Schemas(self.registry.order(), pins.all(), pins.lookup)
         pinned = self.model_copy()

@@ -7,8 +7,8 @@ from importlib import import_module
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from tidemark.decoders.proto_text import NotProto, parsed, resolve
-from tidemark.decoders.registered_schema import RegisteredSchema
+from tidemark.decoders.protobuf_schema.proto_text import NotProto, parsed, resolve
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
 from tidemark.errors import ConfigurationError
 
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord, Decoded, Decoder, schemas_of
+from tidemark.decoders.by_topic.topic_filter import TopicFilter, why_not_one
+from tidemark.decoders.by_topic.united import united
 from tidemark.decoders.joined import joined
-from tidemark.decoders.topic_filter import TopicFilter, why_not_one
-from tidemark.decoders.united import united
 from tidemark.errors import ConfigurationError
 
 _MARK = pa.field("_deleted", pa.bool_(), nullable=False)

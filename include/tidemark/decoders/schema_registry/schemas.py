@@ -9,11 +9,11 @@ from hashlib import sha256
 from typing import Any
 
 from tidemark.connections import Lookup, from_environment
-from tidemark.decoders.registered_schema import RegisteredSchema, UnknownSchema
-from tidemark.decoders.schema_registry import RegistryClient, open_registry
+from tidemark.decoders.schema_registry.client import RegistryClient, open_registry
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema, UnknownSchema
 from tidemark.errors import WorkFailed
 
-MOST_UNKNOWN = 1_000  # ids that one task asks for in vain before it fails: records of another format look like ids
+MOST_UNKNOWN = 1_000  # unknown ids of one task, before it fails: records of another format look like ids
 
 _FETCHED: dict[tuple[str, str], RegisteredSchema] = {}  # by address and writer; what an id means never changes
 

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, ErrorClass
-from tidemark.decoders.framing import RecordPart, WriterGroup, unframe
 from tidemark.decoders.joined import joined
-from tidemark.decoders.registered_schema import RegisteredSchema
-from tidemark.decoders.schemas import Schemas
+from tidemark.decoders.schema_registry.framing import RecordPart, WriterGroup, unframe
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
+from tidemark.decoders.schema_registry.schemas import Schemas
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
 
 from tidemark.connections import Lookup, Secret, from_environment, masked, revealed, variable_of
-from tidemark.decoders.registered_schema import RegisteredSchema, UnknownSchema
+from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema, UnknownSchema
 from tidemark.errors import AccessDenied, ConfigurationError, TidemarkError, Unavailable
 from tidemark.suggestion import nearest
 

@@ -1,0 +1,1 @@
+"""Several topics with several formats: a decoder for each entry of ``decode``, and the columns of all. No kind."""
