@@ -31,9 +31,17 @@ MANIFESTS, PARTITIONS = 10_000, 100
 REPEATS = 5
 PIPELINE = f"/pipelines/{NAME}"
 
-# An hour of event time for each manifest, all complete; the 20 newest manifests have failed.
+# Each manifest has a run of its own, one an hour up to now, and an hour of event time, all complete; the 20 newest
+# manifests have failed.
 MORE = """
 SET session_replication_role = replica;
+INSERT INTO run (pipeline, run_key, kind, cut_at, planned_up_to, planned_at, reached, manifests, covered_by, notes)
+SELECT pipeline, 'hour ' || slice, 'scheduled', hour, hour, hour, true, ARRAY[id], '{}', '{}'
+FROM (SELECT id, pipeline, slice,
+             date_trunc('hour', now()) - (count(*) OVER () - 1 - slice) * interval '1 hour' AS hour FROM manifest) m;
+UPDATE manifest m SET run_id = r.id FROM run r WHERE r.run_key = 'hour ' || m.slice;
+INSERT INTO run_end (run_id, chain_id, end_offset)
+SELECT m.run_id, g.chain_id, g.end_offset FROM manifest m JOIN manifest_range g ON g.manifest_id = m.id;
 INSERT INTO manifest_hour (manifest_id, pipeline, hour, rows, late)
 SELECT id, pipeline, '2024-01-01Z'::timestamptz + slice * interval '1 hour', 1000, 1 FROM manifest WHERE state = 'done';
 INSERT INTO hour (pipeline, hour, revision, rows, late, complete_at)
@@ -53,6 +61,7 @@ def views(newest: int, manifests: int) -> dict[str, str]:
     return {
         "all pipelines": "/",
         "a pipeline": PIPELINE,
+        "a pipeline, by week": f"{PIPELINE}?by=week",
         "its failed manifests": f"{PIPELINE}?state=failed",
         "its manifests, half way back": f"{PIPELINE}?after={middle}",
         "a manifest": f"{PIPELINE}/manifests/{middle}",
@@ -61,6 +70,7 @@ def views(newest: int, manifests: int) -> dict[str, str]:
         "preview of a replay": f"{PIPELINE}/start/replay?manifest={middle}",
         "metrics": "/api/metrics",
         "lanes as JSON": f"/api{PIPELINE}/lanes",
+        "timeline as JSON": f"/api{PIPELINE}/timeline",
         "hours as JSON": f"/api{PIPELINE}/hours",
     }
 

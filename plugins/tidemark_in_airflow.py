@@ -6,13 +6,12 @@ All of Airflow's processes import this. The API server shows the page; the sched
 from typing import Any
 from urllib.parse import urlsplit
 
-from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 from airflow.settings import get_policy_plugin_manager
 
-from tidemark.airflow import in_scheduler
+from tidemark.airflow import addresses, in_scheduler
 
-ROOT = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
+ROOT = urlsplit(addresses.of_airflow()).path
 
 
 async def page(scope: Any, receive: Any, send: Any) -> None:
@@ -24,11 +23,11 @@ async def page(scope: Any, receive: Any, send: Any) -> None:
 
 class Tidemark(AirflowPlugin):
     name = "tidemark"
-    fastapi_apps = [{"name": "tidemark", "app": page, "url_prefix": "/tidemark"}]  # noqa: RUF012
+    fastapi_apps = [{"name": "tidemark", "app": page, "url_prefix": addresses.MOUNT}]  # noqa: RUF012
     external_views = [  # noqa: RUF012
         {
             "name": "Tidemark",
-            "href": f"{ROOT}/tidemark/",
+            "href": f"{ROOT}{addresses.MOUNT}/",
             "url_route": "tidemark",
             "destination": "nav",
             "nav_top_level": True,

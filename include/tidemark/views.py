@@ -26,6 +26,7 @@ from tidemark.operations.hours import Hour
 from tidemark.operations.lag import Lag
 from tidemark.operations.locate import ChainOffset
 from tidemark.operations.status import ProblemKind, Status
+from tidemark.operations.timeline import Step, Timeline
 from tidemark.pipeline.settings import Pipeline
 from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.difference import Difference
@@ -507,6 +508,36 @@ class LaneView:
 
 
 @dataclass(frozen=True)
+class PeriodView:
+    """The ``runs`` that read up to a time in ``(start, end]``, and how many of their ``manifests`` are in which state:
+    planned, running, abandoned (its process is dead), failed, blocked or done.
+
+    ``first_undone`` is the first manifest that is not done; ``read`` counts the records that are published.
+    """
+
+    start: datetime
+    end: datetime
+    runs: int
+    manifests: dict[str, int]
+    first_undone: int | None
+    read: int
+
+
+@dataclass(frozen=True)
+class TimelineView:
+    """48 hours, days or weeks (``by``) of a pipeline, oldest first.
+
+    A run stands at the time up to which it has read; one that ended before its cut, or has none, at its cut, or when it
+    was planned. Of the runs before the first period ``undone_before`` manifests are not done.
+    """
+
+    by: Step
+    periods: tuple[PeriodView, ...]
+    undone_before: int
+    first_undone_before: int | None
+
+
+@dataclass(frozen=True)
 class HourView:
     """An event hour, from ``start`` in UTC: its published ``rows``, of which ``late`` came after the allowed lateness.
 
@@ -805,6 +836,11 @@ def _stamp(published: PublishedRange | None) -> datetime | None:
     if published is None or published.last.timestamp_ms < 0:
         return None
     return datetime.fromtimestamp(published.last.timestamp_ms / 1000, UTC)
+
+
+def timeline_view(timeline: Timeline) -> TimelineView:
+    periods = (PeriodView(**{**vars(period), "manifests": dict(period.manifests)}) for period in timeline.periods)
+    return TimelineView(timeline.step, tuple(periods), timeline.undone_before, timeline.first_undone_before)
 
 
 def chain_offset_view(chain: ChainOffset) -> dict[str, Any]:

@@ -43,6 +43,13 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     wake(held)
     demo.succeed(run_id)
     world.assert_complete()
+    page = f"{airflow.url}/tidemark/pipelines/{DAG}"
+    log = demo.logs(run_id, ("success",))
+    assert f"page: {page}/manifests/1" in log
+    assert f"page: {page}/manifests/2" in log
+    [run] = airflow.runs(DAG)
+    linked = [f"manifest {number}: {page}/manifests/{number}" for number in (1, 2)]
+    assert run["note"].split("\n") == [f"pipeline {DAG}: {page}", *linked]
     manifests = world.manifests()
     assert [one["state"] for one in manifests] == ["done", "done"]
     assert sum(one["counts"]["dead_lettered"] for one in manifests) == 3
@@ -68,6 +75,7 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     run_id = demo.trigger()
     spark = demo.hold_spark(1, manifest=3, staged=True)
     [note] = [run["note"] for run in airflow.runs(DAG) if run["dag_run_id"] == run_id]
+    assert f"manifest 3: {page}/manifests/3" in note.split("\n")
     assert re.findall(r"unfinished: manifest (\d) .*; this run takes it along", note) == ["3", "4"], note
     os.killpg(spark[0].leader.pid, signal.SIGKILL)
     demo.succeed(run_id)
@@ -107,7 +115,14 @@ def test_the_page_is_for_who_is_logged_in_and_starts_a_run_in_their_name(airflow
         assert f"{airflow.url}/dags" not in browser.get(places.pop()).text, "links are relative to Airflow"
         assert places == set(), "the second click starts no second run"
     [run] = airflow.runs(DAG)
-    assert (run["conf"], run["note"], run["triggering_user_name"]) == ({"retry_unfinished": True}, form["why"], "admin")
+    assert (run["conf"], run["triggering_user_name"]) == ({"retry_unfinished": True}, "admin")
+    page = f"{airflow.url}/tidemark/pipelines/{DAG}"
+    noted = [form["why"], "", f"pipeline {DAG}: {page}", f"manifest 1: {page}/manifests/1"]
+    assert run["note"].split("\n") == noted
+    airflow.unpause(DAG)
+    demo.succeed(run["dag_run_id"])
+    [run] = airflow.runs(DAG)
+    assert run["note"].split("\n") == noted, "a person's reason stays when the run ends"
     assert [each["why"] for each in demo.world.json("history", DAG)] == [form["why"]]
 
 

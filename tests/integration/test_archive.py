@@ -348,10 +348,13 @@ def test_refusals_name_pipeline_manifest_and_next_step(make_table_world: MakeTab
     assert unfilled.exit_code == 1
     assert "manifest 2 is not in second" in unfilled.stderr
     assert "tidemark fill demo second --why TEXT" in unfilled.stderr
+    told = world.ok("validate", "--against-history")
+    assert "sink second will not get 1 archived manifests (1 to 1): what is archived is not read again" in told
     filled = world.here("fill", "demo", "second", "--why", "a new reader")
     assert filled.exit_code == 0
     assert "1 archived manifests are not in second, and are not processed any more" in filled.stderr
     assert world.json("fill", "demo", "second", "--why", "a new reader")["archived"] == 1
+    assert "second" not in world.ok("validate", "--against-history"), "a sink that has all that it can get is no news"
     assert archived(world)["manifests"] == 2
     complete = json.loads(world.here("complete", "demo", "--until", middle, "--json").stdout)
     assert [(part["manifest_id"], part["sink"]) for part in complete["missing"]] == [(1, "second"), (1, "second")]

@@ -74,6 +74,22 @@ def test_the_task_says_where_it_happened_and_what_to_do(airflow: Any) -> None:
     assert str(raised.value) == "it happened [error=fenced pipeline=demo manifest=7]\nnext: nothing"
 
 
+def test_it_links_to_the_page_of_the_manifest_or_the_pipeline_when_airflow_knows_its_address(
+    airflow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(error: TidemarkError) -> str:
+        with pytest.raises(airflow.AirflowException) as raised:
+            verdict_on(error)
+        return str(raised.value).split("\n")[-1]
+
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.org/team/")
+    pages = "page: https://example.org/team/tidemark/pipelines"
+    assert said(errors.WorkFailed("it happened", pipeline="demo", manifest=7)) == f"{pages}/demo/manifests/7"
+    assert said(errors.DataLost("it happened", next_step="wait", pipeline="a demo")) == f"{pages}/a%20demo"
+    assert said(errors.NotFound("no such", next_step="look", pipeline="demo", manifest=9)) == "next: look"
+    assert said(errors.Unavailable("it happened", next_step="wait")) == "next: wait"
+
+
 @pytest.mark.parametrize(
     ("error", "entry"),
     [

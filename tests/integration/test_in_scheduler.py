@@ -38,6 +38,10 @@ def test_a_note_is_written_and_taken_back_and_a_persons_note_stays() -> None:
     assert note({}, OURS) == ("nothing new", OURS), "the DAG of somebody else"
     long, _ = note({"note": "x" * 2000}, None)
     assert (len(str(long)), str(long)[-4:]) == (1000, "x ..")
+    links = ["pipeline demo: https://example.org/tidemark/pipelines/demo"]
+    assert note({"note": "", "links": links}, None) == (links[0], None)
+    assert note({"note": "x" * 2000, "links": links}, OURS)[0] == f"{'x' * (995 - len(links[0]))} ..\n\n{links[0]}"
+    assert note({"note": "", "links": links}, A_PERSONS) == ("nothing new", A_PERSONS)
 
 
 def test_a_plan_that_was_cleared_is_read_anew_and_the_state_of_the_run_stays() -> None:
@@ -88,8 +92,8 @@ def test_tasks_of_others_and_tasks_with_a_label_are_left_alone() -> None:
 
 def test_a_dag_with_two_groups_has_the_labels_of_each_and_the_notes_of_both() -> None:
     left = {
-        "orders.plan": {"labels": ["manifest 1"], "note": "orders: unfinished"},
-        "flights.plan": {"labels": ["manifest 2"], "note": ""},
+        "orders.plan": {"labels": ["manifest 1"], "note": "orders: unfinished", "links": ["manifest 1: a"]},
+        "flights.plan": {"labels": ["manifest 2"], "note": "", "links": ["manifest 2: b"]},
         "again.plan": {"labels": [], "note": "again: unfinished"},
     }
     run = SimpleNamespace(note=None, dag_run_note=None)
@@ -98,4 +102,4 @@ def test_a_dag_with_two_groups_has_the_labels_of_each_and_the_notes_of_both() ->
             task = SimpleNamespace(task_id=f"{group}.process", **UNLABELLED)
             in_scheduler.task_instance_mutation_hook(task_instance=task, dag_run=run)
             assert task._rendered_map_index == label
-    assert run.note == "orders: unfinished\nagain: unfinished"
+    assert run.note == "orders: unfinished\nagain: unfinished\n\nmanifest 1: a\nmanifest 2: b"

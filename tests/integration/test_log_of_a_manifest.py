@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.services.processes import wait_until
 from tests.worlds.world import World
 from tidemark.airflow.log_lines import ends
 from tidemark.lifecycle.publish import Ending, Outcome
@@ -26,17 +27,19 @@ def test_a_task_bears_the_ranges_of_its_manifest_before_spark_has_started(
     assert " 1:[0, " in operator.manifest_label()
 
 
-def test_a_log_ends_with_records_files_and_the_lag_or_why_it_is_not_known(world: World) -> None:
+def test_a_log_ends_with_records_files_the_lag_or_why_it_is_not_known_and_the_page(world: World) -> None:
     world.produce(30, bad_every=10)
     assert world.here("run", "demo").exit_code == 0
     world.produce(5)
     [manifest] = world.manifests()
     context = world.context()
     outcome = Outcome(1, 1, Ending.PUBLISHED, context.database.manifest(1).publications[0].counts)
-    first, records, lag = ends(context, outcome)
+    first, records, lag, page = ends(context, outcome, "https://example.org/tidemark/pipelines/demo/manifests/1")
+    assert page == "page: https://example.org/tidemark/pipelines/demo/manifests/1"
     assert first == "pipeline demo manifest 1 attempt 1: published"
     files = len(manifest["objects"])
     assert records == f"read 30, written 27, dead-lettered 3, {files} files; more: tidemark show 1"
     assert lag == "lag of the pipeline: 5 offsets not planned yet, 0 planned and not published"
     world.administer("delete_topics", [world.topic])
-    assert ends(context, outcome)[2].startswith("lag not known: ")
+    assert len(ends(context, outcome, None)) == 3
+    wait_until(lambda: ends(context, outcome, None)[2].startswith("lag not known: "), "the error", timeout=30)

@@ -7,7 +7,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
@@ -21,6 +21,7 @@ from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.api_fastapi.core_api.security import get_user
 from airflow.models.dag import DagModel
 from airflow.models.dagbundle import DagBundleModel
+from airflow.models.dagrun import DagRun
 from airflow.models.team import Team, dag_bundle_team_association_table
 from click.testing import CliRunner, Result
 from fastapi.routing import APIRoute
@@ -58,17 +59,20 @@ class Rights(SimpleAuthManager):
 
 @pytest.fixture
 def _metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What authorization asks of Airflow's metadata: two DAGs."""
+    """What authorization and links ask of Airflow's metadata: two DAGs, and runs, of which there are none yet."""
     engine = create_engine(f"sqlite:///{tmp_path}/airflow.db")
-    tables = [DagBundleModel.__table__, Team.__table__, dag_bundle_team_association_table, DagModel.__table__]
+    asked = DagBundleModel, Team, DagModel, DagRun
+    tables = [dag_bundle_team_association_table, *(model.__table__ for model in asked)]
     DagModel.metadata.create_all(engine, tables=tables)
-    session = scoped_session(sessionmaker(engine, expire_on_commit=False))  # as Airflow has it
+    sessions = sessionmaker(engine, expire_on_commit=False)
+    session = scoped_session(sessions)  # as Airflow has it
     session.add(DagBundleModel(name="files"))
     session.flush()
     for dag_id in ("demo", "other"):
         session.add(DagModel(dag_id=dag_id, bundle_name="files", is_paused=False, is_stale=False))
     session.commit()
     monkeypatch.setattr(settings, "Session", session)
+    monkeypatch.setattr(settings, "NonScopedSession", sessions)
     monkeypatch.setattr(airflow_app._AuthManagerState, "instance", Rights())
     monkeypatch.setenv("AIRFLOW__API__SECRET_KEY", "of this test")
     yield
@@ -147,6 +151,11 @@ def token_of(html: str) -> str:
     found = re.search(r'name="token" value="([^"]+)"', html)
     assert found is not None, html
     return found[1]
+
+
+def archive(world: ModelWorld, manifest: int) -> None:
+    with ManifestDatabase(world.dsn, "a person") as database, database.because("it grows"):
+        database.archive(database.begin_archive("demo", datetime.now(UTC), "it grows"), [manifest])
 
 
 def test_every_route_refuses_who_is_not_logged_in(ask: Callable[..., TestClient]) -> None:
@@ -272,6 +281,119 @@ def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., Tes
     assert client.get("/pipelines/demo/manifests/99").status_code == 404
 
 
+def planned_up_to(world: ModelWorld, moment: datetime | None) -> None:
+    """As if the run of the world had read up to another time."""
+    with ManifestDatabase(world.dsn, "a test") as database, database.transaction():
+        database.connection.execute("UPDATE run SET planned_up_to = %s, planned_at = '2026-03-01 08:30Z'", [moment])
+
+
+def test_along_time_each_period_has_the_manifests_of_its_runs_by_state(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    client, address = ask(), "/api/pipelines/demo/timeline"
+    timeline = client.get(address).json()
+    assert (timeline["by"], len(timeline["periods"]), timeline["undone_before"]) == ("hour", 48, 0)
+    [period] = [period for period in timeline["periods"] if period["runs"]]
+    assert (period["runs"], period["manifests"]) == (1, {"done": 1, "failed": 1, "planned": 1})
+    assert (period["first_undone"], period["read"]) == (2, 10)
+    pairs = zip(timeline["periods"], timeline["periods"][1:], strict=False)
+    assert all(one["end"] == then["start"] for one, then in pairs)
+
+    planned_up_to(world, datetime(2026, 3, 1, 9, tzinfo=UTC))
+    timeline = client.get(f"{address}?by=hour&until=2026-03-01T12:00").json()
+    [period] = [period for period in timeline["periods"] if period["runs"]]
+    assert period["end"] == "2026-03-01T09:00:00+00:00", "what a cut reads is stamped before it"
+    assert timeline["periods"][-1]["end"] == "2026-03-01T12:00:00+00:00"
+    week = client.get(f"{address}?by=week&until=2026-03-01T12:00:00Z").json()
+    assert (week["periods"][-1]["start"], week["periods"][-1]["runs"]) == ("2026-02-23T00:00:00+00:00", 1)
+    later = client.get(f"{address}?until=2026-04-01T00:00Z&by=hour").json()
+    assert {period["runs"] for period in later["periods"]} == {0}
+    assert (later["undone_before"], later["first_undone_before"]) == (2, 2)
+    planned_up_to(world, None)
+    timeline = client.get(f"{address}?by=hour&until=2026-03-01T12:00").json()
+    assert [period["start"] for period in timeline["periods"] if period["runs"]] == ["2026-03-01T08:00:00+00:00"]
+    assert client.get(f"{address}?until=0001-01-01").status_code == 200
+    assert client.get(f"{address}?by=month").status_code == 422
+
+
+def test_the_drawing_along_time_says_the_same_in_words_and_leads_to_other_times(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    client = ask()
+    planned_up_to(world, datetime(2026, 3, 1, 9, tzinfo=UTC))
+    page = client.get("/pipelines/demo?by=day&until=2026-03-02T12:00").text
+    words = "2026-03-01: 1 done, 1 planned, 1 failed, 10 records"
+    assert f"<title>{words}</title>" in page
+    assert f'<a href="/pipelines/demo/manifests/2">{words}</a>' in page
+    assert 'aria-label="48 days from 2026-01-14 to 2026-03-02 UTC: 1 with failed manifests, 47 without a run"' in page
+    assert 'href="/pipelines/demo?by=day&amp;until=2026-01-14T00%3A00%3A00%2B00%3A00#time">older</a>' in page
+    newer = re.search(r'href="([^"]+)#time">newer</a>', page)
+    assert newer is not None
+    after = client.get(newer[1].replace("&amp;", "&")).text
+    assert "before that 2 not done: " in after
+    assert client.get("/pipelines/demo?by=hour").text.count("<strong>by hour</strong>") == 1
+
+
+def test_hours_of_a_page_are_the_newest_and_the_open_ones(world: ModelWorld) -> None:
+    with ManifestDatabase(world.dsn, "a test") as database, database.transaction():
+        database.connection.execute("DELETE FROM hour")
+        database.connection.execute(
+            "INSERT INTO hour (pipeline, hour, revision, complete_at) "
+            "SELECT 'demo', '2020-01-01Z'::timestamptz + number * interval '1 hour', 1, "
+            "       CASE WHEN number %% 10 > 0 THEN now() END FROM generate_series(0, 99) AS number",
+            [],
+        )
+
+    def asked(newest: int | None, *, incomplete: bool = False) -> list[int]:
+        with ManifestDatabase(world.dsn, "a test") as database:
+            rows = database.hours("demo", newest=newest, incomplete=incomplete)
+        return [(row["hour"] - datetime(2020, 1, 1, tzinfo=UTC)) // timedelta(hours=1) for row in rows]
+
+    assert asked(None) == list(range(100))
+    assert asked(3) == [70, 80, 90, 97, 98, 99]
+    assert asked(48)[:6] == [0, 10, 20, 30, 40, 50]
+    assert asked(2, incomplete=True) == [60, 70, 80, 90]
+
+
+def test_a_link_to_a_dag_run_leads_to_the_dag_that_made_it_or_is_text_when_airflow_has_it_no_more(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    """A pipeline that was renamed, or that is a group of a larger DAG, has runs of a DAG with another name."""
+    client, run_id = ask(), "scheduled__2026-03-01T09:00:00+00:00"
+    with ManifestDatabase(world.dsn, f"airflow earlier {run_id} plan try 1") as database:
+        database.hand_out(database.manifests(ids=[3]), run_id)
+        failed = database.manifest(3)
+    process_try = f"airflow earlier {run_id} copy.process[0] try 2"
+    with ManifestDatabase(world.dsn, process_try) as database:
+        assert database.start(3, "code") == failed.attempt + 1
+        database.fail(3, failed.attempt + 1, "it fails again")
+    page = client.get("/pipelines/demo/manifests/3").text
+    assert f"<dd>{run_id}, which Airflow does not have any more; of DAG earlier</dd>" in page
+    assert "task log" not in page
+    row = {"dag_id": "earlier", "run_id": run_id, "run_type": "scheduled", "run_after": datetime.now(UTC)}
+    run = DagRun.__table__.insert().values(**row, span_status="ended", log_template_id=None)
+    settings.Session.execute(run)
+    settings.Session.commit()
+    page = client.get("/pipelines/demo/manifests/3").text
+    path = "/dags/earlier/runs/scheduled__2026-03-01T09%3A00%3A00%2B00%3A00"
+    assert f'<dd><a data-airflow href="{path}">{run_id}</a>; of DAG earlier</dd>' in page
+    assert f'<a data-airflow href="{path}/tasks/copy.process/mapped/0?try_number=2">task log</a>' in page
+
+
+def test_an_address_with_the_name_that_a_pipeline_had_before_leads_on_to_its_new_name(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    with ManifestDatabase(world.dsn, "a person") as database, database.because("another team has it"):
+        database.rename_pipeline("demo", "flights")
+    client = ask()
+    pipeline = "/pipelines/demo"
+    for path in (pipeline, f"{pipeline}/manifests/3?compare=true", f"/api{pipeline}/manifests?limit=1"):
+        answer = client.get(path)
+        assert answer.status_code == 307
+        assert answer.headers["location"] == path.replace("demo", "flights")
+    assert ask("stranger").get("/pipelines/demo").status_code == 403
+
+
 def test_a_manifest_is_compared_with_its_sinks_on_request_and_shows_its_receipt(
     ask: Callable[..., TestClient], world: ModelWorld
 ) -> None:
@@ -321,12 +443,21 @@ def test_a_retry_shows_what_it_would_do_and_starts_one_run_with_the_reason_in_th
     shown = client.get(f"{START}/retry")
     assert "2 manifests, 20 offsets" in shown.text
     form = {"token": token_of(shown.text), "why": "the producer was mended"}
-    with mock.patch.object(actions, "trigger_dag") as trigger:  # the real one is called in tests/e2e
+    airflow = {"AIRFLOW__API__BASE_URL": "https://example.org"}
+    with (
+        mock.patch.object(actions, "trigger_dag") as trigger,  # the real one is called in tests/e2e
+        mock.patch.dict(os.environ, airflow),
+    ):
         answer = client.post(f"{START}/retry", data=form)
     assert answer.status_code == 303
     called = trigger.call_args
     assert called.kwargs["conf"] == {"retry_unfinished": True}
-    assert (called.kwargs["triggering_user_name"], called.kwargs["note"]) == ("operator", form["why"])
+    assert called.kwargs["triggering_user_name"] == "operator"
+    note, author = trigger.return_value.note
+    pages = "https://example.org/tidemark/pipelines/demo"
+    linked = [f"pipeline demo: {pages}", *(f"manifest {number}: {pages}/manifests/{number}" for number in (2, 3))]
+    assert note.split("\n") == [form["why"], "", *linked]
+    assert author == "operator", "a note without an author would be replaced when the run ends"
     assert answer.headers["location"] == f"/pipelines/demo?started={called.kwargs['run_id']}"
     [decision] = json.loads(printed(world, "history", "demo", "--json"))
     assert (decision["decision"], decision["why"]) == ("retry", form["why"])
@@ -362,6 +493,11 @@ def test_a_sink_that_lacks_manifests_is_named_and_filled(ask: Callable[..., Test
         client.post(f"{START}/fill", data={"token": token_of(shown), "why": "a new sink"})
     assert trigger.call_args.kwargs["conf"] == {"fill": "second"}
     assert client.get(f"{START}/fill?sink=third").status_code == 404
+    assert "archived" not in shown
+    archive(world, 1)
+    shown = client.get(f"{START}/fill?sink=second").text
+    assert "It also lacks 1 archived manifest: what is archived is not read again" in shown
+    assert "There is nothing to do." in shown
 
 
 def test_a_topic_that_was_recreated_is_accepted_with_a_preview_and_a_reason(
@@ -434,9 +570,10 @@ def test_a_manifest_that_is_archived_says_so_and_has_no_button(
 ) -> None:
     client = ask()
     before = client.get("/api/pipelines/demo").json()
-    with ManifestDatabase(world.dsn, "a person") as database, database.because("it grows"):
-        database.archive(database.begin_archive("demo", datetime.now(UTC), "it grows"), [1])
+    timeline = client.get("/api/pipelines/demo/timeline").json()
+    archive(world, 1)
     assert client.get("/api/pipelines/demo").json() == {**before, "archived": 1}
+    assert client.get("/api/pipelines/demo/timeline").json() == timeline, "it is done, archived or not"
     assert [manifest["id"] for manifest in client.get("/api/pipelines/demo/manifests").json()] == [3, 2]
     pipeline = client.get("/pipelines/demo").text
     assert "1 of those done are archived, and not in the list" in pipeline

@@ -208,7 +208,7 @@ def test_the_next_run_takes_along_what_a_failed_run_left_and_its_event_names_it(
     assert (event["manifests"], event["read"]) == ([1, 2, 3], 30)
     with task(run_id="a quiet run") as left:
         assert dag.plan_run(pipeline) == []
-    assert left["tidemark"] == {"labels": [], "note": ""}
+    assert left["tidemark"] == {"labels": [], "note": "", "links": []}
     assert "run a quiet run: nothing new up to offset 30 of a-0; covered by manifests 3" in caplog.text
 
 

@@ -1,10 +1,14 @@
 """What the page in Airflow draws and links, without Airflow."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
+from tidemark.airflow.addresses import TaskTry
 from tidemark.airflow.page.lanes import NARROWEST, WIDTH, bars
-from tidemark.airflow.page.render import log_path
-from tidemark.views import LaneView, PartView
+from tidemark.airflow.page.timeline import HEIGHT, LOWEST, drawn
+from tidemark.operations.timeline import PERIODS, Step
+from tidemark.views import LaneView, PartView, PeriodView, TimelineView
 
 
 def lane(start: int, end: int, *parts: PartView) -> LaneView:
@@ -48,4 +52,79 @@ def test_an_attempt_of_a_task_links_to_its_log_and_another_one_to_nothing() -> N
     run = "/dags/demo/runs/manual__2026-01-01T10%3A00%3A00%2B00%3A00"
     assert log_path(actor) == f"{run}/tasks/process/mapped/3?try_number=2"
     assert log_path("airflow demo a run plan try 1") == "/dags/demo/runs/a%20run/tasks/plan?try_number=1"
+    in_a_group = "airflow nightly a copy.process[0] try 1"
+    assert log_path(in_a_group) == "/dags/nightly/runs/a/tasks/copy.process/mapped/0?try_number=1"
     assert log_path("python somebody") is None
+
+
+def log_path(actor: str) -> str | None:
+    task = TaskTry.of(actor)
+    return task and task.log_path
+
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def hours(**states: dict[str, int]) -> TimelineView:
+    """The 48 hours up to noon, with the manifests of those that are named by their number: ``_47`` is the newest."""
+    periods = []
+    for number in range(PERIODS):
+        start = NOON - (PERIODS - number) * timedelta(hours=1)
+        manifests = states.get(f"_{number}")
+        runs = 0 if manifests is None else 1
+        undone = None if not manifests or set(manifests) == {"done"} else number
+        read = 1000 if manifests and "done" in manifests else 0
+        periods.append(PeriodView(start, start + timedelta(hours=1), runs, manifests or {}, undone, read))
+    return TimelineView(Step.HOUR, tuple(periods), 0, None)
+
+
+def test_a_column_has_the_states_of_its_manifests_by_their_share_and_words_that_say_the_same() -> None:
+    drawing = drawn(hours(_46={"done": 3, "failed": 1}, _47={"done": 2}), NOON)
+    before, failed, done = drawing.columns[45:]
+    assert (before.blocks, before.words) == ((), "03-01 09:00: no run")
+    assert failed.words == "03-01 10:00: 3 done, 1 failed, 1,000 records"
+    assert [(block.state, block.x, block.y, block.height) for block in failed.blocks] == [
+        ("done", 920, 12, 36),
+        ("failed", 920, 0, 12),
+    ]
+    assert [(block.state, block.y, block.height) for block in done.blocks] == [("done", 0, HEIGHT)]
+    assert drawing.undone == [failed]
+    assert drawing.words == (
+        "48 hours from 02-27 12:00 to 03-01 11:00 UTC: 1 with failed manifests, 1 all done, 46 without a run"
+    )
+
+
+def test_one_failed_manifest_among_a_thousand_is_seen_and_a_column_is_never_too_high() -> None:
+    every = {"done": 9999, "planned": 1, "running": 1, "abandoned": 1, "failed": 1, "blocked": 1}
+    *_, column = drawn(hours(_47=every), NOON).columns
+    assert column.worst == "blocked"
+    assert [block.state for block in column.blocks] == list(every)
+    assert {block.height for block in column.blocks[1:]} == {LOWEST}
+    assert sum(block.height for block in column.blocks) == pytest.approx(HEIGHT)
+    assert all(block.y >= 0 for block in column.blocks)
+
+
+def test_a_run_with_nothing_new_is_told_from_no_run() -> None:
+    drawing = drawn(hours(_47={}), NOON)
+    assert [(column.worst, bool(column.blocks)) for column in drawing.columns[46:]] == [
+        ("no run", False),
+        ("nothing new", True),
+    ]
+    assert drawing.labels == ("02-27 12:00", "02-28 00:00", "02-28 12:00", "03-01 00:00", "03-01 12:00")
+
+
+def test_windows_follow_one_another_and_the_newest_ends_now() -> None:
+    view = hours()
+    newest, older = drawn(view, NOON), drawn(view, NOON + timedelta(hours=50))
+    assert (newest.older, newest.newer) == (NOON - timedelta(hours=48), None)
+    assert older.newer == NOON + timedelta(hours=48)
+    assert drawn(view, NOON + timedelta(hours=3)).newer == NOON + timedelta(hours=3)
+
+
+@pytest.mark.parametrize("step", Step)
+def test_a_moment_between_two_periods_belongs_to_the_earlier_one(step: Step) -> None:
+    end = step.end(NOON)
+    assert step.end(end) == end
+    assert step.end(end + timedelta(microseconds=1)) == end + step.length
+    assert NOON <= end < NOON + step.length
+    assert step is not Step.WEEK or end.isoweekday() == 1

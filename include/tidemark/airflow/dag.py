@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from airflow.sdk import DAG, Asset, TaskGroup, get_current_context, task
 from croniter import croniter  # type: ignore[import-untyped]
 
-from tidemark.airflow import asked, events
+from tidemark.airflow import addresses, asked, events
 from tidemark.airflow.left_by_plan import leave
 from tidemark.airflow.log_lines import label
 from tidemark.airflow.lookup import opened, spark_master
@@ -207,7 +207,8 @@ def plan_run(pipeline: Pipeline) -> list[int]:
         for line in notes:
             log.warning(line)
         manifests = {manifest.id: manifest for manifest in context.database.manifests(ids=ids)}
-        leave(task_context, [label(manifest_id, manifests[manifest_id].ranges) for manifest_id in ids], notes)
+        labels = [label(manifest_id, manifests[manifest_id].ranges) for manifest_id in ids]
+        leave(task_context, labels, notes, addresses.links(pipeline.name, ids))
         return ids
 
 

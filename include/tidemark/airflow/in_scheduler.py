@@ -13,10 +13,9 @@ from typing import Any
 from airflow.listeners import hookimpl
 from airflow.policies import hookimpl as policy
 
-from tidemark.airflow.left_by_plan import KEY, cut
+from tidemark.airflow.left_by_plan import KEY, note_of
 
 OPERATOR = "ProcessManifestOperator"
-LONGEST_NOTE = 1000  # characters; Airflow's column takes no more
 log = logging.getLogger(__name__)
 
 
@@ -46,13 +45,14 @@ def left_by_plans(dag_run: Any) -> dict[str, dict[str, Any]]:
 
 
 def write_note(dag_run: Any) -> None:
-    """Give the run the note of its `plan`, unless a person has written one."""
-    notes, kept = [left["note"] for left in left_by_plans(dag_run).values() if "note" in left], dag_run.dag_run_note
+    """Give the run the note of its `plan`, with links to the page, unless a person has written one."""
+    notes, kept = [left for left in left_by_plans(dag_run).values() if "note" in left], dag_run.dag_run_note
     if not notes or (kept is not None and kept.user_id is not None):
         return
-    text = "\n".join(filter(None, notes))
+    links = [link for left in notes for link in left.get("links", ())]
+    text = note_of("\n".join(filter(None, (left["note"] for left in notes))), links)
     if text:
-        dag_run.note = cut(text, LONGEST_NOTE)
+        dag_run.note = text
     elif kept is not None:
         dag_run.dag_run_note = None
 

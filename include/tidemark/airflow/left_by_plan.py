@@ -1,4 +1,4 @@
-"""What ``plan`` leaves for the scheduler, as an XCom: a label for each mapped task, and the note of the run.
+"""What ``plan`` leaves for the scheduler, as an XCom: a label for each mapped task, note and links of the run.
 
 No imports: every process of Airflow loads this with the plugin.
 """
@@ -6,6 +6,7 @@ No imports: every process of Airflow loads this with the plugin.
 from typing import Any
 
 KEY = "tidemark"
+LONGEST_NOTE = 1000  # characters; Airflow's column takes no more
 
 
 def cut(text: str, most: int) -> str:
@@ -13,5 +14,19 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 3]} .."
 
 
-def leave(task_context: Any, labels: list[str], note: list[str]) -> None:
-    task_context["ti"].xcom_push(KEY, {"labels": labels, "note": "\n".join(note)})
+def note_of(text: str, links: list[str]) -> str:
+    """A note with links at its end: whole ones, as many as fit below half of the note, or below a shorter text."""
+    room = LONGEST_NOTE - min(len(text), LONGEST_NOTE // 2) - 1
+    kept: list[str] = []
+    for link in links:
+        room -= len(link) + 1
+        if room < 0:
+            break
+        kept.append(link)
+    below = "\n".join(kept)
+    above = cut(text, LONGEST_NOTE - len(below) - 2) if below else cut(text, LONGEST_NOTE)
+    return "\n\n".join(filter(None, [above, below]))  # Airflow shows it as Markdown: two paragraphs
+
+
+def leave(task_context: Any, labels: list[str], note: list[str], links: list[str]) -> None:
+    task_context["ti"].xcom_push(KEY, {"labels": labels, "note": "\n".join(note), "links": links})

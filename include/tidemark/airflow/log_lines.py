@@ -25,18 +25,18 @@ def label(manifest_id: int, ranges: Sequence[Range]) -> str:
     return cut(" ".join(words), LABEL)
 
 
-def begins(order: Order, targets: Sequence[str]) -> list[str]:
-    """``targets``: where the sinks of the order write to."""
+def begins(order: Order, targets: Sequence[str], page: str | None) -> list[str]:
+    """``targets``: where the sinks of the order write to; ``page``: the address of the manifest's page, if known."""
     offsets = sum(part.span for part in order.ranges)
     attempt = f"pipeline {order.pipeline_name} manifest {order.manifest_id} attempt {order.attempt}"
-    lines = [f"{attempt} begins: {offsets:,} offsets in {len(order.ranges)} ranges"]
+    lines = [f"{attempt} begins: {offsets:,} offsets in {len(order.ranges)} ranges", *_link(page)]
     lines += [f"range {part.at.name} [{part.start}, {part.end})" for part in order.ranges[:RANGES]]
     if len(order.ranges) > RANGES:
         lines.append(f"and {len(order.ranges) - RANGES} more ranges: tidemark show {order.manifest_id}")
     return lines + [f"output to {target}" for target in targets]
 
 
-def ends(context: Context, outcome: Outcome) -> list[str]:
+def ends(context: Context, outcome: Outcome, page: str | None) -> list[str]:
     counts, manifest_id = outcome.counts, outcome.manifest_id
     published = context.database.published_objects(ids=[manifest_id])
     files = sum(each.kind is ObjectKind.DATA for _, _, each in published)
@@ -46,7 +46,12 @@ def ends(context: Context, outcome: Outcome) -> list[str]:
         f"{records}, {files:,} files; more: tidemark show {manifest_id}",
         *([outcome.note] if outcome.note else []),
         _lag(context),
+        *_link(page),
     ]
+
+
+def _link(page: str | None) -> list[str]:
+    return [f"page: {page}"] if page else []
 
 
 def _lag(context: Context) -> str:

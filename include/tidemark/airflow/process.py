@@ -13,7 +13,7 @@ import psutil  # Airflow itself requires it
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
-from tidemark.airflow import events, log_lines
+from tidemark.airflow import addresses, events, log_lines
 from tidemark.airflow.asked import sinks_of
 from tidemark.airflow.lineage import Lineage, facets, lineage_if_asked
 from tidemark.airflow.lookup import in_environment, opened, spark_master
@@ -72,7 +72,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
                 replay=self._is_replay(context),
             )
             self.lineage = lineage_if_asked(pipeline_context, outcome)
-            self._tell(log_lines.ends(pipeline_context, outcome))
+            self._tell(log_lines.ends(pipeline_context, outcome, self._page()))
             events.attempt_ends(pipeline_context.pipeline_name, outcome)
 
     def manifest_label(self) -> str:
@@ -80,6 +80,9 @@ class ProcessManifestOperator(SparkSubmitOperator):
         manifest_id = int(self.manifest_id)
         with ManifestDatabase(Environment.from_variables().database(), "airflow label") as database:
             return log_lines.label(manifest_id, database.manifest(manifest_id).ranges)
+
+    def _page(self) -> str | None:
+        return addresses.of_page(self.pipeline.name, int(self.manifest_id))
 
     def _tell(self, lines: list[str]) -> None:
         for line in lines:
@@ -108,7 +111,8 @@ class ProcessManifestOperator(SparkSubmitOperator):
 
     def _begins(self, order: Order, pipeline_context: Context) -> None:
         names = {sink.name for sink in order.sinks}
-        self._tell(log_lines.begins(order, [sink.target for sink in pipeline_context.sinks if sink.name in names]))
+        targets = [sink.target for sink in pipeline_context.sinks if sink.name in names]
+        self._tell(log_lines.begins(order, targets, self._page()))
         events.attempt_begins(order)
 
     def _on_server(self, order: Order, stage: Stage, pipeline_context: Context) -> Receipt:

@@ -8,8 +8,16 @@ from typing import Any
 import structlog  # Airflow's tasks log through it
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from tidemark.airflow import events
-from tidemark.errors import Fenced, NotPublished, TidemarkError, Unavailable, UndecodableRecord, WorkFailed
+from tidemark.airflow import addresses, events
+from tidemark.errors import (
+    Fenced,
+    NotFound,
+    NotPublished,
+    TidemarkError,
+    Unavailable,
+    UndecodableRecord,
+    WorkFailed,
+)
 
 
 def may_help(error: TidemarkError) -> bool:
@@ -29,14 +37,24 @@ class FailedAtOnce(AirflowFailException):
 
 @contextmanager
 def airflow_verdict() -> Iterator[None]:
-    """Let Airflow retry errors that a retry may solve; others fail the task at once. The message says what to do."""
+    """Let Airflow retry errors that a retry may solve; others fail the task at once. The message says what to do, and
+    which page shows more."""
     _keep_tracebacks_out()
     try:
         yield
     except TidemarkError as error:
         events.failed(error)
         verdict = TriedAgain if may_help(error) else FailedAtOnce
-        raise verdict(str(error)) from None
+        raise verdict("\n".join([str(error), *_page(error)])) from None
+
+
+def _page(error: TidemarkError) -> list[str]:
+    """The page of the manifest or the pipeline of an error; of what does not exist there is none."""
+    pipeline, manifest = error.context.get("pipeline"), error.context.get("manifest")
+    if not isinstance(pipeline, str) or isinstance(error, NotFound):
+        return []
+    page = addresses.of_page(pipeline, manifest if isinstance(manifest, int) else None)
+    return [f"page: {page}"] if page else []
 
 
 def _keep_tracebacks_out() -> None:

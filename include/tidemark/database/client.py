@@ -520,9 +520,12 @@ class ManifestDatabase:
         rows = self._rows("close_hours", pipeline_name=pipeline_name, last=last, held=list(held))
         return sorted(row["hour"] for row in rows)
 
-    def hours(self, pipeline_name: str, *, incomplete: bool = False) -> list[Row]:
-        """hour, revision, rows, late, complete_at, manifests (ids) and rows of the archived ones, oldest first."""
-        return self._rows("hours", pipeline_name=pipeline_name, incomplete=incomplete)
+    def hours(self, pipeline_name: str, *, incomplete: bool = False, newest: int | None = None) -> list[Row]:
+        """hour, revision, rows, late, complete_at, manifests (ids) and rows of the archived ones, oldest first.
+
+        With ``newest`` only that many of the newest, and those that are open, together at most twice as many.
+        """
+        return self._rows("hours", pipeline_name=pipeline_name, incomplete=incomplete, newest=newest)
 
     def without_success_file(self, pipeline_name: str, sink: str) -> list[Row]:
         """hour, revision, rows, late of the complete hours that a sink's success files do not say yet."""
@@ -698,6 +701,20 @@ class ManifestDatabase:
     def parts_not_done(self, pipeline_name: str) -> list[Row]:
         """What is lost or not done of each chain: chain_id, start, end, state, first_manifest, manifests (how many)."""
         return self._rows("parts_not_done", pipeline_name=pipeline_name)
+
+    def periods(self, pipeline_name: str, start: datetime, end: datetime, seconds: int) -> list[Row]:
+        """Runs and manifests by period of so many seconds, numbered from 0 at ``start``: period, state, number,
+        first_manifest and records read; a row whose state is None has the number of runs."""
+        return self._rows("periods", pipeline_name=pipeline_name, start=start, end=end, seconds=seconds)
+
+    def undone_before(self, pipeline_name: str, until: datetime) -> Row:
+        """How many manifests of runs up to a time are not done, as ``number``, and the ``first_manifest`` of them."""
+        return self._rows("undone_before", pipeline_name=pipeline_name, until=until)[0]
+
+    def recent_run(self, pipeline_name: str, runs: int) -> datetime | None:
+        """The time up to which the oldest of so many of the newest runs read; None when no run says it."""
+        time_: datetime | None = self._rows("recent_run", pipeline_name=pipeline_name, runs=runs)[0]["planned_up_to"]
+        return time_
 
     def published_sums(self, pipeline_name: str) -> Row:
         """``read`` and ``written`` records of what is published, in one sink of each manifest."""

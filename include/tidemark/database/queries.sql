@@ -680,6 +680,46 @@ SELECT chain_id, min(start_offset) AS start, max(end_offset) AS end, state,
        min(manifest_id) AS first_manifest, count(manifest_id) AS manifests
 FROM numbered GROUP BY chain_id, number, state ORDER BY chain_id, start;
 
+-- name: periods
+-- Runs by numbered periods of time, (start, end] and all of one length, with their manifests by state; a row without a
+-- state counts the runs. The time of a run is that up to which it read, or its cut if it did not reach that, or when it
+-- was made. By the index of planned_up_to, so that only the runs of these periods are read.
+WITH chosen AS (
+    SELECT r.id, r.manifests,
+           ceil(extract(epoch FROM coalesce(r.planned_up_to, r.cut_at, r.planned_at) - %(start)s) / %(seconds)s)::int - 1
+               AS period
+    FROM run r
+    WHERE r.pipeline = %(pipeline_name)s
+      AND (r.planned_up_to > %(start)s AND r.planned_up_to <= %(end)s
+           OR r.planned_up_to IS NULL AND coalesce(r.cut_at, r.planned_at) > %(start)s
+              AND coalesce(r.cut_at, r.planned_at) <= %(end)s)),
+planned AS (
+    SELECT c.period, m.id,
+           CASE WHEN m.state = 'running' AND NOT is_alive(m.id, m.attempt) THEN 'abandoned' ELSE m.state::text END AS state,
+           (SELECT max((p.counts ->> 'read')::bigint) FROM publication p WHERE p.manifest_id = m.id) AS read
+    FROM chosen c JOIN manifest m ON m.run_id = c.id
+    UNION ALL
+    SELECT c.period, m.id, 'done',
+           (SELECT max((p.counts ->> 'read')::bigint) FROM archived_publication p WHERE p.manifest_id = m.id)
+    FROM chosen c CROSS JOIN LATERAL unnest(c.manifests) AS named (id) JOIN archived_manifest m ON m.id = named.id)
+SELECT period, state, count(*) AS number, min(id) AS first_manifest, coalesce(sum(read), 0)::bigint AS read
+FROM planned GROUP BY period, state
+UNION ALL
+SELECT period, NULL, count(*), NULL, 0 FROM chosen GROUP BY period
+ORDER BY period, state NULLS FIRST;
+
+-- name: undone_before
+-- The manifests that are not done, of runs up to a time.
+SELECT count(*) AS number, min(m.id) AS first_manifest FROM manifest m JOIN run r ON r.id = m.run_id
+WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done'
+  AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) <= %(until)s;
+
+-- name: recent_run
+-- The time up to which the oldest of the newest runs read.
+SELECT min(planned_up_to) AS planned_up_to FROM (
+    SELECT planned_up_to FROM run WHERE pipeline = %(pipeline_name)s AND planned_up_to IS NOT NULL
+    ORDER BY planned_up_to DESC LIMIT %(runs)s) newest;
+
 -- name: published_sums
 -- The records of done manifests, each once: every sink counts the same, so of each manifest one sink counts.
 SELECT coalesce(sum((counts ->> 'read')::bigint), 0)::bigint AS read,
@@ -925,12 +965,19 @@ WHERE pipeline = %(pipeline_name)s AND complete_at IS NULL AND hour <= %(last)s
 RETURNING hour;
 
 -- name: hours
+-- With "newest" only so many, and those that are open, at most twice as many: the newest of them.
 SELECT h.hour, h.revision, h.rows, h.late, h.complete_at, coalesce((
     SELECT array_agg(c.manifest_id ORDER BY c.manifest_id) FROM manifest_hour c
     WHERE c.pipeline = h.pipeline AND c.hour = h.hour), '{}') AS manifests, coalesce((
     SELECT old.rows FROM archived_hour old WHERE old.pipeline = h.pipeline AND old.hour = h.hour), 0) AS archived
-FROM hour h
-WHERE h.pipeline = %(pipeline_name)s AND (NOT %(incomplete)s OR h.complete_at IS NULL) ORDER BY h.hour;
+FROM (
+    SELECT * FROM hour
+    WHERE pipeline = %(pipeline_name)s AND (NOT %(incomplete)s OR complete_at IS NULL)
+      AND (%(newest)s::int IS NULL OR complete_at IS NULL OR hour >= (
+          SELECT min(hour) FROM (SELECT hour FROM hour WHERE pipeline = %(pipeline_name)s
+                                 ORDER BY hour DESC LIMIT %(newest)s) newest))
+    ORDER BY hour DESC LIMIT 2 * %(newest)s) h
+ORDER BY h.hour;
 
 -- name: without_success_file
 -- Complete hours whose newest revision the success files of a sink do not say yet.

@@ -31,10 +31,18 @@ class Hour:
 
 
 def hours(
-    database: ManifestDatabase, pipeline_name: str, lateness: timedelta, *, incomplete: bool = False
+    database: ManifestDatabase,
+    pipeline_name: str,
+    lateness: timedelta,
+    *,
+    incomplete: bool = False,
+    newest: int | None = None,
 ) -> list[Hour]:
-    """The hours, oldest first; ``lateness`` is what the pipeline file allows. Asks the manifest database only."""
-    rows = database.hours(pipeline_name, incomplete=incomplete)
+    """The hours, oldest first; ``lateness`` is what the pipeline file allows. Asks the manifest database only.
+
+    With ``newest`` only that many of the newest, and those that are open, together at most twice as many.
+    """
+    rows = database.hours(pipeline_name, incomplete=incomplete, newest=newest)
     waiting = _Waiting(database, pipeline_name, lateness) if any(row["complete_at"] is None for row in rows) else None
     return [
         Hour(

@@ -11,10 +11,10 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.auth.tokens import get_signing_key
 from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires_access_dag
-from airflow.configuration import conf
 from fastapi import Depends, HTTPException, Request
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
+from tidemark.airflow import addresses
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import NotFound
@@ -43,13 +43,29 @@ def readable_pipelines(database: Database, user: GetUserDep) -> list[str]:
     return [name for name in database.pipelines() if name in dags]
 
 
+class Renamed(Exception):
+    """The pipeline has another name now: an address with the old one, in an old log or note, leads on to it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+def lead_on(database: ManifestDatabase, dag_id: str) -> None:
+    """Raise ``Renamed`` for a name that a pipeline had before."""
+    for row in database.former_names(dag_id):
+        if row["name"] == dag_id:
+            raise Renamed(row["pipeline"])
+
+
 def own_pipeline(database: Database, dag_id: str) -> str:
     """The pipeline of a DAG; ``NotFound`` when it was never planned, ``ConfigurationError`` when it is retired."""
     if dag_id not in database.pipelines():
+        lead_on(database, dag_id)
         refuse_out_of_use(dag_id, database)
         raise NotFound(
             f"there is no pipeline {dag_id} that was planned",
-            next_step=f"start a run of the DAG {dag_id}, if there is one",
+            next_step=f"start a run of the DAG {dag_id}, if there is one; the log of its task plan says what it finds",
         )
     return dag_id
 
@@ -58,6 +74,7 @@ def own_manifest(database: Database, dag_id: str, manifest_id: int) -> Manifest:
     """A manifest of the DAG in the path: the caller's rights on that DAG are no rights on another one's manifests."""
     manifest = database.manifest(manifest_id)
     if manifest.pipeline_name != dag_id:
+        lead_on(database, dag_id)
         raise NotFound(f"there is no manifest {manifest_id} of pipeline {dag_id}", next_step="list its manifests")
     return manifest
 
@@ -70,7 +87,7 @@ OwnManifest = Annotated[Manifest, Depends(own_manifest)]
 def refuse_forged(request: Request) -> None:
     """403 for a request that a page of another site has sent. Browsers set both headers; scripts cannot change them."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-    ours = {request.headers.get("host"), urlsplit(conf.get("api", "base_url", fallback="")).netloc} - {""}
+    ours = {request.headers.get("host"), urlsplit(addresses.of_airflow()).netloc} - {""}
     if site not in (None, "same-origin") or (origin is not None and urlsplit(origin).netloc not in ours):
         raise HTTPException(403, "this request comes from another site")
 

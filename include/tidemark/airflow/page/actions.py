@@ -1,7 +1,7 @@
 """What a person can start here: a DAG run with the conf of the trigger form, in the caller's name and by his right."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -10,11 +10,13 @@ from typing import Any
 from airflow.api.common.trigger_dag import trigger_dag
 from airflow.exceptions import AirflowException, DagRunAlreadyExists
 from airflow.models.dag import DagModel
+from airflow.models.dagrun import DagRun
 from airflow.utils.session import create_session
 from airflow.utils.types import DagRunTriggeredByType
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 
-from tidemark.airflow import asked
+from tidemark.airflow import addresses, asked
+from tidemark.airflow.left_by_plan import note_of
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, NotDone
 from tidemark.lifecycle.context import Context
@@ -58,6 +60,14 @@ class Wish:
 
 
 @dataclass(frozen=True)
+class User:
+    """Who starts a run: the id that Airflow knows, and the name that people read."""
+
+    id: str
+    name: str
+
+
+@dataclass(frozen=True)
 class DagState:
     """What Airflow knows of a DAG: a run of one that is ``paused`` waits until somebody unpauses it."""
 
@@ -67,11 +77,15 @@ class DagState:
 
 @dataclass(frozen=True)
 class Preview:
-    """What a run would do now, by the same functions that its task ``plan`` calls; ``lines``: what it would decide."""
+    """What a run would do now, by the same functions that its task ``plan`` calls; ``lines``: what it would decide.
+
+    ``archived`` counts the manifests that a sink lacks too and that no run can fill, since they are archived.
+    """
 
     manifests: tuple[Manifest, ...] = ()
     blocked: tuple[int, ...] = ()
     lines: tuple[str, ...] = ()
+    archived: int = 0
 
     @property
     def offsets(self) -> int:
@@ -89,7 +103,10 @@ def preview(context: Context, wish: Wish) -> Preview:
     if wish.action is Action.RETRY:
         blocked = database.page_of_manifests(context.pipeline_name, ManifestState.BLOCKED, limit=100)
     todo = database.manifests(ids=asked.chosen(context, conf) or [])
-    return Preview(tuple(todo), tuple(manifest.id for manifest in blocked))
+    archived = 0
+    if wish.action is Action.FILL and wish.sink is not None:
+        archived = database.archived_lacking(context.pipeline_name, wish.sink)["manifests"]
+    return Preview(tuple(todo), tuple(manifest.id for manifest in blocked), archived=archived)
 
 
 def new_run_id(action: Action) -> str:
@@ -97,24 +114,28 @@ def new_run_id(action: Action) -> str:
     return f"{action}__{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}_{secrets.token_hex(4)}"
 
 
-def start(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, user: str, run_id: str) -> None:
+def start(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, user: User, run_id: str) -> None:
     """Start the run unless it was started; its note and the pipeline's history have the reason."""
     try:
-        trigger_dag(
-            dag_id,
-            run_id=run_id,
-            conf=wish.conf(why),
-            triggered_by=DagRunTriggeredByType.UI,
-            triggering_user_name=user,
-            note=why,
-        )
+        with create_session(scoped=False) as session:  # the scoped one is closed by what is called here
+            run = trigger_dag(
+                dag_id,
+                run_id=run_id,
+                conf=wish.conf(why),
+                triggered_by=DagRunTriggeredByType.UI,
+                triggering_user_name=user.name,
+                session=session,
+            )
+            # A person's note, as Airflow stores those from its own form: without the id the scheduler would replace it.
+            assert run is not None
+            run.note = note_of(why, addresses.links(dag_id, list(wish.manifests))), user.id
     except DagRunAlreadyExists:
         return
     except (AirflowException, ValueError) as error:
         raise NotDone(
             f"Airflow does not start a run of {dag_id}: {error}", next_step="look at the DAG in Airflow"
         ) from None
-    lines = f"DAG run {run_id}, asked for on the page by {user}"
+    lines = f"DAG run {run_id}, asked for on the page by {user.name}"
     with database.because(why):
         database.note_decision(dag_id, wish.action, Decision((lines,), wish.manifests))
 
@@ -125,3 +146,14 @@ def dag_states(dag_ids: Sequence[str]) -> dict[str, DagState]:
         columns = DagModel.dag_id, DagModel.is_paused, DagModel.next_dagrun_create_after
         rows = session.execute(select(*columns).where(DagModel.dag_id.in_(dag_ids), ~DagModel.is_stale))
         return {dag_id: DagState(bool(paused), next_run) for dag_id, paused, next_run in rows}
+
+
+def known_runs(runs: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Those (DAG, run) that Airflow still has: a link to another one would lead nowhere."""
+    if not runs:
+        return set()
+    with create_session() as session:
+        columns = DagRun.dag_id, DagRun.run_id
+        return {
+            (dag_id, run_id) for dag_id, run_id in session.execute(select(*columns).where(tuple_(*columns).in_(runs)))
+        }

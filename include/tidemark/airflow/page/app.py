@@ -2,13 +2,15 @@
 
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from tidemark.airflow.page import json_api, pages
+from tidemark.airflow.page.access import Renamed
 from tidemark.airflow.page.render import page
 from tidemark.errors import NotFound, TidemarkError, Unavailable
 from tidemark.version import VERSION
@@ -34,6 +36,7 @@ def build_app() -> FastAPI:
     app.include_router(pages.router)
     app.add_exception_handler(TidemarkError, _ours)
     app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(Renamed, _led_on)
     app.add_exception_handler(RequestValidationError, _not_understood)
     app.middleware("http")(_with_headers)
     return app
@@ -53,6 +56,12 @@ def _ours(request: Request, error: Any) -> Response:
 def _refused(request: Request, error: Any) -> Response:
     step = "log in to Airflow, and open this page again" if error.status_code == 401 else ""
     return _told(request, error.status_code, str(error.detail), step)
+
+
+def _led_on(request: Request, error: Any) -> Response:
+    old, new = f"/pipelines/{request.path_params['dag_id']}", f"/pipelines/{quote(error.name, safe='')}"
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(request.url.path.replace(old, new, 1) + query, 307)
 
 
 def _not_understood(request: Request, error: Any) -> Response:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from tidemark.airflow.doctor import stored
@@ -18,6 +19,7 @@ from tidemark.operations.hours import hours
 from tidemark.operations.lag import lag
 from tidemark.operations.locate import ChainOffset, locate
 from tidemark.operations.status import Status, status
+from tidemark.operations.timeline import Step, timeline
 from tidemark.pipeline.deployed import deployed_named
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.located import Located
@@ -27,11 +29,13 @@ from tidemark.views import (
     HourView,
     LagView,
     PipelineView,
+    TimelineView,
     compared_views,
     dead_letters_view,
     hour_views,
     lag_views,
     pipeline_view,
+    timeline_view,
 )
 
 NOT_OPENED = "the page opens no sink; `tidemark where` names the row"
@@ -85,9 +89,17 @@ def lacking(database: ManifestDatabase, name: str) -> dict[str, int]:
     return {sink.name: database.count_lacking(name, sink.name) for sink in sinks}
 
 
-def hours_of(database: ManifestDatabase, name: str, *, incomplete: bool = False) -> list[HourView]:
+def hours_of(
+    database: ManifestDatabase, name: str, *, incomplete: bool = False, newest: int | None = None
+) -> list[HourView]:
     lateness = settings_of(name).event_time.allowed_lateness
-    return hour_views(hours(database, name, lateness, incomplete=incomplete))
+    return hour_views(hours(database, name, lateness, incomplete=incomplete, newest=newest))
+
+
+def timeline_of(database: ManifestDatabase, name: str, step: Step | None, until: datetime | None) -> TimelineView:
+    """``until`` is UTC when it has no zone."""
+    until = until.replace(tzinfo=UTC) if until and until.tzinfo is None else until
+    return timeline_view(timeline(database, name, datetime.now(UTC), step=step, until=until))
 
 
 def letters_of(database: ManifestDatabase, name: str, manifest_id: int | None, limit: int) -> DeadLettersView:

@@ -1,8 +1,8 @@
 """The JSON behind the page: the views that ``--json`` prints, for programs with a token of Airflow."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import is_dataclass
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -11,6 +11,7 @@ from tidemark import open_metrics
 from tidemark.airflow.page import content
 from tidemark.airflow.page.access import LOGGED_IN, MAY_READ, Database, OwnManifest, PipelineName, ReadablePipelines
 from tidemark.manifest import ManifestState
+from tidemark.operations.timeline import Step
 from tidemark.views import as_json_text, chain_offset_view, lane_views, manifest_history_view, manifest_views
 
 router = APIRouter(prefix="/api")
@@ -22,13 +23,12 @@ OneManifest = Annotated[int | None, Query(alias="manifest")]
 
 def answer(value: Any) -> Response:
     """Views as JSON; FastAPI's own way would refuse bytes that are no UTF-8."""
-    return Response(json.dumps(_plain(value), default=as_json_text), media_type="application/json")
+    return Response(json.dumps(value, default=_plain), media_type="application/json")
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Sequence):
-        return [_plain(each) for each in value]
-    return value if isinstance(value, dict) else asdict(value)
+    """The fields of a view, which the encoder goes on with: `asdict` would copy them all, in seven times the time."""
+    return vars(value) if is_dataclass(value) else as_json_text(value)
 
 
 @router.get("/openapi.json", dependencies=[LOGGED_IN])
@@ -60,6 +60,12 @@ def lag(name: PipelineName) -> Response:
 def lanes(database: Database, name: PipelineName) -> Response:
     """The chain of each partition: done, except its ``parts``."""
     return answer(lane_views(database, name))
+
+
+@router.get("/pipelines/{dag_id}/timeline", dependencies=[MAY_READ])
+def timeline(database: Database, name: PipelineName, by: Step | None = None, until: datetime | None = None) -> Response:
+    """48 hours, days or weeks up to a time, or up to now: runs, their manifests by state, records."""
+    return answer(content.timeline_of(database, name, by, until))
 
 
 @router.get("/pipelines/{dag_id}/manifests", dependencies=[MAY_READ])

@@ -1,14 +1,15 @@
 """The pages: each gathers what ``content`` and the views have, and hands it to its template."""
 
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from importlib.resources import files
-from itertools import islice
 from typing import Annotated, Literal
 
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, Form, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from tidemark.airflow.addresses import TaskTry
 from tidemark.airflow.page import content
 from tidemark.airflow.page.access import (
     LOGGED_IN,
@@ -22,13 +23,22 @@ from tidemark.airflow.page.access import (
     refuse_forged,
     signed,
 )
-from tidemark.airflow.page.actions import Action, Wish, dag_states, new_run_id, preview, start
+from tidemark.airflow.page.actions import Action, User, Wish, dag_states, known_runs, new_run_id, preview, start
 from tidemark.airflow.page.json_api import PAGE, OneManifest
 from tidemark.airflow.page.lanes import bars
 from tidemark.airflow.page.render import page
+from tidemark.airflow.page.timeline import drawn
 from tidemark.errors import DataLost, TidemarkError
 from tidemark.manifest import ManifestState
-from tidemark.views import HourView, decision_views, lane_views, manifest_history_view, manifest_views
+from tidemark.operations.timeline import Step
+from tidemark.views import (
+    HourView,
+    ManifestHistoryView,
+    decision_views,
+    lane_views,
+    manifest_history_view,
+    manifest_views,
+)
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 HOURS = 48  # of a pipeline on its page: the newest, and those that are open
@@ -75,6 +85,8 @@ def pipeline(
     name: PipelineName,
     state: ManifestState | Literal[""] = "",
     after: int | None = None,
+    by: Step | None = None,
+    until: datetime | None = None,
     started: str | None = None,
 ) -> Response:
     chosen = ManifestState(state) if state else None
@@ -91,6 +103,7 @@ def pipeline(
         "view": view,
         "dag": dag_states([name]).get(name),
         "lanes": lanes,
+        "time": drawn(content.timeline_of(database, name, by, until), datetime.now(UTC)),
         "manifests": manifest_views(database, manifests, objects=False),
         "states": list(ManifestState),
         "state": chosen,
@@ -111,26 +124,35 @@ def pipeline(
 def _hours(database: Database, name: str) -> tuple[list[HourView], str | None]:
     """The open hours and the newest ones, newest first; or why they are not known."""
     try:
-        hours = content.hours_of(database, name)
+        return content.hours_of(database, name, newest=HOURS)[::-1], None
     except TidemarkError as error:
         return [], error.what
-    recent = {hour.start for hour in hours[-HOURS:]}
-    chosen = (hour for hour in reversed(hours) if not hour.complete or hour.start in recent)
-    return list(islice(chosen, 2 * HOURS)), None
 
 
 @router.get("/pipelines/{dag_id}/manifests/{manifest_id}", dependencies=[MAY_READ])
 def manifest(request: Request, database: Database, own: OwnManifest, compare: bool = False) -> Response:
     """``compare`` opens the sinks, which may take a while."""
     view = manifest_history_view(database, own)
+    tasks = {each.attempt: TaskTry.of(each.actor) for each in view.attempts}
+    run = (dag_of(view, own.dag_run), own.dag_run) if own.dag_run else None
     values = {
         "view": view,
-        "dag_run": own.dag_run,
+        "run": run,
+        "tasks": tasks,
+        "known_runs": known_runs({task.run for task in tasks.values() if task} | ({run} if run else set())),
         "span": sum(part.span for part in own.ranges),
         "compared": content.compared_of(database, own) if compare else None,
         "receipt": content.receipt_of(database, own.id, view.published_attempt),
     }
     return page(request, "manifest.html", values)
+
+
+def dag_of(view: ManifestHistoryView, run_id: str) -> str:
+    """The DAG of the run that a manifest was given to. It has another name when the pipeline was renamed since, or is a
+    part of a larger DAG: the history says which task has given it."""
+    given = (event.actor for event in reversed(view.events) if event.what.get("dag_run") == run_id)
+    task = next(filter(None, map(TaskTry.of, given)), None)
+    return task.dag_id if task else view.pipeline
 
 
 @router.get("/pipelines/{dag_id}/dead-letters", dependencies=[MAY_READ])
@@ -185,6 +207,6 @@ def begun(
     if (form["dag"], wish["action"]) != (name, action):
         raise HTTPException(403, "this form is for something else: open it again")
     confirmed_wish = Wish(**{**wish, "action": action, "manifests": tuple(wish["manifests"])})
-    start(database, name, confirmed_wish, why.strip(), user.get_name(), form["run"])
+    start(database, name, confirmed_wish, why.strip(), User(user.get_id(), user.get_name()), form["run"])
     root = request.scope.get("root_path", "")
     return RedirectResponse(f"{root}/pipelines/{name}?started={form['run']}", 303)

@@ -1,18 +1,16 @@
 """Templates to pages: no state of ours in the browser, no script but the one that leaves Airflow's frame."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-MOUNT = "/tidemark"
+from tidemark.airflow.addresses import MOUNT, run_path
+
 SHOWN = 200  # characters of a key or a value
-ACTOR = re.compile(r"airflow (?P<dag>\S+) (?P<run>.+) (?P<task>\w+?)(?:\[(?P<map>\d+)\])? try (?P<attempt>\d+)")
 
 
 def moment(value: datetime | None) -> str:
@@ -34,20 +32,6 @@ def span(value: timedelta) -> str:
     return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
 
 
-def run_path(dag_id: str, run_id: str) -> str:
-    """A DAG run, below the address of Airflow."""
-    return f"/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
-
-
-def log_path(actor: str) -> str | None:
-    """The log of the task that made an attempt, below the address of Airflow; None for another actor."""
-    task = ACTOR.fullmatch(actor)
-    if task is None:
-        return None
-    mapped = f"/mapped/{task['map']}" if task["map"] is not None else ""
-    return f"{run_path(task['dag'], task['run'])}/tasks/{task['task']}{mapped}?try_number={task['attempt']}"
-
-
 def shown(value: bytes | None) -> str:
     """Bytes of a record, cut; those that are no text as Python writes them."""
     if value is None:
@@ -64,15 +48,15 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-TEMPLATES.filters |= {
+FILTERS: dict[str, Callable[..., str]] = {
     "moment": moment,
     "ago": ago,
     "seconds": lambda seconds: span(timedelta(seconds=seconds)),
     "span": span,
     "shown": shown,
     "number": "{:,}".format,
-    "log_path": log_path,
 }
+TEMPLATES.filters |= FILTERS
 TEMPLATES.globals |= {"run_path": run_path}
 
 

@@ -1,0 +1,114 @@
+"""A pipeline along time as a drawing: one column per period, with its manifests by state. Pure; the page makes SVG."""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+
+from tidemark.operations.timeline import Step
+from tidemark.views import PeriodView, TimelineView
+
+COLUMN, GAP, HEIGHT = 20, 2, 48  # in the units of the drawing; a gap is a part of its column
+LOWEST = 6  # of a part of a column, so that one failed manifest among a thousand is seen
+FOOT = 3  # what a run without manifests shows
+UPWARDS = ("done", "planned", "running", "abandoned", "failed", "blocked")  # parts of a column, from its foot
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a column, with its upper left corner."""
+
+    state: str
+    x: int
+    y: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Column:
+    """A period: ``name`` in UTC, its ``worst`` state, and what there is in ``words``."""
+
+    name: str
+    period: PeriodView
+    worst: str
+    words: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """``labels`` are times at even distances. ``older`` and ``newer`` end the neighbouring windows; None: there is no
+    newer one."""
+
+    by: Step
+    columns: tuple[Column, ...]
+    labels: tuple[str, ...]
+    older: datetime
+    newer: datetime | None
+    undone_before: int
+    first_undone_before: int | None
+
+    @property
+    def width(self) -> int:
+        return COLUMN * len(self.columns)
+
+    @property
+    def undone(self) -> list[Column]:
+        """The columns with manifests that are not done, newest first."""
+        return [column for column in reversed(self.columns) if column.period.first_undone is not None]
+
+    @property
+    def words(self) -> str:
+        """All of it in one sentence, for who does not see it."""
+        counted = Counter(column.worst for column in self.columns)
+        states = [f"{counted[state]} with {state} manifests" for state in reversed(UPWARDS[1:]) if counted[state]]
+        rest = {"done": "all done", "nothing new": "nothing new", "no run": "without a run"}
+        states += [f"{counted[state]} {words}" for state, words in rest.items() if counted[state]]
+        first, last = self.columns[0].name, self.columns[-1].name
+        return f"{len(self.columns)} {self.by}s from {first} to {last} UTC: {', '.join(states)}"
+
+
+def drawn(view: TimelineView, now: datetime) -> Drawing:
+    first, last = view.periods[0], view.periods[-1]
+    length = last.end - last.start
+    edges = range(0, len(view.periods) + 1, len(view.periods) // 4)
+    window = len(view.periods) * length
+    return Drawing(
+        view.by,
+        tuple(_column(number, period, view.by) for number, period in enumerate(view.periods)),
+        tuple(_name(first.start + number * length, view.by) for number in edges),
+        first.start,
+        min(last.end + window, now) if last.end < now else None,
+        view.undone_before,
+        view.first_undone_before,
+    )
+
+
+def _column(number: int, period: PeriodView, by: Step) -> Column:
+    there = [state for state in UPWARDS if period.manifests.get(state)]
+    worst = there[-1] if there else "nothing new" if period.runs else "no run"
+    what = [f"{period.manifests[state]:,} {state}" for state in there] or [worst]
+    more = [f"{period.read:,} records"] if period.read else []
+    name = _name(period.start, by)
+    blocks = tuple(_stack(number * COLUMN, period, there)) if there else _foot(number * COLUMN, worst)
+    return Column(name, period, worst, f"{name}: {', '.join(what + more)}", blocks)
+
+
+def _stack(x: int, period: PeriodView, states: list[str]) -> list[Block]:
+    """Each state by its share of the manifests, none too low to be seen; the others give it what it lacks."""
+    count = sum(period.manifests.values())
+    heights = {state: max(LOWEST, HEIGHT * period.manifests[state] / count) for state in states}
+    scale = (HEIGHT - LOWEST * len(states)) / max(1e-9, sum(heights.values()) - LOWEST * len(states))
+    blocks, y = [], float(HEIGHT)
+    for state in states:
+        height = LOWEST + (heights[state] - LOWEST) * scale
+        y -= height
+        blocks.append(Block(state, x, round(max(0.0, y), 2), round(height, 2)))
+    return blocks
+
+
+def _foot(x: int, worst: str) -> tuple[Block, ...]:
+    return (Block(worst, x, HEIGHT - FOOT, FOOT),) if worst == "nothing new" else ()
+
+
+def _name(start: datetime, by: Step) -> str:
+    return f"{start:%m-%d %H:%M}" if by is Step.HOUR else f"{start:%Y-%m-%d}"

@@ -1,0 +1,98 @@
+"""A pipeline along time: which hours, days or weeks have manifests, and in which states."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from tidemark.database.client import ManifestDatabase
+
+PERIODS = 48  # of a timeline, whatever their length
+MONDAY = datetime(2001, 1, 1, tzinfo=UTC)  # periods of a week begin on Mondays
+EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)  # so that no window begins before Unix time
+
+
+class Step(StrEnum):
+    """How long a period is."""
+
+    HOUR = "hour"
+    DAY = "day"
+    WEEK = "week"
+
+    @property
+    def length(self) -> timedelta:
+        return {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}[self.value]
+
+    def end(self, moment: datetime) -> datetime:
+        """The end of the period that a moment lies in; a moment between two periods belongs to the earlier one."""
+        return MONDAY - (MONDAY - moment) // self.length * self.length
+
+
+@dataclass(frozen=True)
+class Period:
+    """The ``runs`` that read up to a time in ``(start, end]``, and the number of their ``manifests`` by state.
+
+    A manifest is planned, running, abandoned (its process is dead), failed, blocked or done. ``first_undone`` is the
+    first that is not done; ``read`` counts the records that are published.
+    """
+
+    start: datetime
+    end: datetime
+    runs: int
+    manifests: Mapping[str, int]
+    first_undone: int | None
+    read: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """``PERIODS`` periods, oldest first. Of runs before the first, ``undone_before`` manifests are not done."""
+
+    step: Step
+    periods: tuple[Period, ...]
+    undone_before: int
+    first_undone_before: int | None
+
+
+def timeline(
+    database: ManifestDatabase,
+    pipeline_name: str,
+    now: datetime,
+    *,
+    step: Step | None = None,
+    until: datetime | None = None,
+) -> Timeline:
+    """The periods up to ``until``, or up to ``now``; of the shortest step that has the newest runs, if none is given.
+
+    A run stands at the time up to which it has read; one that ended before its cut, or has none, at its cut, or when it
+    was planned.
+    """
+    step = step or _step(now, database.recent_run(pipeline_name, PERIODS))
+    end = step.end(min(max(until or now, EARLIEST + PERIODS * step.length), now))
+    start = end - PERIODS * step.length
+    by_period: dict[int, dict[str | None, Mapping[str, int]]] = {}
+    seconds = int(step.length.total_seconds())
+    for row in database.periods(pipeline_name, start, end, seconds):
+        by_period.setdefault(row["period"], {})[row["state"]] = row
+    periods = (_period(start + number * step.length, step, by_period.get(number, {})) for number in range(PERIODS))
+    before = database.undone_before(pipeline_name, start)
+    return Timeline(step, tuple(periods), before["number"], before["first_manifest"])
+
+
+def _step(now: datetime, since: datetime | None) -> Step:
+    """The shortest one whose periods reach back to a time."""
+    age = now - since if since else timedelta()
+    return next((step for step in Step if PERIODS * step.length >= age), Step.WEEK)
+
+
+def _period(start: datetime, step: Step, rows: Mapping[str | None, Mapping[str, int]]) -> Period:
+    states = {state: row for state, row in rows.items() if state is not None}
+    undone = [row["first_manifest"] for state, row in states.items() if state != "done"]
+    return Period(
+        start,
+        start + step.length,
+        rows[None]["number"] if rows else 0,
+        {state: row["number"] for state, row in states.items()},
+        min(undone, default=None),
+        sum(row["read"] for row in states.values()),
+    )
