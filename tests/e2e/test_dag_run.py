@@ -48,6 +48,7 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     assert sum(one["counts"]["dead_lettered"] for one in manifests) == 3
     [told] = [one["extra"] for one in airflow.asset_events(run_id)]
     assert (told["manifests"], told["read"], told["written"], told["reached"]) == ([1, 2], 60, 57, True)
+    assert told["published"] == [{"manifest": number, "attempt": 1, "revision": 1} for number in (1, 2)]
 
     # A cleared, already successful task does its manifest once more: equal rows, so nothing moves.
     before = {path: path.stat().st_mtime_ns for path in world.lake.rglob("*.parquet")}
@@ -73,6 +74,8 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     demo.succeed(run_id)
     world.assert_complete()
     assert demo.attempts(3) == [(1, "fenced"), (2, "published")]
+    [told] = [one["extra"] for one in airflow.asset_events(run_id)]
+    assert told["published"][0] == {"manifest": 3, "attempt": 2, "revision": 1}
 
     # A run with nothing new skips its mapped tasks and passes; what covers it is published.
     run_id = demo.trigger()

@@ -347,12 +347,18 @@ def event_of(context: Context, tick: Tick, published: list[int]) -> dict[str, An
     if not published:
         return None
     run = context.database.find_run(context.pipeline_name, tick.run_key)
-    counts, hours = published_sums(context, context.database.manifests(ids=published))
+    manifests = context.database.manifests(ids=published)
+    counts, hours = published_sums(context, manifests)
+    revisions = context.database.revisions(published)
     return {
         "run_key": tick.run_key,
         "cut": tick.cut_at.isoformat() if run and tick.cut_at else None,
         "reached": bool(run and run["reached"]),
         "manifests": sorted(published),
+        "published": [
+            {"manifest": manifest.id, "attempt": manifest.published_attempt, "revision": revisions[manifest.id]}
+            for manifest in manifests
+        ],
         "covered_by": list(run["covered_by"]) if run else [],
         "read": counts.read,
         "written": counts.written,
