@@ -19,6 +19,7 @@ from airflow.sdk import DAG, Asset, TaskGroup, get_current_context, task
 from croniter import croniter  # type: ignore[import-untyped]
 
 from tidemark.airflow import asked, events
+from tidemark.airflow.deadline import deadline_of
 from tidemark.airflow.left_by_plan import leave
 from tidemark.airflow.log_lines import label
 from tidemark.airflow.lookup import opened, spark_master
@@ -116,6 +117,7 @@ def build_dag(
         "start_date": datetime.combine(pipeline.start_date, time_of_day(), UTC),
         "catchup": pipeline.catchup,
         "max_active_runs": pipeline.max_active_runs,
+        "deadline": deadline_of(pipeline),
         "doc_md": f"{wrong}Topics {pipeline.source.described}. {pipeline.description}\n\n"
         f"On the command line: `tidemark manifests {pipeline.name}`, `tidemark audit {pipeline.name}`, "
         "and `tidemark show 1` for manifest 1.",
