@@ -108,11 +108,18 @@ class AirflowApi:
         self._request("PATCH", path, json={"new_state": state})
 
     def backfill(
-        self, dag_id: str, start: datetime, end: datetime, conf: dict[str, Any] | None = None, reprocess: str = "none"
+        self,
+        dag_id: str,
+        start: datetime,
+        end: datetime,
+        conf: dict[str, Any] | None = None,
+        reprocess: str = "none",
+        max_active_runs: int = 10,
     ) -> list[str]:
         """Create runs for the scheduled dates in [start, end], as `airflow backfill create` does. Returns run ids.
 
-        ``reprocess``: which dates that already have a run get another one: none, failed or completed.
+        ``reprocess``: which dates that already have a run do it again: none, failed or completed. These runs are
+        cleared, and not returned. Airflow has one backfill of a DAG at a time: see ``wait_backfilled``.
         """
         body = {
             "dag_id": dag_id,
@@ -120,11 +127,27 @@ class AirflowApi:
             "to_date": end.isoformat(),
             "dag_run_conf": conf or {},
             "reprocess_behavior": reprocess,
+            "max_active_runs": max_active_runs,
         }
         before = {run["dag_run_id"] for run in self.runs(dag_id)}
         self._request("POST", "/backfills", json=body)
         after = {run["dag_run_id"] for run in self.runs(dag_id) if run["run_type"] == "backfill"}
         return sorted(after - before)
+
+    def wait_backfilled(self, dag_id: str, timeout: float = 90) -> None:
+        """Return when no backfill of the DAG is open; Airflow looks every 30 s whether the runs of one have ended."""
+
+        def all_ended() -> bool:
+            answer = self._request("GET", "/backfills", params={"dag_id": dag_id}).json()
+            return all(backfill["completed_at"] for backfill in answer["backfills"])
+
+        wait_until(all_ended, f"the backfill of {dag_id} to end", timeout=timeout, interval=0.5)
+
+    def create_pool(self, name: str, slots: int) -> None:
+        self._request("POST", "/pools", json={"name": name, "slots": slots, "include_deferred": False})
+
+    def delete_pool(self, name: str) -> None:
+        self._request("DELETE", f"/pools/{name}", accept=(204,))
 
     def set_pool_slots(self, slots: int) -> None:
         """How many tasks of all DAGs may run at a time; 128 is Airflow's default."""

@@ -55,6 +55,7 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     assert sum(one["counts"]["dead_lettered"] for one in manifests) == 3
     [told] = [one["extra"] for one in airflow.asset_events(run_id)]
     assert (told["manifests"], told["read"], told["written"], told["reached"]) == ([1, 2], 60, 57, True)
+    assert told["published"] == [{"manifest": number, "attempt": 1, "revision": 1} for number in (1, 2)]
 
     # A cleared, already successful task does its manifest once more: equal rows, so nothing moves.
     before = {path: path.stat().st_mtime_ns for path in world.lake.rglob("*.parquet")}
@@ -81,6 +82,8 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     demo.succeed(run_id)
     world.assert_complete()
     assert demo.attempts(3) == [(1, "fenced"), (2, "published")]
+    [told] = [one["extra"] for one in airflow.asset_events(run_id)]
+    assert told["published"][0] == {"manifest": 3, "attempt": 2, "revision": 1}
 
     # A run with nothing new skips its mapped tasks and passes; what covers it is published.
     run_id = demo.trigger()
@@ -360,6 +363,53 @@ def test_a_form_that_cannot_be_followed_fails_at_once_and_says_why_once(airflow_
     assert demo.instance(run_id, "plan")["try_number"] == 1
     with pytest.raises(SandboxFailed, match="'tomorrow' is not a 'date-time'"):
         demo.trigger({"plan_until": "tomorrow"})  # Airflow itself says so, where rfc3339-validator is installed
+
+
+@pytest.mark.exhaustive
+def test_the_form_foretells_in_a_dry_run_and_fills_a_sink_that_was_added(airflow_world: AirflowWorld) -> None:
+    demo, world = airflow_world, airflow_world.world
+    world.produce(20)
+    world.ok("run", DAG)
+    clean = f"{world.topic}-clean"
+    world.broker.create_topic(clean, 1)
+    servers = world.broker.bootstrap_servers
+    world.settings["sinks"] = [world.lake_entry(), {"topic": {"topic": clean, "bootstrap_servers": servers, "key": []}}]
+    world.write_pipeline()
+    demo.deploy()
+
+    dry = demo.trigger({"fill": "topic", "dry_run": True})
+    demo.succeed(dry)
+    assert f"would process manifest 1 {world.topic} 0:[0, 10) 1:[0, 10)" in demo.logs(dry, ("success",))
+    assert demo.states(dry)["process", -1] == "skipped"
+    assert demo.attempts(1) == [(1, "published")]
+
+    demo.succeed(demo.trigger({"fill": "topic"}))
+    shown = world.json("show", "1")["publications"]
+    assert {(one["sink"], one["attempt"]) for one in shown} == {("files", 1), ("topic", 2)}
+    world.assert_complete()
+    world.broker.delete_topic(clean)
+
+
+@pytest.mark.exhaustive
+def test_a_blocked_manifest_is_not_tried_again_and_says_what_a_person_must_decide(airflow_world: AirflowWorld) -> None:
+    demo, world = airflow_world, airflow_world.world
+    world.settings |= {"kafka": {"gaps": "none"}, "retries": 2}
+    world.write_pipeline()
+    world.transact(json.dumps({"n": 1, "at": "2024-03-01T00:00:00", "name": "x"}), commit=True)
+    demo.deploy()
+    run_id = demo.trigger()
+    said = demo.fail(run_id)
+    assert "hold no record a reader may see" in said
+    assert "error=blocked" in said
+    assert "tidemark retry demo --manifest 1" in said
+    assert demo.instance(run_id, "process", 0)["try_number"] == 1
+    assert "blocked" in world.here("status").stdout
+
+    world.settings["kafka"] = {"gaps": "transactions"}
+    world.write_pipeline()
+    world.ok("retry", DAG, "--manifest", "1")
+    assert demo.attempts(1) == [(1, "blocked"), (2, "published")]
+    assert world.ok("audit", DAG, "--deep") == ""
 
 
 @pytest.mark.exhaustive

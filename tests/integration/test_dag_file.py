@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 import yaml
 from airflow.dag_processing.dagbag import BundleDagBag
-from airflow.sdk import DAG
+from airflow.sdk import DAG, AsyncCallback, DeadlineReference, SyncCallback
 from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID as PARSED_FOR
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.serialization.decoders import decode_deadline_alert
 from airflow.serialization.serialized_objects import DagSerialization
 
 from tests.unit.pipeline_text import GOOD
 from tidemark.airflow.dag import pipeline_dag
+from tidemark.airflow.deadline import missed, missed_in_triggerer
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.pipeline.deployed import deployed_named
 from tidemark.pipeline.loader import InvalidPipelines, load_each
@@ -157,6 +159,29 @@ def test_the_file_says_how_airflow_runs_the_tasks(write: Write, read: Read) -> N
     assert said(told) == ("spark", 2, 7, "big", 2, timedelta(minutes=10))
     assert said(plain) == ("default_pool", 1, 1, "default", 0, None)
     assert read()["flights-2"].get_task("plan").pool == "default_pool", "only what processes is heavy"
+
+
+@pytest.mark.parametrize(
+    ("executor", "callback"),
+    [
+        ("LocalExecutor", SyncCallback(missed)),
+        ("airflow.executors.local_executor.LocalExecutor,KubernetesExecutor", SyncCallback(missed)),
+        ("KubernetesExecutor,LocalExecutor", AsyncCallback(missed_in_triggerer)),
+    ],
+)
+def test_the_file_gives_the_dag_a_deadline_whose_callback_the_executor_can_run(
+    write: Write, read: Read, monkeypatch: pytest.MonkeyPatch, executor: str, callback: SyncCallback | AsyncCallback
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", executor)
+    write(GOOD, "a.yaml")
+    write(f"{named('flights-2')}\nairflow: {{deadline: 45m}}\n", "b.yaml")
+    plain, told = read().values()
+    assert plain.deadline is None
+    [alert] = told.deadline  # type: ignore[misc, union-attr]
+    assert alert.reference == DeadlineReference.DAGRUN_QUEUED_AT
+    assert (type(alert.callback), alert.callback.path) == (type(callback), callback.path)
+    [stored] = comparable(told)["deadline"]
+    assert decode_deadline_alert(stored).interval == timedelta(minutes=45)
 
 
 def test_a_dag_of_ones_own_passes_on_what_airflow_takes(write: Write, read: Read) -> None:

@@ -4,57 +4,16 @@ import json
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 
-from tests.worlds.local_http import LocalHttp
+from tests.worlds.inbox import Inbox
 from tests.worlds.world import World
 
 MakeWorld = Callable[..., World]
-PATH = "/hook/very-secret"
-
-
-class Inbox:
-    """A webhook that keeps what it gets; ``status`` is its answer."""
-
-    def __init__(self) -> None:
-        self.got: list[dict[str, Any]] = []
-        self.status = 200
-
-    def handler(self) -> type[BaseHTTPRequestHandler]:
-        inbox = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                assert self.path == PATH
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                if inbox.status == 200:
-                    inbox.got.append(body)
-                self.send_response(inbox.status)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        return Handler
-
-    def texts(self) -> list[str]:
-        texts = [message["text"] for message in self.got]
-        self.got.clear()
-        return texts
-
-
-@pytest.fixture
-def inbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Inbox]:
-    made = Inbox()
-    with LocalHttp(made.handler()) as server:
-        monkeypatch.setenv("TIDEMARK_WEBHOOK", f"http://127.0.0.1:{server.own_port}{PATH}")
-        yield made
 
 
 @pytest.fixture

@@ -171,6 +171,32 @@ def test_the_event_of_a_run_a_retry_and_a_replay_has_the_same_keys_and_there_is_
     assert (retry["manifests"], retry["read"], retry["covered_by"]) == ([4], 5, [])
 
 
+def test_the_event_tells_a_first_publication_from_a_replay_that_changed_rows_and_from_one_that_did_not(
+    world: ModelWorld, task: Task
+) -> None:
+    def told(**params: Any) -> list[tuple[int, int, int]]:
+        """(manifest, attempt that readers see, revision) of the event of a run."""
+        with task(**params):
+            planned = dag.plan_run(world.pipeline())
+            for manifest_id in planned:
+                context = asked.sinks_of(world.onlooker(), params)
+                attempt.process(context, manifest_id, world.stage, replay="run_id" not in params)
+            event: Any = dag.close_run(world.pipeline(), planned).event
+        assert [each["manifest"] for each in event["published"]] == event["manifests"]
+        return [(each["manifest"], each["attempt"], each["revision"]) for each in event["published"]]
+
+    failed_run(world, task)
+    assert told(run_id="a failed run") == [(1, 2, 1), (2, 2, 1)], "a failed attempt shows readers nothing"
+    assert told(replay=[1]) == [(1, 2, 1)], "equal rows: nothing has moved"
+    world.change_code()
+    assert told(replay=[1, 2]) == [(1, 4, 2), (2, 3, 2)]
+    assert told(replay=[1]) == [(1, 4, 2)]
+    world.lakes["second"] = FolderLake(world.folder / "second")
+    assert told(fill="second") == [(1, 4, 2), (2, 3, 2)], "the other sink shows what it did"
+    world.change_code()
+    assert told(replay=[2]) == [(2, 5, 3)], "both sinks, and one replay"
+
+
 def failed_run(world: ModelWorld, task: Task, run_id: str = "a failed run", stage: Any = broken_stage) -> list[int]:
     """A DAG run that planned manifests and published none; each has an attempt that failed."""
     world.produce(20)

@@ -19,6 +19,7 @@ from airflow.sdk import DAG, Asset, TaskGroup, get_current_context, task
 from croniter import croniter  # type: ignore[import-untyped]
 
 from tidemark.airflow import addresses, asked, events
+from tidemark.airflow.deadline import deadline_of
 from tidemark.airflow.left_by_plan import leave
 from tidemark.airflow.log_lines import label
 from tidemark.airflow.lookup import opened, spark_master
@@ -118,6 +119,7 @@ def build_dag(
         "start_date": datetime.combine(pipeline.start_date, time_of_day(), UTC),
         "catchup": pipeline.catchup,
         "max_active_runs": pipeline.max_active_runs,
+        "deadline": deadline_of(pipeline),
         "doc_md": f"{wrong}Topics {pipeline.source.described}. {pipeline.description}\n\n"
         f"On the command line: `tidemark manifests {pipeline.name}`, `tidemark audit {pipeline.name}`, "
         "and `tidemark show 1` for manifest 1.",
@@ -359,12 +361,18 @@ def event_of(context: Context, tick: Tick, published: list[int]) -> dict[str, An
     if not published:
         return None
     run = context.database.find_run(context.pipeline_name, tick.run_key)
-    counts, hours = published_sums(context, context.database.manifests(ids=published))
+    manifests = context.database.manifests(ids=published)
+    counts, hours = published_sums(context, manifests)
+    revisions = context.database.revisions(published)
     return {
         "run_key": tick.run_key,
         "cut": tick.cut_at.isoformat() if run and tick.cut_at else None,
         "reached": bool(run and run["reached"]),
         "manifests": sorted(published),
+        "published": [
+            {"manifest": manifest.id, "attempt": manifest.published_attempt, "revision": revisions[manifest.id]}
+            for manifest in manifests
+        ],
         "covered_by": list(run["covered_by"]) if run else [],
         "read": counts.read,
         "written": counts.written,

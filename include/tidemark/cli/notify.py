@@ -15,9 +15,9 @@ from tidemark.cli.options import common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError
 from tidemark.operations import notify as operation
+from tidemark.operations.notify import WEBHOOK
 
 commands = click.Group()
-WEBHOOK = "TIDEMARK_WEBHOOK"
 MEMORY = "_notified.json"
 
 

@@ -849,6 +849,10 @@ class ManifestDatabase:
     def attempts(self, manifest_id: int) -> list[Row]:
         return self._rows("attempts", manifest_id=manifest_id)
 
+    def revisions(self, ids: Sequence[int]) -> dict[int, int]:
+        """How often readers were given other output of published manifests: 1 is the first publication."""
+        return {row["manifest_id"]: int(row["revision"]) for row in self._rows("revisions", ids=list(ids))}
+
     def events(self, manifest_id: int) -> list[Row]:
         return self._rows("events", manifest_id=manifest_id)
 

@@ -1129,6 +1129,14 @@ UNION ALL
 SELECT attempt, 'published', actor, NULL, note, started_at, ended_at, jsonb_array_length(receipt -> 'objects')
 FROM archived_attempt WHERE manifest_id = %(manifest_id)s ORDER BY attempt;
 
+-- name: revisions
+-- How often readers were given other output of a manifest: the first, and each attempt that replaced it in some sink.
+-- An entry about a changed publication has its attempt only when that is another one, and no sink; a new one has both.
+SELECT m.id AS manifest_id, 1 + count(DISTINCT e.what ->> 'attempt') AS revision
+FROM unnest(%(ids)s::bigint[]) AS m (id)
+LEFT JOIN event e ON e.manifest_id = m.id AND e.subject = 'publication' AND e.what ? 'attempt' AND NOT e.what ? 'sink'
+GROUP BY m.id;
+
 -- name: events
 SELECT at, actor, subject, what FROM (
     SELECT * FROM event WHERE manifest_id = %(manifest_id)s

@@ -21,6 +21,7 @@ from tidemark.errors import ConfigurationError, NotDone
 from tidemark.operations.status import Problem, ProblemKind, Status
 
 TIMEOUT_S = 30.0
+WEBHOOK = "TIDEMARK_WEBHOOK"  # the variable with the address
 AT_ONCE = (ProblemKind.BLOCKED, ProblemKind.LOST)  # the others may end by themselves: Airflow tries again
 
 

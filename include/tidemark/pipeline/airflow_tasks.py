@@ -1,4 +1,4 @@
-"""``airflow`` of a pipeline file: how Airflow runs its tasks, and who makes its DAG."""
+"""``airflow`` of a pipeline file: how Airflow runs its tasks, how long a run may take, and who makes its DAG."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -11,7 +11,7 @@ AirflowName = Annotated[str, StringConstraints(min_length=1, max_length=250)]
 
 
 class AirflowTasks(Section):
-    """Pool, priority and queue of the tasks that process manifests, and the pause before a further try."""
+    """Pool, priority and queue of the tasks that process manifests, the pause before a further try, the deadline."""
 
     pool: AirflowName = Field(default="default_pool", description="Pool of the tasks that process manifests.")
     pool_slots: StrictInt = Field(default=1, ge=1, le=10_000, description="Slots of the pool that one of them takes.")
@@ -28,6 +28,11 @@ class AirflowTasks(Section):
         default=None,
         description="The pause before each further try is twice the one before, and at most this; null: always "
         "retry_delay.",
+    )
+    deadline: Duration | None = Field(
+        default=None,
+        description="How long after it was queued a run is to be done; else people are told, once. null: nobody is.",
+        examples=["45m"],
     )
     own_dag: StrictBool = Field(
         default=False, description="Whether a DAG file of yours makes the DAG, with tidemark.airflow.dag.pipeline_dag."

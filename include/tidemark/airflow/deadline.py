@@ -1,0 +1,89 @@
+"""The deadline of a pipeline's runs: Airflow's scheduler sees that one has passed, and has people told, once.
+
+What the pipeline file says becomes a deadline alert of the DAG. Airflow runs its callback in a process of its own.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.configuration import conf
+from airflow.sdk.definitions.callback import AsyncCallback, SyncCallback  # the stub of airflow.sdk lacks them
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
+
+from tidemark.database.client import ManifestDatabase
+from tidemark.environment import Environment
+from tidemark.errors import NotDone, TidemarkError
+from tidemark.lifecycle.older import NAMED, described
+from tidemark.operations.notify import WEBHOOK, Notice, by_webhook
+from tidemark.operations.status import ProblemKind
+from tidemark.pipeline.settings import Pipeline
+
+log = logging.getLogger(__name__)
+
+
+def deadline_of(pipeline: Pipeline) -> DeadlineAlert | None:
+    """The alert for the DAG of a pipeline; None when its file has no deadline."""
+    within = pipeline.airflow.deadline
+    if within is None:
+        return None
+    # A number, as Airflow stored it before 3.3: with a timedelta nobody can clear a run that is in time, because there
+    # Airflow 3.3 does not read what it has stored as it was written (apache/airflow, issue 70368).
+    seconds: Any = within.total_seconds()
+    arguments = {"pipeline": pipeline.name, "seconds": seconds}
+    callback = SyncCallback(missed, arguments) if _runs_callbacks() else AsyncCallback(missed_in_triggerer, arguments)
+    return DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, seconds, callback)
+
+
+def _runs_callbacks() -> bool:
+    """Whether the first executor of Airflow is known to run callbacks, and needs no triggerer for them.
+
+    The scheduler of Airflow 3.3 ends when it hands a callback to an executor that does not.
+    """
+    first = str(conf.get("core", "executor")).split(";")[0].split(",")[0]
+    return first.strip(" =").rpartition(":")[2].rpartition(".")[2] == "LocalExecutor"
+
+
+def missed(pipeline: str, seconds: float, context: Mapping[str, Any]) -> None:
+    """Tell that a run is not done: in the log of the callback, and to the address in TIDEMARK_WEBHOOK if it is set.
+
+    ``context`` is what Airflow gives the callback of a deadline: the run, and no task. Raises ``NotDone`` when the
+    address does not take it.
+    """
+    run_id, within = context["dag_run"]["dag_run_id"], timedelta(seconds=seconds)
+    notice = Notice(
+        pipeline,
+        ProblemKind.LATE,
+        manifest_id=None,
+        what=f"DAG run {run_id} was to be done {within} after it was queued, and is not; {_left(pipeline, run_id)}",
+        next_step=f"look at the run in Airflow, or: tidemark status {pipeline}",
+        since=datetime.now(UTC),
+    )
+    log.error(notice.text())
+    if url := os.environ.get(WEBHOOK):
+        try:
+            by_webhook(url)(notice)
+        except NotDone as error:
+            error.next_step = f"correct {WEBHOOK}; Airflow tells a deadline once, and the text above says what it was"
+            raise
+
+
+async def missed_in_triggerer(pipeline: str, seconds: float, context: Mapping[str, Any]) -> None:
+    """``missed``, as Airflow's triggerer calls it: others wait for its loop, so the work is done in a thread."""
+    await asyncio.to_thread(missed, pipeline, seconds, context)
+
+
+def _left(pipeline: str, run_id: str) -> str:
+    """What the run has to publish still; a database that does not answer keeps nobody from being told."""
+    try:
+        with ManifestDatabase(Environment.from_variables().database(), f"airflow {pipeline} {run_id}") as database:
+            left = [manifest for manifest in database.undone(pipeline) if manifest.dag_run == run_id]
+    except TidemarkError as error:
+        return f"what it has published is not known: {error.what}"
+    if not left:
+        return "no manifest of it is unpublished"
+    more = f"; and {len(left) - NAMED} more" if len(left) > NAMED else ""
+    return f"not published: {'; '.join(map(described, left[:NAMED]))}{more}"
