@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition
 from sandbox.services.processes import wait_until
 from sandbox.services.spark_server import SparkServer
 from tests.worlds.arrow_stage import arrow_stage
+from tests.worlds.slow_batches import at_work, slow
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import Command, World, wait_ended, wait_stopped, wake
 from tidemark.errors import ConfigurationError, DataLost, Unavailable, UndecodableRecord, WorkFailed
@@ -28,18 +29,6 @@ from tidemark.spark.remote import parsed
 
 MakeWorld = Callable[..., World]
 MakeTableWorld = Callable[..., TableWorld]
-MARK = "at-work"
-SLOW = """
-import time
-from pathlib import Path
-
-import pyarrow as pa
-
-def wait(rows: pa.RecordBatch) -> pa.RecordBatch:
-    Path("MARKED").touch()
-    time.sleep(SECONDS)
-    return rows
-"""
 
 
 def on(server: SparkServer, world: World, **conf: str) -> Callable[[Order], Receipt]:
@@ -194,20 +183,11 @@ def test_a_client_that_stands_still_while_another_finishes_does_nothing_more(
     world.assert_complete()
 
 
-def slow(world: World, seconds: int) -> None:
-    """From here on each batch of a task takes so long, which changes no row."""
-    code = world.pipelines / "code"
-    code.mkdir(exist_ok=True)
-    (code / "slow.py").write_text(SLOW.replace("SECONDS", str(seconds)).replace("MARKED", str(world.folder / MARK)))
-    world.settings |= {"code": "code", "transform": [{"python": "slow:wait"}]}
-    world.write_pipeline()
-
-
 def run_slowly(world: World, server: SparkServer) -> Command:
     """A run, once a task of it is in the middle of a batch."""
     slow(world, 120)
     running = world.start("run", "demo", spark=True, env=remote(server))
-    wait_until(lambda: (world.folder / MARK).exists(), "a task to be at work", timeout=120)
+    wait_until(lambda: at_work(world), "a task to be at work", timeout=120)
     return running
 
 

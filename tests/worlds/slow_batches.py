@@ -1,0 +1,30 @@
+"""Has each batch of a task take long, which changes no row; a file says that a task is in the middle of one."""
+
+from tests.worlds.world import World
+
+MARK = "at-work"
+CODE = """
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+def wait(rows: pa.RecordBatch) -> pa.RecordBatch:
+    Path("MARKED").touch()
+    time.sleep(SECONDS)
+    return rows
+"""
+
+
+def slow(world: World, seconds: int) -> None:
+    """From here on each batch takes so long."""
+    code = world.pipelines / "code"
+    code.mkdir(exist_ok=True)
+    (code / "slow.py").write_text(CODE.replace("SECONDS", str(seconds)).replace("MARKED", str(world.folder / MARK)))
+    world.settings |= {"code": str(code), "transform": [{"python": "slow:wait"}]}
+    world.write_pipeline()
+
+
+def at_work(world: World) -> bool:
+    """Whether a task has begun a batch."""
+    return (world.folder / MARK).exists()
