@@ -15,6 +15,7 @@ from confluent_kafka.admin import AclOperation
 from psycopg.conninfo import conninfo_to_dict
 
 from sandbox.services.postgres import Postgres
+from sandbox.services.spark_server import SparkServer
 from tests.worlds.airflow_world import DAG, AirflowWorld, postgres_connection
 from tests.worlds.all_sinks_world import AllSinksWorld
 from tests.worlds.secret_search import Canaries, Watch
@@ -165,6 +166,32 @@ def test_secrets_are_nowhere_after_runs_on_the_command_line(
     assert {"tidemark.event", "tidemark.attempt"} <= set(canaries.look_at_database(world.dsn))
     beside = postgres.dsn(str(conninfo_to_dict(warehouse)["dbname"]))
     assert {"public.iceberg_tables", "public.totals"} <= set(canaries.look_at_database(beside))
+    assert canaries.leaks == [], "I26 no secret"
+
+
+@pytest.mark.exhaustive
+def test_secrets_are_nowhere_after_runs_on_a_spark_that_stays_up(
+    make_secured_world: MakeWorld, secured: Secured, warehouse: str, spark_jars: Path, tmp_path: Path
+) -> None:
+    """The server gets them with the plan and from the client's memory; its log and its events have none."""
+    world = make_secured_world("SCRAM-SHA-512", kind=AllSinksWorld, targets={"warehouse": warehouse})
+    canaries = canaries_of(secured, world)
+    world.produce(60, bad_every=20)
+    environment = {**loud(tmp_path), "TIDEMARK_SPARK_JARS": str(spark_jars)}
+    with SparkServer(tmp_path, environment, master="local[2]") as server:
+        remote = {"TIDEMARK_SPARK_REMOTE": server.remote}
+        with Watch(canaries, world.folder):
+            command(canaries, world, "run", "demo", env=remote)
+            world.assert_complete()
+            secured.broker.allow(world.topic, "reader", AclOperation.DESCRIBE)
+            secured.broker.allow(world.topic, "ANONYMOUS", AclOperation.ALL)
+            world.produce(20)
+            refused = command(canaries, world, "run", "demo", env=remote, fails=True)
+    assert "Kafka does not let Spark read" in refused
+    canaries.look_at_files(world.folder)
+    texts = [path.read_text(errors="replace") for path in canaries.look_at_files(tmp_path)]
+    assert any("SparkListenerConnectOperationStarted" in text for text in texts), "the event log has no job of a client"
+    assert any("ConsumerConfig values" in text for text in texts), "Kafka's client said nothing"
     assert canaries.leaks == [], "I26 no secret"
 
 
