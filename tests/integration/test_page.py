@@ -330,11 +330,13 @@ def test_the_drawing_along_time_says_the_same_in_words_and_leads_to_other_times(
     newer = re.search(r'href="([^"]+)#time">newer</a>', page)
     assert newer is not None
     after = client.get(newer[1].replace("&amp;", "&")).text
-    assert "before that 2 not done: " in after
+    assert re.search(r"Before that <span [^>]+>2 not done</span>: <a [^>]+>manifest 2</a> and later ones", after)
     assert client.get("/pipelines/demo?by=hour").text.count("<strong>by hour</strong>") == 1
 
 
-def test_hours_of_a_page_are_the_newest_and_the_open_ones(world: ModelWorld) -> None:
+def test_hours_of_a_page_are_the_newest_and_the_open_ones_and_json_has_them_in_pages(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
     with ManifestDatabase(world.dsn, "a test") as database, database.transaction():
         database.connection.execute("DELETE FROM hour")
         database.connection.execute(
@@ -346,13 +348,21 @@ def test_hours_of_a_page_are_the_newest_and_the_open_ones(world: ModelWorld) -> 
 
     def asked(newest: int | None, *, incomplete: bool = False) -> list[int]:
         with ManifestDatabase(world.dsn, "a test") as database:
-            rows = database.hours("demo", newest=newest, incomplete=incomplete)
+            rows = database.hours("demo", newest=newest, incomplete=incomplete, limit=newest and 2 * newest)
         return [(row["hour"] - datetime(2020, 1, 1, tzinfo=UTC)) // timedelta(hours=1) for row in rows]
 
     assert asked(None) == list(range(100))
     assert asked(3) == [70, 80, 90, 97, 98, 99]
     assert asked(48)[:6] == [0, 10, 20, 30, 40, 50]
     assert asked(2, incomplete=True) == [60, 70, 80, 90]
+    client, address = ask(), "/api/pipelines/demo/hours"
+    pages = [client.get(f"{address}?limit=40").json()]
+    while len(pages[-1]) == 40:
+        pages.append(client.get(address, params={"limit": 40, "before": pages[-1][0]["start"]}).json())
+    assert [len(page) for page in pages] == [40, 40, 20]
+    assert pages[2] + pages[1] + pages[0] == client.get(address).json()
+    assert len(client.get(f"{address}?incomplete=true&before=2020-01-02").json()) == 3
+    assert client.get(f"{address}?limit=1001").status_code == 422
 
 
 def test_a_link_to_a_dag_run_leads_to_the_dag_that_made_it_or_is_text_when_airflow_has_it_no_more(

@@ -209,7 +209,7 @@ def failed_run(world: ModelWorld, task: Task, run_id: str = "a failed run", stag
 
 
 def test_the_next_run_takes_along_what_a_failed_run_left_and_its_event_names_it(
-    world: ModelWorld, task: Task, caplog: pytest.LogCaptureFixture
+    world: ModelWorld, task: Task, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline: Any = world.pipeline()
     assert failed_run(world, task) == [1, 2]
@@ -232,9 +232,11 @@ def test_the_next_run_takes_along_what_a_failed_run_left_and_its_event_names_it(
     assert "manifest=1]; this run takes it along" in told
     assert "next:" not in told
     assert (event["manifests"], event["read"]) == ([1, 2, 3], 30)
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.org")
     with task(run_id="a quiet run") as left:
         assert dag.plan_run(pipeline) == []
-    assert left["tidemark"] == {"labels": [], "note": "", "links": []}
+    page = f"pipeline {pipeline.name}: https://example.org/tidemark/pipelines/{pipeline.name}"
+    assert left["tidemark"] == {"labels": [], "note": "", "links": [page]}
     assert "run a quiet run: nothing new up to offset 30 of a-0; covered by manifests 3" in caplog.text
 
 

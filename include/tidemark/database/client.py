@@ -520,12 +520,22 @@ class ManifestDatabase:
         rows = self._rows("close_hours", pipeline_name=pipeline_name, last=last, held=list(held))
         return sorted(row["hour"] for row in rows)
 
-    def hours(self, pipeline_name: str, *, incomplete: bool = False, newest: int | None = None) -> list[Row]:
+    def hours(
+        self,
+        pipeline_name: str,
+        *,
+        incomplete: bool = False,
+        newest: int | None = None,
+        before: datetime | None = None,
+        limit: int | None = None,
+    ) -> list[Row]:
         """hour, revision, rows, late, complete_at, manifests (ids) and rows of the archived ones, oldest first.
 
-        With ``newest`` only that many of the newest, and those that are open, together at most twice as many.
+        With ``newest`` only that many of the newest, and those that are open. With ``limit`` at most so many, the last
+        ones ``before`` a time.
         """
-        return self._rows("hours", pipeline_name=pipeline_name, incomplete=incomplete, newest=newest)
+        values = {"incomplete": incomplete, "newest": newest, "before": before, "limit": limit}
+        return self._rows("hours", pipeline_name=pipeline_name, **values)
 
     def without_success_file(self, pipeline_name: str, sink: str) -> list[Row]:
         """hour, revision, rows, late of the complete hours that a sink's success files do not say yet."""

@@ -965,7 +965,7 @@ WHERE pipeline = %(pipeline_name)s AND complete_at IS NULL AND hour <= %(last)s
 RETURNING hour;
 
 -- name: hours
--- With "newest" only so many, and those that are open, at most twice as many: the newest of them.
+-- With "newest" only so many, and those that are open. With "limit" at most so many: the newest of them.
 SELECT h.hour, h.revision, h.rows, h.late, h.complete_at, coalesce((
     SELECT array_agg(c.manifest_id ORDER BY c.manifest_id) FROM manifest_hour c
     WHERE c.pipeline = h.pipeline AND c.hour = h.hour), '{}') AS manifests, coalesce((
@@ -976,7 +976,8 @@ FROM (
       AND (%(newest)s::int IS NULL OR complete_at IS NULL OR hour >= (
           SELECT min(hour) FROM (SELECT hour FROM hour WHERE pipeline = %(pipeline_name)s
                                  ORDER BY hour DESC LIMIT %(newest)s) newest))
-    ORDER BY hour DESC LIMIT 2 * %(newest)s) h
+      AND (%(before)s::timestamptz IS NULL OR hour < %(before)s)
+    ORDER BY hour DESC LIMIT %(limit)s::int) h
 ORDER BY h.hour;
 
 -- name: without_success_file

@@ -37,12 +37,15 @@ def hours(
     *,
     incomplete: bool = False,
     newest: int | None = None,
+    before: datetime | None = None,
+    limit: int | None = None,
 ) -> list[Hour]:
     """The hours, oldest first; ``lateness`` is what the pipeline file allows. Asks the manifest database only.
 
-    With ``newest`` only that many of the newest, and those that are open, together at most twice as many.
+    With ``newest`` only that many of the newest, and those that are open. With ``limit`` at most so many, the last ones
+    ``before`` a time.
     """
-    rows = database.hours(pipeline_name, incomplete=incomplete, newest=newest)
+    rows = database.hours(pipeline_name, incomplete=incomplete, newest=newest, before=before, limit=limit)
     waiting = _Waiting(database, pipeline_name, lateness) if any(row["complete_at"] is None for row in rows) else None
     return [
         Hour(

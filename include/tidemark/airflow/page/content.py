@@ -90,16 +90,26 @@ def lacking(database: ManifestDatabase, name: str) -> dict[str, int]:
 
 
 def hours_of(
-    database: ManifestDatabase, name: str, *, incomplete: bool = False, newest: int | None = None
+    database: ManifestDatabase,
+    name: str,
+    *,
+    limit: int,
+    incomplete: bool = False,
+    newest: int | None = None,
+    before: datetime | None = None,
 ) -> list[HourView]:
-    lateness = settings_of(name).event_time.allowed_lateness
-    return hour_views(hours(database, name, lateness, incomplete=incomplete, newest=newest))
+    """At most ``limit`` hours, oldest first; ``before`` is UTC when it has no zone."""
+    lateness, before = settings_of(name).event_time.allowed_lateness, _aware(before)
+    return hour_views(hours(database, name, lateness, incomplete=incomplete, newest=newest, before=before, limit=limit))
 
 
 def timeline_of(database: ManifestDatabase, name: str, step: Step | None, until: datetime | None) -> TimelineView:
     """``until`` is UTC when it has no zone."""
-    until = until.replace(tzinfo=UTC) if until and until.tzinfo is None else until
-    return timeline_view(timeline(database, name, datetime.now(UTC), step=step, until=until))
+    return timeline_view(timeline(database, name, datetime.now(UTC), step=step, until=_aware(until)))
+
+
+def _aware(moment: datetime | None) -> datetime | None:
+    return moment.replace(tzinfo=UTC) if moment and moment.tzinfo is None else moment
 
 
 def letters_of(database: ManifestDatabase, name: str, manifest_id: int | None, limit: int) -> DeadLettersView:

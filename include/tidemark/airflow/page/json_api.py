@@ -16,6 +16,7 @@ from tidemark.views import as_json_text, chain_offset_view, lane_views, manifest
 
 router = APIRouter(prefix="/api")
 PAGE = 50  # manifests
+HOURS = 1000  # six weeks
 
 Limit = Annotated[int, Query(ge=1, le=1000)]
 OneManifest = Annotated[int | None, Query(alias="manifest")]
@@ -93,9 +94,16 @@ def compared(database: Database, own: OwnManifest) -> Response:
 
 
 @router.get("/pipelines/{dag_id}/hours", dependencies=[MAY_READ])
-def hours(database: Database, name: PipelineName, incomplete: bool = False) -> Response:
-    """Event hours, oldest first. Needs the pipeline file."""
-    return answer(content.hours_of(database, name, incomplete=incomplete))
+def hours(
+    database: Database,
+    name: PipelineName,
+    incomplete: bool = False,
+    before: datetime | None = None,
+    limit: Limit = HOURS,
+) -> Response:
+    """The newest event hours, oldest first; for those before them give the first one as ``before``. Needs the pipeline
+    file."""
+    return answer(content.hours_of(database, name, incomplete=incomplete, before=before, limit=limit))
 
 
 @router.get("/pipelines/{dag_id}/dead-letters", dependencies=[MAY_READ])

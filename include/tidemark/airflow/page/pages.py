@@ -124,7 +124,7 @@ def pipeline(
 def _hours(database: Database, name: str) -> tuple[list[HourView], str | None]:
     """The open hours and the newest ones, newest first; or why they are not known."""
     try:
-        return content.hours_of(database, name, newest=HOURS)[::-1], None
+        return content.hours_of(database, name, newest=HOURS, limit=2 * HOURS)[::-1], None
     except TidemarkError as error:
         return [], error.what
 
