@@ -46,7 +46,7 @@ def test_a_failed_manifest_is_seen_opened_retried_and_becomes_done(
     assert "failed" in row.inner_text()
     page.screenshot(path=picture("tutorial-pipelines-wide-light"))
     row.get_by_role("link", name=DAG).click()
-    ours.get_by_role("link", name="1 failed").click()
+    ours.get_by_role("link", name="1 failed", exact=True).click()
     ours.get_by_role("link", name="1", exact=True).click()
     ours.get_by_role("heading", name=re.compile(r"^Manifest 1 .*failed$")).wait_for()
     assert f"topic={world.topic} partition=0 offset=0]" in ours.get_by_role("main").inner_text()
