@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_a_failed_manifest_is_seen_opened_retried_and_becomes_done(
     assert "failed" in row.inner_text()
     page.screenshot(path=picture("tutorial-pipelines-wide-light"))
     row.get_by_role("link", name=DAG).click()
-    ours.get_by_role("link", name="1 failed").click()
+    ours.get_by_role("link", name="1 failed", exact=True).click()
     ours.get_by_role("link", name="1", exact=True).click()
     ours.get_by_role("heading", name=re.compile(r"^Manifest 1 .*failed$")).wait_for()
     assert f"topic={world.topic} partition=0 offset=0]" in ours.get_by_role("main").inner_text()
@@ -181,3 +182,24 @@ def test_the_trigger_form_of_airflow_retries_what_is_unfinished(airflow_world: A
     assert {name: asked for name, asked in run["conf"].items() if asked} == {"retry_unfinished": True}
     demo.succeed(run["dag_run_id"])
     assert [manifest["state"] for manifest in world.manifests()] == ["done"], "nothing new was planned"
+
+
+def test_the_note_of_a_run_and_the_log_of_a_task_lead_to_the_page_and_it_leads_back(
+    airflow_world: AirflowWorld, page: Any
+) -> None:
+    demo, world = airflow_world, airflow_world.world
+    world.produce(20)
+    demo.deploy()
+    run_id = demo.trigger()
+    demo.succeed(run_id)
+    run = f"/dags/{DAG}/runs/{quote(run_id, safe='')}"
+    page.goto(run)
+    assert page.locator(f"a[href$='{PIPELINE}']").first.get_attribute("href") == f"{demo.airflow.url}{PIPELINE}"
+    page.goto(f"{run}/tasks/process/mapped/0")
+    in_log = page.get_by_role("link", name=f"{PIPELINE}/manifests/1")
+    in_log.first.wait_for()
+    assert in_log.count() == 2, "the log begins and ends with it"
+    page.goto(in_log.first.get_attribute("href"))
+    page.get_by_role("heading", name=re.compile(r"^Manifest 1 .*done$")).wait_for()
+    page.get_by_role("link", name=run_id, exact=True).click()
+    page.wait_for_url(f"**{run}**")
