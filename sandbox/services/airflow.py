@@ -211,6 +211,8 @@ class Airflow(AirflowApi):
             ("scheduler", "scheduler_idle_sleep_time"): 0.3,
             ("scheduler", "scheduler_heartbeat_sec"): 2,
             ("scheduler", "job_heartbeat_sec"): 2,
+            # Tasks of a scheduler that was killed are tried again after 90 s without a sign of life instead of 300.
+            ("scheduler", "task_instance_heartbeat_timeout"): 90,
             ("dag_processor", "refresh_interval"): 5,
             ("dag_processor", "parsing_processes"): 1,
         }

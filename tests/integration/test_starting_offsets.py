@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import yaml
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
+from sandbox.bootstrap.checkout import CHECKOUT
 from tests.worlds.world import Place, World
 
 MakeWorld = Callable[..., World]
@@ -93,6 +95,40 @@ def test_a_pipeline_takes_over_from_a_consumer_group_without_gap_or_duplicate(
     anchors = {partition: end for partition, kind, _, end in world.chain() if kind == "anchor"}
     assert anchors == Counter(partition for _, partition, _ in copied)
     assert world.ok("audit", "demo", "--deep") == ""
+
+
+def test_the_page_about_kafka_connect_goes_there_and_the_connector_can_go_on_where_the_pipeline_ended(
+    make_world: MakeWorld,
+) -> None:
+    page = (CHECKOUT / "docs" / "from-kafka-connect.md").read_text()
+    [file] = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    commands = "".join(re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE)).splitlines()
+    world = make_world(partitions=3, name="orders", settings={"on_error": "fail"})
+    own = yaml.safe_load((world.pipelines / "orders.yaml").read_text())
+    pipeline = yaml.safe_load(file)
+    group = f"connect-{uuid4().hex[:8]}"
+    kafka = pipeline["source"]["kafka"]
+    assert kafka["starting_offsets"] == {"group": kafka["progress_group"]}
+    kafka |= {"topics": [world.topic], "starting_offsets": {"group": group}, "progress_group": group}
+    pipeline |= {"decode": own["decode"], "sinks": own["sinks"]}
+    world.targets["kafka_default"] = f"kafka://{world.broker.bootstrap_servers}"
+    (world.pipelines / "orders.yaml").write_text(yaml.safe_dump(pipeline))
+
+    world.produce(300)
+    with member(world, group) as connector:
+        before = read(connector, lambda seen: len({partition for _, partition, _ in seen}) == 3)
+        connector.commit(asynchronous=False)
+        assert f"consumer group {group} is active" in world.here("plan", "orders", "--dry-run").stderr
+    for command in commands:
+        world.ok(*shlex.split(command.removeprefix("tidemark ")))
+    world.produce(60)
+    world.ok("run", "orders")
+    assert world.exact() == world.everything() - before
+
+    world.produce(30)
+    with member(world, group) as connector:
+        after = read(connector, lambda seen: sum(seen.values()) == 30)
+    assert before + world.exact() + after == world.everything(), "each record once"
 
 
 def test_a_dry_run_shows_where_a_group_ended_and_stores_nothing(make_world: MakeWorld) -> None:

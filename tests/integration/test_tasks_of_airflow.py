@@ -4,7 +4,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -20,7 +20,10 @@ from tidemark.errors import Blocked, WorkFailed
 from tidemark.lifecycle import attempt
 from tidemark.lifecycle.older import TAKEN_ALONG
 from tidemark.lifecycle.plan import Tick, plan
+from tidemark.lifecycle.publish import Ending
 from tidemark.manifest import RunKind
+from tidemark.operations.archive import archive
+from tidemark.operations.rename import rename_pipeline
 from tidemark.order import Order
 from tidemark.pipeline.settings import Pipeline, Unfinished
 from tidemark.receipt import Receipt
@@ -195,6 +198,30 @@ def test_the_event_tells_a_first_publication_from_a_replay_that_changed_rows_and
     assert told(fill="second") == [(1, 4, 2), (2, 3, 2)], "the other sink shows what it did"
     world.change_code()
     assert told(replay=[2]) == [(2, 5, 3)], "both sinks, and one replay"
+
+
+def test_runs_of_a_renamed_dag_find_their_intervals_done_process_nothing_and_emit_their_events_again(
+    world: ModelWorld, task: Task
+) -> None:
+    world.produce(30, minutes=6)  # ten an hour
+    begin = EPOCH + timedelta(minutes=6)
+
+    def run(number: int, pipeline: Any) -> tuple[list[Ending], Any]:
+        with task(RunKind.SCHEDULED, begin + number * HOUR, begin + (number + 1) * HOUR, run_id=f"run {number}"):
+            planned = dag.plan_run(pipeline)
+            outcomes = [attempt.process(world.onlooker(), manifest_id, world.stage) for manifest_id in planned]
+            return [outcome.ending for outcome in outcomes], dag.close_run(pipeline, planned).event
+
+    before = [run(number, world.pipeline()) for number in range(3)]
+    assert [endings for endings, _ in before] == [[Ending.PUBLISHED]] * 3
+    archive(world.onlooker(), datetime.now(UTC), "old", dry_run=False)
+
+    renamed = world.pipeline().model_copy(update={"name": "orders"})
+    world.pipeline = lambda: renamed  # type: ignore[method-assign]
+    rename_pipeline(world.onlooker(), "demo", "a better word", dry_run=False)
+    after = [run(number, renamed) for number in range(3)]
+    assert [endings for endings, _ in after] == [[Ending.ALREADY_DONE]] * 3
+    assert [event for _, event in after] == [event for _, event in before]
 
 
 def failed_run(world: ModelWorld, task: Task, run_id: str = "a failed run", stage: Any = broken_stage) -> list[int]:

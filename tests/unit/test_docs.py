@@ -83,9 +83,9 @@ def test_every_command_and_option_that_is_named_exists(path: Path) -> None:
     for line in code(path.read_text()):
         for name, words in re.findall(r"(?<![-\w/])tidemark ([a-z][a-z-]*)\b([^;#|]*)", line):
             assert name in main.main.commands, line
-            options = {option for parameter in main.main.commands[name].load().params for option in parameter.opts} | {
-                "--help"
-            }
+            params = main.main.commands[name].load().params
+            options = {option for parameter in params for option in (*parameter.opts, *parameter.secondary_opts)}
+            options.add("--help")
             assert set(re.findall(r"(?<!\S)--[a-z-]+", words)) <= options, line
 
 

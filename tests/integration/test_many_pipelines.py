@@ -1,0 +1,72 @@
+"""docs/many-pipelines.md: its files, and its commands that need no Airflow, over all of its pipelines."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from sandbox.bootstrap.checkout import CHECKOUT
+from tests.worlds.used_topics import delete_later
+from tests.worlds.world import World
+
+PAGE = (CHECKOUT / "docs" / "many-pipelines.md").read_text()
+FILE = re.compile(r"this as `([^`]+)`:\n\n```\w*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+COMMANDS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+MAKE, DOCTOR, _, WATCH, EACH, RETIRE = COMMANDS  # the third sets variables of Airflow
+
+
+def typed(world: World, commands: str) -> str:
+    """What is printed; each command must succeed."""
+    programs = Path(sys.executable).parent
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands],
+        cwd=world.folder, text=True, capture_output=True, timeout=240,
+        env=world.environment(PATH=f"{programs}:{world.environment()['PATH']}"),
+    )  # fmt: skip
+    assert done.returncode == 0, f"{commands}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def test_the_pipelines_of_the_page_are_made_watched_audited_archived_and_retired(
+    make_world: Callable[..., World],
+) -> None:
+    world = make_world()
+    world.targets["kafka_default"] = f"kafka://{world.broker.bootstrap_servers}"
+    (world.pipelines / "demo.yaml").unlink()
+    for name, text in FILE.findall(PAGE):
+        (world.folder / name).write_text(text)
+    listed = [line.split() for line in (world.folder / "pipelines.txt").read_text().splitlines()]
+    assert len(listed) == 6
+    made = typed(world, MAKE)
+    names = sorted(f"{team}-{topic}" for team, topic in listed)
+    assert sorted(path.stem for path in world.pipelines.glob("*.yaml")) == names
+    assert made.count(": ok") == 6
+    minutes = {re.findall(r'schedule: "(\d+) ', file.read_text())[0] for file in world.pipelines.glob("*.yaml")}
+    assert len(minutes) > 3, "spread over the hour"
+
+    topics = {topic: f"{world.topic}-{topic}" for _, topic in listed}  # of this test alone
+    world.broker.create_topics([*topics.values()], 1, {"retention.ms": "-1"})
+    producer = world.broker.producer()
+    for topic, own in topics.items():
+        [file] = world.pipelines.glob(f"*-{topic}.yaml")
+        file.write_text(file.read_text().replace(f"topics: [{topic}]", f"topics: [{own}]"))
+        for number in range(20):
+            producer.produce(own, json.dumps({"id": number, "at": "2024-03-01T10:00:00Z"}))
+    assert producer.flush(30) == 0
+    for name in names:
+        world.ok("run", name)
+    assert "kafka" in typed(world, DOCTOR)
+    watched = typed(world, WATCH)
+    assert [f"{name}: ok" in watched for name in names] == [True] * 6
+    for name in names:
+        assert f'tidemark_records_read{{pipeline="{name}"}} 20' in (world.folder / "metrics.txt").read_text()
+    done = typed(world, EACH)
+    assert done.count("1 of 1 manifests done, 20 rows; 0 differences") == 6
+    assert done.count("nothing that is not archived yet was done before") == 6
+    assert ": not archived" not in done
+    delete_later(world.broker, *topics.values())
+    typed(world, RETIRE)
+    names.remove("web-searches")
+    assert [each["pipeline"] for each in world.json("status")] == names
