@@ -30,6 +30,10 @@ class Killed(BaseException):
     """The process was killed. Only the actor catches it."""
 
 
+class LostAnswer(Unavailable):
+    """The operation is done, and its process does not know that."""
+
+
 class Fault(StrEnum):
     """What happens to an actor at one operation."""
 
@@ -143,7 +147,7 @@ class MortalDatabase(ManifestDatabase):
 
     def _lose(self, what: str) -> None:
         self.close()
-        raise Unavailable(f"the answer to {what} was lost", next_step="this is a fault of the test")
+        raise LostAnswer(f"the answer to {what} was lost", next_step="this is a fault of the test")
 
 
 class MortalStore:
@@ -199,7 +203,7 @@ class MortalStore:
             raise Unavailable("the disk does not answer", next_step="this is a fault of the test")
         done: object = getattr(self._store, name)(*arguments)
         if fault is Fault.LOSE:
-            raise Unavailable(f"the answer to {name} was lost", next_step="this is a fault of the test")
+            raise LostAnswer(f"the answer to {name} was lost", next_step="this is a fault of the test")
         return done
 
 
@@ -240,7 +244,7 @@ def _operation(what: str, call: Callable[..., Any], life: Life) -> Callable[...,
         finally:
             life.in_a_sink = before
         if fault is Fault.LOSE:
-            raise Unavailable(f"the answer to {what} was lost", next_step="this is a fault of the test")
+            raise LostAnswer(f"the answer to {what} was lost", next_step="this is a fault of the test")
         return answer
 
     return operation

@@ -195,8 +195,8 @@ class Programs:
                 if (yield Step("commit_and_mark", n)) is Answer.REFUSED:
                     raise Fenced
             else:
-                yield Step("commit", n)
                 taken = False
+                yield from self._commit(n)
                 if (yield Step("mark_and_end", n, n)) is Answer.REFUSED:
                     raise Fenced
         except STOPPED as error:
@@ -204,6 +204,15 @@ class Programs:
                 yield Step("rollback", n)
             return then(self.ended, n, type(error))
         return then(self.clean, n)
+
+    def _commit(self, n: int) -> Part:
+        """Commit the merge; the marker is looked for when there is no answer."""
+        try:
+            yield Step("commit", n)
+        except StoreFailed:
+            yield Step("rollback", n)
+            if not (yield Step("has_record", n, n)):
+                raise
 
     def finish(self, n: int) -> Phase:
         """The sink has a publication, only the state was not done."""
@@ -256,15 +265,22 @@ class Programs:
 
     def sweep(self, following: Then | None = None) -> Phase:
         """One that has cause to look at the manifest."""
-        dead = yield Step("dead_manifest", 0)
+        try:
+            dead = yield Step("dead_manifest", 0)
+        except Gone:
+            return None
         if dead is None:
             return following
         published, newest = dead
         return then(self.settle, 0, newest, published, then(self.sweeping, newest, following))
 
     def sweeping(self, newest: int, following: Then | None) -> Phase:
-        with suppress(*STOPPED):
+        try:
             yield from self._clean(0, newest)
+        except Gone:
+            return None
+        except StoreFailed:
+            pass
         return following
 
     def retry(self) -> Phase:

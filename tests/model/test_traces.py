@@ -14,7 +14,8 @@ from sandbox.services.s3 import S3
 from tests.faults.actors import Actor, Fault
 from tests.faults.lakes import BucketLake
 from tests.faults.model_world import ScheduleSettings
-from tests.model.traces import MANIFEST, Path, RecordedWorld
+from tests.model.recorder import COMMIT, MANIFEST, STORE, Event, RecordedWorld
+from tests.model.traces import Path
 from tests.model.world import Kind
 from tests.worlds.s3_world import CONNECTION
 from tidemark.connections import variable_of
@@ -24,9 +25,12 @@ from tidemark.sinks.postgres import marked
 FEW = 4
 IN_STAGING = ("failpoint read.before", "failpoint stage.mid")  # the model prepares and stages in one step
 POINTS = ["publish.receipt", "publish.mid", "publish.before_record", "publish.before_mark", "publish.marked"]
+OF_DATABASE = [("sql start", 1), ("sql store_receipt", 1), ("sql publish", 1), ("sql unlock_attempt", 1)]
+OF_LAKE = [("lake move", 1), ("lake move", 2), ("lake put ", 1), ("lake delete", 1), ("lake delete", 2)]
+TAKES_BACK = [("sql take_back", 1), *(("lake delete", number) for number in (1, 2, 3, 4))]
+DRAWN = [("sql", 60), ("sql store_receipt", 1), ("sql take_back", 2), ("sql publish", 1), (STORE, 8)]
 
-
-LONG = (pytest.param(kind, marks=pytest.mark.exhaustive) for kind in (Kind.BUCKET, Kind.TABLE))
+LONG = [pytest.param(kind, marks=pytest.mark.exhaustive) for kind in (Kind.BUCKET, Kind.TABLE)]
 
 
 @pytest.fixture(params=[Kind.FOLDER, *LONG], ids=str)
@@ -157,18 +161,76 @@ def test_one_that_has_lost_its_session_is_swept_and_woken(world: RecordedWorld, 
     world.ended(world.sweep())
 
 
+def test_the_answer_is_lost_to_each_thing_that_an_attempt_changes(
+    make_recorded: Callable[[], RecordedWorld], kind: Kind
+) -> None:
+    of_target = [(COMMIT, 1)] if kind is Kind.TABLE else OF_LAKE
+    for operation, number in [*OF_DATABASE, *of_target]:
+        print(operation, number)
+        with followed(make_recorded(), kind) as world:
+            world.lost(world.process(MANIFEST), operation, number)
+            assert world.reached["fault lose"] == 1
+            retried(world)
+
+
+@pytest.mark.parametrize("kind", [Kind.FOLDER, LONG[0]], ids=str, indirect=True)
+def test_the_answer_is_lost_to_each_thing_that_takes_back(
+    make_recorded: Callable[[], RecordedWorld], kind: Kind
+) -> None:
+    """By a sweep, and by a replay that comes after one that died."""
+    for operation, number in TAKES_BACK:
+        print(operation, number)
+        with followed(make_recorded(), kind) as world:
+            world.ended(world.process(MANIFEST))
+            world.change_code()
+            world.died(world.process(MANIFEST, replay=True), "publish.mid")
+            world.lost(world.sweep(), operation, number)
+            world.died(world.process(MANIFEST, replay=True), "publish.mid")
+            world.lost(world.process(MANIFEST, replay=True), operation, number)
+            # What a replay removes was declared together with its receipt.
+            assert world.reached["fault lose"] == (1 if operation == "sql take_back" else 2)
+            world.ended(world.sweep())
+
+
+def test_a_record_or_marker_whose_answer_was_lost_is_looked_for(world: RecordedWorld, kind: Kind) -> None:
+    operation, event, look = ("lake put ", "put_record", "has_record")
+    if kind is Kind.TABLE:
+        operation, event, look = (COMMIT, "commit", "was_committed")
+    world.lost(world.process(MANIFEST), operation)
+    retried(world)
+    [lost] = [number for number, one in enumerate(world.events) if one.lost]
+    assert world.events[lost].what == event
+    looked = next(number for number, one in enumerate(world.events) if number > lost and one.what == look)
+    assert world.events[looked].answer
+    with pytest.raises(AssertionError, match="the model is at"):  # as if the code had not looked
+        Path(kind).follow(world.events[:looked] + world.events[looked + 1 :])
+    with pytest.raises(AssertionError, match="the model is at"):  # as if nothing had been done
+        Path(kind).follow([*world.events[:lost], Event(1, "raises"), *world.events[lost + 1 :]])
+
+
+def test_a_receipt_whose_answer_was_lost_is_in_the_database(world: RecordedWorld, kind: Kind) -> None:
+    world.lost(world.process(MANIFEST), "sql store_receipt")
+    retried(world)
+    [lost] = [number for number, one in enumerate(world.events) if one.lost]
+    with pytest.raises(AssertionError, match="the model is at"):  # as if nothing had been stored
+        Path(kind).follow([*world.events[:lost], Event(1, "unanswered", (False,)), *world.events[lost + 1 :]])
+
+
 @pytest.mark.parametrize("runs", [FEW, pytest.param(40, marks=pytest.mark.exhaustive)])
 def test_drawn_runs_are_paths_of_the_model(make_recorded: Callable[[], RecordedWorld], kind: Kind, runs: int) -> None:
     """The few are always the same, the others new each time; a failure prints the seed of its run."""
-    first = 0 if runs == FEW else secrets.randbelow(10**9)
+    first, lost = 0 if runs == FEW else secrets.randbelow(10**9), 0
     for seed in range(first, first + runs):
         print(f"seed {seed}")
         with followed(make_recorded(), kind) as world:
             play(world, random.Random(seed))
+            lost += any(event.lost for event in world.events)
+    assert lost, "no run has lost an answer"
 
 
 def play(world: RecordedWorld, dice: random.Random) -> None:
-    """At most three attempts and sweeps at a time: at failpoints they stop, die, fail or lose their session."""
+    """At most three attempts and sweeps at a time: at failpoints they stop, die, fail or lose their session; and they
+    lose the answer to anything that they ask the database, or do to the target."""
     live: list[Actor] = []
     for _ in range(dice.randint(4, 12)):
         if len(live) < 3 and dice.random() < 0.4:
@@ -177,7 +239,12 @@ def play(world: RecordedWorld, dice: random.Random) -> None:
             world.change_code()
         if live:
             actor = dice.choice(live)
-            move(world, actor, dice.choice(("step", "step", "step", "end", "die", "fail", "cut")))
+            how = dice.choice(("step", "step", "step", "end", "die", "fail", "cut", "lose", "lose"))
+            if how == "lose":
+                names, most = dice.choice(DRAWN)
+                world.lost(actor, names, dice.randint(1, most))
+            else:
+                move(world, actor, how)
             live = [actor for actor in live if not actor.ended]
     for actor in live:
         world.ended(actor)

@@ -16,7 +16,7 @@ ENDED_WELL = ("published", "unchanged")
 
 
 class Kind(Enum):
-    FOLDER = "folder"
+    FOLDER = "folder"  # a request may fail although it was done, as a file system in the network does it
     BUCKET = "bucket"  # the answer to a request may be lost; the request then takes effect now, later, or never
     TABLE = "table"  # rows and marker in one transaction of another database; the mark follows
     SHARED = "shared"  # a table in the manifest database: rows, marker and mark in one transaction
@@ -139,13 +139,12 @@ class Steps:
         if n and not world.of(n).session:
             yield Answer.GONE, world, Fault.NONE
             return
-        if n:
-            yield Answer.GONE, without_session(world, n), Fault.SESSION
+        yield Answer.GONE, without_session(world, n), Fault.SESSION
         if n and step.name in INTERRUPTED:
             yield Answer.ERROR, world, Fault.ERROR
         for answer, after in getattr(self, step.name)(world, step):
             yield answer, after, Fault.NONE
-            if n and after != world:
+            if after != world:
                 yield Answer.GONE, without_session(after, n), Fault.LOST
 
     # the database
@@ -249,21 +248,26 @@ class Steps:
         yield Answer.ERROR, world, Fault.ERROR
 
     def _put(self, world: World, after: World, late: Late) -> Iterator[Outcome]:
-        """A PUT or COPY, looked up when its answer is lost."""
+        """A PUT or COPY; ``OK`` also when the store has found it after a lost answer."""
         yield Answer.OK, after, Fault.NONE
         yield Answer.ERROR, world, Fault.ERROR
-        if self.bucket:
-            yield Answer.ERROR, with_late(world, late), Fault.LOST
+        yield from self._unanswered(world, after, late)
 
     def _delete(self, world: World, after: World, late: Late) -> Iterator[Outcome]:
         yield Answer.OK, after, Fault.NONE
-        if world != after:
-            yield Answer.ERROR, world, Fault.ERROR
+        yield Answer.ERROR, world, Fault.ERROR
+        yield from self._unanswered(world, after, late)
+
+    def _unanswered(self, world: World, after: World, late: Late) -> Iterator[Outcome]:
+        """Done, and its answer lost; a bucket does it now, later or never."""
         if self.bucket:
             yield Answer.ERROR, with_late(world, late), Fault.LOST
+        elif after != world:
+            yield Answer.ERROR, after, Fault.LOST
 
     def stage(self, world: World, step: Step) -> Iterator[Outcome]:
         yield Answer.OK, world.with_attempt(step.actor, staged=True), Fault.NONE
+        yield Answer.ERROR, world, Fault.ERROR
         yield Answer.ERROR, world.with_attempt(step.actor, staged=True), Fault.ERROR
 
     def move(self, world: World, step: Step) -> Iterator[Outcome]:
@@ -299,18 +303,25 @@ class Steps:
         yield from self._delete(world, world.with_attempt(step.of, record=False), Late("no record", step.of))
 
     def delete_parts(self, world: World, step: Step) -> Iterator[Outcome]:
+        """The first object, then the second."""
         yield from self._delete(world, world.with_attempt(step.of, parts=0), Late("no parts", step.of))
+        if world.of(step.of).parts == ALL:
+            yield Answer.ERROR, world.with_attempt(step.of, parts=ALL & ~1), Fault.LOST
 
     def delete_staging(self, world: World, step: Step) -> Iterator[Outcome]:
-        """Of the attempts from ``of`` to ``part``; that of an open merge may be in use, and stays then."""
-        attempts = enumerate(world.attempts, 1)
-        after = tuple(made._replace(staged=False) if step.of <= k <= step.part else made for k, made in attempts)
-        without = world._replace(attempts=after)
-        yield Answer.OK, without, Fault.NONE
+        """Of the attempts from ``of`` to ``part``, one after the other; that of an open merge may be in use, and stays
+        then."""
+        yield Answer.ERROR, world, Fault.ERROR
+        after = world
+        for k in range(step.of, step.part + 1):
+            if world.of(k).staged:
+                if after != world:
+                    yield Answer.ERROR, after, Fault.ERROR
+                after = after.with_attempt(k, staged=False)
+                yield Answer.ERROR, after, Fault.LOST
+        yield Answer.OK, after, Fault.NONE
         if step.of <= world.holder <= step.part and world.of(world.holder).staged:
-            yield Answer.OK, without.with_attempt(world.holder, staged=True), Fault.NONE
-        if after != world.attempts:
-            yield Answer.ERROR, world, Fault.ERROR
+            yield Answer.OK, after.with_attempt(world.holder, staged=True), Fault.NONE
 
     # a table
 
@@ -344,7 +355,7 @@ class Steps:
             return
         yield Answer.OK, world._replace(holder=0, marker=n), Fault.NONE
         yield Answer.ERROR, world._replace(holder=0), Fault.ERROR
-        # the answer is lost, and the marker is not there yet: the server commits later, or never
+        # the answer is lost: the server has committed when the marker is looked for, or commits later, or never
         yield Answer.ERROR, with_late(world, Late("commit", n)), Fault.LOST
 
     def commit_and_mark(self, world: World, step: Step) -> Iterator[tuple[object, World]]:
@@ -377,7 +388,8 @@ def taken_back(world: World, up_to: int) -> World:
 
 
 def without_session(world: World, n: int) -> World:
-    return world.with_attempt(n, session=False)
+    """Nobody asks for the session of a sweep or repair."""
+    return world.with_attempt(n, session=False) if n else world
 
 
 def with_late(world: World, late: Late) -> World:
