@@ -1,5 +1,8 @@
 """A real Airflow whose tasks use a Spark Connect server that stays up, by a connection that Airflow alone knows."""
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -41,6 +44,22 @@ def test_a_dag_run_publishes_on_the_server_and_starts_no_spark(demo: AirflowWorl
     log = demo.logs(run_id, ("success",))
     assert "manifest 1 attempt 1: published" in log
     assert "spark-submit" not in log
+
+
+def test_doctor_asks_airflow_for_the_server_and_for_pools(demo: AirflowWorld) -> None:
+    demo.world.settings |= {"airflow": {"pool": "nowhere"}}
+    demo.world.write_pipeline()
+    command = [sys.executable, "-m", "tidemark.cli", "doctor", "demo", "--airflow", "--json"]
+    environment = {**demo.airflow.env, "TIDEMARK_PIPELINES": str(demo.world.pipelines)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    findings = {finding["message"]: finding for finding in json.loads(done.stdout)}
+    [missing] = [finding for text, finding in findings.items() if text.startswith("there is no pool nowhere")]
+    assert (missing["severity"], "airflow pools set nowhere" in missing["next_step"]) == ("failed", True)
+    assert any(text.startswith("the Spark Connect server is sc://127.0.0.1:") for text in findings)
+    assert any("answers, Spark 4" in text for text in findings), findings
+    assert "its Python answered, on 1 of its executors" in findings
+    assert not [text for text in findings if "Kafka connector" in text]
 
 
 @pytest.mark.exhaustive

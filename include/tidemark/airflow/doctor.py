@@ -6,12 +6,16 @@ from typing import Any
 from airflow.configuration import conf
 from airflow.exceptions import AirflowNotFoundException
 from airflow.models.connection import Connection
+from airflow.models.pool import Pool
 
 from tidemark.airflow.lookup import as_mapping, master_of
 from tidemark.connections import variable_of
 from tidemark.doctor.checks import Check
+from tidemark.environment import Environment
 from tidemark.findings import Finding, failed, ok, warning
-from tidemark.pipeline.settings import Pipeline
+from tidemark.pipeline.settings import Engine, Pipeline
+from tidemark.spark.engines import engine_of
+from tidemark.spark.remote import remote_of
 
 NAME = "airflow"
 TIMEOUT_S = 60.0  # importing Airflow's models takes seconds
@@ -20,8 +24,9 @@ SPARK = "spark_default"
 
 def checks(pipelines: Sequence[Pipeline]) -> list[Check]:
     return [
-        Check(NAME, spark_connection, TIMEOUT_S),
+        Check(NAME, lambda: spark_connections(pipelines), TIMEOUT_S),
         Check(NAME, lambda: other_connections(pipelines), TIMEOUT_S),
+        Check(NAME, lambda: pools(pipelines), TIMEOUT_S),
         Check(NAME, limits, TIMEOUT_S),
     ]
 
@@ -39,8 +44,14 @@ def _connection(conn_id: str) -> Connection | None:
         return None
 
 
-def spark_connection() -> Iterator[Finding]:
-    yield ok(NAME, f"connection {SPARK}: {master_of(_connection(SPARK), SPARK)}")
+def spark_connections(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
+    """Of each engine that pipelines use: the master that applications are submitted to, or the server that stays up."""
+    environment = Environment.from_variables()
+    engines = {engine_of(pipeline, environment) for pipeline in pipelines} or {Engine.SUBMIT}
+    if Engine.SUBMIT in engines:
+        yield ok(NAME, f"connection {SPARK}: {master_of(_connection(SPARK), SPARK)}")
+    if Engine.CONNECT in engines:
+        yield ok(NAME, f"the Spark Connect server is {remote_of(environment, stored).address}")
 
 
 def other_connections(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
@@ -51,6 +62,16 @@ def other_connections(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
             yield failed(NAME, f"there is no connection {conn_id}", step)
         else:
             yield ok(NAME, f"connection {conn_id} exists")
+
+
+def pools(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
+    """The pools that pipelines name exist: else their tasks stay scheduled, and only Airflow's scheduler says so."""
+    for name in sorted({pipeline.airflow.pool for pipeline in pipelines}):
+        if Pool.get_pool(name) is None:
+            step = f'create it: airflow pools set {name} SLOTS "why", or in Admin > Pools'
+            yield failed(NAME, f"there is no pool {name}: its tasks would wait for ever", step)
+        else:
+            yield ok(NAME, f"pool {name} exists")
 
 
 def limits() -> Iterator[Finding]:

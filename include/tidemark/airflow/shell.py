@@ -44,8 +44,10 @@ def named(configured: Path) -> str:
 
 
 def variables(configured: Path, logs: str) -> dict[str, str]:
-    """What a process needs in its environment to import Airflow without a trace in Airflow's home."""
-    return {"AIRFLOW_CONFIG": str(configured), "AIRFLOW__LOGGING__BASE_LOG_FOLDER": logs}
+    """What a process needs in its environment to import Airflow without a trace in Airflow's home, and without log
+    lines among its own output: it warns of each connection whose type has an underscore."""
+    of_logs = {"AIRFLOW__LOGGING__BASE_LOG_FOLDER": logs, "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR"}
+    return {"AIRFLOW_CONFIG": str(configured), **of_logs}
 
 
 def connections(configured: Path, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
