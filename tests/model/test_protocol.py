@@ -14,9 +14,10 @@ SMALL = [
     (Kind.SHARED, Bounds(attempts=2)),
     (Kind.TABLE, Bounds(attempts=3, errors=0, lost=0, sweeps=0)),
     (Kind.SHARED, Bounds(attempts=3, errors=0, lost=0, sweeps=0)),
-    (Kind.FOLDER, Bounds(attempts=2, errors=0, repairs=1, cleaners=2)),
+    (Kind.FOLDER, Bounds(attempts=2, errors=0, lost=0, repairs=1, cleaners=2)),
 ]
 LARGE = [
+    (Kind.FOLDER, Bounds(attempts=2, errors=0, repairs=1, cleaners=2)),
     (Kind.FOLDER, Bounds(attempts=3, errors=0, lost=0, sweeps=0)),
     (Kind.TABLE, Bounds(attempts=3, errors=0, lost=1, sweeps=0)),
     (Kind.BUCKET, Bounds(attempts=2, errors=0, sweeps=2, cleaners=2)),

@@ -128,15 +128,10 @@ class Path:
         if event.what == "attempts" and step.name != "own_state" and not (known and step.name == "superseded"):
             self.superseded[event.actor] = event.answer[1]
             return
-        if step.name == "superseded":  # the code has read it
-            self._answer(step, self.superseded[event.actor])
-            step = self._at(event.actor)
+        step = self._without_asking(step, event)
         event = in_words_of_the_model(event, step)
         if event.what == "rollback" != step.name:  # a statement of the merge failed, before the fence or the commit
             self.places[event.actor] = self.machine.answered(self.places[event.actor], Answer.ERROR)
-            step = self._at(event.actor)
-        if step.name == "has_record" != event.what and event.actor in self.raised:  # then the code need not look
-            self._answer(step, False)
             step = self._at(event.actor)
         if step.name == "wait_for_lower":  # PostgreSQL ends the transaction of a process that stands still
             self.world = rolled_back(self.world, self.kind)
@@ -158,6 +153,14 @@ class Path:
             self._lost(step, event)
         elif ended:
             self._answer(step, event.answer)
+
+    def _without_asking(self, step: Step, event: Event) -> Step:
+        """The next step, where the process knows the answer to this one."""
+        if step.name == "superseded":  # it has read all attempts before
+            self._answer(step, self.superseded[step.actor])
+        elif step.name == "has_record" != event.what and step.actor in self.raised:  # it has sent no COMMIT
+            self._answer(step, False)
+        return self._at(step.actor)
 
     def _at(self, actor: int) -> Step:
         step = self.machine.steps[self.places[actor]]
