@@ -2,7 +2,7 @@
 
 import json
 import os
-import tempfile
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -177,19 +177,23 @@ def spark_server(
     """Start a Spark Connect server for manifests, and be it.
 
     It works on --master, and stays up until it is stopped: manifests then start no Spark of their own. Pipelines use it
-    where TIDEMARK_SPARK_REMOTE=sc://HOST:PORT is set, or with spark: {engine: connect}. Secrets of sinks must be in its
-    environment, as AIRFLOW_CONN_<ID>. It lets everybody in who can connect: another --host than this machine's own
-    needs a proxy in front of it that checks a token.
+    where TIDEMARK_SPARK_REMOTE=sc://HOST:PORT is set, or with spark: {engine: connect}. Commands of other users and
+    machines find secrets of sinks only in its environment, as AIRFLOW_CONN_<ID>. Whoever can connect to it can run code
+    as its user: another --host than this machine's own needs a proxy in front of it that checks a token.
     """
     from tidemark.spark.server import server_command  # takes 0.5 s to import
 
-    del as_json  # it prints nothing but Spark's own log
     properties = dict(word.partition("=")[::2] for word in conf)
     wrong = [name for name, value in properties.items() if not name.startswith("spark.") or not value]
     if wrong:
         raise click.UsageError(f"--conf {wrong[0]}: write it as spark.NAME=VALUE")
-    folder = Path(tempfile.mkdtemp(prefix="tidemark-spark-server-"))
-    arguments, variables = server_command(
-        environment, master or environment.spark_master, host, port, folder, properties
-    )
+    where, remote = master or environment.spark_master, f"sc://{host}:{port}"
+    folder = environment.home / "_spark_server"
+    folder.mkdir(parents=True, exist_ok=True)
+    arguments, variables = server_command(environment, where, host, port, folder, properties)
+    if as_json:
+        click.echo(json.dumps({"remote": remote, "master": where}))
+    output.note(f"a Spark Connect server on {where}, in about 10 s; Ctrl-C stops it. For commands and Airflow's tasks:")
+    output.note(f"export TIDEMARK_SPARK_REMOTE={remote}")
+    sys.stdout.flush()
     os.execve(arguments[0], arguments, variables)  # noqa: S606 - no shell is meant
