@@ -32,7 +32,7 @@ help:
 ##                      connections, restarts, random schedules; at most 45 minutes
 ##
 ## Time it
-##   make bench   the speed beside plain Spark jobs on 4,000,000 messages, within 20 minutes (ARGS=--quick: 200,000)
+##   make bench   the speed beside Flink and plain Spark on 4,000,000 messages, within 20 minutes (ARGS=--quick: 200,000)
 ##
 ## Start over
 ##   make clean   remove all state of this checkout: .venv, .tidemark and caches of tools

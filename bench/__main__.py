@@ -1,5 +1,7 @@
 """`python -m bench [--quick] [--messages N] [--runs N] [--only PART]`: measures and prints the tables.
 
+Flink's jars are fetched when it is to be measured, and only then.
+
 Exit status 0 when all jobs ran, whatever the figures are. The figures are written to `.tidemark/bench.json`, and with
 `--write` to `bench/README.md`.
 """
@@ -13,25 +15,30 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import yaml
 
-from bench import commits, decoding, pages, planning, report, sinks
-from bench.records import ALLOWED_LATENESS_S, PARTITIONS, SCHEMA, messages
+from bench import commits, decoding, flink, pages, planning, report, sinks
+from bench.records import ALLOWED_LATENESS_S, PARTITIONS, SCHEMA, SMALL_MESSAGES, messages
 from bench.timed import Timing, timed
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres, remove_home
+from sandbox.services.spark_server import SparkServer
 from tidemark.database.migrate import migrate
 from tidemark.errors import TidemarkError
 
-MESSAGES, QUICK_MESSAGES, SMALL_MESSAGES = 4_000_000, 200_000, 1_000
+MESSAGES, QUICK_MESSAGES = 4_000_000, 200_000
 DECODED_SHARE = 20  # decoders get one record of as many
 SINK_MESSAGES = 1_000_000  # of one manifest
 PARTS = ("decoders", "jobs", "small", "sinks", "plan", "iceberg", "page")
+# In the order of their turns; report.NAMES says what they are.
+LARGE = ("tidemark", "warm", "flink", "batch", "streaming", "noop")
+SMALL = ("tidemark", "warm", "flink", "batch")
 RESULTS = STATE / "bench.json"
 
 
@@ -43,14 +50,18 @@ class Bench:
         self.broker = broker
         self.postgres = postgres
         self.jars = STATE / "jars" / "spark"
+        self._numbers = count(1)
+        self._flink: list[str] | None = None
+        self._server: SparkServer | None = None
+        self._server_dsn: str | None = None
 
-    def fill(self, topic: str, count: int) -> None:
-        """Create a topic and send ``count`` messages to it."""
+    def fill(self, topic: str, number_of_messages: int) -> None:
+        """Create a topic and send messages to it."""
         self.broker.create_topic(topic, PARTITIONS, {"retention.ms": "-1"})
         producer = self.broker.producer(
             enable_idempotence=True, compression_type="lz4", linger_ms=50, queue_buffering_max_messages=1_000_000
         )
-        for number, message in enumerate(messages(count)):
+        for number, message in enumerate(messages(number_of_messages)):
             producer.produce(topic, message.value, message.key, message.partition, timestamp=message.stamp_ms)
             if number % 10_000 == 0:
                 producer.poll(0)
@@ -59,9 +70,13 @@ class Bench:
         assert producer.flush(120) == 0
 
     def once(self, kind: str, topic: str, expected: int) -> Timing:
-        """Run one contender with an empty lake (and for Tidemark an empty database); remove its output afterwards."""
+        """Run one contender with an empty lake and a new pipeline; remove its output afterwards.
+
+        The contender ``warm`` needs ``server``. Every other gets an empty database.
+        """
         folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=self.folder))
         task = {
+            "pipeline": f"bench-{next(self._numbers)}",
             "master": "local[*]",
             "jars": ",".join(str(jar) for jar in sorted(self.jars.glob("*.jar"))),
             "bootstrap_servers": self.broker.bootstrap_servers,
@@ -69,17 +84,51 @@ class Bench:
             "output": str(folder / "lake"),
         }
         try:
-            with self.postgres.temporary_database("bench") as dsn:
-                migrate(dsn)
-                environment = self._environment(folder, topic, dsn)
-                return timed(kind, task, folder, environment, None if kind == "noop" else expected)
+            with self._database(kind) as dsn:
+                environment = self._environment(folder, task, dsn)
+                server = None
+                if kind == "warm":
+                    assert self._server is not None
+                    server = self._server.pid
+                    environment["TIDEMARK_SPARK_REMOTE"] = self._server.remote
+                rows = None if kind == "noop" else expected
+                return timed(kind, self._command(kind), task, folder, environment, rows, server)
         finally:
             shutil.rmtree(folder)
 
-    def _environment(self, folder: Path, topic: str, dsn: str) -> dict[str, str]:
+    @contextmanager
+    def server(self, topic: str, expected: int) -> Iterator[None]:
+        """A Spark Connect server for ``warm``, which has done one run of the topic, and the database of all its runs.
+
+        Attempts of one database share a session on the server, and with it Python workers that have started.
+        """
+        environment = {"TIDEMARK_SPARK_JARS": str(self.jars)}
+        with self._database("server") as dsn, SparkServer(self.folder, environment) as server:
+            self._server, self._server_dsn = server, dsn
+            self.once("warm", topic, expected)
+            yield
+
+    @contextmanager
+    def _database(self, kind: str) -> Iterator[str]:
+        if kind == "warm":
+            assert self._server_dsn is not None
+            yield self._server_dsn
+        else:
+            with self.postgres.temporary_database("bench") as dsn:
+                migrate(dsn)
+                yield dsn
+
+    def _command(self, kind: str) -> list[str]:
+        if kind != "flink":
+            return [sys.executable, "-m", "bench.contender", kind]
+        if self._flink is None:
+            self._flink = flink.command(STATE, self.folder)
+        return self._flink
+
+    def _environment(self, folder: Path, task: dict[str, str], dsn: str) -> dict[str, str]:
         pipelines = folder / "pipelines"
         pipelines.mkdir()
-        (pipelines / "bench.yaml").write_text(yaml.safe_dump(self._pipeline(folder / "lake", topic)))
+        (pipelines / f"{task['pipeline']}.yaml").write_text(yaml.safe_dump(self._pipeline(task)))
         return {
             **os.environ,
             "TIDEMARK_DB": dsn,
@@ -88,14 +137,14 @@ class Bench:
             "TIDEMARK_SPARK_JARS": str(self.jars),
         }
 
-    def _pipeline(self, lake: Path, topic: str) -> dict[str, Any]:
+    def _pipeline(self, task: dict[str, str]) -> dict[str, Any]:
         return {
-            "pipeline": "bench",
-            "source": {"kafka": {"bootstrap_servers": self.broker.bootstrap_servers, "topics": [topic]}},
+            "pipeline": task["pipeline"],
+            "source": {"kafka": {"bootstrap_servers": task["bootstrap_servers"], "topics": [task["topic"]]}},
             "decode": {"format": "json", "schema": SCHEMA},
             "event_time": {"field": "at", "allowed_lateness": f"{ALLOWED_LATENESS_S}s"},
             "on_error": "dead_letter",
-            "sinks": [{"files": {"root": str(lake), "layout": "raw/{stream}/%Y-%m-%d/%H", "compression": "zstd"}}],
+            "sinks": [{"files": {"root": task["output"], "layout": "raw/{stream}/%Y-%m-%d/%H", "compression": "zstd"}}],
         }
 
 
@@ -107,16 +156,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.only == ["decoders"]:
         return figures  # it needs no service
     with _bench() as bench:
-        if "jobs" in arguments.only:
-            bench.fill("events", arguments.messages)
-            kinds = ("tidemark", "batch", "streaming", "noop")
-            figures["jobs"] = _alternating(bench, kinds, "events", arguments.messages, arguments.runs)
-        if "small" in arguments.only:
-            bench.fill("few", SMALL_MESSAGES)
-            figures["small"] = _alternating(bench, ("tidemark", "batch"), "few", SMALL_MESSAGES, arguments.runs)
+        if {"jobs", "small"} & {*arguments.only}:
+            figures |= _beside_each_other(bench, arguments)
         if "sinks" in arguments.only:
-            count = min(arguments.messages, SINK_MESSAGES)
-            runs = (sinks.measure(bench.broker, bench.postgres, bench.folder, count) for _ in range(arguments.runs))
+            number = min(arguments.messages, SINK_MESSAGES)
+            runs = (sinks.measure(bench.broker, bench.postgres, bench.folder, number) for _ in range(arguments.runs))
             figures["sinks"] = [each for run in runs for each in run]
         if "plan" in arguments.only:
             figures["plan"] = [planning.measure(bench.postgres, *shape) for shape in planning.SHAPES]
@@ -124,6 +168,22 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             figures["iceberg"] = [commits.measure(bench.postgres, snapshots) for snapshots in commits.SNAPSHOTS]
         if "page" in arguments.only:
             figures["page"] = pages.measure(bench.postgres)
+    return figures
+
+
+def _beside_each_other(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Every contender with the large topic and with the small one, as asked for."""
+    left_out = {kind: reason for kind, reason in {"flink": flink.missing()}.items() if reason}
+    figures: dict[str, Any] = {"left_out": left_out}
+    bench.fill("few", SMALL_MESSAGES)
+    with bench.server("few", SMALL_MESSAGES):
+        if "jobs" in arguments.only:
+            bench.fill("events", arguments.messages)
+            kinds = tuple(kind for kind in LARGE if kind not in left_out)
+            figures["jobs"] = _alternating(bench, kinds, "events", arguments.messages, arguments.runs)
+        if "small" in arguments.only:
+            kinds = tuple(kind for kind in SMALL if kind not in left_out)
+            figures["small"] = _alternating(bench, kinds, "few", SMALL_MESSAGES, arguments.runs)
     return figures
 
 
@@ -154,7 +214,8 @@ def _bench() -> Iterator[Bench]:
 
 
 def main(words: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="make bench", description="Measures Tidemark beside plain Spark jobs.")
+    what = "Measures Tidemark beside Flink and plain Spark jobs."
+    parser = argparse.ArgumentParser(prog="make bench", description=what)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_MESSAGES:,} messages, each job once")
     parser.add_argument("--messages", type=int, default=None, help=f"number of messages (default {MESSAGES:,})")
     parser.add_argument("--runs", type=int, default=None, help="how often each job runs (default 3)")

@@ -1,4 +1,4 @@
-"""Runs one contender in its own process: `python -m bench.contender KIND TASK.json`.
+"""Runs one contender in its own process: `python -m bench.contender KIND TASK.json`. Flink's is in FlinkJob.java.
 
 Every contender has the same master, the same jars and the same heap. It writes the time of each mark, in seconds since
 1970, to the file that the task names.
@@ -36,7 +36,16 @@ def tidemark(task: dict[str, Any], mark: Callable[[str], None]) -> None:
 
     _marked(session, "open_session", mark, before="planned", after="session")
     _marked(job, "stage", mark, before="session", after="staged")
-    main.main(["run", "bench", "--master", task["master"]], standalone_mode=False)
+    main.main(["run", task["pipeline"], "--master", task["master"]], standalone_mode=False)
+
+
+def warm(task: dict[str, Any], mark: Callable[[str], None]) -> None:
+    """`tidemark run` on the Spark Connect server that the environment names."""
+    from tidemark.cli import main
+    from tidemark.spark import connected
+
+    _marked(connected, "staged", mark, before="session", after="staged")
+    main.main(["run", task["pipeline"]], standalone_mode=False)
 
 
 def _marked(module: ModuleType, name: str, mark: Callable[[str], None], *, before: str, after: str) -> None:
@@ -85,7 +94,7 @@ def noop(task: dict[str, Any], mark: Callable[[str], None]) -> None:
     mark("staged")
 
 
-CONTENDERS = {"tidemark": tidemark, "batch": batch, "streaming": streaming, "noop": noop}
+CONTENDERS = {"tidemark": tidemark, "warm": warm, "batch": batch, "streaming": streaming, "noop": noop}
 
 
 def _session(task: dict[str, Any], mark: Callable[[str], None]) -> Any:

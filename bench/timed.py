@@ -4,9 +4,9 @@ import contextlib
 import json
 import statistics
 import subprocess
-import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 
+from bench.records import HOURS
 from sandbox.errors import SandboxFailed, WrongResult
 
 SAMPLE_S = 0.1
@@ -24,10 +25,12 @@ MIB = 1 << 20
 @dataclass(frozen=True)
 class Timing:
     """One run, in seconds. ``whole``: from the start of the process to its end. ``session``: from the start until Spark
-    takes a job. ``job``: from there to the end of Spark's work. ``publish`` (Tidemark only): from there to the end.
+    or Flink takes a job. ``job``: from there to the end of its work. ``publish`` (Tidemark only): from there to the
+    end.
 
     ``cpu`` is processor time, which other load on the machine changes less than ``whole``. ``memory`` is the highest
     sum of resident memory of the process and all below it, in bytes; pages that processes share are counted in each.
+    Both have what a server used that did the work.
     ``rows_of_files`` and ``bytes_of_files`` are of the smallest file, the median and the largest; empty without files.
     """
 
@@ -46,8 +49,21 @@ class Timing:
         return asdict(self)
 
 
-def timed(kind: str, task: dict[str, Any], folder: Path, environment: dict[str, str], expected: int | None) -> Timing:
-    """Run a contender; ``WrongResult`` unless its Parquet files have ``expected`` rows (None: it writes no files)."""
+def timed(
+    kind: str,
+    command: Sequence[str],
+    task: dict[str, Any],
+    folder: Path,
+    environment: dict[str, str],
+    expected: int | None,
+    server: int | None = None,
+) -> Timing:
+    """Run a contender: ``command``, with the file of the task as its last word. ``server``: the process id of one that
+    stays up and does the work.
+
+    Raises ``WrongResult`` unless the Parquet files have ``expected`` rows in a folder for each event hour (None: the
+    contender writes no files).
+    """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "task.json"
     task = {**task, "marks": str(folder / "marks.json"), "log": str(folder / "spark.log")}
@@ -55,11 +71,9 @@ def timed(kind: str, task: dict[str, Any], folder: Path, environment: dict[str, 
     log = folder / "output.log"
     began = time.time()
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bench.contender", kind, str(file)], env=environment, stdout=output, stderr=output
-        )
+        process = subprocess.Popen([*command, str(file)], env=environment, stdout=output, stderr=output)
         try:
-            peak, cpu = _watched(process)
+            peak, cpu = _watched(process, server)
         finally:
             _end(process)
     whole = time.time() - began
@@ -70,8 +84,8 @@ def timed(kind: str, task: dict[str, Any], folder: Path, environment: dict[str, 
     sizes = [path.stat().st_size for path in paths]
     rows = [pq.read_metadata(path).num_rows for path in paths]
     if expected is not None:
-        _check_rows(kind, Path(task["output"]), expected)
-    publish = marks["done"] - marks["staged"] if kind == "tidemark" else 0.0
+        _check(kind, paths, rows, expected)
+    publish = marks["done"] - marks["staged"]
     return Timing(
         whole, marks["session"], marks["staged"] - marks["session"], publish, cpu, peak, len(sizes), sum(sizes),
         _spread(rows), _spread(sizes),
@@ -83,22 +97,23 @@ def _spread(values: list[int]) -> list[int]:
     return [min(values), int(statistics.median(values)), max(values)] if values else []
 
 
-def _watched(process: subprocess.Popen[bytes]) -> tuple[int, float]:
-    """The peak memory in bytes and the processor time in seconds, when a process has ended.
+def _watched(process: subprocess.Popen[bytes], server: int | None) -> tuple[int, float]:
+    """The peak memory in bytes and the processor time in seconds, when a process has ended; with those of a server.
 
-    It is killed after ``TIMEOUT_S``. Processor time after the last sample of a process is lost: at
-    most ``SAMPLE_S`` for each.
+    The process is killed after ``TIMEOUT_S``. Processor time after its last sample is lost, and so it is of each below
+    it: at most ``SAMPLE_S`` for each.
     """
     peak = 0
     used: dict[int, float] = {}
+    before = _seconds(server) if server else 0.0
     deadline = time.monotonic() + TIMEOUT_S
     pause = threading.Event()
     while process.poll() is None:
         if time.monotonic() > deadline:
             process.kill()
-        peak = max(peak, _sample(process.pid, used))
+        peak = max(peak, _sample(process.pid, used) + (_sample(server, {}) if server else 0))
         pause.wait(SAMPLE_S)
-    return peak, sum(used.values())
+    return peak, sum(used.values()) + (_seconds(server) - before if server else 0.0)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -112,20 +127,31 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _sample(pid: int, used: dict[int, float]) -> int:
     """The memory of a process and all below it now. Stores their processor time so far in ``used``, by process id."""
-    try:
-        top = psutil.Process(pid)
-        family = [top, *top.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return 0
     total = 0
-    for member in family:
-        try:
+    for member in _family(pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
             total += member.memory_info().rss
             times = member.cpu_times()
             used[member.pid] = times.user + times.system
-        except psutil.NoSuchProcess:
-            continue
     return total
+
+
+def _seconds(pid: int) -> float:
+    """The processor time so far of a process and all below it, with that of children which have ended."""
+    total = 0.0
+    for member in _family(pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += sum(member.cpu_times()[:4])  # user, system, and both of children that it has waited for
+    return total
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    """A process and all below it; nothing when it has ended."""
+    try:
+        top = psutil.Process(pid)
+        return [top, *top.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _files(output: Path) -> list[Path]:
@@ -134,7 +160,10 @@ def _files(output: Path) -> list[Path]:
     return [path for path in paths if not any(part[0] in "_." for part in path.relative_to(output).parts)]
 
 
-def _check_rows(kind: str, output: Path, expected: int) -> None:
-    rows = sum(pq.read_metadata(path).num_rows for path in _files(output))
-    if rows != expected:
-        raise WrongResult(f"{kind} wrote {rows:,} rows of {expected:,}", next_step=f"look into {output}")
+def _check(kind: str, paths: list[Path], rows: list[int], expected: int) -> None:
+    hours = len({path.parent for path in paths})
+    if (sum(rows), hours) != (expected, HOURS):
+        raise WrongResult(
+            f"{kind} wrote {sum(rows):,} rows of {expected:,} into {hours} folders, for {HOURS} event hours",
+            next_step="look at its output in this moment; it is removed at the end",
+        )

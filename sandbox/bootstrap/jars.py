@@ -1,4 +1,4 @@
-"""Jars that are not part of PySpark: Kafka, its connector, and what reads Iceberg tables, in `<state>/jars/<set>/`.
+"""Jars that are not part of PySpark: Kafka, its connector, what reads Iceberg tables, Flink; in `<state>/jars/<set>/`.
 
 The Apache Ivy of PySpark fetches them, so Maven is not needed. `jars/jars.lock` names every file with its SHA-256. Four
 processes fetch just these files, without resolving dependencies: 4 s instead of 53. A file that differs from the lock
@@ -22,7 +22,7 @@ from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.errors import SandboxFailed
 
 LOCK = CHECKOUT / "jars" / "jars.lock"
-SETS = ("kafka", "spark")  # of every checkout; a test that needs another set fetches it itself
+SETS = ("kafka", "spark")  # of every checkout; who needs another set, a test or `make bench`, fetches it
 # On 2 cores four take half the time of two, and eight are not faster: the rest is the start of the JVMs.
 PROCESSES = 4
 
@@ -101,7 +101,7 @@ def fetch_file(jar: Jar, state: Path, ending: str) -> Path:
 def relock(state: Path) -> None:
     """Write `jars.lock` from `ivy.xml`. Resolves all dependencies: one minute with an empty cache."""
     header = [line for line in LOCK.read_text().splitlines() if line.startswith("#")] if LOCK.exists() else []
-    shipped = {path.name for path in _pyspark_jars().glob("*.jar")}
+    shipped = {path.name for path in pyspark_jars().glob("*.jar")}
     resolved: list[Jar] = []
     with tempfile.TemporaryDirectory(dir=_made(state)) as scratch:
         pattern = f"{scratch}/[conf]/[organisation]__[artifact]__[revision](__[classifier]).[ext]"
@@ -164,7 +164,7 @@ def _module(jars: Iterable[Jar], ending: str = "jar") -> str:
 
 
 def _command(module: Path, pattern: str, cache: str = "jars", types: Sequence[str] = ("jar", "bundle")) -> list[str]:
-    ivy = next(_pyspark_jars().glob("ivy-*.jar"))
+    ivy = next(pyspark_jars().glob("ivy-*.jar"))
     properties = {
         "ivy.cache.dir": _cache(cache),
         "tidemark.usepoms": str(cache == "jars-with-poms").lower(),
@@ -200,7 +200,8 @@ def _cache(name: str) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidemark" / name
 
 
-def _pyspark_jars() -> Path:
+def pyspark_jars() -> Path:
+    """The folder of the jars that come with PySpark."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SandboxFailed("PySpark is not installed", next_step="make setup")

@@ -200,6 +200,11 @@ class Service(ABC):
         self.start()
 
     @property
+    def pid(self) -> int:
+        """The process id of the server; its own children are below it."""
+        return self._started.pid
+
+    @property
     def _started(self) -> Child:
         assert self._child is not None, "not started"
         return self._child

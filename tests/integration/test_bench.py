@@ -28,12 +28,24 @@ def test_a_commit_is_measured_with_as_many_snapshots_as_are_kept(postgres: Postg
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", ["tidemark", "streaming"])  # the other two have no line that these have not
+@pytest.mark.parametrize("kind", ["tidemark", "streaming", "flink"])  # batch and noop have no line of their own
 def test_every_contender_reads_all_there_is(kind: str, tmp_path: Path, broker: Broker, postgres: Postgres) -> None:
     bench = Bench(tmp_path, broker, postgres)
     name = f"bench-{kind}"
     bench.fill(name, 2_000)
     timing = bench.once(kind, name, 2_000)  # raises when it wrote less or more
+    assert 0 < timing.session < timing.session + timing.job + timing.publish < timing.whole
+    assert timing.files > 0
+
+
+@pytest.mark.exhaustive
+def test_a_server_that_stays_up_does_one_run_after_the_other(
+    tmp_path: Path, broker: Broker, postgres: Postgres
+) -> None:
+    bench = Bench(tmp_path, broker, postgres)
+    bench.fill("bench-warm", 2_000)
+    with bench.server("bench-warm", 2_000):
+        timing = bench.once("warm", "bench-warm", 2_000)
     assert 0 < timing.session < timing.session + timing.job + timing.publish < timing.whole
     assert timing.files > 0
 

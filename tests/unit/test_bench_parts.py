@@ -1,16 +1,21 @@
 """The parts of `make bench` hold together; nothing is timed here."""
 
+import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pyarrow as pa
 
-from bench import contender, decoding, report
+from bench import contender, decoding, flink, report
+from bench.__main__ import LARGE, SMALL
 from bench.planning import SHAPES, MemorySource, pipeline
 from bench.records import ALLOWED_LATENESS_S, COLUMNS, HOURS, LATE_EVERY, PARTITIONS, SCHEMA, START_S, messages
 from bench.timed import Timing
+from sandbox.bootstrap.checkout import CHECKOUT
+from sandbox.bootstrap.jars import locked
 from tidemark.decoders.registry import DECODERS, open_decoder
 
 COUNT = 30_000
@@ -46,21 +51,53 @@ def test_the_tables_name_every_contender_and_stand_between_the_marks(tmp_path: P
          "nodes": {"chains": ["Index Scan (range_one_end)"]}}
         for partitions, ranges in SHAPES
     ]  # fmt: skip
-    jobs = {kind: [timing] for kind in contender.CONTENDERS}
+    turns = {"tidemark": (10.0, 20.0), "flink": (15.0, 30.0)}
+    jobs = {
+        kind: [timing | {"whole": whole, "cpu": whole * 2} for whole in turns.get(kind, (10.0, 10.0))] for kind in LARGE
+    }
     decoders = {kind: {"decoder": 1.0, "pass": 2.0, "bytes": 170.0} for kind in DECODERS}
     figures = {
         "machine": report.machine(), "messages": 10, "runs": 1, "decoders": decoders, "jobs": jobs, "small": jobs,
-        "plan": plans,
+        "plan": plans, "left_out": {"flink": flink.NO_COMPILER},
     }  # fmt: skip
     figures["sinks"] = [{"sink": sink, "messages": 120, "stage": 3.0, "publish": 1.0} for sink in ("files", "a topic")]
     text = report.tables(figures)
     assert all(f"| {name} |" in text for name in report.NAMES.values())
-    assert "the stage job 1.00 times as fast" in text
-    assert "publish is 4.0% of the whole" in text
+    flinks = "22.5 s | 15.0 to 30.0 | 0 | 1.50 times | 45.0 s | 30.0 to 60.0 | 1.50 times |"
+    assert f"| {report.NAMES['flink']} | {flinks}" in text
+    assert f"{report.NAMES['flink']}, was left out: {flink.NO_COMPILER}" in text
+    assert "the job alone 1.00 times as fast" in text
+    assert "publish is 3.0% of the whole" in text
     assert "| a topic | 40 | 120 | 30 | 25.0% |" in text
     (tmp_path / "README.md").write_text(f"above\n{report.BEGIN}\nolder\n{report.END}\nbelow\n")
     report.write_into(tmp_path / "README.md", text)
     assert (tmp_path / "README.md").read_text() == f"above\n{report.BEGIN}\n{text}\n{report.END}\nbelow\n"
+
+
+def test_every_contender_has_a_name_and_a_job() -> None:
+    assert set(LARGE) == set(report.NAMES) == {*contender.CONTENDERS, "flink"}
+    assert set(SMALL) < set(LARGE)
+
+
+def test_flink_reads_and_writes_the_columns_of_every_record() -> None:
+    source = flink.SOURCE.read_text()
+    [names] = re.findall(r"new String\[\] \{(.*?)\}", source, re.DOTALL)
+    of_kafka = [f"_{name}" for name in (*contender.METADATA, "manifest_id")]
+    assert re.findall(r'"(\w+)"', names) == [*of_kafka, *COLUMNS]
+    [fields] = re.findall(r"class Event \{(.*?)\}", source, re.DOTALL)
+    assert tuple(re.findall(r"public \w+ (\w+);", fields)) == COLUMNS
+
+
+def test_flink_is_locked_in_the_versions_that_are_asked_for_and_without_hadoop() -> None:
+    jars = [jar for jar in locked() if jar.set == flink.SET]
+    asked = {
+        (of.attrib["org"], of.attrib["name"]): of.attrib["rev"]
+        for of in ET.parse(CHECKOUT / "jars" / "ivy.xml").iterfind(".//dependency")
+        if of.get("conf", "").startswith("flink")
+    }
+    assert asked.items() <= {(jar.organisation, jar.name): jar.revision for jar in jars}.items()
+    assert not any("hadoop" in jar.organisation for jar in jars)
+    assert flink.version() in asked.values()
 
 
 def test_every_registered_decoder_is_measured_with_the_same_records_in_its_format() -> None:
