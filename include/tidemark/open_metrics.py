@@ -15,7 +15,7 @@ CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 HELP = {
     "tidemark_manifests": "Manifests by state.",
     "tidemark_manifests_archived": "Manifests that are archived; they are done, and counted in tidemark_manifests too.",
-    "tidemark_problems": "What needs a person, by kind: unfinished, blocked, late, unknown.",
+    "tidemark_problems": "What needs a person, by kind: unfinished, blocked, late, lost, unknown.",
     "tidemark_records_read": "Records read by published manifests.",
     "tidemark_rows_written": "Rows of published manifests, in one sink of each.",
     "tidemark_records_dead_lettered": "Records that are published as dead letters.",
@@ -69,7 +69,7 @@ def _samples(pipeline: Measured) -> Iterator[Sample]:
     for state, count in view.manifests.items():
         yield "tidemark_manifests", {**own, "state": state}, count
     yield "tidemark_manifests_archived", own, view.archived
-    for kind in (ProblemKind.UNFINISHED, ProblemKind.BLOCKED, ProblemKind.LATE, ProblemKind.UNKNOWN):
+    for kind in ProblemKind:
         count = sum(problem.kind == kind for problem in view.problems)
         yield "tidemark_problems", {**own, "kind": kind.value}, count
     yield "tidemark_records_read", own, pipeline.read

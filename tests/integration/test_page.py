@@ -42,12 +42,14 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TopicChanged, WorkFailed
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
-from tidemark.manifest import RunKind
+from tidemark.manifest import ManifestState, RunKind
 from tidemark.order import Order
+from tidemark.views import LagView
 
 RIGHTS = {"operator": {"GET", "POST"}, "reader": {"GET"}, "stranger": set[str]()}
 ROUTES = [route for route in build_app().routes if isinstance(route, APIRoute)]
 START = "/pipelines/demo/start"
+MANIFESTS = "/pipelines/demo/manifests"
 
 
 class Rights(SimpleAuthManager):
@@ -472,6 +474,43 @@ def test_a_retry_shows_what_it_would_do_and_starts_one_run_with_the_reason_in_th
     [decision] = json.loads(printed(world, "history", "demo", "--json"))
     assert (decision["decision"], decision["why"]) == ("retry", form["why"])
     assert "airflow page operator" in decision["actor"]
+
+
+def test_a_reason_of_blanks_starts_nothing(ask: Callable[..., TestClient]) -> None:
+    client = ask()
+    form = {"token": token_of(client.get(f"{START}/retry").text), "why": "   "}
+    with mock.patch.object(actions, "trigger_dag") as trigger:
+        assert client.post(f"{START}/retry", data=form).status_code == 422
+    assert not trigger.called
+
+
+def test_a_blocked_manifest_is_retried_from_its_own_page(ask: Callable[..., TestClient], world: ModelWorld) -> None:
+    """Not with the others: a person must have read its reason."""
+    attempt = world.database.start(3, "a test") or 0
+    assert world.database.block(3, attempt, "the numbers do not agree")
+    world.database.release(3, attempt)
+    client = ask()
+    others = client.get(f"{START}/retry").text
+    assert "1 manifest, " in others
+    assert f'Blocked, and not retried with the others. A person must look first: <a href="{MANIFESTS}/3"' in others
+    assert f'href="{START}/retry?manifest=3">Retry this manifest</a>' in client.get(f"{MANIFESTS}/3").text
+    shown = client.get(f"{START}/retry?manifest=3").text
+    assert "Retry manifest 3: preview" in shown
+    assert world.database.manifest(3).state is ManifestState.BLOCKED, "a preview changes nothing"
+    with mock.patch.object(actions, "trigger_dag") as trigger:
+        client.post(f"{START}/retry", data={"token": token_of(shown), "why": "the sums were wrong"})
+    assert trigger.call_args.kwargs["conf"] == {"retry": [3]}
+
+
+def test_a_loss_that_nobody_has_decided_about_is_on_the_list_and_among_the_gauges(
+    ask: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = ask()
+    gone = LagView("a", 0, log_start=20, planned=15, last_stable=30, log_end=30, unpublished=0,
+                   open_transaction=None, lag=15)  # fmt: skip
+    monkeypatch.setattr(content, "lags", Lags(lambda _: (gone,)))
+    assert "retention took offsets [15, 20) of a-0 before they were planned" in client.get("/").text
+    assert 'tidemark_problems{pipeline="demo",kind="lost"} 1' in client.get("/api/metrics").text
 
 
 def test_a_replay_does_what_its_preview_showed_and_refuses_manifests_of_others(ask: Callable[..., TestClient]) -> None:

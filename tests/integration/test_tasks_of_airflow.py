@@ -21,7 +21,7 @@ from tidemark.lifecycle import attempt
 from tidemark.lifecycle.older import TAKEN_ALONG
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Ending
-from tidemark.manifest import RunKind
+from tidemark.manifest import ManifestState, RunKind
 from tidemark.operations.archive import archive
 from tidemark.operations.rename import rename_pipeline
 from tidemark.order import Order
@@ -172,6 +172,27 @@ def test_the_event_of_a_run_a_retry_and_a_replay_has_the_same_keys_and_there_is_
     assert (run["manifests"], run["read"], run["reached"]) == ([1, 2, 3], 25, True)
     assert (replay["manifests"], replay["read"], replay["run_key"]) == ([1, 3], 17, "a run")
     assert (retry["manifests"], retry["read"], retry["covered_by"]) == ([4], 5, [])
+
+
+def test_a_run_that_is_to_retry_a_blocked_manifest_lets_it_be_attempted_again(world: ModelWorld, task: Task) -> None:
+    world.produce(10)
+    [blocked] = plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None)).manifests
+    number = world.database.start(blocked, "a test") or 0
+    assert world.database.block(blocked, number, "the numbers do not agree")
+    world.database.release(blocked, number)
+    pipeline: Any = world.pipeline()
+    with task(retry_unfinished=True):
+        assert dag.plan_run(pipeline) == []
+    with task(retry=[blocked], dry_run=True):
+        assert dag.plan_run(pipeline) == []
+    assert world.database.manifest(blocked).state is ManifestState.BLOCKED, "a dry run changes nothing"
+    with task(retry=[blocked]):
+        assert dag.plan_run(pipeline) == [blocked]
+        publish(world, [blocked])
+        event: Any = dag.close_run(pipeline, [blocked]).event
+    assert event["manifests"] == [blocked]
+    with task(retry=[blocked]):
+        assert dag.plan_run(pipeline) == [], "it is done"
 
 
 def test_the_event_tells_a_first_publication_from_a_replay_that_changed_rows_and_from_one_that_did_not(

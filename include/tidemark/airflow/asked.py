@@ -13,7 +13,7 @@ from tidemark.errors import ConfigurationError, NotDone
 from tidemark.lifecycle.close import require_done
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import own_manifest, refuse_archived, refuse_at_work, unfinished
-from tidemark.manifest import Decision
+from tidemark.manifest import Decision, ManifestState
 from tidemark.operations import decisions
 from tidemark.operations.fill import alone
 from tidemark.suggestion import with_nearest
@@ -31,6 +31,11 @@ PARAMS = {
     "retry_unfinished": Param(
         False, type=["null", "boolean"], title="Retry unfinished manifests",
         description="Plan nothing new; process the manifests that are planned, failed or abandoned.",
+    ),
+    "retry": Param(
+        [], type=["null", "array"], items={"type": "integer"}, title="Retry these manifests",
+        description="Their ids, such as [12]. Plan nothing new; finish these, also blocked ones: a person has read the "
+        "reasons.",
     ),
     "fill": Param(
         None, type=["null", "string"], title="Fill this sink",
@@ -73,14 +78,26 @@ def chosen(context: Context, params: Mapping[str, Any]) -> list[int] | None:
     if params.get("fill"):
         alone(context, params["fill"])
         return oldest(context.database.lacking(context.pipeline_name, params["fill"]))
+    if params.get("retry"):
+        manifests = [own_manifest(context, manifest_id) for manifest_id in params["retry"]]
+        refuse_at_work(manifests)
+        refuse_archived(manifests)
+        left = [each for each in manifests if each.state is not ManifestState.DONE or context.sinks_to_finish(each)]
+        return whole(context, [manifest.id for manifest in left])
     if params.get("retry_unfinished"):
         return oldest([manifest.id for manifest in unfinished(context)])
     return None
 
 
+def release(context: Context, params: Mapping[str, Any]) -> None:
+    """Let the blocked ones of the manifests that a retry names be attempted again: a person has looked at them."""
+    for manifest_id in params.get("retry") or ():
+        unfinished(context, manifest_id)
+
+
 def require_chosen_done(context: Context, params: Mapping[str, Any], processed: Sequence[int]) -> bool:
     """Whether manifests were asked for; raises when they are not published, or when there are more of them."""
-    if not any(params.get(name) for name in ("replay", "retry_unfinished", "fill")):
+    if not any(params.get(name) for name in ("replay", "retry", "retry_unfinished", "fill")):
         return False
     require_done(context, processed)
     if params.get("retry_unfinished"):

@@ -230,6 +230,7 @@ def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple
         log.info("\n".join(asked.accept(context, params["accept"], run_id=run_id, dry_run=False).lines))
     ids = asked.chosen(context, params)
     if ids is not None:
+        asked.release(context, params)
         return handed_out(context, task_context, ids), []
     tick = tick_of(task_context)
     begin = interval_start(pipeline, task_context, tick)

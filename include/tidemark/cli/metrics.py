@@ -125,4 +125,4 @@ def _measured(environment: Environment, database: ManifestDatabase, name: str, *
             output.note(f"the lag of {name} is not known: {why}")
         if pipeline is None and not isinstance(error, NotFound):
             pipeline = error
-    return measured(database, pipeline_view(database, status(database, name, pipeline), parts, why), parts)
+    return measured(database, pipeline_view(database, status(database, name, pipeline, parts=parts), parts, why), parts)

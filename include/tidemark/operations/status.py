@@ -4,18 +4,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.lifecycle.context import open_context, refuse_out_of_use
 from tidemark.lifecycle.older import commands, described
 from tidemark.manifest import Manifest, ManifestState
-from tidemark.operations.lag import Lag, lag
+from tidemark.operations.lag import lag
 from tidemark.pipeline.settings import Pipeline
 from tidemark.planner import OnDataLoss
 
 START = timedelta(minutes=10)  # that a planned manifest may wait for its first attempt: other tasks are before it
+
+
+class Retained(Protocol):
+    """A partition whose offsets below ``log_start`` are gone; those below ``planned`` have manifests."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def log_start(self) -> int: ...
+    @property
+    def planned(self) -> int: ...
 
 
 class ProblemKind(StrEnum):
@@ -68,14 +81,17 @@ def status(
     *,
     max_lag: int | None = None,
     max_age: timedelta | None = None,
+    parts: Sequence[Retained] | None = None,
 ) -> Status:
-    """The state of a pipeline, by the database; Kafka is asked only for ``max_lag``.
+    """The state of a pipeline, by the database; Kafka is asked only for ``max_lag``. ``parts``: its partitions, from a
+    caller who has asked.
 
     ``pipeline`` is what its file says, None without a file: then nothing runs it, and it is not late. ``max_age``
     replaces that of the file. What cannot be looked at is a problem, and no error.
     """
     if isinstance(pipeline, Pipeline) and max_age is None:
         max_age = pipeline.max_age
+    losses = _of_losses(pipeline, parts) if isinstance(pipeline, Pipeline) and parts is not None else []
     now = datetime.now(UTC)
     undone = database.undone(pipeline_name)
     waiting = [manifest for manifest in undone if _waits(manifest, now)]
@@ -90,11 +106,12 @@ def status(
         problems.append(Problem(ProblemKind.UNKNOWN, pipeline.what, pipeline.next_step))
     elif pipeline is not None and max_lag is not None:
         try:
-            parts = lag(open_context(pipeline, database))
-            offsets = sum(part.lag + part.unpublished for part in parts)
-            problems += _of_losses(pipeline, parts)
+            asked = lag(open_context(pipeline, database))
+            offsets = sum(part.lag + part.unpublished for part in asked)
+            losses = _of_losses(pipeline, asked)
         except TidemarkError as error:
             problems.append(Problem(ProblemKind.UNKNOWN, f"the lag is not known: {error.what}", error.next_step))
+    problems += losses
     if max_lag is not None and offsets is not None and offsets > max_lag:
         what = f"{offsets:,} offsets are not published, and at most {max_lag:,} are allowed"
         problems.append(Problem(ProblemKind.LATE, what, f"tidemark lag {pipeline_name}"))
@@ -152,7 +169,7 @@ def _of_chains(database: ManifestDatabase, pipeline_name: str) -> list[Problem]:
     ]
 
 
-def _of_losses(pipeline: Pipeline, parts: Sequence[Lag]) -> list[Problem]:
+def _of_losses(pipeline: Pipeline, parts: Sequence[Retained]) -> list[Problem]:
     if pipeline.source.on_data_loss is OnDataLoss.RECORD:  # the next plan gives them up by itself
         return []
     return [

@@ -39,10 +39,14 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Wish:
-    """An action and what it is about, as the trigger form of the DAG has it."""
+    """An action and what it is about, as the trigger form of the DAG has it.
+
+    ``by_id``: a retry of its ``manifests`` alone, also of blocked ones; else they are those that a preview showed.
+    """
 
     action: Action
     manifests: tuple[int, ...] = ()
+    by_id: bool = False
     sink: str | None = None
     topic: str | None = None
     partition: int | None = None
@@ -50,7 +54,7 @@ class Wish:
     def conf(self, why: str) -> dict[str, Any]:
         match self.action:
             case Action.RETRY:
-                return {"retry_unfinished": True}
+                return {"retry": list(self.manifests)} if self.by_id else {"retry_unfinished": True}
             case Action.REPLAY:
                 return {"replay": list(self.manifests)}
             case Action.FILL:
@@ -100,7 +104,7 @@ def preview(context: Context, wish: Wish) -> Preview:
     if wish.action is Action.REPLAY and not wish.manifests:
         raise ConfigurationError("no manifest is selected", next_step="select some in the list of manifests")
     blocked: list[Manifest] = []
-    if wish.action is Action.RETRY:
+    if wish.action is Action.RETRY and not wish.by_id:
         blocked = database.page_of_manifests(context.pipeline_name, ManifestState.BLOCKED, limit=100)
     todo = database.manifests(ids=asked.chosen(context, conf) or [])
     archived = 0

@@ -65,15 +65,17 @@ lags = Lags(ask_source)
 def pipelines_of(database: ManifestDatabase, names: Sequence[str]) -> list[tuple[PipelineView, Answer]]:
     """Each with its lag; the sources are asked side by side."""
     answers = lags.of(names)
-    return [
-        (pipeline_view(database, _status(database, name), answers[name].parts, answers[name].why), answers[name])
-        for name in names
-    ]
+    views = []
+    for name in names:
+        answer = answers[name]
+        now = _status(database, name, answer.parts)
+        views.append((pipeline_view(database, now, answer.parts, answer.why), answer))
+    return views
 
 
-def _status(database: ManifestDatabase, name: str) -> Status:
+def _status(database: ManifestDatabase, name: str, parts: Sequence[LagView] | None) -> Status:
     try:
-        return status(database, name, settings_of(name))
+        return status(database, name, settings_of(name), parts=parts)
     except NotFound:
         return status(database, name, None)
     except TidemarkError as error:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, Form, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from pydantic import StringConstraints
 
 from tidemark.airflow.addresses import TaskTry
 from tidemark.airflow.page import content
@@ -174,7 +175,8 @@ def asked(
     partition: int | None = None,
 ) -> Response:
     """What the run would do, and the form that starts it."""
-    wish = Wish(action, tuple(sorted(set(manifest_ids or ()))), sink, topic, partition)
+    by_id = action is Action.RETRY and bool(manifest_ids)
+    wish = Wish(action, tuple(sorted(set(manifest_ids or ()))), by_id, sink, topic, partition)
     with content.context_of(database, name) as context:
         shown = preview(context, wish)
     if shown.manifests:
@@ -200,13 +202,13 @@ def begun(
     name: PipelineName,
     action: Action,
     token: Annotated[str, Form()],
-    why: Annotated[str, Form(min_length=1, max_length=1000)],
+    why: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000), Form()],
 ) -> Response:
     form = confirmed(user.get_id(), token)
     wish = form["wish"]
     if (form["dag"], wish["action"]) != (name, action):
         raise HTTPException(403, "this form is for something else: open it again")
     confirmed_wish = Wish(**{**wish, "action": action, "manifests": tuple(wish["manifests"])})
-    start(database, name, confirmed_wish, why.strip(), User(user.get_id(), user.get_name()), form["run"])
+    start(database, name, confirmed_wish, why, User(user.get_id(), user.get_name()), form["run"])
     root = request.scope.get("root_path", "")
     return RedirectResponse(f"{root}/pipelines/{name}?started={form['run']}", 303)
