@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 
 import tidemark
-from tests.worlds.arrow_stage import arrow_stage
+from tests.worlds.arrow_stage import without_spark
 from tests.worlds.world import World
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.spark import engines
@@ -26,7 +26,7 @@ def here(world: World) -> Iterator[World]:
     """A pipeline that the environment of this process names; orders are staged without Spark."""
     with (
         mock.patch.dict(os.environ, world.environment()),
-        mock.patch.object(engines, "stage_in", return_value=arrow_stage),
+        mock.patch.object(engines, "stage_in", without_spark),
     ):
         yield world
 

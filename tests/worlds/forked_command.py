@@ -191,7 +191,7 @@ def _run(request: int, out: int, err: int) -> None:
 
 
 if __name__ == "__main__":
-    from tests.worlds.command_without_spark import without_spark
+    from tests.worlds.arrow_stage import without_spark
     from tidemark.cli import main
     from tidemark.decoders.registry import DECODERS
     from tidemark.sinks.kinds import SINKS

@@ -27,7 +27,7 @@ from click.testing import CliRunner, Result
 from sandbox.services.broker import Broker
 from sandbox.services.processes import wait_until
 from tests.faults import counts
-from tests.worlds.arrow_stage import arrow_stage
+from tests.worlds.arrow_stage import without_spark
 from tests.worlds.forked_command import ForkedCommand, fork_server
 from tests.worlds.new_topics import new_topic
 from tests.worlds.used_topics import delete_later
@@ -233,7 +233,7 @@ class World:
 
     def here(self, *words: str) -> Result:
         """The command line in this process, with ``arrow_stage``: faster, but a failpoint must not kill it."""
-        with mock.patch.object(engines, "stage_in", return_value=arrow_stage):
+        with mock.patch.object(engines, "stage_in", without_spark):
             return CliRunner().invoke(main.main, words, env=self.environment(), catch_exceptions=False)
 
     def ok(self, *words: str) -> str:
