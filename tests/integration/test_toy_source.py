@@ -12,6 +12,7 @@ import pytest
 from tests.toys.toy_source.log import ABORTED, OPEN
 from tests.toys.toy_source.stage import records_stage
 from tests.toys.toy_source.topic import NOON, ToyTopic
+from tests.worlds import arrow_stage
 from tests.worlds.world import World
 from tidemark.sources.kinds import SOURCES
 
@@ -21,7 +22,7 @@ MakeWorld = Callable[..., World]
 @pytest.fixture(autouse=True)
 def _the_toy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SOURCES, "toy", "tests.toys.toy_source")
-    monkeypatch.setattr(sys.modules[World.__module__], "arrow_stage", records_stage)
+    monkeypatch.setattr(arrow_stage, "arrow_stage", records_stage)
 
 
 @pytest.fixture
