@@ -148,11 +148,12 @@ def test_no_server_is_said_at_once(make_world: MakeWorld) -> None:
 
 POINTS = ["stage.mid", "publish.before_mark"]
 OTHER_POINTS = ["attempt.started", "read.before", "stage.done", "publish.receipt", "publish.mid", "publish.marked"]
-
-
-@pytest.mark.parametrize(
+at_each_point = pytest.mark.parametrize(
     "point", [*POINTS, *(pytest.param(point, marks=pytest.mark.exhaustive) for point in OTHER_POINTS)]
 )
+
+
+@at_each_point
 def test_a_client_that_is_killed_is_followed_by_one_that_finishes(
     spark_server: SparkServer, make_world: MakeWorld, point: str
 ) -> None:
@@ -166,9 +167,7 @@ def test_a_client_that_is_killed_is_followed_by_one_that_finishes(
     world.assert_complete()
 
 
-@pytest.mark.parametrize(
-    "point", [*POINTS, *(pytest.param(point, marks=pytest.mark.exhaustive) for point in OTHER_POINTS)]
-)
+@at_each_point
 def test_a_client_that_stands_still_while_another_finishes_does_nothing_more(
     spark_server: SparkServer, make_world: MakeWorld, point: str
 ) -> None:

@@ -12,8 +12,8 @@ from tidemark.airflow.map_length import oldest, refuse_rest, whole
 from tidemark.errors import ConfigurationError, NotDone
 from tidemark.lifecycle.close import require_done
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.select import own_manifest, refuse_archived, refuse_at_work, unfinished
-from tidemark.manifest import Decision, ManifestState
+from tidemark.lifecycle.select import is_unfinished, own_manifest, refuse_archived, refuse_at_work, unfinished
+from tidemark.manifest import Decision, Manifest
 from tidemark.operations import decisions
 from tidemark.operations.fill import alone
 from tidemark.suggestion import with_nearest
@@ -71,22 +71,24 @@ def moment(text: str) -> datetime:
 def chosen(context: Context, params: Mapping[str, Any]) -> list[int] | None:
     """The manifests that are asked for, as many as one run can do; None: those that the run plans."""
     if isinstance(params.get("replay"), list) and params["replay"]:
-        manifests = [own_manifest(context, manifest_id) for manifest_id in params["replay"]]
-        refuse_at_work(manifests)
-        refuse_archived(manifests)
-        return whole(context, [manifest.id for manifest in manifests])
+        return whole(context, [manifest.id for manifest in _named(context, params["replay"])])
     if params.get("fill"):
         alone(context, params["fill"])
         return oldest(context.database.lacking(context.pipeline_name, params["fill"]))
     if params.get("retry"):
-        manifests = [own_manifest(context, manifest_id) for manifest_id in params["retry"]]
-        refuse_at_work(manifests)
-        refuse_archived(manifests)
-        left = [each for each in manifests if each.state is not ManifestState.DONE or context.sinks_to_finish(each)]
-        return whole(context, [manifest.id for manifest in left])
+        named = _named(context, params["retry"])
+        return whole(context, [manifest.id for manifest in named if is_unfinished(context, manifest)])
     if params.get("retry_unfinished"):
         return oldest([manifest.id for manifest in unfinished(context)])
     return None
+
+
+def _named(context: Context, ids: Sequence[int]) -> list[Manifest]:
+    """Raises for one of another pipeline, one that an attempt is at work on, and one that is archived."""
+    manifests = [own_manifest(context, manifest_id) for manifest_id in ids]
+    refuse_at_work(manifests)
+    refuse_archived(manifests)
+    return manifests
 
 
 def release(context: Context, params: Mapping[str, Any]) -> None:

@@ -34,7 +34,12 @@ def unfinished(context: Context, manifest_id: int | None = None) -> list[Manifes
     if manifest.state is ManifestState.BLOCKED:
         context.database.unblock(manifest_id)
     refuse_at_work([manifest])
-    return [manifest] if manifest.state is not ManifestState.DONE or context.sinks_to_finish(manifest) else []
+    return [manifest] if is_unfinished(context, manifest) else []
+
+
+def is_unfinished(context: Context, manifest: Manifest) -> bool:
+    """Whether it is not done, or a replay has reached only some sinks."""
+    return manifest.state is not ManifestState.DONE or bool(context.sinks_to_finish(manifest))
 
 
 def at_work(context: Context) -> list[Manifest]:

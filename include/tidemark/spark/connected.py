@@ -26,6 +26,7 @@ from tidemark.order import Order
 from tidemark.receipt import Receipt
 from tidemark.sources.spark import open_reader
 from tidemark.spark.batches import arrow_batches
+from tidemark.spark.executors import PATIENCE_S
 from tidemark.spark.job import failure, staged
 from tidemark.spark.progress import EVERY_S, tasks_text
 from tidemark.spark.remote import Remote
@@ -34,7 +35,6 @@ from tidemark.spark.shipped import package_hash, package_zip
 OLDER = 5  # attempts before this one whose jobs are ended; each is one request
 PACKAGE = "spark.tidemark.package"  # property of a server or a session whose Python workers have this package: its hash
 CLOSED = "INVALID_HANDLE.SESSION_CLOSED"
-PATIENCE_S = 300.0  # without any task at work, as ``executors.PATIENCE_S``
 RETRIES = DefaultPolicy(max_retries=5)  # 17 s in all; Spark's own default is ten minutes
 WHERE = "the log of the Spark Connect server says more"
 ERRORS = (PySparkException, RpcError)

@@ -14,7 +14,7 @@ CONN_ID = "spark_connect"
 VARIABLE = "TIDEMARK_SPARK_REMOTE"
 DEFAULT_PORT = 15002
 REACH_S = 5.0  # Spark's client itself tries for minutes
-USER = "tidemark"  # sessions belong to a user; every process of ours must find those of dead attempts
+USER = "tidemark"  # sessions belong to a user; every process of ours shares them
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ def parsed(text: str, where: str) -> Remote:
     given = dict(word.split("=", 1) for word in options)
     if "session_id" in given:
         raise ConfigurationError(
-            f"{where} has a session_id", next_step="leave it out: every attempt has a session of its own"
+            f"{where} has a session_id",
+            next_step="leave it out: the session follows from database, package and properties",
         )
     token = unquote(given.pop("token", "")) or None
     return Remote(
