@@ -22,7 +22,7 @@ from tidemark.lifecycle.publish import Outcome
 from tidemark.lifecycle.work import Progress
 from tidemark.manifest import Archive, AttemptState, Decision, Manifest, ManifestState
 from tidemark.offsets import TopicPartition
-from tidemark.operations.history import Change
+from tidemark.operations.change import Change
 from tidemark.pipeline.settings import Pipeline
 from tidemark.views import (
     ArchiveView,
