@@ -89,7 +89,8 @@ def changes_of_runs(pipeline: Pipeline, cuts: Sequence[datetime], now: datetime)
     runs = next_runs(schedule, start, cuts[0] if cuts else None, now, catchup=pipeline.catchup)
     if not cuts:
         return [_first_runs(pipeline, runs)]
-    changes = [_other_times(pipeline, cuts, runs)] if is_of_another(schedule, cuts) else []
+    next_ = max(runs.first, schedule.from_(start))
+    changes = [_other_times(pipeline, cuts, next_)] if is_of_another(schedule, cuts) else []
     if pipeline.catchup:
         return changes + _caught_up(pipeline, schedule, start, cuts, runs)
     if runs.first == schedule.from_(start) > max(now, schedule.after(cuts[0])):
@@ -126,8 +127,7 @@ def _first_runs(pipeline: Pipeline, runs: NextRuns) -> Change:
     return Change(f"no scheduled run was planned yet: the first is that of {_at(runs.first)}")
 
 
-def _other_times(pipeline: Pipeline, cuts: Sequence[datetime], runs: NextRuns) -> Change:
-    next_ = runs.due[0] if runs.due else runs.first
+def _other_times(pipeline: Pipeline, cuts: Sequence[datetime], next_: datetime) -> Change:
     there = f"those of {_at(cuts[1])} and {_at(cuts[0])}" if len(cuts) > 1 else f"that of {_at(cuts[0])}"
     return Change(
         f'schedule is "{pipeline.schedule}", and the newest scheduled runs, {there}, were by another one, or runs were '
