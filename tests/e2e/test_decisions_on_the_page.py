@@ -19,8 +19,8 @@ PIPELINE = f"/tidemark/pipelines/{DAG}"
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """In place of the session's: this one may die."""
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Beside the session's broker: this one may die."""
     with Broker(tmp_path_factory.mktemp("mortal"), STATE / "jars" / "kafka") as server:
         yield server
 
@@ -72,18 +72,21 @@ def decided(demo: AirflowWorld, browser: httpx.Client, action: str, why: str, to
 
 
 def test_a_cut_a_recreated_topic_and_a_loss_are_accepted_on_the_page_and_the_run_reads_on(
-    airflow_world: AirflowWorld, browser: httpx.Client, broker: Broker
+    airflow_world: AirflowWorld, browser: httpx.Client, mortal: Broker
 ) -> None:
     demo, world = airflow_world, airflow_world.world
+    world.broker = mortal
+    world.create_topic()
+    world.write_pipeline()
     world.produce(20)
     size = segment(world).stat().st_size
     world.produce(20)
     world.ok("run", DAG)
     demo.deploy()
 
-    broker.kill()
+    mortal.kill()
     cut(segment(world), size)
-    broker.start()
+    mortal.start()
     refused(demo, "topic-changed")
     run_id = decided(demo, browser, "accept-truncation", "a disk was restored", "the next starts at 10")
     assert demo.states(run_id)["process", -1] == "skipped", "nothing has arrived since"
@@ -99,8 +102,8 @@ def test_a_cut_a_recreated_topic_and_a_loss_are_accepted_on_the_page_and_the_run
     assert manifest["state"] == "done"
     assert world.ok("audit", DAG, "--deep") == ""
 
-    broker.delete_topic(world.topic)
-    broker.create_topic(world.topic, 2)
+    mortal.delete_topic(world.topic)
+    mortal.create_topic(world.topic, 2)
     refused(demo, "topic-changed")
     decided(demo, browser, "accept-topic", "it was made again", "the next starts at 0 of the new topic")
     world.produce(20)
