@@ -235,6 +235,11 @@ class ModelBroker(Source):
         stop = min(covered.end, log.last_stable)
         return [(at, one) for at, one in enumerate(log.entries[:stop]) if at >= covered.start and one.visible]
 
+    def serials_of(self, covered: Range) -> dict[tuple[str, int, int], int]:
+        """The serial numbers of the records of a range by topic, partition and offset."""
+        where = (covered.at.topic, covered.at.partition)
+        return {(*where, at): one.serial for at, one in self._committed(covered) if one.serial is not None}
+
     def batch(self, covered: Range) -> pa.RecordBatch:
         """A range as Spark's source reads it: by name, at ``read_committed``. ``WorkFailed`` when a part is missing."""
         self.notice("kafka batch")

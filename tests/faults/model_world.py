@@ -102,6 +102,7 @@ class ModelWorld:
         self.lake = lake or FolderLake(self.folder / "lake")
         self.lakes: dict[str, Lake] = {"lake": self.lake}  # by the names of their sinks
         self.other: OtherSink | None = None
+        self.staged: dict[tuple[int, int], dict[tuple[str, int, int], int]] = {}  # by manifest and attempt: serials
         self.puts = 0  # how often a process, well or not, has come out of the other sink's ``put``
         if settings.second == "files":
             self.lakes["lake2"] = FolderLake(self.folder / "lake2")
@@ -310,6 +311,8 @@ class ModelWorld:
         reports = []
         for task, one in enumerate(order.ranges):
             reports.append(processor.process(f"{task:05d}-0", [self.broker.batch(one)]))
+            serials = self.broker.serials_of(one)
+            self.staged.setdefault((order.manifest_id, order.attempt), {}).update(serials)
             failpoint("stage.mid")
         return receipt_of_tasks(order, reports)
 

@@ -6,7 +6,7 @@ and compares them with the broker's records, row by row.
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from pathlib import PurePath
 from typing import Any
@@ -32,6 +32,7 @@ CHAINS = """
 SELECT c.id, c.topic, c.topic_id, c.partition, r.start_offset, r.end_offset, r.kind::text, r.manifest_id
 FROM tidemark.manifest_range r JOIN tidemark.chain c ON c.id = r.chain_id ORDER BY c.id, r.end_offset
 """
+WITHOUT = "SELECT manifest_id FROM tidemark.accepted_damage WHERE sink = %s AND path = ''"
 RUNS = "SELECT run_key, cut_at, reached, manifests, covered_by FROM tidemark.run"
 
 
@@ -254,13 +255,23 @@ class Oracle:
         place = (chain.at.topic, chain.at.partition)
         shown = {
             offset: serial
-            for (_, manifest), serials in self.serials.items()
+            for manifest, serials in self._published_anywhere()
             if any((covered.at, covered.incarnation) == life for covered in self.manifests[manifest].ranges)
             for (*where, offset), serial in serials.items()
             if tuple(where) == place
         }
         last = max(shown, default=-1)
         return last >= log.start and (last >= log.end or log.entries[last].serial != shown[last])
+
+    def _published_anywhere(self) -> Iterator[tuple[int, dict[Place, int]]]:
+        """(manifest, serial numbers by place) of what any sink shows: of a lake as it was read there, and of what only
+        the other sink has, as the attempt staged it."""
+        in_lakes = {manifest for _, manifest in self.serials}
+        for (_, manifest), serials in self.serials.items():
+            yield manifest, serials
+        for manifest in self.manifests.values():
+            if manifest.publications and manifest.id not in in_lakes:
+                yield manifest.id, self.world.staged.get((manifest.id, manifest.publications[0].attempt), {})
 
     def refused(self) -> tuple[str, int, int | None] | None:
         """The first chain whose planning is refused: topic, partition, and the end of its log if it was truncated."""
@@ -323,7 +334,7 @@ class Oracle:
                     self._fail("I24 progress", f"{topic}-{partition} is planned up to {end} of {log.last_stable}")
                 for offset in range(log.start, log.last_stable):
                     entry = log.entries[offset]
-                    if entry.visible and entry.serial not in shown and not self._excused(offset, pieces[place]):
+                    if entry.visible and entry.serial not in shown and not self._excused(sink, offset, pieces[place]):
                         self.world.reached["rows missing"] += 1
                         self._fail("I22 never silent", f"{topic}-{partition} offset {offset} was never planned")
 
@@ -333,13 +344,18 @@ class Oracle:
             found.setdefault((topic_id, partition), []).append(tuple(piece))
         return found
 
-    def _excused(self, offset: int, pieces: Iterable[Piece]) -> bool:
-        """Whether an offset is in a range that is not published, or before every anchor of ``latest``.
+    def _excused(self, sink: str, offset: int, pieces: Iterable[Piece]) -> bool:
+        """Whether an offset is in a range that is not published, or that this sink goes without by a decision, or
+        before every anchor of ``latest``.
 
         A lost range does not count, since Kafka still has the record.
         """
+        without = {row[0] for row in self.world.sql.execute(WITHOUT, [sink]).fetchall()}
         waits = any(
-            start is not None and start <= offset < end and manifest and not self.manifests[manifest].publications
+            start is not None
+            and start <= offset < end
+            and manifest
+            and (not self.manifests[manifest].publications or manifest in without)
             for start, end, _, manifest in pieces
         )
         anchors = [end for start, end, _, _ in pieces if start is None]

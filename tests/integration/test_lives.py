@@ -212,14 +212,18 @@ def test_what_one_sink_has_and_kafka_lost_is_ended_without_the_other_sink(make_t
     assert world.here("run", "demo").exit_code == 1
     world.targets["warehouse"] = alive
     world.administer("delete_records", [TopicPartition(world.topic, 0, 5)])
-    assert world.here("retry", "demo").exit_code == 1
+    accept = "tidemark accept-damage demo --manifest 1 --why TEXT"
+    failed = world.here("retry", "demo")
+    assert failed.exit_code == 1
+    assert f"is given up by: {accept}, then finish it with tidemark retry demo" in failed.stderr
     refused = world.here("accept-loss", "demo", "--why", "too late")
     assert refused.exit_code == 1
     assert "it is published in files, and the source has lost what postgres lacks" in refused.stderr
-    accept = "tidemark accept-damage demo --manifest 1 --why TEXT"
     assert f"accept that with {accept}, then finish it with tidemark retry demo" in refused.stderr
     told = world.json("accept-damage", "demo", "--manifest", "1", "--why", "too late")["lines"]
-    assert told == ["sink postgres stays without attempt 2 at the manifest"]
+    [manifest] = [one for one in world.json("manifests", "demo") if one["id"] == 1]
+    ranges = [f"{one['topic']}-{one['partition']} [{one['start']}, {one['end']})" for one in manifest["ranges"]]
+    assert told == [f"sink postgres stays without {', '.join(ranges)}"]
     world.ok("retry", "demo")
     world.produce(20)
     world.ok("run", "demo")
