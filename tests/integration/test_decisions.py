@@ -34,8 +34,8 @@ def drop_before(world: World, partition: int, offset: int) -> None:
 
 def assert_decided(world: World, *decided: tuple[str, str]) -> None:
     """The history has just these decisions and reasons, oldest first, all of the user at this command line."""
-    told = [(one["decision"], one["why"], one["actor"]) for one in world.json("history", "demo")]
-    assert told == [(*one, f"cli {getpass.getuser()}") for one in decided]
+    told = [(decision["decision"], decision["why"], decision["actor"]) for decision in world.json("history", "demo")]
+    assert told == [(*decision, f"cli {getpass.getuser()}") for decision in decided]
 
 
 def lost(world: World) -> list[tuple[int, int, int]]:
@@ -228,8 +228,8 @@ def test_an_empty_database_adopts_a_whole_lake_and_reads_the_holes_again(world: 
     world.ok("run", "demo")
     manifests = world.manifests()
     middle = manifests[1]
-    for one in [*middle["objects"], *middle["dead_letter_objects"]]:
-        Path(one["path"]).unlink()
+    for object_ in [*middle["objects"], *middle["dead_letter_objects"]]:
+        Path(object_["path"]).unlink()
     (world.lake / f"_manifests/demo/{middle['id']:010d}.0001.json").unlink()
     with postgres.temporary_database("empty") as empty:
         world.dsn = empty
@@ -313,7 +313,7 @@ def test_accepting_a_topic_that_was_never_another_one_reads_nothing_again(world:
     world.produce(20)
     world.ok("run", "demo")
     with ManifestDatabase(world.dsn, "test") as database:
-        database.block_chains([one.id for one in database.chains("demo")], "it looked gone for a moment", None)
+        database.block_chains([chain.id for chain in database.chains("demo")], "it looked gone for a moment", None)
     world.produce(20)
     assert world.here("run", "demo").exit_code == 1
     assert "its chain goes on at 10" in world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "it is back")
@@ -346,10 +346,10 @@ def test_several_holes_of_one_partition_are_adopted_as_manifests_of_their_own(
     world = make_world(partitions=1)
     world.produce(200)
     world.ok("run", "demo")
-    for one in world.manifests()[1::2]:
-        for each in one["objects"]:
+    for manifest in world.manifests()[1::2]:
+        for each in manifest["objects"]:
             Path(each["path"]).unlink()
-        (world.lake / f"_manifests/demo/{one['id']:010d}.0001.json").unlink()
+        (world.lake / f"_manifests/demo/{manifest['id']:010d}.0001.json").unlink()
     with postgres.temporary_database("empty") as empty:
         world.dsn = empty
         migrate(empty)

@@ -113,8 +113,8 @@ def test_what_was_changed_by_hand_is_named_and_a_replay_mends_it(world: DynamoWo
     assert f"manifest {manifest}: its contributions were changed by hand" in audit
     world.change("_contributions", contribution, "_rows", "77")
     assert f"manifest {manifest}: the contributions of it count" in world.here("audit", "demo", "--deep").stdout
-    for one in world.manifests():
-        world.ok("replay", "demo", "--manifest", str(one["id"]))
+    for published in world.manifests():
+        world.ok("replay", "demo", "--manifest", str(published["id"]))
     world.assert_complete()
     stray = {"_key": {"S": "[1]"}, "_manifest_id": {"N": "99"}, "_attempt": {"N": "1"}, "_rows": {"N": "1"}}
     world.client.put_item(TableName=f"{world.items_table}_contributions", Item=stray)

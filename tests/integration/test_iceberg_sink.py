@@ -272,9 +272,9 @@ def test_who_claims_a_table_that_another_is_claiming_is_told_who(targets: list[I
 
     before_request(first, 3, claim)  # it has said that it asks, and has not looked yet
     assert first.claim(Owner("A")).owner == Owner("A")
-    [said] = told
-    assert "another claims the table at the same time: pipeline demo of database A" in said
-    assert "tidemark plan demo" in said
+    [message] = told
+    assert "another claims the table at the same time: pipeline demo of database A" in message
+    assert "tidemark plan demo" in message
 
 
 def test_two_slices_that_add_the_same_column_at_once_both_find_it(targets: list[IcebergTarget]) -> None:

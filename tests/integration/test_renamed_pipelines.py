@@ -79,8 +79,8 @@ def test_a_renamed_pipeline_goes_on_where_it_ended_and_keeps_all_it_has(world: W
     assert world.here("complete", "orders", "--until", "2024-03-02T00:00").stdout == complete.replace("demo", "orders")
     assert world.json("dead-letters", "orders")["count"] == dead > 0
     assert "unchanged" in world.here("replay", "orders", "--manifest", "1").stderr
-    [found] = world.json("where", world.topic, "0", "3")
-    assert (found["pipeline"], found["manifest"]["id"]) == ("orders", 1)
+    [answer] = world.json("where", world.topic, "0", "3")
+    assert (answer["pipeline"], answer["manifest"]["id"]) == ("orders", 1)
     goes_on(world)
     assert not (world.lake / "_manifests" / "demo").exists()
     [decision] = world.json("history", "orders")

@@ -35,7 +35,9 @@ def write_sinks(world: TableWorld, *sinks: dict[str, Any]) -> None:
 
 
 def publications(world: TableWorld, manifest: int = 1) -> dict[str, int]:
-    return {one["sink"]: one["attempt"] for one in world.json("show", str(manifest))["publications"]}
+    return {
+        publication["sink"]: publication["attempt"] for publication in world.json("show", str(manifest))["publications"]
+    }
 
 
 @pytest.fixture
@@ -274,7 +276,7 @@ def test_a_sink_added_later_lacks_what_was_done_until_it_is_filled(make_table_wo
     assert {path: world.files()[path] for path in lake} == lake
     assert [view["unfilled"] for view in world.manifests()] == [[]] * 4
     assert world.here(*fill).stderr == "sink postgres lacks no manifest that is done\n"
-    assert [one["decision"] for one in world.json("history", "demo")] == ["fill"]
+    assert [decision["decision"] for decision in world.json("history", "demo")] == ["fill"]
     unknown = world.here("fill", "demo", "nobody", *WHY)
     assert (unknown.exit_code, "it has: files, postgres" in unknown.stderr) == (2, True)
 

@@ -32,13 +32,13 @@ def add(world: World, topic: str, *values: bytes) -> None:
 
 def rows(world: World) -> dict[str, list[tuple[int, bytes]]]:
     """By topic what is published, as readers that skip names with _ and dots find it: (offset, value)."""
-    found: dict[str, list[tuple[int, bytes]]] = {}
+    published: dict[str, list[tuple[int, bytes]]] = {}
     for path in sorted(world.lake.rglob("*.parquet")):
         parts = path.relative_to(world.lake).parts
         assert not any(part.startswith(("_", ".")) for part in parts), path
         for row in pq.read_table(path).to_pylist():
-            found.setdefault(row["_topic"], []).append((row["_offset"], row["value"]))
-    return {topic: sorted(records) for topic, records in found.items()}
+            published.setdefault(row["_topic"], []).append((row["_offset"], row["value"]))
+    return {topic: sorted(records) for topic, records in published.items()}
 
 
 def pattern_world(make_world: MakeWorld, prefix: str, **more: object) -> World:
