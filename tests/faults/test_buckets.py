@@ -69,7 +69,7 @@ def test_F4_a_request_whose_answer_is_lost_is_looked_up(
     world.ok("run", "demo", *KEY)
     assert rule.struck == rule.times
     proxy.disarm()
-    assert {one["published_attempt"] for one in world.json("manifests", "demo")} == {1}
+    assert {manifest["published_attempt"] for manifest in world.json("manifests", "demo")} == {1}
     world.assert_complete()
 
 
@@ -178,9 +178,9 @@ def test_no_key_of_a_bucket_is_ever_written_or_said(make_s3_world: Make) -> None
     assert failed.returncode == 1
     retried = world.tidemark("retry", "demo")
     assert retried.returncode == 0, retried.stderr
-    said = [one for done in (failed, retried) for one in (done.stdout, done.stderr)]
-    said += [world.content(key).decode(errors="replace") for key in world.object_keys()]
-    said += [path.read_text(errors="replace") for path in world.folder.rglob("*") if path.is_file()]
-    said += world.rows_as_text()
-    assert len(said) > 20
-    assert not [one for one in said if "canary" in one]
+    texts = [text for done in (failed, retried) for text in (done.stdout, done.stderr)]
+    texts += [world.content(key).decode(errors="replace") for key in world.object_keys()]
+    texts += [path.read_text(errors="replace") for path in world.folder.rglob("*") if path.is_file()]
+    texts += world.rows_as_text()
+    assert len(texts) > 20
+    assert not [text for text in texts if "canary" in text]

@@ -53,7 +53,7 @@ def test_P3_a_plan_whose_commit_is_unknown_is_planned_once_under_its_key(
     armed = proxy.arm(Armed(fault, having="INSERT INTO run"))
     fails(world, "plan", "demo", "--run-key", "one")
     assert armed.struck
-    stored = [one["id"] for one in world.manifests()]
+    stored = [manifest["id"] for manifest in world.manifests()]
     assert len(stored) == (3 if fault is Fault.ANSWER_LOST else 0)
     world.produce(50)
     again = world.json("plan", "demo", "--run-key", "one")
@@ -131,7 +131,9 @@ def test_M1_a_replay_whose_mark_is_unknown_leaves_one_of_the_two_whole(
 @FAULTS
 def test_every_commit_of_a_run_may_be_unknown(fresh: Fresh, proxy: Proxy, fault: Fault) -> None:
     met = lose_each(fresh, proxy, fault, every=False)
-    assert sum("INSERT INTO publication" in one for one in met) == 2, "plan; start, receipt and mark of two manifests"
+    assert sum("INSERT INTO publication" in statement for statement in met) == 2, (
+        "plan; start, receipt and mark of two manifests"
+    )
     assert len(met) >= 7
 
 
@@ -139,5 +141,5 @@ def test_every_commit_of_a_run_may_be_unknown(fresh: Fresh, proxy: Proxy, fault:
 @FAULTS
 def test_the_connection_may_break_at_any_statement_of_a_run(fresh: Fresh, proxy: Proxy, fault: Fault) -> None:
     met = lose_each(fresh, proxy, fault, every=True, step=3)
-    assert any("pg_advisory_lock" in one for one in met)
+    assert any("pg_advisory_lock" in statement for statement in met)
     assert len(met) > 16

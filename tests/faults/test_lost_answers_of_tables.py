@@ -72,7 +72,7 @@ def test_G3_a_merge_whose_commit_is_unknown_is_done_once(fresh: Fresh, proxy: Pr
 @FAULTS
 def test_G3_every_commit_of_a_run_may_be_unknown(fresh: Fresh, proxy: Proxy, fault: Fault) -> None:
     met = lose_each(fresh, proxy, fault, every=False)
-    assert sum("INSERT INTO publication" in one for one in met) >= 2, "one for each sink of two manifests"
+    assert sum("INSERT INTO publication" in statement for statement in met) >= 2, "one for each sink of two manifests"
     assert len(met) >= 7
 
 

@@ -62,9 +62,9 @@ def test_T2_a_target_restored_from_an_older_copy_is_noticed_and_what_it_lacks_is
         world.ok("run", "demo", "--run-key", "two")
         world.targets["warehouse"] = older
         for words in (("plan", "demo"), ("replay", "demo", "--manifest", "1"), ("repair", "demo", "--why", "a test")):
-            said = refused(world, *words)
-            assert "went back: it stands at position 1, and this database has published up to position 2" in said
-            assert ADOPT in said
+            printed = refused(world, *words)
+            assert "went back: it stands at position 1, and this database has published up to position 2" in printed
+            assert ADOPT in printed
         assert "went back" in refused(world, "audit", "demo")
         adopted = world.ok("adopt", "demo", "--why", "restored")
         assert "manifest 2 is published and not in" in adopted
@@ -94,9 +94,9 @@ def test_T3_output_that_a_failed_over_database_has_no_receipt_of_is_refused_and_
         ("accept-loss", "demo", "--why", "t"),
         ("repair", "demo", "--why", "t"),
     ):
-        said = refused(world, *words)
-        assert "holds a record of attempt 1, and this database has no receipt of it" in said
-        assert ADOPT in said
+        printed = refused(world, *words)
+        assert "holds a record of attempt 1, and this database has no receipt of it" in printed
+        assert ADOPT in printed
     assert f"next: {ADOPT}" in refused(world, "audit", "demo")
     world.ok("adopt", "demo", "--why", "failed over")
     world.assert_complete()
@@ -111,9 +111,9 @@ def test_T3_a_replay_that_a_failed_over_database_has_no_receipt_of_is_refused_by
         sql.execute("SET session_replication_role = replica")
         sql.execute("UPDATE tidemark.attempt SET receipt = NULL WHERE attempt = 2")
     for words in (("plan", "demo"), ("retry", "demo"), ("accept-loss", "demo", "--why", "t")):
-        said = refused(world, *words)
-        assert "holds a record of attempt 2, and this database has no receipt of it" in said
-        assert ADOPT in said
+        printed = refused(world, *words)
+        assert "holds a record of attempt 2, and this database has no receipt of it" in printed
+        assert ADOPT in printed
     world.ok("adopt", "demo", "--why", "it failed over")
     world.ok("retry", "demo")
     world.assert_complete()
@@ -227,10 +227,10 @@ def test_T7_a_record_that_cannot_be_read_is_named_by_adopt_and_its_way_out_ends_
     with postgres.temporary_database("empty") as empty:
         lose_the_database(world, empty)
         assert ADOPT in refused(world, "plan", "demo")
-        said = refused(world, "adopt", "demo", "--why", "lost the database")
-        assert "_manifests/demo/0000000001.0001.json cannot be read as a record" in said
-        assert "move it and its output out of the target, and its offsets are planned again" in said
-        assert "without a copy" in said
+        printed = refused(world, "adopt", "demo", "--why", "lost the database")
+        assert "_manifests/demo/0000000001.0001.json cannot be read as a record" in printed
+        assert "move it and its output out of the target, and its offsets are planned again" in printed
+        assert "without a copy" in printed
         assert ADOPT in refused(world, "plan", "demo"), "nothing was adopted, and the lake is not this database's"
         record.unlink()
         for path in world.lake.glob("raw/**/*.parquet"):
@@ -266,9 +266,9 @@ def test_T8_damage_that_the_source_cannot_mend_is_accepted_once_and_not_missed_a
     assert "still holds its offsets" in refused(world, *accept)
     drop_records(world)
     assert "next: tidemark replay demo --manifest 1" in refused(world, "audit", "demo")
-    said = refused(world, "replay", "demo", "--manifest", "1")
-    assert "tidemark accept-damage demo --manifest 1 --why TEXT" in said
-    assert "accept-loss" not in said
+    printed = refused(world, "replay", "demo", "--manifest", "1")
+    assert "tidemark accept-damage demo --manifest 1 --why TEXT" in printed
+    assert "accept-loss" not in printed
     told = world.json(*accept, "--dry-run")
     assert f"{gone.relative_to(world.lake)} is lost" in told["lines"][0]
     assert world.json(*accept)["lines"] == told["lines"]
@@ -336,9 +336,9 @@ def test_T11_a_replay_that_reached_one_of_two_sinks_is_told_and_ended_by_retry(
         ("postgres", 1, True),
     ]
     assert "1 (behind)" in world.ok("show", "1")
-    said = refused(world, "audit", "demo")
-    assert "manifest 1: sink postgres shows attempt 1, and a replay has reached only other sinks" in said
-    assert "next: tidemark retry demo" in said
+    printed = refused(world, "audit", "demo")
+    assert "manifest 1: sink postgres shows attempt 1, and a replay has reached only other sinks" in printed
+    assert "next: tidemark retry demo" in printed
     world.ok("retry", "demo")
     assert not any(row["behind"] for row in world.manifests()[0]["publications"])
     assert world.manifests()[0]["published_attempt"] == 3 or world.ok("audit", "demo") == ""
