@@ -12,7 +12,7 @@ import pytest
 from psycopg import IsolationLevel
 
 from sandbox.services.processes import wait_until
-from tests.faults.documented import killed_and_done_again, table
+from tests.faults.documented import AT_EACH_POINT_IN_EITHER_DATABASE, killed_and_done_again, table
 from tests.worlds.table_world import ROWS, TableWorld
 from tests.worlds.world import Place, wait_ended
 from tidemark.failpoints import FAILPOINTS
@@ -22,16 +22,7 @@ SEEN = table("### A table")
 MakeTableWorld = Callable[..., TableWorld]
 
 
-def cases() -> list[object]:
-    """Every cell of the table; those next to the COMMIT always, the others in `make test-faults`."""
-    return [
-        pytest.param(point, same, marks=() if point.startswith("publish.before") else pytest.mark.exhaustive)
-        for point in FAILPOINTS
-        for same in (False, True)
-    ]
-
-
-@pytest.mark.parametrize(("point", "same"), cases())
+@AT_EACH_POINT_IN_EITHER_DATABASE
 def test_killed_for_the_first_time_a_reader_in_sql_sees_what_the_table_says(
     make_table_world: MakeTableWorld, point: str, same: bool
 ) -> None:

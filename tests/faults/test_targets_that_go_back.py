@@ -1,7 +1,7 @@
 """Databases and targets that go back, and what died between two steps: T2 to T11 of the failure matrix."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -11,7 +11,6 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from sandbox.services.postgres import Postgres
-from sandbox.services.s3 import S3
 from tests.faults.s3_proxy import Answer, Rule, S3Proxy
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.s3_world import S3World
@@ -43,12 +42,6 @@ def refused(world: World, *words: str) -> str:
 def drop_records(world: World) -> None:
     ends = [TopicPartition(world.topic, partition, -1) for partition in range(world.partitions)]
     world.administer("delete_records", ends)
-
-
-@pytest.fixture
-def proxy(s3: S3) -> Iterator[S3Proxy]:
-    with S3Proxy(s3.port) as opened:
-        yield opened
 
 
 def test_T2_a_target_restored_from_an_older_copy_is_noticed_and_what_it_lacks_is_replayed(
@@ -143,16 +136,16 @@ def test_T3_what_only_a_second_sink_shows_is_not_given_up_and_a_sink_that_is_sil
 
 
 def test_T4_a_record_that_lands_after_its_attempt_gave_up_is_not_believed(
-    make_s3_world: Callable[..., S3World], proxy: S3Proxy
+    make_s3_world: Callable[..., S3World], s3_proxy: S3Proxy
 ) -> None:
     """The record's PUT is unanswered and not found, the attempt gives up, the PUT lands, and its DELETEs land last."""
-    world = make_s3_world(endpoint_url=proxy.endpoint_url, settings={"kafka": {"slice": {"max_records": 1000}}})
+    world = make_s3_world(endpoint_url=s3_proxy.endpoint_url, settings={"kafka": {"slice": {"max_records": 1000}}})
     world.produce(30)
     given_up: list[tuple[FilesSink, Receipt]] = []
-    proxy.arm(Rule(Answer.CUT_BEFORE, "PUT", "_manifests/demo/", copy=False, times=-1))
+    s3_proxy.arm(Rule(Answer.CUT_BEFORE, "PUT", "_manifests/demo/", copy=False, times=-1))
     with mock.patch.object(FilesSink, "discard", lambda sink, receipt: given_up.append((sink, receipt))):
         assert "S3 did not answer" in refused(world, "run", "demo", "--run-key", "one")
-    proxy.disarm()
+    s3_proxy.disarm()
     [(sink, receipt)] = given_up
     context = world.context()
     sink.write_record(receipt, context.database.manifest(1).ranges, context.database.id())

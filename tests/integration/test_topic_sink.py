@@ -333,12 +333,11 @@ def test_the_doctor_begins_a_transaction_and_names_what_is_missing(make_topic_wo
 @pytest.fixture
 def secured_world(tmp_path: Path, database: str, secured: Secured, spark_jars: Path) -> Iterator[TopicWorld]:
     """The sink goes through a connection with a password and TLS; tests send and read through the open listener."""
-    world = TopicWorld(tmp_path / "secured", database, secured.broker, spark_jars)
-    world.targets[CONNECTION] = secured.variable("SCRAM-SHA-512")
-    world.settings["sinks"] = [{"topic": {"connection": CONNECTION, "topic": world.out, "key": ["k"]}}]
-    world.write_pipeline()
-    yield world
-    world.stop()
+    with TopicWorld(tmp_path / "secured", database, secured.broker, spark_jars) as world:
+        world.targets[CONNECTION] = secured.variable("SCRAM-SHA-512")
+        world.settings["sinks"] = [{"topic": {"connection": CONNECTION, "topic": world.out, "key": ["k"]}}]
+        world.write_pipeline()
+        yield world
 
 
 def test_a_secured_cluster_takes_messages_and_no_secret_is_written_anywhere(

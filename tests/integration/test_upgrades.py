@@ -81,12 +81,12 @@ def version(dsn: str) -> int:
 def test_what_a_release_made_works_on(
     dump: Path, tmp_path: Path, postgres: Postgres, broker: Broker, spark_jars: Path
 ) -> None:
-    with postgres.temporary_database("restored") as dsn:
-        world = RestoredWorld(dump, postgres, tmp_path / "world", dsn, broker, spark_jars)
-        try:
-            works_on(world)
-        finally:
-            world.stop()
+    folder = tmp_path / "world"
+    with (
+        postgres.temporary_database("restored") as dsn,
+        RestoredWorld(dump, postgres, folder, dsn, broker, spark_jars) as world,
+    ):
+        works_on(world)
 
 
 def works_on(world: RestoredWorld) -> None:

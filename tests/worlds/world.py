@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from unittest import mock
 from uuid import uuid4
 
@@ -215,6 +215,12 @@ class World:
         )
         self.started.append(process)
         return process
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.stop()
 
     def stop(self) -> None:
         """Kill the processes of this test that still run, and have its topic deleted."""
