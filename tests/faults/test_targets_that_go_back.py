@@ -183,70 +183,56 @@ def test_T6_a_replay_swept_between_its_last_question_and_its_record_leaves_no_re
     assert world.manifests()[0]["published_attempt"] == 1
 
 
-def lose_the_database(world: World, postgres_database: str) -> None:
-    world.dsn = postgres_database
-    migrate(postgres_database)
-
-
-def test_T7_adopt_falls_back_to_the_newest_whole_record_and_retry_removes_the_other(
-    world: World, postgres: Postgres
-) -> None:
+def test_T7_adopt_falls_back_to_the_newest_whole_record_and_retry_removes_the_other(world: World) -> None:
     world.produce(30)
     world.ok("run", "demo")
     change_rows(world)
     world.tidemark("replay", "demo", "--manifest", "1", failpoint="publish.before_mark:kill9")
     record = json.loads((world.lake / "_manifests/demo/0000000001.0002.json").read_text())
     (world.lake / record["objects"][0]["path"]).unlink()
-    with postgres.temporary_database("empty") as empty:
-        lose_the_database(world, empty)
-        world.ok("adopt", "demo", "--why", "lost the database")
-        assert world.exact() == world.everything()
-        assert world.manifests()[0]["published_attempt"] == 1
-        assert "next: tidemark retry demo" in refused(world, "audit", "demo")
-        world.ok("retry", "demo")
-        world.assert_complete()
-        world.produce(20)
-        world.ok("run", "demo")
-        world.assert_complete()
+    world.lose_manifest_database()
+    world.ok("adopt", "demo", "--why", "lost the database")
+    assert world.exact() == world.everything()
+    assert world.manifests()[0]["published_attempt"] == 1
+    assert "next: tidemark retry demo" in refused(world, "audit", "demo")
+    world.ok("retry", "demo")
+    world.assert_complete()
+    world.produce(20)
+    world.ok("run", "demo")
+    world.assert_complete()
 
 
-def test_T7_a_record_that_cannot_be_read_is_named_by_adopt_and_its_way_out_ends_well(
-    world: World, postgres: Postgres
-) -> None:
+def test_T7_a_record_that_cannot_be_read_is_named_by_adopt_and_its_way_out_ends_well(world: World) -> None:
     world.produce(30)
     world.ok("run", "demo")
     [record] = world.lake.glob("_manifests/demo/*.json")
     record.write_text(record.read_text()[:40])
-    with postgres.temporary_database("empty") as empty:
-        lose_the_database(world, empty)
-        assert ADOPT in refused(world, "plan", "demo")
-        printed = refused(world, "adopt", "demo", "--why", "lost the database")
-        assert "_manifests/demo/0000000001.0001.json cannot be read as a record" in printed
-        assert "move it and its output out of the target, and its offsets are planned again" in printed
-        assert "without a copy" in printed
-        assert ADOPT in refused(world, "plan", "demo"), "nothing was adopted, and the lake is not this database's"
-        record.unlink()
-        for path in world.lake.glob("raw/**/*.parquet"):
-            path.unlink()
-        world.ok("adopt", "demo", "--why", "lost the database and the record")
-        world.ok("run", "demo")
-        world.assert_complete()
+    world.lose_manifest_database()
+    assert ADOPT in refused(world, "plan", "demo")
+    printed = refused(world, "adopt", "demo", "--why", "lost the database")
+    assert "_manifests/demo/0000000001.0001.json cannot be read as a record" in printed
+    assert "move it and its output out of the target, and its offsets are planned again" in printed
+    assert "without a copy" in printed
+    assert ADOPT in refused(world, "plan", "demo"), "nothing was adopted, and the lake is not this database's"
+    record.unlink()
+    for path in world.lake.glob("raw/**/*.parquet"):
+        path.unlink()
+    world.ok("adopt", "demo", "--why", "lost the database and the record")
+    world.ok("run", "demo")
+    world.assert_complete()
 
 
-def test_T7_a_manifest_without_a_whole_record_is_adopted_as_damaged_and_replayed(
-    world: World, postgres: Postgres
-) -> None:
+def test_T7_a_manifest_without_a_whole_record_is_adopted_as_damaged_and_replayed(world: World) -> None:
     world.produce(30)
     world.ok("run", "demo")
     world.damage(world.manifests()[0])
-    with postgres.temporary_database("empty") as empty:
-        lose_the_database(world, empty)
-        adopted = world.ok("adopt", "demo", "--why", "lost the database")
-        assert "some of them are missing in files; next: tidemark replay demo --manifest 1" in adopted
-        assert "next: tidemark replay demo --manifest 1" in refused(world, "audit", "demo")
-        world.ok("plan", "demo")
-        world.ok("replay", "demo", "--manifest", "1")
-        world.assert_complete()
+    world.lose_manifest_database()
+    adopted = world.ok("adopt", "demo", "--why", "lost the database")
+    assert "some of them are missing in files; next: tidemark replay demo --manifest 1" in adopted
+    assert "next: tidemark replay demo --manifest 1" in refused(world, "audit", "demo")
+    world.ok("plan", "demo")
+    world.ok("replay", "demo", "--manifest", "1")
+    world.assert_complete()
 
 
 def test_T8_damage_that_the_source_cannot_mend_is_accepted_once_and_not_missed_again(world: World) -> None:
@@ -296,7 +282,8 @@ def test_T9_a_lake_adopted_by_a_second_database_refuses_the_first_at_its_next_ve
     world.ok("run", "demo")
     first = world.dsn
     with postgres.temporary_database("second") as second:
-        lose_the_database(world, second)
+        world.dsn = second
+        migrate(second)
         world.ok("adopt", "demo", "--why", "moved")
         world.produce(30)
         world.ok("run", "demo", "--run-key", "two")

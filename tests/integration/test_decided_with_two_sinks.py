@@ -95,17 +95,15 @@ def test_rows_that_are_merged_are_found_after_an_attempt_of_other_code(make_tabl
     world.assert_complete()
 
 
-def test_an_empty_database_adopts_a_lake_of_one_manifest_and_goes_on(
-    make_world: Callable[..., World], postgres: Postgres, template: str
-) -> None:
+def test_an_empty_database_adopts_a_lake_of_one_manifest_and_goes_on(make_world: Callable[..., World]) -> None:
     world = make_world(settings=ONE_MANIFEST)
     world.produce(20)
     world.ok("run", "demo")
-    with postgres.temporary_database("empty", template) as world.dsn:
-        world.ok("adopt", "demo", "--why", "the database is gone")
-        world.produce(20)
-        world.ok("run", "demo")
-        world.assert_complete()
+    world.lose_manifest_database()
+    world.ok("adopt", "demo", "--why", "the database is gone")
+    world.produce(20)
+    world.ok("run", "demo")
+    world.assert_complete()
 
 
 def test_adopting_what_one_sink_published_forgets_nothing_of_the_other(world: TableWorld) -> None:

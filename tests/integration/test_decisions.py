@@ -17,7 +17,6 @@ from sandbox.services.postgres import Postgres
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.world import World, wait_stopped, wake
 from tidemark.database.client import ManifestDatabase
-from tidemark.database.migrate import migrate
 from tidemark.errors import PlanRefused
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
@@ -223,7 +222,7 @@ def test_schedule_15_what_an_older_attempt_of_a_reissued_number_staged_is_not_th
         world.assert_complete()
 
 
-def test_an_empty_database_adopts_a_whole_lake_and_reads_the_holes_again(world: World, postgres: Postgres) -> None:
+def test_an_empty_database_adopts_a_whole_lake_and_reads_the_holes_again(world: World) -> None:
     world.produce(120)
     world.ok("run", "demo")
     manifests = world.manifests()
@@ -231,15 +230,13 @@ def test_an_empty_database_adopts_a_whole_lake_and_reads_the_holes_again(world: 
     for object_ in [*middle["objects"], *middle["dead_letter_objects"]]:
         Path(object_["path"]).unlink()
     (world.lake / f"_manifests/demo/{middle['id']:010d}.0001.json").unlink()
-    with postgres.temporary_database("empty") as empty:
-        world.dsn = empty
-        migrate(empty)
-        world.ok("adopt", "demo", "--why", "lost the database")
-        world.ok("retry", "demo")
-        world.assert_complete()
-        world.produce(20)
-        world.ok("run", "demo")
-        world.assert_complete()
+    world.lose_manifest_database()
+    world.ok("adopt", "demo", "--why", "lost the database")
+    world.ok("retry", "demo")
+    world.assert_complete()
+    world.produce(20)
+    world.ok("run", "demo")
+    world.assert_complete()
 
 
 def test_repair_removes_strays_of_ours_writes_lost_records_and_leaves_other_files_alone(world: World) -> None:
@@ -340,9 +337,7 @@ def test_what_an_attempt_recorded_is_not_lost_whichever_code_made_it(make_world:
     assert world.ok("audit", "demo", "--deep") == ""
 
 
-def test_several_holes_of_one_partition_are_adopted_as_manifests_of_their_own(
-    make_world: Make, postgres: Postgres
-) -> None:
+def test_several_holes_of_one_partition_are_adopted_as_manifests_of_their_own(make_world: Make) -> None:
     world = make_world(partitions=1)
     world.produce(200)
     world.ok("run", "demo")
@@ -350,12 +345,10 @@ def test_several_holes_of_one_partition_are_adopted_as_manifests_of_their_own(
         for each in manifest["objects"]:
             Path(each["path"]).unlink()
         (world.lake / f"_manifests/demo/{manifest['id']:010d}.0001.json").unlink()
-    with postgres.temporary_database("empty") as empty:
-        world.dsn = empty
-        migrate(empty)
-        world.ok("adopt", "demo", "--why", "lost the database")
-        world.ok("retry", "demo")
-        world.assert_complete()
+    world.lose_manifest_database()
+    world.ok("adopt", "demo", "--why", "lost the database")
+    world.ok("retry", "demo")
+    world.assert_complete()
 
 
 def test_what_waits_for_a_retry_is_not_repaired_away(world: World) -> None:

@@ -23,7 +23,6 @@ from tests.worlds.iceberg_world import TABLE, IcebergWorld, catalog_at
 from tests.worlds.s3_world import BUCKET
 from tidemark.config.base import Surroundings
 from tidemark.connections import from_environment
-from tidemark.database.migrate import migrate
 from tidemark.errors import Unavailable
 from tidemark.sinks.base import Owner
 from tidemark.sinks.iceberg.catalog import OpenCatalog
@@ -161,9 +160,7 @@ def test_a_catalog_that_was_restored_from_an_older_copy_is_refused_at_plan(world
 
 
 def test_an_empty_database_adopts_what_the_table_says_and_a_renamed_sink_has_what_it_had(world: IcebergWorld) -> None:
-    with psycopg.connect(world.dsn, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA tidemark CASCADE")
-    migrate(world.dsn)
+    world.lose_manifest_database()
     refused = world.here("run", "demo")
     assert "belongs to another manifest database" in refused.stderr
     assert world.json("adopt", "demo", *WHY)["manifests"] == [1, 2, 3]

@@ -111,9 +111,7 @@ def test_a_table_goes_on_after_a_database_adopted_two_lives_of_its_topic(
     assert {row["_incarnation"] for row in world.query("SELECT _incarnation FROM public.latest")} == {2}
 
 
-def test_the_unread_beginning_of_a_second_life_is_planned_again(
-    make_world: Make, broker: Broker, postgres: Postgres
-) -> None:
+def test_the_unread_beginning_of_a_second_life_is_planned_again(make_world: Make, broker: Broker) -> None:
     world = make_world(partitions=1)
     world.produce(30)
     world.ok("run", "demo")
@@ -123,16 +121,14 @@ def test_the_unread_beginning_of_a_second_life_is_planned_again(
     world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
     world.ok("plan", "demo")
     world.ok("retry", "demo", "--manifest", "3")
-    with postgres.temporary_database("empty") as empty:
-        world.dsn = empty
-        migrate(empty)
-        printed = world.ok("adopt", "demo", "--why", "the manifest database is gone")
-        assert f"{world.topic}-0: offsets [0, 35) are planned again" in printed
-        world.ok("retry", "demo")
-        world.ok("run", "demo")
-        places = Counter((world.topic, 0, offset) for offset in range(70))
-        assert world.exact() == places + Counter((world.topic, 0, offset) for offset in range(30))
-        assert world.ok("audit", "demo", "--deep") == ""
+    world.lose_manifest_database()
+    printed = world.ok("adopt", "demo", "--why", "the manifest database is gone")
+    assert f"{world.topic}-0: offsets [0, 35) are planned again" in printed
+    world.ok("retry", "demo")
+    world.ok("run", "demo")
+    places = Counter((world.topic, 0, offset) for offset in range(70))
+    assert world.exact() == places + Counter((world.topic, 0, offset) for offset in range(30))
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 def test_what_a_copy_planned_on_a_life_that_is_over_is_given_up_when_it_adopts(
@@ -190,18 +186,16 @@ def test_offsets_whose_rows_are_in_a_table_are_not_given_up(make_table_world: Ma
     world.assert_complete()
 
 
-def test_a_record_that_cannot_be_read_is_named_and_nothing_is_adopted(world: World, postgres: Postgres) -> None:
+def test_a_record_that_cannot_be_read_is_named_and_nothing_is_adopted(world: World) -> None:
     world.produce(40)
     world.ok("run", "demo")
     [record] = world.lake.glob("_manifests/demo/*.json")
     record.write_text(json.dumps({**json.loads(record.read_text()), "ranges": [{"start": 0}]}))
-    with postgres.temporary_database("empty") as empty:
-        world.dsn = empty
-        migrate(empty)
-        refused = world.here("adopt", "demo", "--why", "the manifest database is gone")
-        assert refused.exit_code == 1
-        assert f"_manifests/demo/{record.name} cannot be read as a record" in refused.stderr
-        assert world.json("manifests", "demo") == []
+    world.lose_manifest_database()
+    refused = world.here("adopt", "demo", "--why", "the manifest database is gone")
+    assert refused.exit_code == 1
+    assert f"_manifests/demo/{record.name} cannot be read as a record" in refused.stderr
+    assert world.json("manifests", "demo") == []
 
 
 def test_what_one_sink_has_and_kafka_lost_is_ended_without_the_other_sink(make_table_world: MakeTableWorld) -> None:

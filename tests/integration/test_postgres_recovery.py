@@ -6,7 +6,6 @@ import psycopg
 import pytest
 
 from tests.worlds.table_world import TABLE_SCHEMA, TableWorld
-from tidemark.database.migrate import migrate
 
 MakeTableWorld = Callable[..., TableWorld]
 
@@ -20,14 +19,8 @@ def world(request: pytest.FixtureRequest, make_table_world: MakeTableWorld) -> T
     return made
 
 
-def lose_the_manifest_database(world: TableWorld) -> None:
-    with psycopg.connect(world.dsn, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA tidemark CASCADE")
-    migrate(world.dsn)
-
-
 def test_an_empty_database_adopts_what_markers_say(world: TableWorld) -> None:
-    lose_the_manifest_database(world)
+    world.lose_manifest_database()
     refused = world.here("run", "demo", "--run-key", "two")
     assert refused.exit_code == 1
     assert "belongs to another manifest database" in refused.stderr

@@ -10,7 +10,6 @@ import pytest
 from psycopg import sql
 
 from tests.worlds.table_world import TABLE_SCHEMA, TableWorld, table_sink
-from tidemark.database.migrate import migrate
 from tidemark.lifecycle.attempt import order_of
 from tidemark.sinks.postgres import connection
 
@@ -253,9 +252,7 @@ def test_a_lake_that_is_no_folder_does_not_keep_the_table_from_its_rows(make_tab
 def test_two_manifest_databases_do_not_write_one_table(make_table_world: MakeTableWorld, world: TableWorld) -> None:
     run_ddl(world, refused(world))
     world.ok("retry", "demo")
-    with psycopg.connect(world.dsn, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA tidemark CASCADE")
-    migrate(world.dsn)
+    world.lose_manifest_database()
     other = world.here("run", "demo", "--run-key", "two")
     assert other.exit_code == 1
     assert "connection warehouse, table public.latest belongs to another manifest database" in other.stderr

@@ -13,7 +13,6 @@ from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World, wait_stopped, wake
 from tidemark.database.client import ManifestDatabase
-from tidemark.database.migrate import migrate
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.failpoints import FAILPOINTS_OF_RENAMES
 from tidemark.lifecycle import plan as planning
@@ -339,8 +338,6 @@ def test_killed_again_and_again_a_sink_of_every_kind_has_the_new_name_in_the_end
         assert killed.returncode == (0 if point.startswith("rename.mid") else -9), killed
     world.ok("run", "orders")
     world.assert_complete()
-    with psycopg.connect(world.dsn, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA tidemark CASCADE")
-    migrate(world.dsn)
+    world.lose_manifest_database()
     world.ok("adopt", "orders", *WHY)
     goes_on(world)

@@ -5,11 +5,9 @@ from collections.abc import Callable
 from itertools import permutations
 from typing import Any
 
-import psycopg
 import pytest
 
 from tests.worlds.totals_world import AGGREGATE, TotalsWorld, totals_sink
-from tidemark.database.migrate import migrate
 
 Make = Callable[..., TotalsWorld]
 ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
@@ -260,9 +258,7 @@ def test_a_sink_that_is_added_is_filled_and_one_that_is_renamed_goes_on(make_tot
 
 
 def test_an_empty_database_adopts_what_markers_say(world: TotalsWorld) -> None:
-    with psycopg.connect(world.dsn, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA tidemark CASCADE")
-    migrate(world.dsn)
+    world.lose_manifest_database()
     refused = world.here("run", "demo", "--run-key", "two")
     assert refused.exit_code == 1
     assert "belongs to another manifest database" in refused.stderr
