@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -222,14 +223,17 @@ def test_schedule_15_what_an_older_attempt_of_a_reissued_number_staged_is_not_th
         world.assert_complete()
 
 
+def lose_output(world: World, manifest: dict[str, Any]) -> None:
+    """Somebody removed the objects of its first attempt, and the record of them."""
+    for object_ in [*manifest["objects"], *manifest["dead_letter_objects"]]:
+        Path(object_["path"]).unlink()
+    (world.lake / f"_manifests/demo/{manifest['id']:010d}.0001.json").unlink()
+
+
 def test_an_empty_database_adopts_a_whole_lake_and_reads_the_holes_again(world: World) -> None:
     world.produce(120)
     world.ok("run", "demo")
-    manifests = world.manifests()
-    middle = manifests[1]
-    for object_ in [*middle["objects"], *middle["dead_letter_objects"]]:
-        Path(object_["path"]).unlink()
-    (world.lake / f"_manifests/demo/{middle['id']:010d}.0001.json").unlink()
+    lose_output(world, world.manifests()[1])
     world.lose_manifest_database()
     world.ok("adopt", "demo", "--why", "lost the database")
     world.ok("retry", "demo")
@@ -342,9 +346,7 @@ def test_several_holes_of_one_partition_are_adopted_as_manifests_of_their_own(ma
     world.produce(200)
     world.ok("run", "demo")
     for manifest in world.manifests()[1::2]:
-        for each in manifest["objects"]:
-            Path(each["path"]).unlink()
-        (world.lake / f"_manifests/demo/{manifest['id']:010d}.0001.json").unlink()
+        lose_output(world, manifest)
     world.lose_manifest_database()
     world.ok("adopt", "demo", "--why", "lost the database")
     world.ok("retry", "demo")

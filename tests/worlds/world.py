@@ -146,6 +146,14 @@ class World:
         assert producer.flush(30) == 0
         self.produced += count
 
+    def add_topic(self, name: str, *values: bytes) -> None:
+        """Create another topic, with one partition and these records in it."""
+        self.broker.create_topic(name, 1, {"retention.ms": "-1"})
+        producer = self.broker.producer()
+        for value in values:
+            producer.produce(name, value)
+        assert producer.flush(30) == 0
+
     def send(
         self,
         *values: str | bytes | None,
