@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faults.documented import table
+from tests.faults.documented_kills import table
 from tests.worlds.s3_world import S3World
 from tests.worlds.world import World
 from tidemark.failpoints import FAILPOINTS

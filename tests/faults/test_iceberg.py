@@ -11,7 +11,7 @@ from pyiceberg.exceptions import CommitFailedException
 
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
-from tests.faults.documented import killed_and_done_again, table
+from tests.faults.documented_kills import killed_and_done_again, table
 from tests.faults.postgres_proxy import Armed, Fault, Proxy
 from tests.faults.runs_with_lost_answers import FAULTS, Fresh, finish, lose_each
 from tests.worlds.iceberg_world import TABLE, IcebergWorld

@@ -12,7 +12,8 @@ import pytest
 from psycopg import IsolationLevel
 
 from sandbox.services.processes import wait_until
-from tests.faults.documented import AT_EACH_POINT_IN_EITHER_DATABASE, killed_and_done_again, table
+from tests.faults.attempts_at_once import retried_and_replayed_at_once
+from tests.faults.documented_kills import AT_EACH_POINT_IN_EITHER_DATABASE, killed_and_done_again, table
 from tests.worlds.table_world import ROWS, TableWorld
 from tests.worlds.world import Place, wait_ended
 from tidemark.failpoints import FAILPOINTS
@@ -37,14 +38,7 @@ def test_killed_for_the_first_time_a_reader_in_sql_sees_what_the_table_says(
 def test_G8_merges_of_the_same_keys_at_once_wait_for_each_other(make_table_world: MakeTableWorld, same: bool) -> None:
     world = make_table_world(same=same)
     world.produce(160)
-    world.ok("plan", "demo", "--run-key", "one")
-    ids = [str(manifest["id"]) for manifest in world.manifests()]
-    assert len(ids) == 4
-    for verb in ("retry", "replay"):
-        at_once = [world.start(verb, "demo", "--manifest", manifest) for manifest in ids]
-        for process in at_once:
-            _, err = process.communicate(timeout=120)
-            assert process.returncode == 0, err
+    assert retried_and_replayed_at_once(world) == 4
     world.assert_complete()
 
 

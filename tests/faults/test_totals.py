@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.at_once import retried_and_replayed_at_once
-from tests.faults.documented import AT_EACH_POINT_IN_EITHER_DATABASE, killed_and_done_again, table
+from tests.faults.attempts_at_once import retried_and_replayed_at_once
+from tests.faults.documented_kills import AT_EACH_POINT_IN_EITHER_DATABASE, killed_and_done_again, table
 from tests.worlds.totals_world import TotalsWorld
 from tests.worlds.world import wait_ended, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
