@@ -40,7 +40,7 @@ def settle(world: ModelWorld, oracle: Oracle, *, wake: bool, restored: bool = Fa
             break
         oracle.check()
     else:
-        raise Violated(f"I24 progress: nothing settles: {[str(one) for one in unfinished(world.onlooker())]}")
+        raise Violated(f"I24 progress: nothing settles: {[str(manifest) for manifest in unfinished(world.onlooker())]}")
     if restored:  # no attempt removes objects of attempts that the restored database does not know
         repair.repair(world.onlooker(), WHY, dry_run=False)
     oracle.check_quiet()
@@ -53,15 +53,15 @@ def _round(world: ModelWorld, run_key: str) -> bool:
     try:
         planned = plan(own, Tick(run_key, RunKind.MANUAL, None))
     except TidemarkError as refused:
-        for one in unfinished(own):  # a manifest that only lacks its mark may not be given up
-            _retried(world, own, one.id)
+        for manifest in unfinished(own):  # a manifest that only lacks its mark may not be given up
+            _retried(world, own, manifest.id)
         with suppress(NotFound):  # it was retention that a retry has noticed too, and is settled
             _decide(world, own, refused)
         return False
     Publisher(own).sweep()
     blocked = own.database.manifests(own.pipeline_name, [ManifestState.BLOCKED])
-    todo = [*unfinished(own), *(each for one in blocked for each in unfinished(own, one.id))]
-    errors = [error for one in todo if (error := _retried(world, own, one.id))]
+    todo = [*unfinished(own), *(each for manifest in blocked for each in unfinished(own, manifest.id))]
+    errors = [error for manifest in todo if (error := _retried(world, own, manifest.id))]
     for error in errors:
         with suppress(NotFound):  # another decision of this round has settled it
             _decide(world, own, error)

@@ -150,9 +150,9 @@ def requests(routes: list[APIRoute]) -> list[tuple[str, APIRoute]]:
 
 
 def token_of(html: str) -> str:
-    found = re.search(r'name="token" value="([^"]+)"', html)
-    assert found is not None, html
-    return found[1]
+    field = re.search(r'name="token" value="([^"]+)"', html)
+    assert field is not None, html
+    return field[1]
 
 
 def archive(world: ModelWorld, manifest: int) -> None:
@@ -299,7 +299,7 @@ def test_along_time_each_period_has_the_manifests_of_its_runs_by_state(
     assert (period["runs"], period["manifests"]) == (1, {"done": 1, "failed": 1, "planned": 1})
     assert (period["first_undone"], period["read"]) == (2, 10)
     pairs = zip(timeline["periods"], timeline["periods"][1:], strict=False)
-    assert all(one["end"] == then["start"] for one, then in pairs)
+    assert all(earlier["end"] == then["start"] for earlier, then in pairs)
 
     planned_up_to(world, datetime(2026, 3, 1, 9, tzinfo=UTC))
     timeline = client.get(f"{address}?by=hour&until=2026-03-01T12:00").json()
@@ -635,6 +635,6 @@ def test_a_manifest_that_is_archived_says_so_and_has_no_button(
     refused = client.get("/pipelines/demo/start/replay?manifest=1")
     assert refused.status_code == 409
     assert "cannot be attempted or replayed any more" in refused.text
-    [found] = client.get("/api/where?topic=a&partition=0&offset=3").json()
-    assert found["manifest"]["id"] == 1
+    [answer] = client.get("/api/where?topic=a&partition=0&offset=3").json()
+    assert answer["manifest"]["id"] == 1
     assert 'tidemark_manifests_archived{pipeline="demo"} 1' in client.get("/api/metrics").text

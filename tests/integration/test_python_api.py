@@ -85,11 +85,11 @@ def test_audit_returns_the_differences_that_the_command_prints(here: World) -> N
     here.ok("run", "demo")
     [manifest] = tidemark.manifests("demo")
     here.damage(as_json(manifest))
-    found = tidemark.audit("demo")
-    assert {difference.manifest_id for difference in found} == {1}
+    differences = tidemark.audit("demo")
+    assert {difference.manifest_id for difference in differences} == {1}
     printed = here.here("audit", "demo", "--json")
     assert printed.exit_code == 1
-    assert as_json(found) == json.loads(printed.stdout)
+    assert as_json(differences) == json.loads(printed.stdout)
 
 
 def test_replay_does_a_manifest_once_more(here: World) -> None:

@@ -301,9 +301,9 @@ def test_a_record_or_marker_whose_answer_was_lost_is_looked_for(world: RecordedW
         operation, event, look = (COMMIT, "commit", "was_committed")
     world.lost(world.process(MANIFEST), operation)
     retried(world)
-    [lost] = [number for number, one in enumerate(world.events) if one.lost]
+    [lost] = [number for number, entry in enumerate(world.events) if entry.lost]
     assert world.events[lost].what == event
-    looked = next(number for number, one in enumerate(world.events) if number > lost and one.what == look)
+    looked = next(number for number, entry in enumerate(world.events) if number > lost and entry.what == look)
     assert world.events[looked].answer
     with pytest.raises(AssertionError, match="the model is at"):  # as if the code had not looked
         Path(kind).follow(world.events[:looked] + world.events[looked + 1 :])
@@ -314,7 +314,7 @@ def test_a_record_or_marker_whose_answer_was_lost_is_looked_for(world: RecordedW
 def test_a_receipt_whose_answer_was_lost_is_in_the_database(world: RecordedWorld, kind: Kind) -> None:
     world.lost(world.process(MANIFEST), "sql store_receipt")
     retried(world)
-    [lost] = [number for number, one in enumerate(world.events) if one.lost]
+    [lost] = [number for number, entry in enumerate(world.events) if entry.lost]
     with pytest.raises(AssertionError, match="the model is at"):  # as if nothing had been stored
         Path(kind).follow([*world.events[:lost], Event(1, "unanswered", (False,)), *world.events[lost + 1 :]])
 
