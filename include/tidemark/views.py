@@ -698,7 +698,10 @@ def run_view(run: PlannedRun, unfinished: Sequence[Manifest], lines: Sequence[st
 
 def closed_run_view(database: ManifestDatabase, closing: Closing) -> ClosedRunView:
     manifests = database.manifests(ids=[*closing.manifests, *closing.taken_along])
-    return ClosedRunView(**{**vars(closing), "manifests": tuple(manifest_views(database, manifests))})
+    return ClosedRunView(
+        closing.run_key, closing.reached, tuple(manifest_views(database, manifests)), closing.covered_by,
+        closing.taken_along, closing.counts, closing.hours,
+    )  # fmt: skip
 
 
 def fill_view(filled: Filled) -> FillView:

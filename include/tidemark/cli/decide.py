@@ -5,10 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from tidemark.cli import output
+from tidemark.cli import log, output
 from tidemark.cli.opened import database_of, opened
 from tidemark.cli.options import TIMES, Command, common_options, pipeline_argument
 from tidemark.environment import Environment
+from tidemark.lifecycle import events
 from tidemark.lifecycle.context import Context, Renaming
 from tidemark.manifest import Decision
 from tidemark.operations import damage, decisions, sinks
@@ -47,7 +48,12 @@ def _decide(
     renaming: Renaming | None = None,
 ) -> None:
     with opened(environment, pipeline_name, renaming=renaming) as context:
-        output.decided(decide(context), pipeline_name, as_json)
+        _show(decide(context), pipeline_name, as_json)
+
+
+def _show(decision: Decision, pipeline_name: str, as_json: bool) -> None:
+    log.tell(events.decided(pipeline_name, str(click.get_current_context().info_name), decision))
+    output.decided(decision, pipeline_name, as_json)
 
 
 @_deciding
@@ -167,6 +173,8 @@ def archive(
     moment = before if before.tzinfo else before.replace(tzinfo=UTC)
     with opened(environment, pipeline_name) as context:
         archived = archive_manifests(context, moment, why, batch=batch, dry_run=dry_run)
+        lines = [f"{archived.manifests} manifests, {archived.first} to {archived.last}"] if archived.manifests else []
+        log.tell(events.decided(pipeline_name, "archive", Decision(tuple(lines), dry_run=dry_run)))
         output.archived(archive_view(pipeline_name, archived), as_json)
 
 
@@ -249,4 +257,4 @@ def retire(environment: Environment, pipeline_name: str, why: str, dry_run: bool
         else:
             files = files_of(environment.pipelines, pipeline_name)
             decision = retire_pipeline(database, pipeline_name, files, why, dry_run=dry_run)
-    output.decided(decision, pipeline_name, as_json)
+    _show(decision, pipeline_name, as_json)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from tidemark.api import check_pipeline, status_views
-from tidemark.cli import output
+from tidemark.cli import log, output
 from tidemark.cli.durations import DurationType
 from tidemark.cli.opened import connections_of, database_of, opened
 from tidemark.cli.options import TIMES, common_options, pipeline_argument
@@ -69,7 +69,7 @@ def manifests(
         options = {"--state": state, "--limit": limit, "--after": page[-1].id}
         words = [f"{option} {given}" for option, given in options.items() if given is not None]
         command = " ".join(["tidemark manifests", *([pipeline_name] if pipeline_name else []), *words])
-        output.note(f"{len(page):,} of {matching:,} manifests; the next: {command}{' --json' if as_json else ''}")
+        log.note(f"{len(page):,} of {matching:,} manifests; the next: {command}{' --json' if as_json else ''}")
     elif state in (None, ManifestState.DONE.value):
         output.archives(archives)
 
@@ -120,7 +120,7 @@ def objects(environment: Environment, pipeline_name: str, sink: str | None, dead
         views = object_views(database, pipeline_name, loaded, sink=sink, dead_letters=dead_letters)
         for known in () if views else database.sinks(pipeline_name):
             if not known.has_files:  # the others have files, and nothing is published yet
-                output.note(f"sink {known.name} writes {known.target}: read it there, each manifest is whole or absent")
+                log.note(f"sink {known.name} writes {known.target}: read it there, each manifest is whole or absent")
         output.objects(views, as_json)
 
 
@@ -205,7 +205,7 @@ def audit(command: click.Context, pipeline_name: str, deep: bool, as_json: bool)
     with opened(command.obj, pipeline_name) as context:
         differences = difference_views(find_differences(context, deep=deep))
         for text in not_in_file(context.pipeline, context.database):
-            output.note(text)
+            log.note(text)
         for sink in context.sink_names():
             output.never_filled(sink, context.database.archived_lacking(pipeline_name, sink)["manifests"])
         manifests = context.database.manifests(pipeline_name, archived=True)

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from tidemark.cli.output import as_table, note
+from tidemark.cli.log import note
+from tidemark.cli.output import as_table
 from tidemark.operations.locate import ChainOffset
 from tidemark.operations.peek import Peeked
 from tidemark.sinks.located import Located

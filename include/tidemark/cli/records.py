@@ -5,8 +5,8 @@ from contextlib import ExitStack
 
 import click
 
-from tidemark.cli import output, output_records
-from tidemark.cli.opened import connections_of, database_of, opened
+from tidemark.cli import log, output_records
+from tidemark.cli.opened import connections_of, database_of, opened, stage_of
 from tidemark.cli.options import common_options, master_option, pipeline_argument, pipeline_names
 from tidemark.connections import from_environment
 from tidemark.environment import Environment
@@ -23,7 +23,6 @@ from tidemark.sinks.dead_letters import ERROR_CLASSES
 from tidemark.sinks.located import Standing
 from tidemark.sinks.registry import open_sink
 from tidemark.sources.registry import open_source
-from tidemark.spark import engines
 from tidemark.suggestion import nearest
 from tidemark.views import brought_back_view, dead_letters_view
 
@@ -49,7 +48,7 @@ def where(
     with database_of(environment) as database, ExitStack() as connections:
         chains = locate(database, topic, partition, offset, _sinks_of(environment, connections), pipeline_name)
         if not chains:
-            output.note(_unknown(topic, partition, database.topics(pipeline_name), pipeline_name))
+            log.note(_unknown(topic, partition, database.topics(pipeline_name), pipeline_name))
     output_records.located(chains, as_json)
     command.exit(0 if any(chain.standing is Standing.HELD for chain in chains) else 1)
 
@@ -148,7 +147,9 @@ def dead_letters(
             letters = read_dead_letters(context, selection, limit=limit if show else 0)
             output_records.dead_letters(dead_letters_view(letters), as_json)
             return
-        stage = engines.stage_in(context, environment, master, tell=output.note)
-        result = bring_back(context, selection, str(why), stage, output.Notes(), dry_run=dry_run)
+        stage = stage_of(environment, context, master)
+        progress = log.LoggedProgress(pipeline_name)
+        result = bring_back(context, selection, str(why), stage, progress, dry_run=dry_run)
+        log.tell_failures(result.failed.values())
         output_records.brought_back(brought_back_view(result), as_json)
     command.exit(1 if result.failed or result.left else 0)
