@@ -12,6 +12,7 @@ from tidemark.environment import Environment
 from tidemark.lifecycle import events
 from tidemark.lifecycle.context import Context, Renaming
 from tidemark.manifest import Decision
+from tidemark.moments import with_zone
 from tidemark.operations import damage, decisions, sinks
 from tidemark.operations.adopt import adopt as adopt_lake
 from tidemark.operations.archive import BATCH
@@ -119,7 +120,7 @@ def extend_back(
 
     The command retry then reads it, while live runs go on.
     """
-    moment = start if start is None or start.tzinfo else start.replace(tzinfo=UTC)
+    moment = start and with_zone(start)
     _decide(
         environment,
         pipeline_name,
@@ -170,9 +171,8 @@ def archive(
         raise click.UsageError("name one of --before TIME and --keep DAYS")
     if before is None:
         before = datetime.now(UTC) - timedelta(days=keep or 0)
-    moment = before if before.tzinfo else before.replace(tzinfo=UTC)
     with opened(environment, pipeline_name) as context:
-        archived = archive_manifests(context, moment, why, batch=batch, dry_run=dry_run)
+        archived = archive_manifests(context, with_zone(before), why, batch=batch, dry_run=dry_run)
         lines = [f"{archived.manifests} manifests, {archived.first} to {archived.last}"] if archived.manifests else []
         log.tell(events.decided(pipeline_name, "archive", Decision(tuple(lines), dry_run=dry_run)))
         output.archived(archive_view(pipeline_name, archived), as_json)

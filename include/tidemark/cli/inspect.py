@@ -1,7 +1,7 @@
 """Commands that look: manifests, what is published, how far it is behind, what differs, what was decided."""
 
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import click
 
@@ -13,6 +13,7 @@ from tidemark.cli.options import TIMES, common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.manifest import ManifestState
+from tidemark.moments import with_zone
 from tidemark.operations.audit import audit as find_differences
 from tidemark.operations.audit import compared
 from tidemark.operations.complete import completeness
@@ -172,9 +173,8 @@ def complete(command: click.Context, pipeline_name: str, until: datetime, as_jso
 
     Over all runs and for each sink. TIME is the time of a cut, not of events: what comes later counts for later runs.
     """
-    moment = until if until.tzinfo else until.replace(tzinfo=UTC)
     with opened(command.obj, pipeline_name) as context:
-        view = completeness_view(completeness(context, moment))
+        view = completeness_view(completeness(context, with_zone(until)))
     output.completeness(view, pipeline_name, as_json)
     command.exit(0 if view.complete else 1)
 
