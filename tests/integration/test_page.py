@@ -7,6 +7,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,6 +30,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import create_engine
 from sqlalchemy.orm import scoped_session, sessionmaker
 
+import tidemark
 from sandbox.services.postgres import Postgres
 from sandbox.services.processes import wait_until
 from tests.faults.model_world import SCHEMAS, ModelWorld, ScheduleSettings
@@ -44,7 +46,7 @@ from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import ManifestState, RunKind
 from tidemark.order import Order
-from tidemark.views import LagView
+from tidemark.views import LagView, as_json_text
 
 RIGHTS = {"operator": {"GET", "POST"}, "reader": {"GET"}, "stranger": set[str]()}
 ROUTES = [route for route in build_app().routes if isinstance(route, APIRoute)]
@@ -212,6 +214,11 @@ def test_the_json_is_what_the_commands_print(ask: Callable[..., TestClient], wor
     [asked] = command("where", "a", "1", "3")
     assert (chain["manifest"], chain["range"]) == (asked["manifest"], asked["range"])
     assert chain["sinks"][0]["place"] == asked["sinks"][0]["place"]
+    of_python: dict[str, list[Any]] = {"lanes": tidemark.lanes("demo", dsn=world.dsn)}
+    of_python["timeline?by=day"] = [tidemark.timeline("demo", by="day", dsn=world.dsn)]
+    for path, views in of_python.items():
+        plain = json.loads(json.dumps([asdict(view) for view in views], default=as_json_text))
+        assert client.get(f"{api}/{path}").json() == (plain if path == "lanes" else plain[0])
     assert client.get(f"{api}/manifests?limit=0").status_code == 422
     assert client.get(f"{api}/manifests/99").status_code == 404
     assert "/api/pipelines/{dag_id}/lanes" in client.get("/api/openapi.json").json()["paths"]
