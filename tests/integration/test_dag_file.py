@@ -154,11 +154,11 @@ def test_the_file_says_how_airflow_runs_the_tasks(write: Write, read: Read) -> N
     write(f"{named('flights-2')}\n{settings}\n", "b.yaml")
     plain, told = (dag.get_task("process") for dag in read().values())
 
-    def said(task: Any) -> tuple[object, ...]:
+    def execution(task: Any) -> tuple[object, ...]:
         return task.pool, task.pool_slots, task.priority_weight, task.queue
 
-    assert said(told) == ("spark", 2, 7, "big")
-    assert said(plain) == ("default_pool", 1, 1, "default")
+    assert execution(told) == ("spark", 2, 7, "big")
+    assert execution(plain) == ("default_pool", 1, 1, "default")
     assert read()["flights-2"].get_task("plan").pool == "default_pool", "only what processes is heavy"
 
 
