@@ -21,8 +21,8 @@ from tests.worlds.secret_search import Canaries
 from tests.worlds.totals_world import AGGREGATE
 from tidemark.database.migrate import migrate
 from tidemark.lifecycle.attempt import order_of
+from tidemark.sinks.aggregates.groups import combined
 from tidemark.sinks.dynamodb import client, sink
-from tidemark.sinks.groups import combined
 
 Make = Callable[..., DynamoWorld]
 ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}

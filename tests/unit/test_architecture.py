@@ -54,6 +54,11 @@ SHARED: Mapping[str, set[str]] = {
     "decoders/lists": set(),
     "decoders/protobuf_schema": {"decoders/schema_registry"},
     "decoders/schema_registry": set(),
+    "sinks/aggregates": {"sinks/staging"},
+    "sinks/audit": set(),
+    "sinks/encoding": set(),
+    "sinks/staging": set(),
+    "sinks/stored": set(),
 }
 KIND_MODULES = {"decoder", "settings", "sink", "source", "spark", "transform", "writer"}  # their names are fixed
 

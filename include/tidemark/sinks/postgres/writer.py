@@ -20,9 +20,9 @@ from tidemark.errors import WorkFailed
 from tidemark.event_time import INSTANT
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
-from tidemark.sinks.grouping import BESIDE, grouped
-from tidemark.sinks.measures import Measures
 from tidemark.sinks.postgres.connection import connect, conninfo, translated
+from tidemark.sinks.staging.grouping import BESIDE, grouped
+from tidemark.sinks.staging.measures import Measures
 from tidemark.sinks.writer import StagedPart
 
 SCHEMA = "tidemark_target"

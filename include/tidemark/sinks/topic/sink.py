@@ -27,7 +27,7 @@ from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink, Way
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
-from tidemark.sinks.staging import staged_attempts, staged_manifests
+from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
 from tidemark.sinks.topic.append import append
 from tidemark.sinks.topic.appended import earlier_of
 from tidemark.sinks.topic.audit import differences_of_topic

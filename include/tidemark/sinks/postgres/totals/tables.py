@@ -8,11 +8,11 @@ from psycopg import sql
 
 from tidemark.database.connection import Connection
 from tidemark.database.named_sql import named_queries
+from tidemark.sinks.aggregates.value_columns import ROWS, WINDOW, Function, ValueColumn
 from tidemark.sinks.postgres.columns import Column, names, type_of
 from tidemark.sinks.postgres.connection import translated
 from tidemark.sinks.postgres.target import RIGHTS, Parts, PostgresTarget, TableSpec
 from tidemark.sinks.postgres.totals.settings import Settings
-from tidemark.sinks.value_columns import ROWS, WINDOW, Function, ValueColumn
 
 QUERIES = named_queries("tidemark.sinks.postgres.totals", "queries.sql")
 MANIFEST, ATTEMPT = "_manifest_id", "_attempt"
