@@ -149,7 +149,7 @@ class ModelBroker(Source):
     # what clients ask
 
     def dataset(self, topic: str) -> Dataset:
-        return Dataset.of_topic(self.address, topic)
+        return Dataset(self.address, topic)
 
     def topics(self) -> list[str]:
         return sorted(self.by_name)

@@ -11,7 +11,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Final
 
-from tidemark.database.connection import Connection, connect, describe, translated
+from tidemark.database.session import Session, connect, describe, translated
 from tidemark.errors import ConfigurationError
 from tidemark.failpoints import failpoint
 
@@ -48,32 +48,32 @@ def migrate(dsn: str, folder: Traversable = FOLDER, *, dry_run: bool = False) ->
     Raises ``ConfigurationError`` for tables of no release or a newer one, and for Airflow's own database.
     """
     steps = migrations(folder)
-    with connect(dsn) as connection, translated(database=describe(dsn)):
+    with connect(dsn) as session, translated(database=describe(dsn)):
         if dry_run:
-            version = _version(connection, dsn, steps)
+            version = _version(session, dsn, steps)
             return tuple(step.version for step in steps if step.version > version)
-        return tuple(step.version for step in steps if _made(connection, dsn, step, steps))
+        return tuple(step.version for step in steps if _made(session, dsn, step, steps))
 
 
-def _made(connection: Connection, dsn: str, step: Migration, steps: Sequence[Migration]) -> bool:
-    with translated(database=describe(dsn), migration=step.name), connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(1414089812, 0)")
-        version = _version(connection, dsn, steps)
+def _made(session: Session, dsn: str, step: Migration, steps: Sequence[Migration]) -> bool:
+    with translated(database=describe(dsn), migration=step.name), session.transaction():
+        session.execute("SELECT pg_advisory_xact_lock(1414089812, 0)")
+        version = _version(session, dsn, steps)
         if version >= step.version:
             return False
-        connection.execute("SELECT set_config('tidemark.actor', 'tidemark migrate', true)")  # for rows with a history
-        connection.execute(step.sql)
+        session.execute("SELECT set_config('tidemark.actor', 'tidemark migrate', true)")  # for rows with a history
+        session.execute(step.sql)
         if version == 0:
-            connection.execute("INSERT INTO tidemark.database (version, schema) VALUES (%s, %s)", [1, step.digest])
+            session.execute("INSERT INTO tidemark.database (version, schema) VALUES (%s, %s)", [1, step.digest])
         else:
-            connection.execute("UPDATE tidemark.database SET version = %s, schema = %s", [step.version, step.digest])
+            session.execute("UPDATE tidemark.database SET version = %s, schema = %s", [step.version, step.digest])
         failpoint("migrate.before_commit")
     return True
 
 
-def _version(connection: Connection, dsn: str, steps: Sequence[Migration]) -> int:
+def _version(session: Session, dsn: str, steps: Sequence[Migration]) -> int:
     """The version of the tables; 0 when there are none."""
-    row = connection.execute(
+    row = session.execute(
         "SELECT to_regclass('tidemark.database') AS ours, to_regclass('public.dag_run') AS airflow"
     ).fetchone()
     assert row is not None
@@ -83,24 +83,24 @@ def _version(connection: Connection, dsn: str, steps: Sequence[Migration]) -> in
             next_step="create a database for Tidemark (the same server will do) and name it in TIDEMARK_DB",
             database=describe(dsn),
         )
-    return _release(_stored(connection), steps, database=describe(dsn)) if row["ours"] else 0
+    return _release(_stored(session), steps, database=describe(dsn)) if row["ours"] else 0
 
 
-def connect_to_tables(dsn: str) -> Connection:
+def connect_to_tables(dsn: str) -> Session:
     """As ``connect``; ``ConfigurationError`` for a database without Tidemark's tables or with others."""
-    connection = connect(dsn)
+    session = connect(dsn)
     try:
         with translated(database=describe(dsn)):
-            check(_stored(connection), database=describe(dsn))
+            check(_stored(session), database=describe(dsn))
     except BaseException:
-        connection.close()
+        session.close()
         raise
-    return connection
+    return session
 
 
-def _stored(connection: Connection) -> Mapping[str, Any]:
+def _stored(session: Session) -> Mapping[str, Any]:
     """The row of the table ``database``, as JSON because older tables lack the column "schema"; empty without one."""
-    row = connection.execute("SELECT to_jsonb(ours) AS tables FROM tidemark.database AS ours").fetchone()
+    row = session.execute("SELECT to_jsonb(ours) AS tables FROM tidemark.database AS ours").fetchone()
     return row["tables"] if row else {}
 
 
