@@ -215,8 +215,8 @@ def test_what_one_sink_has_and_kafka_lost_is_ended_without_the_other_sink(make_t
     assert "it is published in files, and the source has lost what postgres lacks" in refused.stderr
     assert f"accept that with {accept}, then finish it with tidemark retry demo" in refused.stderr
     told = world.json("accept-damage", "demo", "--manifest", "1", "--why", "too late")["lines"]
-    [manifest] = [one for one in world.json("manifests", "demo") if one["id"] == 1]
-    ranges = [f"{one['topic']}-{one['partition']} [{one['start']}, {one['end']})" for one in manifest["ranges"]]
+    [manifest] = [manifest for manifest in world.json("manifests", "demo") if manifest["id"] == 1]
+    ranges = [f"{part['topic']}-{part['partition']} [{part['start']}, {part['end']})" for part in manifest["ranges"]]
     assert told == [f"sink postgres stays without {', '.join(ranges)}"]
     world.ok("retry", "demo")
     world.produce(20)
