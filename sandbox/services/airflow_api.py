@@ -213,8 +213,8 @@ class AirflowApi:
         except httpx.TransportError as error:
             raise SandboxFailed(
                 f"Airflow does not answer: {error}",
-                next_step="read airflow-api-server.log in the folder of logs (.tidemark/logs); when the machine was too busy, "
-                "do the same again: it goes on where this ended",
+                next_step="read airflow-api-server.log in the folder of logs (.tidemark/logs); when the machine was "
+                "too busy, do the same again: it goes on where this ended",
             ) from error
         if answer.status_code not in accept:
             raise SandboxFailed(f"Airflow answered {answer.status_code} to {method} {path}: {answer.text[:500]}")
