@@ -220,7 +220,6 @@ class AirflowApi:
             raise SandboxFailed(f"Airflow answered {answer.status_code} to {method} {path}: {answer.text[:500]}")
         return answer
 
-
     def _answer(self, method: str, path: str, **options: Any) -> httpx.Response:
         """A question is asked again when no answer comes in time; what changes something is asked once."""
         for _ in range(ASKED - 1 if method == "GET" else 0):
