@@ -6,13 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from sandbox.bootstrap.checkout import STATE
 from sandbox.services.broker import Broker
+from tests.worlds.cut_log import cut, segment
 from tests.worlds.table_world import TableWorld
 from tests.worlds.topic_world import TopicWorld
 from tests.worlds.world import Command, World, wait_stopped, wake
@@ -266,19 +266,7 @@ def test_P10_a_log_cut_after_its_pipeline_was_renamed_is_noticed_by_the_last_rec
     assert "has grown again: from offset 30 on it holds other records than those that are published" in refusal
 
 
-def segment(world: World, partition: int = 0) -> Path:
-    return world.broker.state / "data" / f"{world.topic}-{partition}" / f"{0:020d}.log"
-
-
 def refused(world: World) -> str:
     done = world.here("plan", "demo")
     assert done.exit_code == 1
     return done.stderr
-
-
-def cut(log: Path, size: int) -> None:
-    """As after a power failure: the tail of the segment never reached the disk, nor did its indexes."""
-    with log.open("r+b") as file:
-        file.truncate(size)
-    for index in log.parent.glob("*index"):
-        index.unlink()
