@@ -9,7 +9,6 @@ from psycopg.types.json import Jsonb
 
 from tidemark.database.connection import Connection, translated
 from tidemark.database.migrate import connect_to_tables
-from tidemark.database.named_sql import named_queries
 from tidemark.errors import NotFound
 from tidemark.manifest import (
     Archive,
@@ -25,6 +24,7 @@ from tidemark.manifest import (
     RangeKind,
     RunKind,
 )
+from tidemark.named_sql import named_queries
 from tidemark.offsets import Range, TopicPartition, range_from
 from tidemark.partitions import LastRecord
 from tidemark.planner import Chain

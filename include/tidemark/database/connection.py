@@ -12,8 +12,10 @@ from tidemark.database import postgres_errors
 from tidemark.database.poolers import REFUSED, REMEDY, shares_sessions
 from tidemark.database.postgres_errors import Cause, PostgresError, message_of
 from tidemark.errors import AccessDenied, ConfigurationError, IllegalTransition, PlanRefused, TidemarkError, Unavailable
+from tidemark.named_sql import named_queries
 
 Connection = psycopg.Connection[dict[str, Any]]
+QUERIES: Final = named_queries("tidemark.database", "connection.sql")
 
 # A host that dies does not close its connection: with keepalives the server releases its locks after 2 minutes instead
 # of 2 hours. A process that is stopped inside a transaction still answers keepalives, so such a transaction has its own
@@ -42,10 +44,7 @@ def connect(dsn: str) -> Connection:
                     next_step=f"set TIDEMARK_DB to another address: {REMEDY}; nothing was changed",
                     database=describe(dsn),
                 )
-            connection.execute(
-                "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS setting (name, value)",
-                [list(SETTINGS), list(SETTINGS.values())],
-            )
+            connection.execute(QUERIES["settings"], {"names": list(SETTINGS), "values": list(SETTINGS.values())})
     except BaseException:
         connection.close()
         raise

@@ -14,8 +14,10 @@ from typing import Any, Final
 from tidemark.database.connection import Connection, connect, describe, translated
 from tidemark.errors import ConfigurationError
 from tidemark.failpoints import failpoint
+from tidemark.named_sql import named_queries
 
 FOLDER: Final = files("tidemark.database")
+QUERIES: Final = named_queries("tidemark.database", "migrate.sql")
 
 
 @dataclass(frozen=True)
@@ -57,25 +59,23 @@ def migrate(dsn: str, folder: Traversable = FOLDER, *, dry_run: bool = False) ->
 
 def _made(connection: Connection, dsn: str, step: Migration, steps: Sequence[Migration]) -> bool:
     with translated(database=describe(dsn), migration=step.name), connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(1414089812, 0)")
+        connection.execute(QUERIES["lock"])
         version = _version(connection, dsn, steps)
         if version >= step.version:
             return False
-        connection.execute("SELECT set_config('tidemark.actor', 'tidemark migrate', true)")  # for rows with a history
+        connection.execute(QUERIES["actor"])
         connection.execute(step.sql)
         if version == 0:
-            connection.execute("INSERT INTO tidemark.database (version, schema) VALUES (%s, %s)", [1, step.digest])
+            connection.execute(QUERIES["created"], {"schema": step.digest})
         else:
-            connection.execute("UPDATE tidemark.database SET version = %s, schema = %s", [step.version, step.digest])
+            connection.execute(QUERIES["upgraded"], {"version": step.version, "schema": step.digest})
         failpoint("migrate.before_commit")
     return True
 
 
 def _version(connection: Connection, dsn: str, steps: Sequence[Migration]) -> int:
     """The version of the tables; 0 when there are none."""
-    row = connection.execute(
-        "SELECT to_regclass('tidemark.database') AS ours, to_regclass('public.dag_run') AS airflow"
-    ).fetchone()
+    row = connection.execute(QUERIES["databases"]).fetchone()
     assert row is not None
     if row["airflow"]:
         raise ConfigurationError(
@@ -99,8 +99,8 @@ def connect_to_tables(dsn: str) -> Connection:
 
 
 def _stored(connection: Connection) -> Mapping[str, Any]:
-    """The row of the table ``database``, as JSON because older tables lack the column "schema"; empty without one."""
-    row = connection.execute("SELECT to_jsonb(ours) AS tables FROM tidemark.database AS ours").fetchone()
+    """The row of the table ``database``; empty without one."""
+    row = connection.execute(QUERIES["tables"]).fetchone()
     return row["tables"] if row else {}
 
 

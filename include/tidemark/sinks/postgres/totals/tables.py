@@ -7,7 +7,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from tidemark.database.connection import Connection
-from tidemark.database.named_sql import named_queries
+from tidemark.named_sql import named_queries
 from tidemark.sinks.postgres.columns import Column, names, type_of
 from tidemark.sinks.postgres.connection import translated
 from tidemark.sinks.postgres.target import RIGHTS, Parts, PostgresTarget, TableSpec
