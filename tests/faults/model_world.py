@@ -298,7 +298,7 @@ class ModelWorld:
             finally:
                 for sink in own.sinks:
                     if isinstance(sink, MarkedSink):
-                        sink._table.forget_connection()  # as when its process ends
+                        sink._table.forget_session()  # as when its process ends
 
         actor = Actor(name, live, plans=plans)
         self.actors.append(actor)

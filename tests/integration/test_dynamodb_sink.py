@@ -19,8 +19,8 @@ from tests.worlds.dynamo_world import DynamoWorld
 from tests.worlds.secret_search import Canaries
 from tests.worlds.totals_world import AGGREGATE
 from tidemark.lifecycle.attempt import order_of
+from tidemark.sinks.aggregates.groups import combined
 from tidemark.sinks.dynamodb import client, sink
-from tidemark.sinks.groups import combined
 
 Make = Callable[..., DynamoWorld]
 ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}

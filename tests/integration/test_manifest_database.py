@@ -283,17 +283,17 @@ def test_a_planner_that_asked_kafka_before_another_went_on_does_not_take_its_ans
     world.ok("plan", "demo")
     slow, fast = world.context(), world.context()
     lock = "SELECT {}(1414089812, hashtext('demo'))"
-    fast.database._connection.execute(lock.format("pg_advisory_lock"))
+    fast.database._session.execute(lock.format("pg_advisory_lock"))
     with ThreadPoolExecutor(1) as pool, ManifestDatabase(world.dsn, "reader") as reader:
         planning = pool.submit(plan, slow, Tick("slow", RunKind.MANUAL, None))
-        while not reader._connection.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall():
+        while not reader._session.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall():
             assert not planning.done()
             time.sleep(0.01)
         world.produce(20)
         if meanwhile == "records and a partition":
             world.administer("create_partitions", [NewPartitions(world.topic, 3)])
         assert plan(fast, Tick("fast", RunKind.MANUAL, None)).manifests
-        fast.database._connection.execute(lock.format("pg_advisory_unlock"))
+        fast.database._session.execute(lock.format("pg_advisory_unlock"))
         assert planning.result(30).manifests == ()
     world.ok("retry", "demo")
     world.ok("run", "demo")
@@ -427,7 +427,7 @@ def test_a_blocked_manifest_starts_only_when_a_person_released_it(database: str,
         assert manifests.manifest(1).reason == "released: numbers differ"
         assert manifests.start(1, "f") == 2
         with pytest.raises(IllegalTransition), manifests.transaction():
-            manifests._connection.execute("UPDATE manifest SET state = 'planned'")
+            manifests._session.execute("UPDATE manifest SET state = 'planned'")
 
 
 RANGES = 100_000

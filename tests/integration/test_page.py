@@ -296,7 +296,7 @@ def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., Tes
 def planned_up_to(world: ModelWorld, moment: datetime | None) -> None:
     """As if the run of the world had read up to another time."""
     with ManifestDatabase(world.dsn, "a test") as database, database.transaction():
-        database.connection.execute("UPDATE run SET planned_up_to = %s, planned_at = '2026-03-01 08:30Z'", [moment])
+        database.session.execute("UPDATE run SET planned_up_to = %s, planned_at = '2026-03-01 08:30Z'", [moment])
 
 
 def test_along_time_each_period_has_the_manifests_of_its_runs_by_state(
@@ -350,8 +350,8 @@ def test_hours_of_a_page_are_the_newest_and_the_open_ones_and_json_has_them_in_p
     ask: Callable[..., TestClient], world: ModelWorld
 ) -> None:
     with ManifestDatabase(world.dsn, "a test") as database, database.transaction():
-        database.connection.execute("DELETE FROM hour")
-        database.connection.execute(
+        database.session.execute("DELETE FROM hour")
+        database.session.execute(
             "INSERT INTO hour (pipeline, hour, revision, complete_at) "
             "SELECT 'demo', '2020-01-01Z'::timestamptz + number * interval '1 hour', 1, "
             "       CASE WHEN number %% 10 > 0 THEN now() END FROM generate_series(0, 99) AS number",

@@ -162,7 +162,7 @@ def test_a_chain_of_many_ranges_is_asked_by_its_index(world: World) -> None:
     world.ok("plan", "demo")
     context = world.context()
     with context.database.transaction():
-        connection = context.database.connection
+        connection = context.database.session
         connection.execute(
             "INSERT INTO tidemark.manifest_range (chain_id, start_offset, end_offset, kind) "
             "SELECT c.id, n, n + 1, 'lost' FROM tidemark.chain c, generate_series(1, 5000) n"

@@ -354,7 +354,7 @@ class Recorder:
             self.note("commit", lost=lost)
             if lost:
                 self.rolled_back()
-                sink._table.forget_connection()
+                sink._table.forget_session()
                 raise LostAnswer("the answer to COMMIT was lost", next_step="this is a fault of the test")
 
         return merge

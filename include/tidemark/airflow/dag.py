@@ -33,7 +33,7 @@ from tidemark.lifecycle import events
 from tidemark.lifecycle.close import published_sums, ranges_of_hours, require_run_done
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.hours import close_hours, hours_to_tell
-from tidemark.lifecycle.older import Held, named, older_unfinished, to_take_along
+from tidemark.lifecycle.older import HeldElsewhere, named, older_unfinished, to_take_along
 from tidemark.lifecycle.plan import PlannedRun, Tick, manifests_between, up_to
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.select import refuse_at_work
@@ -278,7 +278,7 @@ def handed_out(context: Context, task_context: Any, ids: list[int]) -> list[int]
     return ids
 
 
-def held_elsewhere(task_context: Any) -> Held:
+def held_elsewhere(task_context: Any) -> HeldElsewhere:
     """Whether another DAG run that has not ended is to process a manifest: it may try it again by itself."""
     own = task_context["dag_run"].run_id
 
@@ -291,7 +291,7 @@ def held_elsewhere(task_context: Any) -> Held:
 
 
 @contextmanager
-def form_named(context: Context, held: Held) -> Iterator[None]:
+def form_named(context: Context, held: HeldElsewhere) -> Iterator[None]:
     """Add the trigger form's way to ``NotPublished``; it becomes ``WorkFailed``, which Airflow tries again, while
     another DAG run is to process a manifest."""
     try:
@@ -328,7 +328,7 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> Closed:
         return Closed(event, close_hours_of_run(context, task_context))
 
 
-def require_published(context: Context, task_context: Any, planned: list[int], held: Held) -> None:
+def require_published(context: Context, task_context: Any, planned: list[int], held: HeldElsewhere) -> None:
     """Raise unless every manifest that the run stands for is published; waits for those at work in other runs."""
     if asked.require_chosen_done(context, task_context["params"], planned):
         return

@@ -81,7 +81,7 @@ def _serve(address: tuple[str, int], measure: Callable[[], str]) -> None:
     """Answer one request after the other until Ctrl-C; an error is status 503 with its text, and the next one is tried
     again."""
 
-    class Answer(BaseHTTPRequestHandler):
+    class MetricsHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if urlsplit(self.path).path != "/metrics":
                 self.send_error(HTTPStatus.NOT_FOUND, "it is /metrics")
@@ -99,7 +99,7 @@ def _serve(address: tuple[str, int], measure: Callable[[], str]) -> None:
             """A line for each request would hide what matters."""
 
     try:
-        server = HTTPServer(address, Answer)
+        server = HTTPServer(address, MetricsHandler)
     except OSError as error:
         raise ConfigurationError(
             f"cannot listen on {address[0]}:{address[1]}: {error.strerror or error}",

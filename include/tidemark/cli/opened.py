@@ -12,7 +12,6 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotFound, TidemarkError, Unavailable, about
 from tidemark.lifecycle import events
-from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.context import Context, Renaming, open_context
 from tidemark.order import Order
 from tidemark.pipeline.loader import find
@@ -106,12 +105,13 @@ def database_of(environment: Environment) -> ManifestDatabase:
     return ManifestDatabase(environment.database(), f"cli {getpass.getuser()}")
 
 
-def stage_of(environment: Environment, context: Context, master: str | None) -> Stage:
-    """How manifests are staged, as ``stage_in`` has it; the log says that an attempt begins, and how far Spark is."""
-    stage_in_spark = engines.stage_in(context, environment, master, tell=log.note)
+class LoggedStage:
+    """Stages manifests as ``stage_in`` has it; the log says that an attempt begins, and how far Spark is."""
 
-    def stage(order: Order) -> Receipt:
+    def __init__(self, environment: Environment, context: Context, master: str | None) -> None:
+        self._spark = engines.stage_in(context, environment, master, tell=log.note)
+        self.start, self.end_jobs = self._spark.start, self._spark.end_jobs
+
+    def __call__(self, order: Order) -> Receipt:
         log.tell(events.attempt_begins(order))
-        return stage_in_spark(order)
-
-    return stage
+        return self._spark(order)

@@ -58,7 +58,7 @@ def process(
     if manifest.retired:
         _refuse_done_before(manifest)
         replay = False
-    refuse_undecoded(context.pipeline, sorted({part.at.topic for part in manifest.ranges}), manifest=manifest_id)
+    refuse_undecoded(context.pipeline, sorted({part.at.topic for part in manifest.ranges}), manifest_id=manifest_id)
     context = replace(
         context, pipeline=pinned(context.pipeline, context.lookup, _schemas(context, manifest_id), register=True)
     )

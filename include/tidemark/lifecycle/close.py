@@ -10,7 +10,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.hours import close_hours
 from tidemark.lifecycle.older import (
     NAMED,
-    Held,
+    HeldElsewhere,
     commands,
     described,
     held_by_nobody,
@@ -44,7 +44,9 @@ class Closing:
     closed_hours: tuple[datetime, ...] = ()
 
 
-def close(context: Context, run_key: str, *, processed: Collection[int] = (), held: Held = held_by_nobody) -> Closing:
+def close(
+    context: Context, run_key: str, *, processed: Collection[int] = (), held: HeldElsewhere = held_by_nobody
+) -> Closing:
     """The result of a run that has ended, after closing the hours that are complete; raises as ``require_run_done``."""
     run, manifests = require_run_done(context, run_key, processed=processed, held=held)
     own = (*run["manifests"], *run["covered_by"])
@@ -58,7 +60,7 @@ def close(context: Context, run_key: str, *, processed: Collection[int] = (), he
 
 
 def require_run_done(
-    context: Context, run_key: str, *, processed: Collection[int] = (), held: Held = held_by_nobody
+    context: Context, run_key: str, *, processed: Collection[int] = (), held: HeldElsewhere = held_by_nobody
 ) -> tuple[Row, list[Manifest]]:
     """The run, and its manifests, those of ``covered_by`` and those that it ``processed``: all are published.
 

@@ -95,9 +95,9 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     notes = [*check_for_plan(context, dry_run=dry_run), *not_in_file(pipeline, database)]
     before_asking = _chains(context)
     asked_at = datetime.now(UTC)
-    logs = divergence.Comparison(observe(context, tick, before_asking, first_plan=first_plan))
+    logs = divergence.CheckedLogs(observe(context, tick, before_asking, first_plan=first_plan))
     if not any(chain.blocked for chain in before_asking):  # else the plan is refused in any case
-        logs = divergence.compared(context, before_asking, logs.states)
+        logs = divergence.checked_logs(context, before_asking, logs.states)
     states = logs.states
     seen = {state.at for state in states}
     refuse_own_output(context, seen)
