@@ -53,7 +53,7 @@ def _server(
 ) -> Iterator[Finding]:
     from tidemark.spark.server_doctor import findings  # takes 0.5 s to import
 
-    yield from findings(remote_of(environment, lookup), environment.home, pipelines, brokers)
+    yield from findings(remote_of(environment, lookup), environment.home, pipelines, brokers, lookup)
 
 
 def _of_master(
