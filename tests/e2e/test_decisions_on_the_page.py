@@ -96,7 +96,7 @@ def test_a_cut_a_recreated_topic_and_a_loss_are_accepted_on_the_page_and_the_run
     world.administer("delete_records", [TopicPartition(world.topic, 1, 25)])
     refused(demo, "data-lost")
     decided(demo, browser, "accept-loss", "the disk was too small", f"{world.topic}-1")
-    [manifest] = [one for one in world.manifests() if one["id"] == 2]
+    [manifest] = [manifest for manifest in world.manifests() if manifest["id"] == 2]
     spans = {part["partition"]: (part["start"], part["end"]) for part in manifest["ranges"]}
     assert spans == {0: (10, 20), 1: (25, 30)}
     assert manifest["state"] == "done"
