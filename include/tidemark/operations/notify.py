@@ -152,7 +152,7 @@ def notify(
 
 
 def _is_over(notice: Notice, looked_at: Mapping[str, Status], *, all_of_them: bool) -> bool:
-    """Whether a problem that is not there any more was looked for: Kafka may be silent, or a file wrong."""
+    """Whether a problem that is not there any more was looked for: the source may not answer, or a file wrong."""
     status = looked_at.get(notice.pipeline)
     if status is None:
         return all_of_them

@@ -24,7 +24,7 @@ TASKS = 8
 NO_SOURCE = "DATA_SOURCE_NOT_FOUND"
 
 
-def findings(remote: Remote, home: Path, pipelines: Sequence[Pipeline], brokers: Sequence[str]) -> Iterator[Finding]:
+def findings(remote: Remote, home: Path, pipelines: Sequence[Pipeline], addresses: Sequence[str]) -> Iterator[Finding]:
     """Whether the server answers, has Kafka's connector, and a Python in which our tasks run."""
     remote.check()
     ours = version("pyspark")
@@ -45,7 +45,7 @@ def findings(remote: Remote, home: Path, pipelines: Sequence[Pipeline], brokers:
             )
         send_package(session, home)
         with nonce_files(pipelines) as nonces:
-            yield from _python(session, questions_of(pipelines, brokers, nonces))
+            yield from _python(session, questions_of(pipelines, addresses, nonces))
     except ERRORS as error:
         yield failed(NAME, f"a small job failed: {cause_of(error)}", "the log of the server says more")
     finally:

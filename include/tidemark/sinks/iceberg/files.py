@@ -140,8 +140,9 @@ def named_files(table: Table) -> list[NamedFile]:
         raise SinkRefused(
             "another program has deleted rows of the table and left them in its files, so the files alone are not "
             "what the table shows",
-            next_step="read the table with an engine, or let one rewrite its files (Spark: CALL "
-            "CATALOG.system.rewrite_data_files(table => 'TABLE', options => map('delete-file-threshold', '1')))",
+            next_step="read the table with an engine, or let Spark rewrite its files, where CATALOG is Spark's name of "
+            f"the table's catalog: CALL CATALOG.system.rewrite_data_files(table => '{'.'.join(table.name())}', "
+            "options => map('delete-file-threshold', '1'))",
         )
     tasks.sort(key=lambda task: ((_bounds(table, task.file) or (0, 0))[0], task.file.file_path))
     return [
