@@ -68,7 +68,9 @@ def missed(pipeline_name: str, seconds: float, context: Mapping[str, Any]) -> No
         try:
             by_webhook(url)(notice)
         except NotDone as error:
-            error.next_step = f"correct {WEBHOOK}; Airflow tells a deadline once, and the text above says what it was"
+            error.next_step = (
+                f"correct {WEBHOOK}; Airflow reports a missed deadline once, and the notice is in the log above"
+            )
             raise
 
 

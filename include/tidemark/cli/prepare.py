@@ -174,7 +174,7 @@ def completion(command: click.Context, shell: str, as_json: bool) -> None:
 def spark_server(
     environment: Environment, host: str, port: int, master: str | None, conf: tuple[str, ...], as_json: bool
 ) -> None:
-    """Start a Spark Connect server for manifests, and be it.
+    """Run a Spark Connect server for manifests.
 
     It works on --master, and stays up until it is stopped: manifests then start no Spark of their own. Pipelines use it
     where TIDEMARK_SPARK_REMOTE=sc://HOST:PORT is set, or with spark: {engine: connect}. Commands of other users and

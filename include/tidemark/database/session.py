@@ -88,7 +88,7 @@ def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkErro
     if "migration" in context and error.cause not in (Cause.DENIED, Cause.LOCKED, Cause.FAILED):
         return ConfigurationError(
             f"{context['migration']} cannot make the tables: {error.message} (SQLSTATE {error.state})",
-            next_step="nothing of this file was stored; use the Tidemark version of before, and report this",
+            next_step="nothing of this file was stored; use the Tidemark version that you had before, and report this",
             **context,
         )
     if (error.constraint or "").startswith(_OF_ANOTHER_PLANNER):

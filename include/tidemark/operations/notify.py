@@ -82,7 +82,7 @@ def by_command(command: str) -> Deliver:
 def by_webhook(url: str) -> Deliver:
     """Post each message as JSON to an address, which is a secret and is never printed."""
     if not url.startswith(("http://", "https://")):
-        raise ConfigurationError("the webhook is no address of HTTP", next_step="begin it with https://")
+        raise ConfigurationError("the webhook is not an HTTP address", next_step="begin it with https://")
 
     def deliver(notice: Notice) -> None:
         body = json.dumps(notice.message()).encode()
@@ -102,7 +102,7 @@ def by_webhook(url: str) -> Deliver:
 
 def _not_delivered(why: str) -> NotDone:
     return NotDone(
-        f"somebody should be told, and is not: {why}", next_step="correct it; the next tidemark notify tells it again"
+        f"a notice was not delivered: {why}", next_step="correct it; the next tidemark notify sends it again"
     )
 
 
@@ -202,7 +202,7 @@ def _read(file: Path) -> list[dict[str, Any]]:
     except ValueError:
         raise ConfigurationError(
             f"{file} is damaged",
-            next_step=f"remove it: rm {shlex.quote(str(file))}; what is told already is then told again",
+            next_step=f"remove it: rm {shlex.quote(str(file))}; notices that were sent are then sent again",
         ) from None
 
 

@@ -245,13 +245,13 @@ class Sink(ABC):
         """
 
     def rename(self, old: str) -> None:  # noqa: B027 - most targets do not name their sinks
-        """Take over what the target holds under this sink's name of before; may be repeated after it died anywhere.
+        """Take over what the target holds under the old name of this sink; may be repeated after it died anywhere.
 
         No attempt is alive meanwhile, and those that are dead or paused are fenced.
         """
 
     def rename_pipeline(self, old: str) -> None:  # noqa: B027 - some targets do not name their pipelines
-        """Take over what the target holds under the pipeline's name of before; may be repeated after it died anywhere.
+        """Take over what the target holds under the old name of the pipeline; may be repeated after it died anywhere.
 
         No attempt is alive meanwhile, and those that are dead or paused are fenced. Nothing of this name is there yet,
         except what an earlier call took over.

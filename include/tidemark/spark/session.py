@@ -115,7 +115,7 @@ def check_master(master: str) -> None:
                 return
         except ValueError:
             raise ConfigurationError(
-                f"{master} is no Spark master", next_step="write it as spark://host:port", master=master
+                f"{master} is not a Spark master", next_step="write it as spark://host:port", master=master
             ) from None
         except OSError as error:
             refused.append(f"{address}: {error.strerror or error}")

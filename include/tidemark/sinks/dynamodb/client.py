@@ -170,7 +170,7 @@ class Dynamo:
             )
         return SinkRefused(
             what,
-            next_step=f"what was put stays, and is put once: correct the table or the rows; {_RETRY}",
+            next_step=f"what was put stays, and is not put twice: correct the table or the rows; {_RETRY}",
             **self._context,
         )
 

@@ -84,7 +84,7 @@ class Markers:
         self._dynamo.write([{"Update": update}])
 
     def rename_pipeline(self, old: str, new: str) -> None:
-        """Write the new name of the pipeline, where its name of before stands."""
+        """Write the new name of the pipeline where its old name stands."""
         update = {
             "TableName": self._table, "Key": _key("owner", 0), "UpdateExpression": "SET #pipeline = :new",
             "ConditionExpression": "#pipeline = :old", "ExpressionAttributeNames": {"#pipeline": "pipeline"},

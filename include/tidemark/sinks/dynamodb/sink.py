@@ -234,14 +234,14 @@ class DynamoSink(Sink):
                 raise self._refused(
                     receipt,
                     f"{refused}, together with what other manifests have contributed",
-                    "what was put of the manifest before stays, and is put once; filter such records, or add them up "
-                    "in PostgreSQL (sinks.totals)",
+                    "what was put of the manifest before stays, and is not put twice; filter such records, or add them "
+                    "up in PostgreSQL (sinks.totals)",
                 ) from refused
             else:
                 return
         raise Unavailable(
             f"others have changed the same totals {TRIES} times while they were read",
-            next_step="what was put stays, and is put once; let fewer manifests run at once, then: tidemark retry "
+            next_step="what was put stays, and is not put twice; let fewer manifests run at once, then: tidemark retry "
             f"{self.pipeline_name}",
             manifest=receipt.manifest_id,
             **self.context,

@@ -56,7 +56,7 @@ def _staged_file(table: Table, path: str, size: int) -> DataFile:
     spec_id = table.metadata.default_spec_id
     if of_file.get(SPEC) != str(spec_id).encode():
         raise WorkFailed(
-            "the table was partitioned otherwise since the rows were staged",
+            "the partitioning of the table was changed since the rows were staged",
             next_step="nothing was published; tidemark retry {pipeline}",
         )
     schema = table.schema()

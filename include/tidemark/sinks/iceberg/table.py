@@ -167,7 +167,7 @@ class IcebergTarget:
         self._write_claim(Claim(owner, self.pipeline_name, identity))
 
     def take_over(self, old: str) -> None:
-        """Write this pipeline's name into a claim that has its name of before."""
+        """Write this pipeline's name into a claim that has its old name."""
         standing = self.claimed()
         if standing is not None and standing.pipeline_name == old:
             self._write_claim(replace(standing, pipeline_name=self.pipeline_name))

@@ -224,7 +224,7 @@ class MarkedSink(Sink):
         self._table.kept("rename_markers", from_pipeline=old, from_sink=None)
 
     def _drop_all(self, before: PostgresTarget, again: str) -> None:
-        """Drop the staging tables of a name of before; ``Unavailable`` while a task still uses one."""
+        """Drop the staging tables of an old name; ``Unavailable`` while a task still uses one."""
         for manifest_id, attempt in list(before.staged()):
             before.drop_staging(manifest_id, attempt)
         used = list(before.staged())
