@@ -14,7 +14,7 @@ from confluent_kafka.admin import NewPartitions
 
 from sandbox.services.broker import Broker
 from sandbox.services.processes import wait_until
-from tests.faults.documented import killed_and_done_again, table
+from tests.faults.documented_kills import killed_and_done_again, table
 from tests.faults.kafka_proxy import INIT_PRODUCER_ID, Armed, Fault, KafkaProxy
 from tests.worlds.new_topics import new_topic
 from tests.worlds.topic_world import TopicWorld, committed

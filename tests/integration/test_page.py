@@ -7,6 +7,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,6 +30,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import create_engine
 from sqlalchemy.orm import scoped_session, sessionmaker
 
+import tidemark
 from sandbox.services.postgres import Postgres
 from sandbox.services.processes import wait_until
 from tests.faults.model_world import SCHEMAS, ModelWorld, ScheduleSettings
@@ -44,7 +46,7 @@ from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import ManifestState, RunKind
 from tidemark.order import Order
-from tidemark.views import LagView
+from tidemark.views import LagView, as_json_text
 
 RIGHTS = {"operator": {"GET", "POST"}, "reader": {"GET"}, "stranger": set[str]()}
 ROUTES = [route for route in build_app().routes if isinstance(route, APIRoute)]
@@ -150,9 +152,9 @@ def requests(routes: list[APIRoute]) -> list[tuple[str, APIRoute]]:
 
 
 def token_of(html: str) -> str:
-    found = re.search(r'name="token" value="([^"]+)"', html)
-    assert found is not None, html
-    return found[1]
+    field = re.search(r'name="token" value="([^"]+)"', html)
+    assert field is not None, html
+    return field[1]
 
 
 def archive(world: ModelWorld, manifest: int) -> None:
@@ -212,6 +214,11 @@ def test_the_json_is_what_the_commands_print(ask: Callable[..., TestClient], wor
     [asked] = command("where", "a", "1", "3")
     assert (chain["manifest"], chain["range"]) == (asked["manifest"], asked["range"])
     assert chain["sinks"][0]["place"] == asked["sinks"][0]["place"]
+    of_python: dict[str, list[Any]] = {"lanes": tidemark.lanes("demo", dsn=world.dsn)}
+    of_python["timeline?by=day"] = [tidemark.timeline("demo", by="day", dsn=world.dsn)]
+    for path, views in of_python.items():
+        plain = json.loads(json.dumps([asdict(view) for view in views], default=as_json_text))
+        assert client.get(f"{api}/{path}").json() == (plain if path == "lanes" else plain[0])
     assert client.get(f"{api}/manifests?limit=0").status_code == 422
     assert client.get(f"{api}/manifests/99").status_code == 404
     assert "/api/pipelines/{dag_id}/lanes" in client.get("/api/openapi.json").json()["paths"]
@@ -299,7 +306,7 @@ def test_along_time_each_period_has_the_manifests_of_its_runs_by_state(
     assert (period["runs"], period["manifests"]) == (1, {"done": 1, "failed": 1, "planned": 1})
     assert (period["first_undone"], period["read"]) == (2, 10)
     pairs = zip(timeline["periods"], timeline["periods"][1:], strict=False)
-    assert all(one["end"] == then["start"] for one, then in pairs)
+    assert all(earlier["end"] == then["start"] for earlier, then in pairs)
 
     planned_up_to(world, datetime(2026, 3, 1, 9, tzinfo=UTC))
     timeline = client.get(f"{address}?by=hour&until=2026-03-01T12:00").json()
@@ -635,6 +642,6 @@ def test_a_manifest_that_is_archived_says_so_and_has_no_button(
     refused = client.get("/pipelines/demo/start/replay?manifest=1")
     assert refused.status_code == 409
     assert "cannot be attempted or replayed any more" in refused.text
-    [found] = client.get("/api/where?topic=a&partition=0&offset=3").json()
-    assert found["manifest"]["id"] == 1
+    [answer] = client.get("/api/where?topic=a&partition=0&offset=3").json()
+    assert answer["manifest"]["id"] == 1
     assert 'tidemark_manifests_archived{pipeline="demo"} 1' in client.get("/api/metrics").text

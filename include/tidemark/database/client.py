@@ -8,7 +8,6 @@ from typing import Any, Self
 from psycopg.types.json import Jsonb
 
 from tidemark.database.migrate import connect_to_tables
-from tidemark.database.named_sql import named_queries
 from tidemark.database.session import Session, translated
 from tidemark.errors import NotFound
 from tidemark.manifest import (
@@ -25,6 +24,7 @@ from tidemark.manifest import (
     RangeKind,
     RunKind,
 )
+from tidemark.named_sql import named_queries
 from tidemark.offsets import Range, TopicPartition, range_from
 from tidemark.partitions import LastRecord
 from tidemark.planner import Chain

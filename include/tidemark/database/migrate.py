@@ -14,8 +14,10 @@ from typing import Any, Final
 from tidemark.database.session import Session, connect, describe, translated
 from tidemark.errors import ConfigurationError
 from tidemark.failpoints import failpoint
+from tidemark.named_sql import named_queries
 
 FOLDER: Final = files("tidemark.database")
+QUERIES: Final = named_queries("tidemark.database", "migrate.sql")
 
 
 @dataclass(frozen=True)
@@ -57,25 +59,23 @@ def migrate(dsn: str, folder: Traversable = FOLDER, *, dry_run: bool = False) ->
 
 def _made(session: Session, dsn: str, step: Migration, steps: Sequence[Migration]) -> bool:
     with translated(database=describe(dsn), migration=step.name), session.transaction():
-        session.execute("SELECT pg_advisory_xact_lock(1414089812, 0)")
+        session.execute(QUERIES["lock"])
         version = _version(session, dsn, steps)
         if version >= step.version:
             return False
-        session.execute("SELECT set_config('tidemark.actor', 'tidemark migrate', true)")  # for rows with a history
+        session.execute(QUERIES["actor"])
         session.execute(step.sql)
         if version == 0:
-            session.execute("INSERT INTO tidemark.database (version, schema) VALUES (%s, %s)", [1, step.digest])
+            session.execute(QUERIES["created"], {"schema": step.digest})
         else:
-            session.execute("UPDATE tidemark.database SET version = %s, schema = %s", [step.version, step.digest])
+            session.execute(QUERIES["upgraded"], {"version": step.version, "schema": step.digest})
         failpoint("migrate.before_commit")
     return True
 
 
 def _version(session: Session, dsn: str, steps: Sequence[Migration]) -> int:
     """The version of the tables; 0 when there are none."""
-    row = session.execute(
-        "SELECT to_regclass('tidemark.database') AS ours, to_regclass('public.dag_run') AS airflow"
-    ).fetchone()
+    row = session.execute(QUERIES["databases"]).fetchone()
     assert row is not None
     if row["airflow"]:
         raise ConfigurationError(
@@ -99,8 +99,8 @@ def connect_to_tables(dsn: str) -> Session:
 
 
 def _stored(session: Session) -> Mapping[str, Any]:
-    """The row of the table ``database``, as JSON because older tables lack the column "schema"; empty without one."""
-    row = session.execute("SELECT to_jsonb(ours) AS tables FROM tidemark.database AS ours").fetchone()
+    """The row of the table ``database``; empty without one."""
+    row = session.execute(QUERIES["tables"]).fetchone()
     return row["tables"] if row else {}
 
 

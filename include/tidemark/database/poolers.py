@@ -1,7 +1,7 @@
 """Notices a pooler that gives PostgreSQL's sessions out by transaction, as pgbouncer does with pool_mode = transaction.
 
 Behind one, the session lock of an attempt stays with a session that other clients use, and so does every setting.
-Executors use this module too: it imports only psycopg.
+Executors use this module too: of what is not ours it imports only psycopg.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,10 @@ from typing import Any
 
 import psycopg
 
+from tidemark.named_sql import named_queries
+
 TRIES = 3  # with a pool of several idle sessions, a transaction need not get the one that this client has just had
+QUERIES = named_queries("tidemark.database", "session.sql")
 REFUSED = (
     "it is reached through a pooler that gives sessions out by transaction (pgbouncer: pool_mode = transaction), "
     "where session locks and settings do not hold"
@@ -40,6 +43,6 @@ def shares_sessions(session: psycopg.Connection[Any], open_another: Callable[[],
 
 
 def _process(session: psycopg.Connection[Any]) -> int:
-    row = session.execute("SELECT pg_backend_pid() AS process").fetchone()
+    row = session.execute(QUERIES["process"]).fetchone()
     assert row is not None
     return int(row["process"])

@@ -12,10 +12,12 @@ from tidemark.database import postgres_errors
 from tidemark.database.poolers import REFUSED, REMEDY, shares_sessions
 from tidemark.database.postgres_errors import Cause, PostgresError, message_of
 from tidemark.errors import AccessDenied, ConfigurationError, IllegalTransition, PlanRefused, TidemarkError, Unavailable
+from tidemark.named_sql import named_queries
 
 Session = psycopg.Connection[dict[str, Any]]
+QUERIES: Final = named_queries("tidemark.database", "session.sql")
 
-# A host that dies does not close its connection: with keepalives the server releases its locks after 2 minutes instead
+# A host that dies does not close its session: with keepalives the server releases its locks after 2 minutes instead
 # of 2 hours. A process that is stopped inside a transaction still answers keepalives, so such a transaction has its own
 # time limit (except for decisions, see set_actor).
 DEAD_CLIENTS = {
@@ -42,10 +44,7 @@ def connect(dsn: str) -> Session:
                     next_step=f"set TIDEMARK_DB to another address: {REMEDY}; nothing was changed",
                     database=describe(dsn),
                 )
-            session.execute(
-                "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS setting (name, value)",
-                [list(SETTINGS), list(SETTINGS.values())],
-            )
+            session.execute(QUERIES["settings"], {"names": list(SETTINGS), "values": list(SETTINGS.values())})
     except BaseException:
         session.close()
         raise

@@ -30,7 +30,8 @@ class Closing:
     """The result of a run, from the database: all manifests of the run, of ``covered_by`` and of ``taken_along`` are
     published.
 
-    ``hours`` maps an event hour (UTC) to ``[written, late]``.
+    ``hours`` maps an event hour (UTC) to ``[written, late]``. ``closed_hours`` have become complete with this run, also
+    such as others read.
     """
 
     run_key: str
@@ -40,6 +41,7 @@ class Closing:
     taken_along: tuple[int, ...]
     counts: Counts
     hours: dict[str, list[int]]
+    closed_hours: tuple[datetime, ...] = ()
 
 
 def close(
@@ -50,10 +52,11 @@ def close(
     own = (*run["manifests"], *run["covered_by"])
     taken_along = tuple(manifest.id for manifest in manifests if manifest.id not in own)
     counts, hours = published_sums(context, manifests)
-    close_hours(context)
+    closed_hours = tuple(close_hours(context))
     return Closing(
-        run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), taken_along, counts, hours
-    )
+        run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), taken_along, counts, hours,
+        closed_hours,
+    )  # fmt: skip
 
 
 def require_run_done(

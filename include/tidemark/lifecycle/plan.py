@@ -18,6 +18,7 @@ from tidemark.lifecycle.own_output import refuse_own_output
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.renamed import refuse_looks_renamed
 from tidemark.manifest import RangeKind, RunKind
+from tidemark.moments import with_zone
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds, OpenTransaction
 from tidemark.pipeline.decoded_topics import refuse_undecoded
@@ -49,7 +50,7 @@ class Tick:
     @classmethod
     def by_hand(cls, cut_at: datetime | None, run_key: str | None) -> "Tick":
         """What a person asks for; a cut without a zone is UTC, and without a key it is the key as well."""
-        cut = cut_at and (cut_at if cut_at.tzinfo else cut_at.replace(tzinfo=UTC)).astimezone(UTC)
+        cut = cut_at and with_zone(cut_at).astimezone(UTC)
         if cut is not None and run_key is None:
             return cls.at(cut, RunKind.MANUAL)
         return cls(run_key or f"manual__{datetime.now(UTC).isoformat()}", RunKind.MANUAL, cut)

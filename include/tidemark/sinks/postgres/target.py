@@ -10,9 +10,9 @@ from typing import Any
 from psycopg import sql
 
 from tidemark.connections import Lookup
-from tidemark.database.named_sql import named_queries
 from tidemark.database.session import Session
 from tidemark.errors import AccessDenied, SinkRefused
+from tidemark.named_sql import named_queries
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, columns_of
 from tidemark.sinks.postgres.columns import Column, ddl_add, ddl_create, ddl_index, names, refuse_misfits
 from tidemark.sinks.postgres.session import Locked, connect, conninfo, translated

@@ -6,8 +6,8 @@ from typing import Any, LiteralString, assert_never
 import pyarrow as pa
 from psycopg import sql
 
-from tidemark.database.named_sql import named_queries
 from tidemark.database.session import Session
+from tidemark.named_sql import named_queries
 from tidemark.sinks.aggregates.value_columns import ROWS, WINDOW, Function, ValueColumn
 from tidemark.sinks.postgres.columns import Column, names, type_of
 from tidemark.sinks.postgres.session import translated
