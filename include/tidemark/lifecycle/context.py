@@ -75,7 +75,7 @@ def open_context(
 
 
 def refuse_out_of_use(pipeline_name: str, database: ManifestDatabase) -> None:
-    """Raise ``ConfigurationError`` for a pipeline that a person took off the lists, and did not take up again, for a
+    """Raise ``ConfigurationError`` for a pipeline that a person took off the lists and did not bring back, for a
     name that a pipeline had before, and while a pipeline is being renamed."""
     refuse_renamed(pipeline_name, database)
     since = database.retired_at(pipeline_name)
