@@ -449,6 +449,41 @@ def test_a_task_group_in_a_larger_dag_publishes_before_what_follows_it(airflow_w
         airflow.delete_dag("nightly")
 
 
+@pytest.mark.exhaustive
+def test_a_dag_of_ones_own_runs_with_its_arguments_and_with_pauses_that_double(airflow_world: AirflowWorld) -> None:
+    demo, world, airflow = airflow_world, airflow_world.world, airflow_world.airflow
+    world.settings |= {"airflow": {"own_dag": True, "max_retry_delay": "2m"}, "retry_delay": "7s"}
+    world.write_pipeline()
+    world.produce(20)
+    world.ok("run", DAG)
+    file = airflow.dags / "own.py"
+    file.write_text(
+        "from datetime import timedelta\n"
+        "from tidemark.airflow.dag import pipeline_dag  # a DAG of airflow\n\n"
+        f"dag = pipeline_dag('{DAG}', dagrun_timeout=timedelta(hours=2), tags=['team-a'],\n"
+        "    default_args={'owner': 'team-a', 'retries': 4},\n"
+        "    process={'execution_timeout': timedelta(hours=1), 'doc_md': 'one manifest'})\n"
+    )
+    try:
+        demo.deploy()
+        details = airflow._request("GET", f"/dags/{DAG}/details").json()
+        assert details["dag_run_timeout"] == "PT2H"
+        assert {tag["name"] for tag in details["tags"]} == {"tidemark", "team-a"}
+        tasks = {task["task_id"]: task for task in airflow._request("GET", f"/dags/{DAG}/tasks").json()["tasks"]}
+        for task in tasks.values():
+            assert (task["owner"], task["retries"]) == ("team-a", 4)
+            assert task["retry_delay"]["seconds"] == 7
+            assert task["retry_exponential_backoff"] == 2
+        assert tasks["process"]["execution_timeout"]["seconds"] == 3600
+        assert tasks["process"]["doc_md"] == "one manifest"
+        run_id = demo.trigger()
+        demo.succeed(run_id)
+        assert demo.states(run_id)["process", -1] == "skipped", "nothing is new"
+    finally:
+        file.unlink()
+        airflow.delete_dag(DAG)
+
+
 def test_a_daily_dag_starts_when_its_24_hours_are_complete_and_once_more_for_late_rows(
     airflow_world: AirflowWorld,
 ) -> None:

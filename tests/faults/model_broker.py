@@ -240,7 +240,7 @@ class ModelBroker(Source):
     def serials_of(self, covered: Range) -> dict[tuple[str, int, int], int]:
         """The serial numbers of the records of a range by topic, partition and offset."""
         where = (covered.at.topic, covered.at.partition)
-        return {(*where, at): one.serial for at, one in self._committed(covered) if one.serial is not None}
+        return {(*where, at): entry.serial for at, entry in self._committed(covered) if entry.serial is not None}
 
     def batch(self, covered: Range) -> pa.RecordBatch:
         """A range as Spark's source reads it: by name, at ``read_committed``. ``WorkFailed`` when a part is missing."""

@@ -22,20 +22,13 @@ def world(make_s3_world: Make, s3_proxy: S3Proxy) -> S3World:
     return make_s3_world(endpoint_url=s3_proxy.endpoint_url, settings={"kafka": {"slice": {"max_records": 1000}}})
 
 
-def finish(world: S3World) -> None:
-    world.assert_whole()
-    world.ok("retry", "demo")
-    world.ok("run", "demo", *KEY)
-    world.assert_complete()
-
-
 @pytest.mark.parametrize("point", ["publish.mid", "publish.marked"])
 def test_killed_over_a_bucket_nothing_is_missing_and_nothing_twice(make_s3_world: Make, point: str) -> None:
     world = make_s3_world()
     world.produce(60, bad_every=9)
     killed = world.tidemark("run", "demo", *KEY, failpoint=f"{point}:kill9")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    finish(world)
+    world.finish()
 
 
 def test_woken_late_over_a_bucket_an_attempt_changes_nothing(make_s3_world: Make) -> None:
@@ -49,7 +42,7 @@ def test_woken_late_over_a_bucket_an_attempt_changes_nothing(make_s3_world: Make
     wake(paused)
     assert world.exact() == before
     assert world.listing() == before, "it takes back what it had put"
-    finish(world)
+    world.finish()
 
 
 @pytest.mark.exhaustive
@@ -79,7 +72,7 @@ def test_F4_a_request_that_never_arrives_fails_the_attempt_and_takes_back_what_w
     assert rule.struck >= 3
     s3_proxy.disarm()
     assert world.listing() == world.exact() == {}
-    finish(world)
+    world.finish()
 
 
 @pytest.mark.exhaustive
@@ -96,7 +89,7 @@ def test_F4_any_request_of_a_run_may_be_lost(
             done = world.here("run", "demo", *KEY)
             s3_proxy.disarm()
             assert done.exit_code in ((0, 1) if rule.struck else (0,)), done.stderr
-            finish(world)
+            world.finish()
         if not rule.struck:
             assert at > 20
             return
@@ -114,7 +107,7 @@ def test_F12_a_copy_that_fails_half_way_leaves_nothing_half(world: S3World, s3_p
     assert rule.struck >= 3
     s3_proxy.disarm()
     assert world.listing() == world.exact() == world.recorded() == {}
-    finish(world)
+    world.finish()
 
 
 def test_F13_uploads_of_dead_attempts_are_aborted_and_of_nobody_else(make_s3_world: Make) -> None:
@@ -146,7 +139,7 @@ def test_F13_an_upload_of_an_attempt_that_is_alive_stays(make_s3_world: Make) ->
     assert world.uploads() == ["_staging/0000000001/0001/files/00000-9-00007.parquet"]
     assert wake(process).returncode == 0
     assert world.uploads() == []
-    finish(world)
+    world.finish()
 
 
 @pytest.mark.exhaustive
@@ -161,7 +154,7 @@ def test_a_bucket_whose_keys_may_not_write_publishes_nothing_and_goes_on_when_th
     assert "give these keys s3:ListBucket" in done.stderr
     s3_proxy.disarm()
     assert world.listing() == world.exact() == {}
-    finish(world)
+    world.finish()
 
 
 def test_no_key_of_a_bucket_is_ever_written_or_said(make_s3_world: Make) -> None:

@@ -35,13 +35,6 @@ def dead(mortal: Postgres) -> Iterator[None]:
         mortal.restart()
 
 
-def finish(world: World) -> None:
-    world.assert_whole()
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
-
-
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_and_back_while_a_process_is_stopped_at_a_failpoint(world: World, mortal: Postgres, point: str) -> None:
     world.produce(60, bad_every=9)
@@ -55,7 +48,7 @@ def test_killed_and_back_while_a_process_is_stopped_at_a_failpoint(world: World,
     assert "the manifest database failed" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert world.json("manifests", "demo", "--state", "done") == published, "what was committed is there, and no more"
-    finish(world)
+    world.finish()
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -71,7 +64,7 @@ def test_down_while_a_process_goes_on_from_a_failpoint(world: World, mortal: Pos
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
     assert listed == world.listing()
-    finish(world)
+    world.finish()
 
 
 @pytest.mark.exhaustive
@@ -84,7 +77,7 @@ def test_killed_at_any_moment_of_a_run(world: World, mortal: Postgres, seconds: 
         out, err = process.communicate(timeout=60)
     assert process.returncode in (0, 1), out + err
     assert "Traceback" not in err
-    finish(world)
+    world.finish()
 
 
 @pytest.mark.exhaustive
@@ -97,4 +90,4 @@ def test_killed_with_an_attempt_and_its_process_nobody_counts_as_alive(world: Wo
         pass
     [manifest] = world.json("manifests", "demo")
     assert manifest["state"] == "running"
-    finish(world)
+    world.finish()

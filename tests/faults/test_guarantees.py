@@ -33,9 +33,7 @@ def test_killed_for_the_first_time_each_reader_sees_what_the_table_says(world: W
     seen = [_share(rows, world.everything()) for rows in (world.exact(), world.recorded(), world.listing())]
     assert tuple(seen[:2]) == FIRST[point][:2]
     assert seen[2] in _listed_as(FIRST[point][2], world)
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
+    world.finish()
     [manifest] = world.json("manifests", "demo")
     again = FIRST[point][3].startswith(("attempt 2 does", "attempt 2 removes"))
     assert manifest["published_attempt"] == (2 if again else 1)

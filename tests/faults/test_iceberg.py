@@ -13,7 +13,7 @@ from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
 from tests.faults.documented_kills import killed_and_done_again, table
 from tests.faults.postgres_proxy import Armed, Fault, Proxy
-from tests.faults.runs_with_lost_answers import FAULTS, Fresh, finish, lose_each
+from tests.faults.runs_with_lost_answers import FAULTS, Fresh, lose_each
 from tests.worlds.iceberg_world import TABLE, IcebergWorld
 from tests.worlds.world import World, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
@@ -66,8 +66,7 @@ def test_F4_a_commit_of_the_catalog_that_is_unknown_is_looked_for_in_the_table(
         done = world.here("run", "demo", "--run-key", "one")
         assert armed.struck
         assert done.exit_code in (0, 1), "a commit that was done may be found at once"
-        world.assert_whole()
-        finish(world, "one")
+        world.finish()
 
 
 @pytest.mark.exhaustive

@@ -180,9 +180,7 @@ def test_an_error_at_a_failpoint_is_one_message_and_leaves_nothing_half(world: W
     world.assert_whole()
     if point in BEFORE_RECORD and world.lies_in_files():
         assert world.listing() == world.exact(), "a failed attempt takes back what it had put"
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
+    world.finish()
 
 
 @pytest.mark.parametrize(
@@ -200,7 +198,4 @@ def test_killed_at_any_moment_a_retry_and_a_run_end_right(world: World, seconds:
     time.sleep(seconds)  # the work takes 0.4 s over a folder, and up to 1 s elsewhere: the moments lie all over it
     process.kill()
     process.communicate()
-    world.assert_whole()
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
+    world.finish()

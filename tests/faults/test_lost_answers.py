@@ -12,7 +12,7 @@ import pytest
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
 from tests.faults.postgres_proxy import Armed, Fault, Proxy
-from tests.faults.runs_with_lost_answers import FAULTS, Fresh, fails, finish, lose_each
+from tests.faults.runs_with_lost_answers import FAULTS, Fresh, fails, lose_each
 from tests.worlds.world import World
 
 
@@ -56,7 +56,7 @@ def test_P3_a_plan_whose_commit_is_unknown_is_planned_once_under_its_key(
     else:
         assert (len(again["manifests"]), again["repeated"]) == (4, False)
     world.ok("retry", "demo")
-    finish(world, "two")
+    world.finish("two")
 
 
 @FAULTS
@@ -71,7 +71,7 @@ def test_R1_an_attempt_whose_start_is_unknown_is_followed_by_another(
     assert manifest["attempt"] == (1 if fault is Fault.ANSWER_LOST else 0)
     assert manifest["published_attempt"] is None
     assert world.listing() == {}
-    finish(world, "one")
+    world.finish()
     [manifest] = world.json("manifests", "demo")
     assert manifest["published_attempt"] == (2 if fault is Fault.ANSWER_LOST else 1)
 
@@ -85,7 +85,7 @@ def test_F2_a_receipt_that_may_be_stored_or_not_publishes_nothing(
     fails(world, "run", "demo", "--run-key", "one")
     assert armed.struck
     assert (world.exact(), world.listing(), world.recorded()) == ({}, {}, {})
-    finish(world, "one")
+    world.finish()
     assert world.manifests()[0]["published_attempt"] == 2
 
 
@@ -101,7 +101,7 @@ def test_F3_a_mark_that_is_unknown_is_found_or_set_and_nothing_is_read_again(
     assert world.exact() == (world.everything() if done else {})
     assert world.recorded() == world.listing() == world.everything(), "the record is there before the mark"
     before = {path: path.stat().st_mtime_ns for path in world.lake.rglob("*.parquet")}
-    finish(world, "one")
+    world.finish()
     [manifest] = world.json("manifests", "demo")
     assert (manifest["attempt"], manifest["published_attempt"]) == (1 if done else 2, 1)
     assert {path: path.stat().st_mtime_ns for path in world.lake.rglob("*.parquet")} == before

@@ -29,13 +29,6 @@ def killed(world: World, point: str, *words: str) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-def finish(world: World) -> None:
-    world.assert_whole()
-    world.ok("retry", "demo")
-    world.ok("run", "demo", *KEY)
-    world.assert_complete()
-
-
 def only(world: World) -> dict[str, object]:
     [manifest] = world.json("manifests", "demo")
     return dict(manifest)
@@ -103,7 +96,7 @@ def test_an_older_region_is_planned_and_read_while_live_runs_go_on(make_world: M
     at_once = [world.start("retry", "demo"), world.start("run", "demo")]
     ended = [wait_ended(process) for process in at_once]  # either may find the other at work on what is new
     assert not any("Traceback" in process.stderr for process in ended), ended
-    finish(world)
+    world.finish()
 
 
 # run
@@ -116,7 +109,7 @@ SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids
 @pytest.mark.parametrize("point", ["publish.receipt", "publish.mid", "publish.before_mark"])
 def test_R4_asked_to_stop_in_the_middle_of_publishing(world: World, number: signal.Signals, point: str) -> None:
     interrupt(world, number, point)
-    finish(world)
+    world.finish()
 
 
 @SIGNALS
@@ -124,7 +117,7 @@ def test_R4_asked_to_stop_in_the_middle_of_publishing(world: World, number: sign
 def test_R4_asked_to_stop_in_the_middle_of_a_merge(make_table_world: Make, number: signal.Signals, point: str) -> None:
     world = make_table_world()
     interrupt(world, number, point)
-    finish(world)
+    world.finish()
 
 
 def interrupt(world: World, number: signal.Signals, point: str) -> None:
@@ -209,7 +202,7 @@ def test_F5_replays_of_one_manifest_at_once_leave_one_of_them_whole(world: World
     assert not any("Traceback" in output or "the lake failed" in output for output in ended), ended
     published = [manifest["published_attempt"] for manifest in world.manifests()]
     assert all(1 < attempt <= 5 for attempt in published), published
-    finish(world)
+    world.finish()
 
 
 @pytest.mark.parametrize("torn", ["no name", "half a record", "no byte of it", "no ranges", "other ranges"])
@@ -315,7 +308,7 @@ def test_M2_several_who_recover_the_same_attempt_at_once_end_in_one_mark(world: 
         assert done.returncode in (0, 1), done.stderr
         assert "Traceback" not in done.stderr
     world.assert_whole()
-    finish(world)
+    world.finish()
     assert only(world)["published_attempt"] is not None
 
 

@@ -53,10 +53,7 @@ def test_G9_killed_and_back_while_a_process_is_stopped_nothing_is_half_applied(
     ended = wake(process)
     assert ended.returncode in (0, 1), ended.stderr
     assert "Traceback" not in ended.stderr
-    world.assert_whole()
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
+    world.finish()
 
 
 @pytest.mark.parametrize("same", [False])
@@ -70,9 +67,7 @@ def test_G9_staging_that_a_crash_emptied_is_noticed_by_counting(world: TableWorl
     assert ended.returncode == 1
     assert "staging holds 0 rows and 0 dead letters, the receipt says 26 and 4" in ended.stderr
     assert world.rows() == {}
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
+    world.finish()
 
 
 @pytest.mark.exhaustive
@@ -89,7 +84,4 @@ def test_G9_down_while_a_process_goes_on_it_says_so_and_the_next_one_ends_right(
     finally:
         mortal.restart()
     assert "Traceback" not in ended.stderr
-    world.assert_whole()
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
+    world.finish()

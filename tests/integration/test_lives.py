@@ -31,6 +31,14 @@ def recreate(world: World, broker: Broker) -> None:
     broker.create_topic(world.topic, world.partitions, {"retention.ms": "-1"})
 
 
+def begin_another_life(world: World, broker: Broker, count: int) -> None:
+    """The topic is another one, with so many records; planning was refused, and a person accepted it."""
+    recreate(world, broker)
+    world.produce(count)
+    assert world.here("plan", "demo").exit_code == 1
+    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
+
+
 def test_a_database_from_before_an_extension_adopts_the_older_region(make_world: Make, postgres: Postgres) -> None:
     world = make_world(settings=LATEST)
     world.produce(100)
@@ -91,10 +99,7 @@ def test_a_table_goes_on_after_a_database_adopted_two_lives_of_its_topic(
     world.produce(60)
     world.ok("run", "demo")
     with postgres.temporary_database("older", copy_of(world) if copied else "template1") as older:
-        recreate(world, broker)
-        world.produce(60)
-        assert world.here("run", "demo").exit_code == 1
-        world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
+        begin_another_life(world, broker, 60)
         world.ok("run", "demo")
         world.dsn = older
         if not copied:
@@ -115,10 +120,7 @@ def test_the_unread_beginning_of_a_second_life_is_planned_again(make_world: Make
     world = make_world(partitions=1)
     world.produce(30)
     world.ok("run", "demo")
-    recreate(world, broker)
-    world.produce(70)
-    assert world.here("plan", "demo").exit_code == 1
-    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
+    begin_another_life(world, broker, 70)
     world.ok("plan", "demo")
     world.ok("retry", "demo", "--manifest", "3")
     world.lose_manifest_database()
@@ -138,10 +140,7 @@ def test_what_a_copy_planned_on_a_life_that_is_over_is_given_up_when_it_adopts(
     world.produce(30)
     world.ok("plan", "demo", "--run-key", "one")
     with postgres.temporary_database("older", copy_of(world)) as older:
-        recreate(world, broker)
-        world.produce(20)
-        assert world.here("plan", "demo").exit_code == 1
-        world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
+        begin_another_life(world, broker, 20)
         world.ok("run", "demo")
         world.dsn = older
         printed = world.ok("adopt", "demo", "--why", "restored")
@@ -215,8 +214,8 @@ def test_what_one_sink_has_and_kafka_lost_is_ended_without_the_other_sink(make_t
     assert "it is published in files, and the source has lost what postgres lacks" in refused.stderr
     assert f"accept that with {accept}, then finish it with tidemark retry demo" in refused.stderr
     told = world.json("accept-damage", "demo", "--manifest", "1", "--why", "too late")["lines"]
-    [manifest] = [one for one in world.json("manifests", "demo") if one["id"] == 1]
-    ranges = [f"{one['topic']}-{one['partition']} [{one['start']}, {one['end']})" for one in manifest["ranges"]]
+    [manifest] = [manifest for manifest in world.json("manifests", "demo") if manifest["id"] == 1]
+    ranges = [f"{part['topic']}-{part['partition']} [{part['start']}, {part['end']})" for part in manifest["ranges"]]
     assert told == [f"sink postgres stays without {', '.join(ranges)}"]
     world.ok("retry", "demo")
     world.produce(20)
@@ -301,10 +300,7 @@ def test_schedule_6_a_table_of_every_record_keeps_the_first_life_of_a_topic_that
     world = make_table_world(settings={"sinks": [sink]})
     world.produce(20)
     world.ok("run", "demo")
-    recreate(world, broker)
-    world.produce(20)
-    assert world.here("run", "demo").exit_code == 1
-    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "made again")
+    begin_another_life(world, broker, 20)
     world.ok("run", "demo")
     world.ok("replay", "demo", "--manifest", str(world.manifests()[-1]["id"]))
     assert [row["n"] for row in world.query("SELECT n FROM public.latest ORDER BY n")] == list(range(40))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
 
+import psycopg
 import pytest
 import yaml
 from airflow import settings
@@ -20,6 +21,7 @@ from airflow.api_fastapi import app as airflow_app
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.api_fastapi.core_api.security import get_user
+from airflow.exceptions import AirflowException, DagRunAlreadyExists
 from airflow.models.dag import DagModel
 from airflow.models.dagbundle import DagBundleModel
 from airflow.models.dagrun import DagRun
@@ -28,6 +30,7 @@ from click.testing import CliRunner, Result
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from sqlalchemy import create_engine
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import scoped_session, sessionmaker
 
 import tidemark
@@ -481,6 +484,70 @@ def test_a_retry_shows_what_it_would_do_and_starts_one_run_with_the_reason_in_th
     [decision] = json.loads(printed(world, "history", "demo", "--json"))
     assert (decision["decision"], decision["why"]) == ("retry", form["why"])
     assert "airflow page operator" in decision["actor"]
+
+
+def asked_for(world: ModelWorld) -> list[tuple[str, str, str]]:
+    """(reason, line, who) of each decision."""
+    decisions = json.loads(printed(world, "history", "demo", "--json"))
+    return [(each["why"], *each["lines"], each["actor"]) for each in decisions]
+
+
+def test_history_tells_once_who_asked_for_a_run_however_often_the_form_is_sent(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    client = ask()
+    form = {"token": token_of(client.get(f"{START}/retry").text), "why": "the producer was mended"}
+    there = DagRunAlreadyExists(mock.Mock(dag_id="demo", run_id="of the form", logical_date=None))
+    with mock.patch.object(actions, "trigger_dag") as trigger:
+        for answer in (mock.DEFAULT, there, there):
+            trigger.side_effect = [answer]
+            assert client.post(f"{START}/retry", data=form).status_code == 303
+    [(why, line, actor)] = asked_for(world)
+    assert why == form["why"]
+    assert re.fullmatch(r"DAG run retry__\S+, asked for on the page by operator", line)
+    assert actor == "airflow page operator"
+
+
+def test_a_run_that_airflow_does_not_start_is_told_with_who_asked_for_it_and_may_be_asked_for_again(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    client = ask()
+    form = {"token": token_of(client.get(f"{START}/retry").text), "why": "the producer was mended"}
+    with mock.patch.object(actions, "trigger_dag", side_effect=AirflowException("the DAG is gone")):
+        answer = client.post(f"{START}/retry", data=form)
+    assert answer.status_code == 409
+    assert "Airflow does not start a run of demo: the DAG is gone" in answer.text
+    asked, not_started = (line for _, line, _ in asked_for(world))
+    assert asked.endswith(", asked for on the page by operator")
+    assert not_started == asked.replace(", asked for on the page by operator", " was not started: the DAG is gone")
+    lost = OperationalError("COMMIT", {}, Exception("the server closed the connection, password=secret"))
+    with mock.patch.object(actions, "trigger_dag", side_effect=lost):
+        answer = client.post(f"{START}/retry", data=form)
+    assert answer.status_code == 503
+    assert "has not said whether DAG run" in answer.text
+    assert "secret" not in answer.text
+    with mock.patch.object(actions, "trigger_dag") as trigger:
+        assert client.post(f"{START}/retry", data=form).status_code == 303
+    assert trigger.called
+    assert len(asked_for(world)) == 2, "who asked for it is told once"
+
+
+def test_no_run_is_started_that_the_history_cannot_tell(ask: Callable[..., TestClient], world: ModelWorld) -> None:
+    client = ask()
+    form = {"token": token_of(client.get(f"{START}/retry").text), "why": "the producer was mended"}
+    with psycopg.connect(world.dsn, autocommit=True) as full:
+        full.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$BEGIN RAISE 'the disk is full' USING ERRCODE = 'disk_full'; END$$"
+        )
+        full.execute("CREATE TRIGGER refuse BEFORE INSERT ON tidemark.event EXECUTE FUNCTION refuse()")
+        with mock.patch.object(actions, "trigger_dag") as trigger:
+            assert client.post(f"{START}/retry", data=form).status_code == 503
+            trigger.assert_not_called()
+            full.execute("DROP TRIGGER refuse ON tidemark.event")
+            assert client.post(f"{START}/retry", data=form).status_code == 303
+            trigger.assert_called_once()
+    assert [why for why, _, _ in asked_for(world)] == [form["why"]]
 
 
 def test_a_reason_of_blanks_starts_nothing(ask: Callable[..., TestClient]) -> None:

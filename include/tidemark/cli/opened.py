@@ -2,7 +2,7 @@
 
 import getpass
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from tidemark.airflow import shell
@@ -10,9 +10,8 @@ from tidemark.cli import log
 from tidemark.connections import from_environment, in_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
-from tidemark.errors import ConfigurationError, Unavailable, about
+from tidemark.errors import ConfigurationError, NotFound, TidemarkError, Unavailable, about
 from tidemark.lifecycle import events
-from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.context import Context, Renaming, open_context
 from tidemark.order import Order
 from tidemark.pipeline.loader import find
@@ -24,7 +23,7 @@ from tidemark.spark import engines
 @contextmanager
 def opened(environment: Environment, pipeline_name: str, *, renaming: Renaming | None = None) -> Iterator[Context]:
     """The context of a pipeline, acting as this user on the command line; ``renaming``: as ``open_context`` has it."""
-    pipeline = find(environment.pipelines, pipeline_name)
+    pipeline = _found(environment, pipeline_name)
     try:
         with about(pipeline=pipeline_name), connections_of(pipeline), database_of(environment) as database:
             context = open_context(pipeline, database, renaming=renaming)
@@ -35,6 +34,29 @@ def opened(environment: Environment, pipeline_name: str, *, renaming: Renaming |
         finish = f"tidemark retry {pipeline_name} finishes what was begun"
         log.note(f"interrupted; nothing is published half, and {finish}")
         raise
+
+
+def _found(environment: Environment, pipeline_name: str) -> Pipeline:
+    """The pipeline of that name. ``NotFound`` says it of a pipeline that was planned: its file is gone, its name is
+    right."""
+    try:
+        return find(environment.pipelines, pipeline_name)
+    except NotFound as error:
+        if not _is_planned(environment, pipeline_name):
+            raise
+        raise NotFound(
+            f"pipeline {pipeline_name} was planned and has no file in {environment.pipelines}",
+            next_step=f"put its file back, or, when nobody needs it any more: tidemark retire {pipeline_name} "
+            "--why TEXT",
+            **error.context,
+        ) from None
+
+
+def _is_planned(environment: Environment, pipeline_name: str) -> bool:
+    """False also when the manifest database does not answer."""
+    with suppress(TidemarkError), database_of(environment) as database:
+        return pipeline_name in database.pipelines()
+    return False
 
 
 def connections_of(*pipelines: Pipeline) -> AbstractContextManager[None]:
@@ -83,12 +105,13 @@ def database_of(environment: Environment) -> ManifestDatabase:
     return ManifestDatabase(environment.database(), f"cli {getpass.getuser()}")
 
 
-def stage_of(environment: Environment, context: Context, master: str | None) -> Stage:
-    """How manifests are staged, as ``stage_in`` has it; the log says that an attempt begins, and how far Spark is."""
-    stage_in_spark = engines.stage_in(context, environment, master, tell=log.note)
+class LoggedStage:
+    """Stages manifests as ``stage_in`` has it; the log says that an attempt begins, and how far Spark is."""
 
-    def stage(order: Order) -> Receipt:
+    def __init__(self, environment: Environment, context: Context, master: str | None) -> None:
+        self._spark = engines.stage_in(context, environment, master, tell=log.note)
+        self.start, self.end_jobs = self._spark.start, self._spark.end_jobs
+
+    def __call__(self, order: Order) -> Receipt:
         log.tell(events.attempt_begins(order))
-        return stage_in_spark(order)
-
-    return stage
+        return self._spark(order)

@@ -20,7 +20,7 @@ from tidemark.lifecycle.known_sinks import is_not_filled
 from tidemark.lifecycle.plan import up_to
 from tidemark.manifest import Archive, AttemptState, Decision, Manifest, ManifestState
 from tidemark.offsets import TopicPartition
-from tidemark.operations.history import Change
+from tidemark.operations.change import Change
 from tidemark.pipeline.settings import Pipeline
 from tidemark.views import (
     ArchiveView,

@@ -8,7 +8,7 @@ import click
 
 from tidemark.api import sinks_of
 from tidemark.cli import log, output_records
-from tidemark.cli.opened import connections_of, database_of, opened, stage_of
+from tidemark.cli.opened import LoggedStage, connections_of, database_of, opened
 from tidemark.cli.options import common_options, master_option, pipeline_argument, pipeline_names
 from tidemark.environment import Environment
 from tidemark.operations.bring_back import bring_back
@@ -136,7 +136,7 @@ def dead_letters(
             letters = read_dead_letters(context, selection, limit=limit if show else 0)
             output_records.dead_letters(dead_letters_view(letters), as_json)
             return
-        stage = stage_of(environment, context, master)
+        stage = LoggedStage(environment, context, master)
         progress = log.LoggedProgress(pipeline_name)
         result = bring_back(context, selection, str(why), stage, progress, dry_run=dry_run)
         log.tell_failures(result.failed.values())

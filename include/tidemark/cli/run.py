@@ -5,7 +5,7 @@ from datetime import datetime
 import click
 
 from tidemark.cli import log, output
-from tidemark.cli.opened import opened, stage_of
+from tidemark.cli.opened import LoggedStage, opened
 from tidemark.cli.options import TIMES, common_options, master_option, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle import events
@@ -144,7 +144,7 @@ def replay(
         follows = note_append_again(context, chosen, why) if why and append_again else {}
         if why and accept_shrunken:
             note_shrunken(context, chosen, why)
-        stage = stage_of(environment, context, master)
+        stage = LoggedStage(environment, context, master)
         allowed = Allowed(accept_shrunken, follows)
         progress = log.LoggedProgress(pipeline_name)
         left_out = work_through(context, chosen, stage, progress, replay=True, take_over=take_over, allowed=allowed)
@@ -169,7 +169,7 @@ def fill(
     """
     environment: Environment = command.obj
     with opened(environment, pipeline_name) as context:
-        stage = stage_of(environment, context, master)
+        stage = LoggedStage(environment, context, master)
         filled = fill_sink(context, sink, why, stage, log.LoggedProgress(pipeline_name), dry_run=dry_run)
         log.tell_failures(filled.not_filled.values())
         output.filled(fill_view(filled), as_json)
@@ -177,7 +177,7 @@ def fill(
 
 
 def _work(environment: Environment, context: Context, manifests: list[Manifest], master: str | None) -> list[Manifest]:
-    stage = stage_of(environment, context, master)
+    stage = LoggedStage(environment, context, master)
     return work_through(context, manifests, stage, log.LoggedProgress(context.pipeline_name))
 
 

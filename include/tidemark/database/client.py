@@ -104,6 +104,10 @@ class ManifestDatabase:
     def lock_planning(self, pipeline_name: str) -> None:
         self._rows("lock_planning", pipeline_name=pipeline_name)
 
+    def scheduled_cuts(self, pipeline_name: str) -> list[datetime]:
+        """The cuts of scheduled runs and backfills: the ten newest, the newest first, and at last the oldest one."""
+        return [row["cut_at"] for row in self._rows("scheduled_cuts", pipeline_name=pipeline_name)]
+
     def find_run(self, pipeline_name: str, run_key: str) -> Row | None:
         rows = self._rows("find_run", pipeline_name=pipeline_name, run_key=run_key)
         return rows[0] if rows else None

@@ -102,6 +102,11 @@ def open_session(
         return session
 
 
+def with_own_properties(session: SparkSession) -> SparkSession:
+    """The same Spark, and the properties of now: what is set later in one of the two does not hold in the other."""
+    return SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
+
+
 def check_master(master: str) -> None:
     """Raise ``Unavailable`` when no address of a ``spark://`` master accepts a connection. Other masters pass."""
     if not master.startswith("spark://"):
