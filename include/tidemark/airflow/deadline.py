@@ -80,7 +80,7 @@ async def missed_in_triggerer(pipeline_name: str, seconds: float, context: Mappi
 
 
 def _left(pipeline_name: str, run_id: str) -> str:
-    """What the run has to publish still; a database that does not answer keeps nobody from being told."""
+    """What the run has to publish still; a database that does not answer stops no notice."""
     try:
         with ManifestDatabase(Environment.from_variables().database(), f"airflow {pipeline_name} {run_id}") as database:
             left = [manifest for manifest in database.undone(pipeline_name) if manifest.dag_run == run_id]

@@ -69,7 +69,7 @@ def doctor(
 
 
 def _pipelines(environment: Environment, pipeline_name: str | None) -> tuple[list[Pipeline], list[Finding]]:
-    """The pipelines to look at, and what is to be said of their files."""
+    """The pipelines to look at, and the findings about their files."""
     try:
         if pipeline_name is not None:
             return [find(environment.pipelines, pipeline_name)], []

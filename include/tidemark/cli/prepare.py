@@ -86,7 +86,7 @@ def _known(pipeline: Pipeline | InvalidPipelines, database: ManifestDatabase) ->
 def _changes(
     environment: Environment, checked: Sequence[tuple[Path, Pipeline | TidemarkError]]
 ) -> dict[Path, list[Change]]:
-    """By file: what its pipeline does to what exists. Pipelines without a file are told of, if every file is right."""
+    """By file: what its pipeline does to what exists. Pipelines without a file are listed when every file is right."""
     folder = [pipeline for _, pipeline in load_each(environment.pipelines)] if environment.pipelines.is_dir() else []
     everybody = [*folder, *(pipeline for _, pipeline in checked)]
     names = {pipeline.name for pipeline in everybody if isinstance(pipeline, Pipeline)}

@@ -1,7 +1,7 @@
-"""Tells people what needs them, each problem once and once more when it is over.
+"""Sends notices about pipelines: one when a problem begins, one when it is over.
 
-What was told stands in a file, which is written after each delivery: whoever dies in between tells one thing twice, and
-forgets none.
+Which notices were sent stands in a file that is written after each delivery: a process that dies in between sends one
+twice, and forgets none.
 """
 
 import fcntl

@@ -19,7 +19,7 @@ class StreamFolders:
 
 
 def stream_folders(pipeline: Pipeline, topics: Iterable[str]) -> list[StreamFolders]:
-    """The folders of these topics in every sink whose readers list folders."""
+    """The folders of these topics in every sink that is read by listing folders."""
     return [
         StreamFolders(pipeline.name, sink.name, topic, folders, sink.sharing())
         for sink in pipeline.sinks

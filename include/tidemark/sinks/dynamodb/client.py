@@ -1,6 +1,6 @@
 """Calls of DynamoDB: what is busy is tried again, and errors become ours.
 
-Every write is a ``TransactWriteItems`` whose conditions make a second try harmless, so that a call without an answer is
+Every write is a ``TransactWriteItems`` with conditions that make a second try harmless. So a call without an answer is
 simply made again.
 """
 

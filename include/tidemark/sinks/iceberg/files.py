@@ -151,7 +151,7 @@ def named_files(table: Table) -> list[NamedFile]:
 
 
 def _equal(column: str, value: int | str) -> BooleanExpression:
-    make: Any = EqualTo  # whose arguments the plugin of pydantic does not know
+    make: Any = EqualTo  # pydantic's plugin does not know its arguments
     same: BooleanExpression = make(column, value)
     return same
 

@@ -334,7 +334,7 @@ class IcebergTarget:
         return True
 
     def fenced_by_its_number(self, manifest_id: int, attempt: int) -> Fenced:
-        """The error of an attempt whose number a restored database has given out a second time."""
+        """The error of an attempt with a number that a restored database has used a second time."""
         return Fenced(
             f"attempt {attempt} is fenced: another attempt of this number has put other rows, for a database that was "
             "restored since",
