@@ -29,7 +29,7 @@ NO_SOURCE = "DATA_SOURCE_NOT_FOUND"
 
 
 def findings(
-    remote: Remote, home: Path, pipelines: Sequence[Pipeline], brokers: Sequence[str], lookup: Lookup
+    remote: Remote, home: Path, pipelines: Sequence[Pipeline], addresses: Sequence[str], lookup: Lookup
 ) -> Iterator[Finding]:
     """Whether the server answers, has Kafka's connector, and a Python in which our tasks run.
 
@@ -54,7 +54,7 @@ def findings(
             )
         send_package(session, home)
         with nonce_files(pipelines) as nonces, in_memory(_connections(pipelines, lookup)) as file:
-            asked = questions_of(pipelines, brokers, nonces)
+            asked = questions_of(pipelines, addresses, nonces)
             yield from _python(session, asked, file if remote.is_here else None)
     except ERRORS as error:
         yield failed(NAME, f"a small job failed: {cause_of(error)}", "the log of the server says more")

@@ -116,7 +116,7 @@ def check_master(master: str) -> None:
         host, _, port = address.rpartition(":") if ":" in address else (address, ":", str(DEFAULT_MASTER_PORT))
         if not port.isdecimal():
             raise ConfigurationError(
-                f"{master} is no Spark master", next_step="write it as spark://host:port", master=master
+                f"{master} is not a Spark master", next_step="write it as spark://host:port", master=master
             )
         why = why_unreachable(host, int(port))
         if why is None:
