@@ -3,6 +3,7 @@
 import getpass
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from tidemark.airflow import shell
@@ -12,8 +13,8 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, Unavailable, about
 from tidemark.lifecycle import events
-from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.context import Context, Renaming, open_context
+from tidemark.lifecycle.work import SharedStage
 from tidemark.order import Order
 from tidemark.pipeline.loader import find
 from tidemark.pipeline.settings import Pipeline
@@ -83,12 +84,21 @@ def database_of(environment: Environment) -> ManifestDatabase:
     return ManifestDatabase(environment.database(), f"cli {getpass.getuser()}")
 
 
-def stage_of(environment: Environment, context: Context, master: str | None) -> Stage:
+def stage_of(environment: Environment, context: Context, master: str | None) -> SharedStage:
     """How manifests are staged, as ``stage_in`` has it; the log says that an attempt begins, and how far Spark is."""
-    stage_in_spark = engines.stage_in(context, environment, master, tell=log.note)
+    return _LoggedStage(engines.stage_in(context, environment, master, tell=log.note))
 
-    def stage(order: Order) -> Receipt:
+
+@dataclass(frozen=True)
+class _LoggedStage:
+    stage: SharedStage
+
+    def __call__(self, order: Order) -> Receipt:
         log.tell(events.attempt_begins(order))
-        return stage_in_spark(order)
+        return self.stage(order)
 
-    return stage
+    def start(self) -> None:
+        self.stage.start()
+
+    def end_jobs(self) -> None:
+        self.stage.end_jobs()
