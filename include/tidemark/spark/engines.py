@@ -64,7 +64,9 @@ def _in_session(context: Context, environment: Environment, master: str, tell: T
 
         log = environment.home / "_logs" / "spark.log"
         conf = context.pipeline.spark.conf
-        session = open_session(master, environment.spark_jars, log, home=environment.home, conf=conf)
+        session = open_session(
+            master, environment.spark_jars, log, home=environment.home, conf=conf, records=order.span
+        )
         with told(session, tell) if tell else nullcontext():
             return stage_order(session, order, log)
 
