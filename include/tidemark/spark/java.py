@@ -1,4 +1,4 @@
-"""How the JVM of a driver on this machine compiles and collects garbage, where nobody has said it."""
+"""How the JVM of a driver on this machine compiles and collects garbage, where nobody else has chosen."""
 
 import os
 import re
@@ -18,10 +18,10 @@ def java_options(given: str, records: int | None) -> str:
 
     ``records``: how many the JVM's first job reads at most; None: it stays up for many jobs.
     """
-    said = " ".join([given, *(os.environ.get(name, "") for name in VARIABLES)])
+    chosen = " ".join([given, *(os.environ.get(name, "") for name in VARIABLES)])
     words = []
-    if records is not None and records <= FEW_RECORDS and not _COMPILERS.search(said):
+    if records is not None and records <= FEW_RECORDS and not _COMPILERS.search(chosen):
         words.append(ONE_COMPILER)
-    if (os.cpu_count() or 1) <= FEW_CORES and not _COLLECTOR.search(said):
+    if (os.cpu_count() or 1) <= FEW_CORES and not _COLLECTOR.search(chosen):
         words.append(SERIAL)
     return " ".join(filter(None, [*words, given]))
