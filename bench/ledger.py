@@ -99,8 +99,8 @@ class Explained:
         return ROWS(database, name, **values)
 
     def _explain(self, database: ManifestDatabase, name: str, values: dict[str, object]) -> None:
-        with database.connection.transaction(force_rollback=True):
-            cursor = database.connection.execute(
+        with database.session.transaction(force_rollback=True):
+            cursor = database.session.execute(
                 b"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + QUERIES[name].encode(), values
             )
             row = cursor.fetchone()

@@ -86,10 +86,15 @@ class _InSession:
 
     def start(self) -> None:
         """Opens the session: while it opens, standard error is the log's, and Ctrl-C is kept until it is open."""
+        self._session = self._opened(None)
+
+    def _opened(self, records: int | None) -> "SparkSession":
         from tidemark.spark.session import open_session  # Spark takes 1 s to import and 8 s to start
 
         environment, conf = self._environment, self._context.pipeline.spark.conf
-        self._session = open_session(self._master, environment.spark_jars, self._log, home=environment.home, conf=conf)
+        return open_session(
+            self._master, environment.spark_jars, self._log, home=environment.home, conf=conf, records=records
+        )
 
     def end_jobs(self) -> None:
         from tidemark.spark.tags import end_job
@@ -100,8 +105,7 @@ class _InSession:
 
     def __call__(self, order: Order) -> Receipt:
         if self._session is None:
-            self.start()
-        assert self._session is not None
+            self._session = self._opened(order.span)
         from tidemark.spark.job import stage
         from tidemark.spark.progress import told
         from tidemark.spark.session import with_own_properties
