@@ -101,16 +101,17 @@ def hours_of(
     before: datetime | None = None,
 ) -> list[HourView]:
     """At most ``limit`` hours, oldest first; ``before`` is UTC when it has no zone."""
-    lateness, before = settings_of(name).event_time.allowed_lateness, _aware(before)
+    lateness, before = settings_of(name).event_time.allowed_lateness, in_utc(before)
     return hour_views(hours(database, name, lateness, incomplete=incomplete, newest=newest, before=before, limit=limit))
 
 
 def timeline_of(database: ManifestDatabase, name: str, step: Step | None, until: datetime | None) -> TimelineView:
     """``until`` is UTC when it has no zone."""
-    return timeline_view(timeline(database, name, datetime.now(UTC), step=step, until=_aware(until)))
+    return timeline_view(timeline(database, name, datetime.now(UTC), step=step, until=in_utc(until)))
 
 
-def _aware(moment: datetime | None) -> datetime | None:
+def in_utc(moment: datetime | None) -> datetime | None:
+    """A time without a zone is UTC."""
     return moment.replace(tzinfo=UTC) if moment and moment.tzinfo is None else moment
 
 
