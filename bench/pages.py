@@ -135,7 +135,7 @@ def _measured(manifests: int, partitions: int, newest: int) -> list[dict[str, An
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi.testclient import TestClient
 
-    from tidemark.airflow.page import access, content, pages
+    from tidemark.airflow.page import access, content, pages, plan_tasks
     from tidemark.airflow.page.actions import DagState
     from tidemark.airflow.page.app import build_app
     from tidemark.airflow.page.lag import Lags
@@ -145,8 +145,8 @@ def _measured(manifests: int, partitions: int, newest: int) -> list[dict[str, An
     app = build_app()
     app.dependency_overrides |= {
         get_user: lambda: SimpleAuthManagerUser(username="bench", role="admin"),
-        access.plan_tasks: lambda: {},
-        access.unplanned_pipelines: lambda: [],
+        plan_tasks.plan_tasks: lambda: dict[str, Any](),
+        access.unplanned_pipelines: lambda: list[Any](),
         access.readable_pipelines: lambda: [NAME],
         access.MAY_READ.dependency: lambda: None,
         access.MAY_START_RUNS.dependency: lambda: None,

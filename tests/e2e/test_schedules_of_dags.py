@@ -48,8 +48,8 @@ def dates(demo: AirflowWorld, run_ids: list[str]) -> list[datetime]:
 def planned(demo: AirflowWorld) -> list[tuple[str, list[tuple[int, int, int]]]]:
     """(run key, [(partition, start, end)]) of each manifest."""
     return [
-        (one["run_key"], [(part["partition"], part["start"], part["end"]) for part in one["ranges"]])
-        for one in demo.world.manifests()
+        (manifest["run_key"], [(part["partition"], part["start"], part["end"]) for part in manifest["ranges"]])
+        for manifest in demo.world.manifests()
     ]
 
 
@@ -95,7 +95,7 @@ def test_catchup_makes_a_run_of_each_past_interval_in_order_and_names_what_is_co
         (ticks[3].isoformat(), both(20, 30)),
         (ticks[4].isoformat(), both(30, 40)),
     ]
-    assert [one["attempt"] for one in demo.world.manifests()] == [1, 1, 1]
+    assert [manifest["attempt"] for manifest in demo.world.manifests()] == [1, 1, 1]
     task = demo.instance(runs[-1], "process", 0)
     assert (task["pool"], task["queue"]) == ("catching_up", "spark")
     assert task["priority_weight"] == 7 + 1, "Airflow adds the weight of close, which follows"

@@ -36,13 +36,6 @@ def make_both(make_table_world: MakeBoth) -> MakeBoth:
     return partial(make_table_world, has_lake=True)
 
 
-def finish(world: World) -> None:
-    world.assert_whole()
-    world.ok("retry", "demo")
-    world.ok("run", "demo", *KEY)
-    world.assert_complete()
-
-
 def test_killed_between_plan_and_read_the_same_ranges_are_read_when_it_is_back(world: World, broker: Broker) -> None:
     world.produce(60)
     world.ok("plan", "demo", *KEY)
@@ -71,7 +64,7 @@ def test_frozen_when_asked_for_a_plan_nothing_is_planned(world: World, broker: B
     assert refused.exit_code == 1
     assert "Kafka does not answer within 10 s" in refused.stderr
     assert world.chain() == []
-    finish(world)
+    world.finish()
 
 
 @pytest.mark.exhaustive
@@ -127,7 +120,7 @@ def test_K8_killed_inside_the_transaction_of_a_topic_the_next_attempt_sends_all_
     out, err = go_on_while_it_is_dead(process, broker)
     assert process.returncode in (0, 1)
     assert "Traceback" not in out + err
-    finish(world)
+    world.finish()
 
 
 @pytest.mark.exhaustive

@@ -152,12 +152,12 @@ def test_the_file_says_how_airflow_runs_the_tasks(write: Write, read: Read) -> N
     write(f"{named('flights-2')}\n{settings}\n", "b.yaml")
     plain, told = (dag.get_task("process") for dag in read().values())
 
-    def said(task: Any) -> tuple[object, ...]:
+    def execution(task: Any) -> tuple[object, ...]:
         waits = (task.retry_exponential_backoff, task.max_retry_delay)
         return task.pool, task.pool_slots, task.priority_weight, task.queue, *waits
 
-    assert said(told) == ("spark", 2, 7, "big", 2, timedelta(minutes=10))
-    assert said(plain) == ("default_pool", 1, 1, "default", 0, None)
+    assert execution(told) == ("spark", 2, 7, "big", 2, timedelta(minutes=10))
+    assert execution(plain) == ("default_pool", 1, 1, "default", 0, None)
     assert read()["flights-2"].get_task("plan").pool == "default_pool", "only what processes is heavy"
 
 

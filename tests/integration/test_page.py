@@ -7,6 +7,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,6 +34,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import create_engine
 from sqlalchemy.orm import scoped_session, sessionmaker
 
+import tidemark
 from sandbox.services.postgres import Postgres
 from sandbox.services.processes import wait_until
 from tests.faults.model_world import SCHEMAS, ModelWorld, ScheduleSettings
@@ -48,7 +50,7 @@ from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import ManifestState, RunKind
 from tidemark.order import Order
-from tidemark.views import LagView
+from tidemark.views import LagView, as_json_text
 
 RIGHTS = {"operator": {"GET", "POST"}, "reader": {"GET"}, "stranger": set[str]()}
 ROUTES = [route for route in build_app().routes if isinstance(route, APIRoute)]
@@ -157,9 +159,9 @@ def requests(routes: list[APIRoute]) -> list[tuple[str, APIRoute]]:
 
 
 def token_of(html: str) -> str:
-    found = re.search(r'name="token" value="([^"]+)"', html)
-    assert found is not None, html
-    return found[1]
+    field = re.search(r'name="token" value="([^"]+)"', html)
+    assert field is not None, html
+    return field[1]
 
 
 def archive(world: ModelWorld, manifest: int) -> None:
@@ -224,6 +226,11 @@ def test_the_json_is_what_the_commands_print(ask: Callable[..., TestClient], wor
     [asked] = command("where", "a", "1", "3")
     assert (chain["manifest"], chain["range"]) == (asked["manifest"], asked["range"])
     assert chain["sinks"][0]["place"] == asked["sinks"][0]["place"]
+    of_python: dict[str, list[Any]] = {"lanes": tidemark.lanes("demo", dsn=world.dsn)}
+    of_python["timeline?by=day"] = [tidemark.timeline("demo", by="day", dsn=world.dsn)]
+    for path, views in of_python.items():
+        plain = json.loads(json.dumps([asdict(view) for view in views], default=as_json_text))
+        assert client.get(f"{api}/{path}").json() == (plain if path == "lanes" else plain[0])
     assert client.get(f"{api}/manifests?limit=0").status_code == 422
     assert client.get(f"{api}/manifests/99").status_code == 404
     assert "/api/pipelines/{dag_id}/lanes" in client.get("/api/openapi.json").json()["paths"]
@@ -300,7 +307,7 @@ def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., Tes
 def planned_up_to(world: ModelWorld, moment: datetime | None) -> None:
     """As if the run of the world had read up to another time."""
     with ManifestDatabase(world.dsn, "a test") as database, database.transaction():
-        database.connection.execute("UPDATE run SET planned_up_to = %s, planned_at = '2026-03-01 08:30Z'", [moment])
+        database.session.execute("UPDATE run SET planned_up_to = %s, planned_at = '2026-03-01 08:30Z'", [moment])
 
 
 def test_along_time_each_period_has_the_manifests_of_its_runs_by_state(
@@ -313,7 +320,7 @@ def test_along_time_each_period_has_the_manifests_of_its_runs_by_state(
     assert (period["runs"], period["manifests"]) == (1, {"done": 1, "failed": 1, "planned": 1})
     assert (period["first_undone"], period["read"]) == (2, 10)
     pairs = zip(timeline["periods"], timeline["periods"][1:], strict=False)
-    assert all(one["end"] == then["start"] for one, then in pairs)
+    assert all(earlier["end"] == then["start"] for earlier, then in pairs)
 
     planned_up_to(world, datetime(2026, 3, 1, 9, tzinfo=UTC))
     timeline = client.get(f"{address}?by=hour&until=2026-03-01T12:00").json()
@@ -354,8 +361,8 @@ def test_hours_of_a_page_are_the_newest_and_the_open_ones_and_json_has_them_in_p
     ask: Callable[..., TestClient], world: ModelWorld
 ) -> None:
     with ManifestDatabase(world.dsn, "a test") as database, database.transaction():
-        database.connection.execute("DELETE FROM hour")
-        database.connection.execute(
+        database.session.execute("DELETE FROM hour")
+        database.session.execute(
             "INSERT INTO hour (pipeline, hour, revision, complete_at) "
             "SELECT 'demo', '2020-01-01Z'::timestamptz + number * interval '1 hour', 1, "
             "       CASE WHEN number %% 10 > 0 THEN now() END FROM generate_series(0, 99) AS number",
@@ -649,8 +656,8 @@ def test_a_manifest_that_is_archived_says_so_and_has_no_button(
     refused = client.get("/pipelines/demo/start/replay?manifest=1")
     assert refused.status_code == 409
     assert "cannot be attempted or replayed any more" in refused.text
-    [found] = client.get("/api/where?topic=a&partition=0&offset=3").json()
-    assert found["manifest"]["id"] == 1
+    [answer] = client.get("/api/where?topic=a&partition=0&offset=3").json()
+    assert answer["manifest"]["id"] == 1
     assert 'tidemark_manifests_archived{pipeline="demo"} 1' in client.get("/api/metrics").text
 
 

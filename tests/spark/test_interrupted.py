@@ -23,15 +23,15 @@ def hears_ctrl_c() -> None:
 
 
 def has_jvm(process: "subprocess.Popen[str]") -> bool:
-    return any("java" in one.name() for one in psutil.Process(process.pid).children(recursive=True))
+    return any("java" in child.name() for child in psutil.Process(process.pid).children(recursive=True))
 
 
 def assert_one_clear_line(world: World, process: "subprocess.Popen[str]") -> None:
-    said = process.communicate(timeout=240)[1]
-    assert process.returncode == 130, said
-    assert "Traceback" not in said
-    assert "py4j" not in said
-    assert said.splitlines()[-1].startswith("interrupted; nothing is published half")
+    printed = process.communicate(timeout=240)[1]
+    assert process.returncode == 130, printed
+    assert "Traceback" not in printed
+    assert "py4j" not in printed
+    assert printed.splitlines()[-1].startswith("interrupted; nothing is published half")
     [manifest] = world.json("manifests", "demo")
     assert manifest["state"] == "failed"
     world.ok("retry", "demo")

@@ -6,14 +6,19 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from tidemark.airflow import shell
-from tidemark.cli import output
+from tidemark.cli import log
 from tidemark.connections import from_environment, in_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, Unavailable, about
+from tidemark.lifecycle import events
+from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.context import Context, Renaming, open_context
+from tidemark.order import Order
 from tidemark.pipeline.loader import find
 from tidemark.pipeline.settings import Pipeline
+from tidemark.receipt import Receipt
+from tidemark.spark import engines
 
 
 @contextmanager
@@ -24,11 +29,11 @@ def opened(environment: Environment, pipeline_name: str, *, renaming: Renaming |
         with about(pipeline=pipeline_name), connections_of(pipeline), database_of(environment) as database:
             context = open_context(pipeline, database, renaming=renaming)
             for warning in context.source.warnings():
-                output.note(f"warning: {warning}")
+                log.note(f"warning: {warning}")
             yield context
     except KeyboardInterrupt:
         finish = f"tidemark retry {pipeline_name} finishes what was begun"
-        output.note(f"interrupted; nothing is published half, and {finish}")
+        log.note(f"interrupted; nothing is published half, and {finish}")
         raise
 
 
@@ -43,7 +48,7 @@ def connections_of(*pipelines: Pipeline) -> AbstractContextManager[None]:
         return in_environment({})
     configured = shell.configuration()
     if configured is None:
-        output.note(
+        log.note(
             f"warning: connection {', '.join(lacking)} is not in the environment, and this shell is set up for no "
             f"Airflow: {shell.SET_UP}"
         )
@@ -52,13 +57,13 @@ def connections_of(*pipelines: Pipeline) -> AbstractContextManager[None]:
     try:
         stored = shell.connections(configured, lacking)
     except Unavailable as error:
-        output.note(f"warning: {error.what}; try: {error.next_step}")
+        log.note(f"warning: {error.what}; try: {error.next_step}")
     else:
         missing = ", ".join(conn_id for conn_id in lacking if conn_id not in stored)
         if stored:
-            output.note(f"connection {', '.join(sorted(stored))} from Airflow ({shell.named(configured)})")
+            log.note(f"connection {', '.join(sorted(stored))} from Airflow ({shell.named(configured)})")
         if missing:
-            output.note(
+            log.note(
                 f"warning: connection {missing} is not in the environment, and not in the Airflow of this shell "
                 f"({shell.named(configured)})"
             )
@@ -76,3 +81,14 @@ def _is_missing(conn_id: str) -> bool:
 def database_of(environment: Environment) -> ManifestDatabase:
     """A connection to the manifest database, acting as this user."""
     return ManifestDatabase(environment.database(), f"cli {getpass.getuser()}")
+
+
+def stage_of(environment: Environment, context: Context, master: str | None) -> Stage:
+    """How manifests are staged, as ``stage_in`` has it; the log says that an attempt begins, and how far Spark is."""
+    stage_in_spark = engines.stage_in(context, environment, master, tell=log.note)
+
+    def stage(order: Order) -> Receipt:
+        log.tell(events.attempt_begins(order))
+        return stage_in_spark(order)
+
+    return stage

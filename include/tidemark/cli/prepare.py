@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from tidemark.cli import output
+from tidemark.cli import log, output
 from tidemark.cli.opened import database_of
 from tidemark.cli.options import COMPLETE, common_options, master_option
 from tidemark.database.client import ManifestDatabase
@@ -65,7 +65,7 @@ def _checked(
         with database_of(environment) as database:
             return [(file, _known(pipeline, database)) for file, pipeline in loaded]
     except TidemarkError as error:
-        output.note(f"not compared with the sinks that the manifest database knows: {error.what}")
+        log.note(f"not compared with the sinks that the manifest database knows: {error.what}")
         return list(loaded)
 
 
@@ -92,7 +92,7 @@ def _changes(
     with database_of(environment) as database:
         if all(isinstance(pipeline, Pipeline) for pipeline in everybody):
             for line in forgotten(database, names):
-                output.note(line)
+                log.note(line)
         return {
             file: changes_of(pipeline, database, names) for file, pipeline in checked if isinstance(pipeline, Pipeline)
         }
@@ -193,7 +193,7 @@ def spark_server(
     arguments, variables = server_command(environment, where, host, port, folder, properties)
     if as_json:
         click.echo(json.dumps({"remote": remote, "master": where}))
-    output.note(f"a Spark Connect server on {where}, in about 10 s; Ctrl-C stops it. For commands and Airflow's tasks:")
-    output.note(f"export TIDEMARK_SPARK_REMOTE={remote}")
+    log.note(f"a Spark Connect server on {where}, in about 10 s; Ctrl-C stops it. For commands and Airflow's tasks:")
+    log.note(f"export TIDEMARK_SPARK_REMOTE={remote}")
     sys.stdout.flush()
     os.execve(arguments[0], arguments, variables)  # noqa: S606 - no shell is meant

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Self
 
 from psycopg.types.json import Jsonb
 
-from tidemark.database.connection import Connection, translated
 from tidemark.database.migrate import connect_to_tables
-from tidemark.database.named_sql import named_queries
+from tidemark.database.session import Session, translated
 from tidemark.errors import NotFound
 from tidemark.manifest import (
     ALL_MANIFESTS,
@@ -27,6 +26,8 @@ from tidemark.manifest import (
     RangeKind,
     RunKind,
 )
+from tidemark.moments import with_zone
+from tidemark.named_sql import named_queries
 from tidemark.offsets import Range, TopicPartition, range_from
 from tidemark.partitions import LastRecord
 from tidemark.planner import Chain
@@ -39,7 +40,7 @@ QUERIES = named_queries("tidemark.database", "queries.sql")
 
 
 class ManifestDatabase:
-    """One connection to the manifest database; the history names the ``actor`` (a user, an Airflow task).
+    """One session to the manifest database; the history names the ``actor`` (a user, an Airflow task).
 
     Raises ``ConfigurationError`` for a database without Tidemark's tables or with tables of another version, and
     ``Unavailable`` when it does not answer. An attempt that is started here holds its session lock until ``close``: by
@@ -50,10 +51,10 @@ class ManifestDatabase:
         self.actor = actor
         self._dsn = dsn
         self._why = ""
-        self._connection: Connection = connect_to_tables(dsn)
+        self._session: Session = connect_to_tables(dsn)
 
     def reopened(self) -> "ManifestDatabase":
-        """The same database over a new connection, which holds none of this one's locks."""
+        """The same database over a new session, which holds none of this one's locks."""
         return ManifestDatabase(self._dsn, self.actor)
 
     def __enter__(self) -> Self:
@@ -63,12 +64,12 @@ class ManifestDatabase:
         self.close()
 
     def close(self) -> None:
-        self._connection.close()
+        self._session.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """One transaction (READ COMMITTED) with the actor set, which the history needs."""
-        with translated(), self._connection.transaction():
+        with translated(), self._session.transaction():
             self._rows("set_actor", actor=self.actor, why=self._why)
             yield
 
@@ -84,7 +85,7 @@ class ManifestDatabase:
 
     def _rows(self, name: str, **values: object) -> list[Row]:
         with translated(pipeline=values.get("pipeline"), manifest=values.get("manifest")):
-            cursor = self._connection.execute(QUERIES[name], values)
+            cursor = self._session.execute(QUERIES[name], values)
             return cursor.fetchall() if cursor.description else []
 
     def _changed(self, name: str, **values: object) -> Row | None:
@@ -97,9 +98,9 @@ class ManifestDatabase:
         return str(self._rows("database_id")[0]["id"])
 
     @property
-    def connection(self) -> Connection:
+    def session(self) -> Session:
         """For a sink whose target is this same database: its rows and the publication are one transaction."""
-        return self._connection
+        return self._session
 
     # planning
 
@@ -497,7 +498,7 @@ class ManifestDatabase:
         return int(self._rows("attempt_lock", manifest_id=manifest_id, attempt=attempt)[0]["number"])
 
     def user(self) -> str:
-        """The PostgreSQL user of this connection."""
+        """The PostgreSQL user of this session."""
         return str(self._rows("current_user")[0]["name"])
 
     def unblock(self, manifest_id: int) -> bool:
@@ -897,7 +898,7 @@ class ManifestDatabase:
 
 def _chosen(selection: ManifestSelection) -> dict[str, object]:
     times = {"since": selection.since, "until": selection.until}
-    aware = {name: time_ and (time_ if time_.tzinfo else time_.replace(tzinfo=UTC)) for name, time_ in times.items()}
+    aware = {name: time_ and with_zone(time_) for name, time_ in times.items()}
     return {**vars(selection), **aware, "state": selection.state and selection.state.value}
 
 

@@ -35,6 +35,7 @@ from tidemark.airflow.page.render import page
 from tidemark.airflow.page.timeline import drawn
 from tidemark.errors import DataLost, TidemarkError
 from tidemark.manifest import ManifestSelection, ManifestState
+from tidemark.moments import with_zone
 from tidemark.operations.timeline import Step
 from tidemark.views import (
     HourView,
@@ -104,8 +105,8 @@ def chosen(
 ) -> ManifestSelection:
     """What a form asks for: a field that nobody has filled in is empty text, or not there."""
     number = None if partition == "" else partition
-    times = content.in_utc(since or None), content.in_utc(until or None)
-    return ManifestSelection(state or None, *times, topic or None, number, lacks or None)
+    later, latest = (with_zone(time_) if time_ else None for time_ in (since, until))
+    return ManifestSelection(state or None, later, latest, topic or None, number, lacks or None)
 
 
 Selection = Annotated[ManifestSelection, Depends(chosen)]
