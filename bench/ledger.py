@@ -204,9 +204,7 @@ def _of_runs(explained: Explained, pipeline: Pipeline, dsn: str, manifests: int,
             close(context, "now")
         asked: dict[str, Callable[[], object]] = {
             "retry, with nothing to do": lambda: (Publisher(context).sweep(), unfinished(context)),
-            "manifests, the newest": lambda: manifest_views(
-                database, database.page_of_manifests(NAME, None, limit=50, after=None)
-            ),
+            "manifests, the newest": lambda: manifest_views(database, database.page_of_manifests(NAME, limit=50)),
             "show": lambda: manifest_views(database, [database.manifest(manifest_id - manifests // 2)]),
             "lag": lambda: lag(context),
             "status": lambda: status(database, NAME, pipeline),

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -61,22 +62,44 @@ SET session_replication_role = DEFAULT;
 
 
 def views(newest: int, manifests: int) -> dict[str, str]:
-    """What people open, by its name in the table."""
+    """What people and programs open, by its name in the table: each address that the app answers, except files and
+    starting a run."""
     middle = newest - manifests // 2
+    day = (
+        f"since={datetime.now(UTC) - timedelta(days=3):%Y-%m-%d}&until={datetime.now(UTC) - timedelta(days=2):%Y-%m-%d}"
+    )
+    offset = f"topic={NAME}&partition=1&offset={planning.RANGE_RECORDS * manifests // 2}"
     return {
         "all pipelines": "/",
         "a pipeline": PIPELINE,
         "a pipeline, by week": f"{PIPELINE}?by=week",
         "its failed manifests": f"{PIPELINE}?state=failed",
         "its manifests, half way back": f"{PIPELINE}?after={middle}",
+        "its manifests of one day": f"{PIPELINE}?{day}",
+        "its manifests of a partition": f"{PIPELINE}?topic={NAME}&partition=1",
+        "its manifests of a topic": f"{PIPELINE}?topic={NAME}",
+        "its manifests that a sink lacks": f"{PIPELINE}?lacks=files",
         "a manifest": f"{PIPELINE}/manifests/{middle}",
-        "an offset": f"/where?topic={NAME}&partition=5&offset={planning.RANGE_RECORDS * manifests // 2}",
+        "a manifest beside its sinks": f"{PIPELINE}/manifests/{middle}?compare=true",
+        "dead letters": f"{PIPELINE}/dead-letters",
+        "an offset": f"/where?{offset}",
         "preview of a retry": f"{PIPELINE}/start/retry",
         "preview of a replay": f"{PIPELINE}/start/replay?manifest={middle}",
+        "preview of a fill": f"{PIPELINE}/start/fill?sink=files",
         "metrics": "/api/metrics",
+        "pipelines as JSON": "/api/pipelines",
+        "a pipeline as JSON": f"/api{PIPELINE}",
+        "manifests as JSON": f"/api{PIPELINE}/manifests",
+        "1,000 manifests as JSON": f"/api{PIPELINE}/manifests?limit=1000",
+        "a manifest as JSON": f"/api{PIPELINE}/manifests/{middle}",
+        "the same beside its sinks": f"/api{PIPELINE}/manifests/{middle}/compared",
+        "dead letters as JSON": f"/api{PIPELINE}/dead-letters",
+        "lag as JSON": f"/api{PIPELINE}/lag",
         "lanes as JSON": f"/api{PIPELINE}/lanes",
         "timeline as JSON": f"/api{PIPELINE}/timeline",
         "hours as JSON": f"/api{PIPELINE}/hours",
+        "an offset as JSON": f"/api/where?{offset}",
+        "the description of the JSON": "/api/openapi.json",
     }
 
 
@@ -135,7 +158,7 @@ def client(end: int, partitions: int) -> Iterator[Any]:
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi.testclient import TestClient
 
-    from tidemark.airflow.page import access, content, pages
+    from tidemark.airflow.page import access, content, pages, plan_tasks
     from tidemark.airflow.page.actions import DagState
     from tidemark.airflow.page.app import build_app
     from tidemark.airflow.page.lag import Lags
@@ -144,6 +167,8 @@ def client(end: int, partitions: int) -> Iterator[Any]:
     app = build_app()
     app.dependency_overrides |= {
         get_user: lambda: SimpleAuthManagerUser(username="bench", role="admin"),
+        plan_tasks.plan_tasks: lambda: dict[str, Any](),
+        access.unplanned_pipelines: lambda: list[Any](),
         access.readable_pipelines: lambda: [NAME],
         access.MAY_READ.dependency: lambda: None,
         access.MAY_START_RUNS.dependency: lambda: None,

@@ -224,7 +224,9 @@ CREATE TABLE last_audit (
     at          timestamptz NOT NULL,
     actor       text NOT NULL,
     differences int NOT NULL CHECK (differences >= 0),
-    PRIMARY KEY (pipeline, deep)
+    first_differences jsonb NOT NULL,         -- a few of them: manifest_id (or null), what, next_step
+    PRIMARY KEY (pipeline, deep),
+    CHECK (jsonb_array_length(first_differences) <= differences)
 );
 
 -- Append-only history, written by triggers.
