@@ -51,7 +51,7 @@ class MemorySource(Source):
         self.end = end
 
     def dataset(self, topic: str) -> Dataset:
-        return Dataset.of_topic(self.address, topic)
+        return Dataset(self.address, topic)
 
     def topics(self) -> list[str]:
         return [NAME]

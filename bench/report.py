@@ -119,7 +119,7 @@ def _spread(timings: list[dict[str, Any]], name: str) -> str:
 
 def _beside(own: list[dict[str, Any]], others: list[dict[str, Any]], name: str) -> float:
     """How many times as long others took, as the median over the turns: what slows one turn down slows both."""
-    return statistics.median(float(other[name]) / float(one[name]) for one, other in zip(own, others, strict=True))
+    return statistics.median(float(theirs[name]) / float(ours[name]) for ours, theirs in zip(own, others, strict=True))
 
 
 def _jobs(jobs: dict[str, list[dict[str, Any]]], messages: int) -> str:

@@ -6,13 +6,14 @@ for TIDEMARK_PIPELINES. Every function raises ``TidemarkError`` and its kinds, w
 
 import getpass
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace as changed
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotFound, TidemarkError, about
@@ -25,78 +26,136 @@ from tidemark.lifecycle.renamed import refuse_renamed
 from tidemark.lifecycle.select import replayable
 from tidemark.lifecycle.work import Progress, refuse_left_out, work_through
 from tidemark.manifest import Counts, ManifestState
+from tidemark.moments import with_zone
 from tidemark.operations.audit import audit as find_differences
+from tidemark.operations.audit import compared
 from tidemark.operations.bring_back import bring_back
 from tidemark.operations.complete import completeness
 from tidemark.operations.dead_letters import DeadLetterSelection
 from tidemark.operations.dead_letters import dead_letters as read_dead_letters
 from tidemark.operations.hours import hours as hours_of
+from tidemark.operations.lag import lag as measure_lag
+from tidemark.operations.locate import locate
 from tidemark.operations.status import Status
 from tidemark.operations.status import status as status_of
+from tidemark.operations.timeline import Step
+from tidemark.operations.timeline import timeline as timeline_of
 from tidemark.pipeline.loader import find, load_each
 from tidemark.pipeline.settings import Pipeline
+from tidemark.sinks.base import Sink
+from tidemark.sinks.registry import open_sink
 from tidemark.spark import engines
 from tidemark.suggestion import nearest
 from tidemark.views import (
+    ArchivedView,
+    AttemptView,
+    AuditView,
     BroughtBackView,
+    ComparedView,
     CompletenessView,
+    CoveringManifestView,
     DeadLettersView,
     DeadLetterView,
+    DecisionView,
     DifferenceView,
+    EndView,
+    EventView,
     HourView,
+    LagView,
+    LaneView,
     LetterGroupView,
     LetterPlaceView,
+    LocatedView,
+    ManifestHistoryView,
     ManifestView,
     MissingView,
     NotReplayedView,
     ObjectView,
+    OffsetView,
+    PartView,
+    PeriodView,
+    ProblemView,
     PublicationView,
     RangeView,
     ReturnedView,
     RunView,
+    SpanView,
     StatusView,
+    TimelineView,
     brought_back_view,
+    compared_views,
     completeness_view,
     dead_letters_view,
+    decision_views,
     difference_views,
     hour_views,
+    lag_views,
+    lane_views,
+    manifest_history_view,
     manifest_views,
     object_views,
+    offset_views,
     run_view,
     status_view,
+    timeline_view,
 )
 
 __all__ = [
+    "ArchivedView",
+    "AttemptView",
+    "AuditView",
     "BroughtBackView",
+    "ComparedView",
     "CompletenessView",
     "Counts",
+    "CoveringManifestView",
     "DeadLetterView",
     "DeadLettersView",
+    "DecisionView",
     "DifferenceView",
+    "EndView",
+    "EventView",
     "HourView",
+    "LagView",
+    "LaneView",
     "LetterGroupView",
     "LetterPlaceView",
+    "LocatedView",
+    "ManifestHistoryView",
     "ManifestState",
     "ManifestView",
     "MissingView",
     "NotReplayedView",
     "ObjectView",
+    "OffsetView",
+    "PartView",
+    "PeriodView",
+    "ProblemView",
     "PublicationView",
     "RangeView",
     "ReturnedView",
     "RunView",
+    "SpanView",
     "StatusView",
     "TidemarkError",
+    "TimelineView",
     "audit",
+    "compare",
     "complete",
     "dead_letters",
+    "history",
     "hours",
+    "lag",
+    "lanes",
     "manifests",
     "objects",
     "plan",
     "replay",
     "replay_dead_letters",
+    "show",
     "status",
+    "timeline",
+    "where",
 ]
 
 LOG = logging.getLogger(__name__)
@@ -144,6 +203,27 @@ def manifests(
         chosen = None if state is None else ManifestState(state)
         page = database.page_of_manifests(pipeline_name, chosen, limit=limit, after=after)
         return manifest_views(database, page)
+
+
+def show(manifest_id: int, *, dsn: str | None = None) -> ManifestHistoryView:
+    """One manifest with its attempts and its history; raises ``NotFound`` for a number that was never given out.
+
+    Needs the manifest database only.
+    """
+    with _database(_environment(dsn, None)) as database:
+        return manifest_history_view(database, database.manifest(manifest_id))
+
+
+def compare(manifest_id: int, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[ComparedView]:
+    """What each sink shows of a manifest, against what is published; changes nothing.
+
+    A sink that does not answer is told in its place. Needs the pipeline file and the sinks.
+    """
+    environment = _environment(dsn, pipelines)
+    with _database(environment) as database:
+        manifest = database.manifest(manifest_id)
+    with _opened(environment, manifest.pipeline_name) as context:
+        return compared_views(compared(context, manifest))
 
 
 def plan(
@@ -261,9 +341,8 @@ def complete(
     It is no time of events, and what reaches the source after the runs were planned does not count. The source is asked
     only when a run went past ``until`` and something of it is missing. Changes nothing.
     """
-    moment = until if until.tzinfo else until.replace(tzinfo=UTC)
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
-        return completeness_view(completeness(context, moment))
+        return completeness_view(completeness(context, with_zone(until)))
 
 
 def hours(
@@ -282,6 +361,91 @@ def hours(
     lateness = find(environment.pipelines, pipeline_name).event_time.allowed_lateness
     with about(pipeline=pipeline_name), _database(environment) as database:
         return hour_views(hours_of(database, pipeline_name, lateness, incomplete=incomplete))
+
+
+def lag(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[LagView]:
+    """How far each partition is behind the source: offsets that are not planned yet, or planned and not published.
+
+    Asks the source; raises ``Unavailable`` when it does not answer. Needs the pipeline file.
+    """
+    with _opened(_environment(dsn, pipelines), pipeline_name) as context:
+        return lag_views(measure_lag(context))
+
+
+def lanes(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[LaneView]:
+    """The chains of a pipeline by topic and partition, and what is not done along their offsets.
+
+    An older life of a partition stands before the newer one. Needs the manifest database only.
+    """
+    environment = _environment(dsn, pipelines)
+    with _database(environment) as database:
+        check_pipeline(environment, database, pipeline_name)
+        return lane_views(database, pipeline_name)
+
+
+def timeline(
+    pipeline_name: str,
+    *,
+    by: Step | str | None = None,
+    until: datetime | None = None,
+    dsn: str | None = None,
+    pipelines: Path | str | None = None,
+) -> TimelineView:
+    """The 48 hours, days or weeks up to ``until`` (without a zone: UTC) or up to now, with their manifests by state.
+
+    Without ``by`` ("hour", "day" or "week") the shortest that reaches back to the newest runs. Needs the manifest
+    database only.
+    """
+    environment = _environment(dsn, pipelines)
+    with _database(environment) as database:
+        check_pipeline(environment, database, pipeline_name)
+        step = None if by is None else Step(by)
+        end = until and with_zone(until)
+        return timeline_view(timeline_of(database, pipeline_name, datetime.now(UTC), step=step, until=end))
+
+
+def history(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[DecisionView]:
+    """What people decided about a pipeline, oldest first; ``show`` has what happened to one manifest.
+
+    Needs the manifest database only.
+    """
+    environment = _environment(dsn, pipelines)
+    with _database(environment) as database:
+        check_pipeline(environment, database, pipeline_name)
+        return decision_views(database, pipeline_name)
+
+
+def where(
+    topic: str,
+    partition: int,
+    offset: int,
+    *,
+    pipeline_name: str | None = None,
+    dsn: str | None = None,
+    pipelines: Path | str | None = None,
+) -> list[OffsetView]:
+    """What each pipeline, or the one that is named, made of an offset: the manifest, and the file or row in each sink.
+
+    Empty when no pipeline has planned the partition. Reads the files that may hold the record; a sink that cannot be
+    read says so. Needs pipeline files and targets.
+    """
+    environment = _environment(dsn, pipelines)
+    with _database(environment) as database:
+        sinks = partial(sinks_of, environment)
+        return offset_views(locate(database, topic, partition, offset, sinks, pipeline_name))
+
+
+def sinks_of(
+    environment: Environment, pipeline_name: str, prepare: Callable[[Pipeline], object] | None = None
+) -> Sequence[Sink] | str:
+    """The sinks of a pipeline, or why they cannot be opened; ``prepare`` gets the pipeline first."""
+    try:
+        pipeline = find(environment.pipelines, pipeline_name)
+        if prepare is not None:
+            prepare(pipeline)
+        return [open_sink(pipeline_name, sink, from_environment) for sink in pipeline.sinks]
+    except TidemarkError as error:
+        return error.what
 
 
 def status(

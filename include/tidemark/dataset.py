@@ -12,11 +12,6 @@ class Dataset:
     name: str
 
     @classmethod
-    def of_topic(cls, servers: str, topic: str) -> "Dataset":
-        """Of a Kafka topic, by the first of the cluster's servers (``host:port,host:port``)."""
-        return cls(f"kafka://{servers.split(',')[0].strip()}", topic)
-
-    @classmethod
     def of_folder(cls, address: str) -> "Dataset":
         """Of a folder, by its path or by an address such as ``s3://bucket/prefix``."""
         scheme, separator, rest = address.partition("://")

@@ -8,7 +8,6 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-from tidemark.dead_letters import ReasonCount, reasons_together
 from tidemark.digest import Digest
 from tidemark.errors import Blocked
 from tidemark.manifest import Counts
@@ -16,6 +15,7 @@ from tidemark.offsets import Range
 from tidemark.order import Order
 from tidemark.partitions import LastRecord
 from tidemark.paths import ObjectName, dead_letter_folder
+from tidemark.reasons import ReasonCount, reasons_together
 
 
 class ObjectKind(StrEnum):

@@ -30,6 +30,7 @@ from tidemark.operations.timeline import Step, Timeline
 from tidemark.pipeline.settings import Pipeline
 from tidemark.receipt import ObjectKind, PublishedObject
 from tidemark.sinks.difference import Difference
+from tidemark.sinks.located import Standing
 from tidemark.sinks.registry import open_sink
 from tidemark.suggestion import with_nearest
 
@@ -538,6 +539,61 @@ class TimelineView:
 
 
 @dataclass(frozen=True)
+class SpanView:
+    """Offsets ``[start, end)`` of a partition that is known."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class CoveringManifestView:
+    """The manifest that covers an offset: its number, its state and its newest attempt."""
+
+    id: int
+    state: ManifestState
+    attempt: int
+    run_key: str
+    alive: bool
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class LocatedView:
+    """What one sink has of an offset; ``place`` is a path or a table, ``key`` the key of a table's row."""
+
+    sink: str
+    attempt: int | None
+    standing: Standing
+    message: str
+    kind: ObjectKind | None
+    place: str | None
+    key: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class OffsetView:
+    """What one pipeline made of an offset of one life (``incarnation``) of a partition; ``retired``: it has ended.
+
+    ``standing`` is the first that is true in a sink: held, missing, unread, replaced, no record, unpublished, lost, not
+    planned, before the anchor. ``range`` covers the offset; it is None, and so is ``manifest``, where nothing does.
+    """
+
+    pipeline: str
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+    incarnation: int
+    retired: bool
+    standing: Standing
+    message: str
+    range: SpanView | None
+    manifest: CoveringManifestView | None
+    sinks: tuple[LocatedView, ...]
+
+
+@dataclass(frozen=True)
 class HourView:
     """An event hour, from ``start`` in UTC: its published ``rows``, of which ``late`` came after the allowed lateness.
 
@@ -698,7 +754,10 @@ def run_view(run: PlannedRun, unfinished: Sequence[Manifest], lines: Sequence[st
 
 def closed_run_view(database: ManifestDatabase, closing: Closing) -> ClosedRunView:
     manifests = database.manifests(ids=[*closing.manifests, *closing.taken_along])
-    return ClosedRunView(**{**vars(closing), "manifests": tuple(manifest_views(database, manifests))})
+    return ClosedRunView(
+        closing.run_key, closing.reached, tuple(manifest_views(database, manifests)), closing.covered_by,
+        closing.taken_along, closing.counts, closing.hours,
+    )  # fmt: skip
 
 
 def fill_view(filled: Filled) -> FillView:
@@ -843,17 +902,28 @@ def timeline_view(timeline: Timeline) -> TimelineView:
     return TimelineView(timeline.step, tuple(periods), timeline.undone_before, timeline.first_undone_before)
 
 
-def chain_offset_view(chain: ChainOffset) -> dict[str, Any]:
-    """What ``tidemark where`` says of one chain: the manifest by its number, its state and its attempts."""
-    manifest = chain.manifest and {
-        "id": chain.manifest.id, "state": chain.manifest.state.value, "attempt": chain.manifest.attempt,
-        "run_key": chain.manifest.run_key, "alive": chain.manifest.alive, "reason": chain.manifest.reason,
-    }  # fmt: skip
-    place = {"pipeline": chain.pipeline_name, **asdict(chain.at), "offset": chain.offset}
-    covered = None if chain.start is None else {"start": chain.start, "end": chain.end}
-    sinks = [asdict(each) for each in chain.sinks]
-    return {**place, "incarnation": chain.incarnation, "retired": chain.retired, "standing": chain.standing.value,
-            "message": chain.message, "range": covered, "manifest": manifest, "sinks": sinks}  # fmt: skip
+def offset_views(chains: Iterable[ChainOffset]) -> list[OffsetView]:
+    return [
+        OffsetView(
+            chain.pipeline_name,
+            **asdict(chain.at),
+            offset=chain.offset,
+            incarnation=chain.incarnation,
+            retired=chain.retired,
+            standing=chain.standing,
+            message=chain.message,
+            range=None if chain.start is None or chain.end is None else SpanView(chain.start, chain.end),
+            manifest=None if chain.manifest is None else _covering_manifest_view(chain.manifest),
+            sinks=tuple(LocatedView(**vars(located)) for located in chain.sinks),
+        )
+        for chain in chains
+    ]
+
+
+def _covering_manifest_view(manifest: Manifest) -> CoveringManifestView:
+    return CoveringManifestView(
+        manifest.id, manifest.state, manifest.attempt, manifest.run_key, manifest.alive, manifest.reason
+    )
 
 
 def as_json_text(value: object) -> str:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ from sandbox.services.processes import wait_until
 
 TaskInstance = dict[str, Any]
 FINAL = ("success", "failed")
+ASKED = 4  # times 30 s: a laptop at work takes longer than one of them
 HEALTHY_PARTS = ("metadatabase", "scheduler", "dag_processor")
 
 
@@ -204,15 +206,26 @@ class AirflowApi:
         if "Authorization" not in self._client.headers:
             self._log_in()
         try:
-            answer = self._client.request(method, f"/api/v2{path}", **options)
+            answer = self._answer(method, path, **options)
             if answer.status_code == 401:
                 self._log_in()
-                answer = self._client.request(method, f"/api/v2{path}", **options)
+                answer = self._answer(method, path, **options)
         except httpx.TransportError as error:
-            raise SandboxFailed(f"Airflow does not answer: {error}", next_step="read its logs") from error
+            raise SandboxFailed(
+                f"Airflow does not answer: {error}",
+                next_step="read airflow-api-server.log in the folder of logs (.tidemark/logs); when the machine was "
+                "too busy, do the same again: it goes on where this ended",
+            ) from error
         if answer.status_code not in accept:
             raise SandboxFailed(f"Airflow answered {answer.status_code} to {method} {path}: {answer.text[:500]}")
         return answer
+
+    def _answer(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """A question is asked again when no answer comes in time; what changes something is asked once."""
+        for _ in range(ASKED - 1 if method == "GET" else 0):
+            with suppress(httpx.TimeoutException):
+                return self._client.request(method, f"/api/v2{path}", **options)
+        return self._client.request(method, f"/api/v2{path}", **options)
 
 
 def _lines(entry: Any) -> list[str]:

@@ -29,10 +29,10 @@ from tests.behaviours.sink_examples import (
 )
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
-from tidemark.dead_letters import ReasonCount
 from tidemark.errors import Fenced, ForeignLake, LakeConflict, WorkFailed
 from tidemark.offsets import range_from
 from tidemark.paths import RecordName
+from tidemark.reasons import ReasonCount
 from tidemark.receipt import Receipt
 from tidemark.sinks.base import Owner, Way
 from tidemark.sinks.dead_letters import DeadLetter

@@ -30,17 +30,18 @@ def airflow(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def instances(airflow: Airflow, dag_id: str, run_id: str, task_id: str) -> list[TaskInstance]:
-    return [one for one in airflow.task_instances(dag_id, run_id) if one["task_id"] == task_id]
+    return [instance for instance in airflow.task_instances(dag_id, run_id) if instance["task_id"] == task_id]
 
 
 def test_clearing_a_task_that_has_ended_raises_its_max_tries_above_its_retries(airflow: Airflow) -> None:
     run_id = airflow.trigger("mapping")
     assert airflow.wait_run("mapping", run_id) == "success"
-    assert {one["max_tries"] for one in instances(airflow, "mapping", run_id, "each")} == {2}
+    assert {instance["max_tries"] for instance in instances(airflow, "mapping", run_id, "each")} == {2}
     airflow.clear("mapping", run_id, [("each", 0)])
     assert airflow.wait_run("mapping", run_id) == "success"
     tries = {
-        one["map_index"]: (one["max_tries"], one["try_number"]) for one in instances(airflow, "mapping", run_id, "each")
+        instance["map_index"]: (instance["max_tries"], instance["try_number"])
+        for instance in instances(airflow, "mapping", run_id, "each")
     }
     assert tries == {0: (3, 2), 1: (2, 1)}
 
@@ -48,14 +49,17 @@ def test_clearing_a_task_that_has_ended_raises_its_max_tries_above_its_retries(a
 def test_a_mapped_task_bears_the_label_of_its_template(airflow: Airflow) -> None:
     run_id = airflow.trigger("mapping", {"list": [7, 9]})
     assert airflow.wait_run("mapping", run_id) == "success"
-    labels = [one["rendered_map_index"] for one in instances(airflow, "mapping", run_id, "each")]
+    labels = [instance["rendered_map_index"] for instance in instances(airflow, "mapping", run_id, "each")]
     assert sorted(labels) == ["number 7", "number 9"]
 
 
 def test_a_list_of_length_zero_skips_the_mapped_task_and_what_follows_still_runs(airflow: Airflow) -> None:
     run_id = airflow.trigger("mapping", {"list": []})
     assert airflow.wait_run("mapping", run_id) == "success"
-    states = {one["task_id"]: (one["map_index"], one["state"]) for one in airflow.task_instances("mapping", run_id)}
+    states = {
+        instance["task_id"]: (instance["map_index"], instance["state"])
+        for instance in airflow.task_instances("mapping", run_id)
+    }
     assert states == {"numbers": (-1, "success"), "each": (-1, "skipped"), "after": (-1, "success")}
 
 

@@ -21,7 +21,7 @@ def test_groups_come_in_no_order_to_rely_on_but_their_counts_are_right() -> None
     values = [number * 7919 % 101 for number in range(10_000)]
     counted = pa.table({"one": values}).group_by(["one"], use_threads=False).aggregate([([], "count_all")])
     assert {row["one"]: row["count_all"] for row in counted.to_pylist()} == {
-        one: values.count(one) for one in range(101)
+        value: values.count(value) for value in range(101)
     }
 
 

@@ -120,11 +120,11 @@ def read(broker: Broker, topic: str, **config: str) -> list[int | None]:
     options = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "none", "enable.partition.eof": True}
     consumer = Consumer({**options, **{name.replace("_", "."): value for name, value in config.items()}})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found = []
+    offsets = []
     while (message := consumer.poll(30)) is not None and message.error() is None:
-        found.append(message.offset())
+        offsets.append(message.offset())
     consumer.close()
-    return found
+    return offsets
 
 
 def test_librdkafka_skips_aborted_records_unless_told_otherwise(broker: Broker, topic: MakeTopic) -> None:

@@ -110,7 +110,7 @@ def test_a_range_that_ends_in_records_nobody_sees_ends_promptly(
     transact(broker, name, 2, commit=True)
     started = time.monotonic()
     seen = offsets(read(name, start, end, kafka__isolation__level="read_committed"))
-    assert seen == [one for one in (0, 1, 6, 7) if start <= one < end]
+    assert seen == [offset for offset in (0, 1, 6, 7) if start <= offset < end]
     assert time.monotonic() - started < 30, "the poll time-out is 120 s"
 
 

@@ -46,7 +46,7 @@ def live(world: TableWorld) -> None:
     failed(world, "stage.done")
     world.produce(30)
     world.ok("plan", "demo")
-    assert {one["state"] for one in world.manifests()} == {"done", "failed", "planned"}
+    assert {manifest["state"] for manifest in world.manifests()} == {"done", "failed", "planned"}
 
 
 def failed(world: TableWorld, place: str) -> None:

@@ -88,7 +88,7 @@ def write_through_the_connection(world: AllSinksWorld) -> None:
 def canaries_of(secured: Secured, world: World) -> Canaries:
     extra = secured.extra("mTLS")
     key = Path(extra["ssl.key.location"]).read_text().splitlines()
-    opened = java_security({name: one for name, one in extra.items() if name.startswith(("ssl.", "security."))})
+    opened = java_security({name: value for name, value in extra.items() if name.startswith(("ssl.", "security."))})
     return Canaries(
         {
             "the user's password": secured.password,
@@ -123,7 +123,7 @@ def test_a_search_finds_what_is_planted(tmp_path: Path, database: str) -> None:
         (tmp_path / "order.json").write_text(planted)
         subprocess.run([sys.executable, "-c", "import time; time.sleep(0.5)", planted], check=True)
     assert f"it in {tmp_path / 'deep' / 'file'}" in canaries.leaks
-    assert sum(one.startswith("it in while it ran: ") for one in canaries.leaks) == 2
+    assert sum(leak.startswith("it in while it ran: ") for leak in canaries.leaks) == 2
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_secrets_are_nowhere_after_runs_on_the_command_line(
         secured.broker.allow(world.topic, "reader", AclOperation.DESCRIBE)
         secured.broker.allow(world.topic, "ANONYMOUS", AclOperation.ALL)
         world.produce(20)
-        said = command(canaries, world, "run", "demo", "--master", "local[2]", env=env, fails=True)
-    assert any("tidemark.cli run demo" in one for one in watch.commands)
-    assert ("Kafka refuses this client" if way == "mTLS" else "Kafka does not let Spark read") in said
+        printed = command(canaries, world, "run", "demo", "--master", "local[2]", env=env, fails=True)
+    assert any("tidemark.cli run demo" in line for line in watch.commands)
+    assert ("Kafka refuses this client" if way == "mTLS" else "Kafka does not let Spark read") in printed
     for words in (("manifests", "demo", "--json"), ("show", "1", "--json"), ("audit", "demo", "--json")):
         canaries.look(f"output of {words}", world.here(*words).output)
     for manifest in world.context().database.manifests("demo"):
@@ -158,10 +158,10 @@ def test_secrets_are_nowhere_after_runs_on_the_command_line(
         refused = world.here(*words)
         assert refused.exit_code != 0
         canaries.look(f"output of {words} with a password that is no longer right", refused.output)
-    files = {one.name for one in canaries.look_at_files(world.folder)}
+    files = {path.name for path in canaries.look_at_files(world.folder)}
     assert {"spark.log", "_owner.json", "demo.yaml"} <= files
     events = canaries.look_at_files(tmp_path / "events")
-    assert any("KafkaRelation" in one.read_text() for one in events), "the event log has no plan"
+    assert any("KafkaRelation" in path.read_text() for path in events), "the event log has no plan"
     assert "ConsumerConfig values" in (world.folder / "_logs" / "spark.log").read_text(), "Kafka's client said nothing"
     assert {"tidemark.event", "tidemark.attempt"} <= set(canaries.look_at_database(world.dsn))
     beside = postgres.dsn(str(conninfo_to_dict(warehouse)["dbname"]))
@@ -226,13 +226,13 @@ def test_secrets_are_nowhere_after_runs_in_airflow(
             world.produce(20)
             failed = demo.trigger()
             demo.fail(failed)
-        assert any("tidemark/spark/application.py" in one for one in watch.commands)
-        assert any('"connection": "secured"' in one for one in watch.orders)
+        assert any("tidemark/spark/application.py" in line for line in watch.commands)
+        assert any('"connection": "secured"' in order for order in watch.orders)
         for run in (run_id, failed):
             canaries.look("Airflow's task instances", json.dumps(airflow.task_instances(DAG, run), default=str))
             canaries.look("Airflow's logs", demo.logs(run, ("success", "failed", "up_for_retry")))
         logs = canaries.look_at_files(airflow.home / "logs")
-        assert any("Kafka does not let Spark read" in one.read_text(errors="replace") for one in logs)
+        assert any("Kafka does not let Spark read" in path.read_text(errors="replace") for path in logs)
         canaries.look_at_files(airflow.logs)
         canaries.look_at_files(world.folder)
         tables = canaries.look_at_database(airflow._metadata_dsn)

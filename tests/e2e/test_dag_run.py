@@ -51,9 +51,9 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     linked = [f"manifest {number}: {page}/manifests/{number}" for number in (1, 2)]
     assert run["note"].split("\n") == [f"pipeline {DAG}: {page}", *linked]
     manifests = world.manifests()
-    assert [one["state"] for one in manifests] == ["done", "done"]
-    assert sum(one["counts"]["dead_lettered"] for one in manifests) == 3
-    [told] = [one["extra"] for one in airflow.asset_events(run_id)]
+    assert [manifest["state"] for manifest in manifests] == ["done", "done"]
+    assert sum(manifest["counts"]["dead_lettered"] for manifest in manifests) == 3
+    [told] = [event["extra"] for event in airflow.asset_events(run_id)]
     assert (told["manifests"], told["read"], told["written"], told["reached"]) == ([1, 2], 60, 57, True)
     assert told["published"] == [{"manifest": number, "attempt": 1, "revision": 1} for number in (1, 2)]
 
@@ -67,7 +67,7 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     assert len(airflow.asset_events(run_id)) == 1
     airflow.clear(DAG, run_id, [("close", -1)])
     demo.succeed(run_id)
-    assert [one["extra"] for one in airflow.asset_events(run_id)] == [told, told], "once more, by the same run key"
+    assert [event["extra"] for event in airflow.asset_events(run_id)] == [told, told], "once more, by the same run key"
     assert {path: path.stat().st_mtime_ns for path in world.lake.rglob("*.parquet")} == before
 
     # Killed with SIGKILL in the middle of its work, the task is tried again by Airflow and loses nothing.
@@ -82,7 +82,7 @@ def test_a_dag_run_publishes_what_was_planned_survives_a_kill_and_replays_what_i
     demo.succeed(run_id)
     world.assert_complete()
     assert demo.attempts(3) == [(1, "fenced"), (2, "published")]
-    [told] = [one["extra"] for one in airflow.asset_events(run_id)]
+    [told] = [event["extra"] for event in airflow.asset_events(run_id)]
     assert told["published"][0] == {"manifest": 3, "attempt": 2, "revision": 1}
 
     # A run with nothing new skips its mapped tasks and passes; what covers it is published.
@@ -255,7 +255,7 @@ def test_the_run_after_a_failed_one_names_what_that_left_and_takes_it_along(airf
     mended = demo.trigger()
     demo.succeed(mended)
     assert f"unfinished: manifest 1 of run {failed}" in demo.logs(mended, ("success",))
-    [told] = [one["extra"] for one in demo.airflow.asset_events(mended)]
+    [told] = [event["extra"] for event in demo.airflow.asset_events(mended)]
     assert (told["manifests"], told["read"]) == ([1, 2], 40)
     assert demo.attempts(1) == [(1, "failed"), (2, "published")]
     assert f"{mended} process[1] try 1" in world.json("show", "1")["attempts"][1]["actor"]
@@ -270,11 +270,11 @@ def test_without_a_spark_connection_the_run_says_so_and_plans_nothing(airflow_wo
     demo.airflow.delete_connection("spark_default")
     try:
         run_id = demo.trigger()
-        said = demo.fail(run_id)
+        logs = demo.fail(run_id)
     finally:
         demo.airflow.create_connection("spark_default", "spark", "local[2]")
-    assert "there is no Airflow connection spark_default with a Spark master as its host" in said
-    assert "yarn" not in said.lower()
+    assert "there is no Airflow connection spark_default with a Spark master as its host" in logs
+    assert "yarn" not in logs.lower()
     assert demo.instance(run_id, "plan")["try_number"] == 1, "what only a person can mend is not tried again"
     assert demo.world.json("manifests", DAG) == []
 
@@ -287,8 +287,8 @@ def test_a_task_skipped_by_hand_does_not_let_close_pass_until_it_is_done(airflow
     run_id = demo.trigger()
     demo.hold_spark(1)
     demo.airflow.set_task_state(DAG, run_id, ("process", 0), "skipped")
-    said = demo.fail(run_id)
-    assert "1 of 1 manifests are not published: manifest 1 of run " in said
+    logs = demo.fail(run_id)
+    assert "1 of 1 manifests are not published: manifest 1 of run " in logs
     assert demo.states(run_id)["process", 0] == "skipped"
     assert demo.airflow.asset_events(run_id) == []
     demo.wait_spark_gone()
@@ -307,7 +307,7 @@ def test_a_backfill_over_a_covered_interval_processes_nothing_and_before_the_anc
     produce_hours(demo.world, hour, 4)
     for back in (2, 1, 0):
         demo.world.ok("run", DAG, "--until", (hour - back * HOUR).isoformat(), "--run-key", f"by hand {back}")
-    assert [one["id"] for one in demo.world.manifests()] == [1, 2, 3]
+    assert [manifest["id"] for manifest in demo.world.manifests()] == [1, 2, 3]
     demo.deploy()
     made = demo.airflow.backfill(DAG, hour - 4 * HOUR, hour - HOUR)
     before_the_anchor, at_the_anchor, *covered = made
@@ -316,15 +316,15 @@ def test_a_backfill_over_a_covered_interval_processes_nothing_and_before_the_anc
         demo.succeed(run_id)
         states = demo.states(run_id)
         assert (states["plan", -1], states["process", -1], states["close", -1]) == ("success", "skipped", "success")
-    said = demo.logs(covered[0], ("success",)) + demo.logs(covered[1], ("success",))
-    assert said.count("nothing new up to offset ") == 2
-    assert "; covered by manifests 1" in said
-    assert "; covered by manifests 2" in said
-    assert [one["attempt"] for one in demo.world.manifests()] == [1, 1, 1]
+    logs = demo.logs(covered[0], ("success",)) + demo.logs(covered[1], ("success",))
+    assert logs.count("nothing new up to offset ") == 2
+    assert "; covered by manifests 1" in logs
+    assert "; covered by manifests 2" in logs
+    assert [manifest["attempt"] for manifest in demo.world.manifests()] == [1, 1, 1]
 
-    said = demo.fail(before_the_anchor)
-    assert "the backfill ends before offset 10, where this pipeline's chain begins" in said
-    assert "tidemark extend-back demo --why TEXT" in said
+    logs = demo.fail(before_the_anchor)
+    assert "the backfill ends before offset 10, where this pipeline's chain begins" in logs
+    assert "tidemark extend-back demo --why TEXT" in logs
     demo.world.ok("extend-back", DAG, "--why", "the backfill said so")
     demo.world.ok("retry", DAG)
     demo.world.assert_complete()
@@ -385,7 +385,7 @@ def test_the_form_foretells_in_a_dry_run_and_fills_a_sink_that_was_added(airflow
 
     demo.succeed(demo.trigger({"fill": "topic"}))
     shown = world.json("show", "1")["publications"]
-    assert {(one["sink"], one["attempt"]) for one in shown} == {("files", 1), ("topic", 2)}
+    assert {(publication["sink"], publication["attempt"]) for publication in shown} == {("files", 1), ("topic", 2)}
     world.assert_complete()
     world.broker.delete_topic(clean)
 
@@ -398,10 +398,10 @@ def test_a_blocked_manifest_is_not_tried_again_and_says_what_a_person_must_decid
     world.transact(json.dumps({"n": 1, "at": "2024-03-01T00:00:00", "name": "x"}), commit=True)
     demo.deploy()
     run_id = demo.trigger()
-    said = demo.fail(run_id)
-    assert "hold no record a reader may see" in said
-    assert "error=blocked" in said
-    assert "tidemark retry demo --manifest 1" in said
+    logs = demo.fail(run_id)
+    assert "hold no record a reader may see" in logs
+    assert "error=blocked" in logs
+    assert "tidemark retry demo --manifest 1" in logs
     assert demo.instance(run_id, "process", 0)["try_number"] == 1
     assert "blocked" in world.here("status").stdout
 
@@ -447,6 +447,41 @@ def test_a_task_group_in_a_larger_dag_publishes_before_what_follows_it(airflow_w
     finally:
         file.unlink()
         airflow.delete_dag("nightly")
+
+
+@pytest.mark.exhaustive
+def test_a_dag_of_ones_own_runs_with_its_arguments_and_with_pauses_that_double(airflow_world: AirflowWorld) -> None:
+    demo, world, airflow = airflow_world, airflow_world.world, airflow_world.airflow
+    world.settings |= {"airflow": {"own_dag": True, "max_retry_delay": "2m"}, "retry_delay": "7s"}
+    world.write_pipeline()
+    world.produce(20)
+    world.ok("run", DAG)
+    file = airflow.dags / "own.py"
+    file.write_text(
+        "from datetime import timedelta\n"
+        "from tidemark.airflow.dag import pipeline_dag  # a DAG of airflow\n\n"
+        f"dag = pipeline_dag('{DAG}', dagrun_timeout=timedelta(hours=2), tags=['team-a'],\n"
+        "    default_args={'owner': 'team-a', 'retries': 4},\n"
+        "    process={'execution_timeout': timedelta(hours=1), 'doc_md': 'one manifest'})\n"
+    )
+    try:
+        demo.deploy()
+        details = airflow._request("GET", f"/dags/{DAG}/details").json()
+        assert details["dag_run_timeout"] == "PT2H"
+        assert {tag["name"] for tag in details["tags"]} == {"tidemark", "team-a"}
+        tasks = {task["task_id"]: task for task in airflow._request("GET", f"/dags/{DAG}/tasks").json()["tasks"]}
+        for task in tasks.values():
+            assert (task["owner"], task["retries"]) == ("team-a", 4)
+            assert task["retry_delay"]["seconds"] == 7
+            assert task["retry_exponential_backoff"] == 2
+        assert tasks["process"]["execution_timeout"]["seconds"] == 3600
+        assert tasks["process"]["doc_md"] == "one manifest"
+        run_id = demo.trigger()
+        demo.succeed(run_id)
+        assert demo.states(run_id)["process", -1] == "skipped", "nothing is new"
+    finally:
+        file.unlink()
+        airflow.delete_dag(DAG)
 
 
 def test_a_daily_dag_starts_when_its_24_hours_are_complete_and_once_more_for_late_rows(

@@ -29,7 +29,9 @@ def test_a_task_tells_its_topic_with_the_ranges_of_its_manifest(airflow_world: A
         airflow.restart_scheduler()
         airflow.wait_healthy()
     events = [json.loads(line) for line in told.read_text().splitlines()]
-    [done] = [one for one in events if one["eventType"] == "COMPLETE" and one["job"]["name"] == f"{DAG}.process"]
+    [done] = [
+        event for event in events if event["eventType"] == "COMPLETE" and event["job"]["name"] == f"{DAG}.process"
+    ]
     [topic], [lake] = done["inputs"], done["outputs"]
     [manifest] = demo.world.manifests()
     assert topic["name"] == demo.world.topic

@@ -48,8 +48,8 @@ def dates(demo: AirflowWorld, run_ids: list[str]) -> list[datetime]:
 def planned(demo: AirflowWorld) -> list[tuple[str, list[tuple[int, int, int]]]]:
     """(run key, [(partition, start, end)]) of each manifest."""
     return [
-        (one["run_key"], [(part["partition"], part["start"], part["end"]) for part in one["ranges"]])
-        for one in demo.world.manifests()
+        (manifest["run_key"], [(part["partition"], part["start"], part["end"]) for part in manifest["ranges"]])
+        for manifest in demo.world.manifests()
     ]
 
 
@@ -95,7 +95,7 @@ def test_catchup_makes_a_run_of_each_past_interval_in_order_and_names_what_is_co
         (ticks[3].isoformat(), both(20, 30)),
         (ticks[4].isoformat(), both(30, 40)),
     ]
-    assert [one["attempt"] for one in demo.world.manifests()] == [1, 1, 1]
+    assert [manifest["attempt"] for manifest in demo.world.manifests()] == [1, 1, 1]
     task = demo.instance(runs[-1], "process", 0)
     assert (task["pool"], task["queue"]) == ("catching_up", "spark")
     assert task["priority_weight"] == 7 + 1, "Airflow adds the weight of close, which follows"
@@ -138,6 +138,32 @@ def test_a_changed_schedule_goes_on_where_the_chain_ended(airflow_world: Airflow
     assert_complete_until(demo, before, today)
     revisions = [hour["revision"] for hour in world.json("hours", DAG)]
     assert revisions == [2, 2, 2, 1, 2], "of each hour but one two runs had rows"
+
+
+def test_a_later_start_date_with_catchup_has_the_runs_that_validate_foretold(airflow_world: AirflowWorld) -> None:
+    demo, world, today = airflow_world, airflow_world.world, midnight()
+    before = today - 3 * DAY
+    world.settings["schedule"] = f"0 0 {before.day} {before.month} *"
+    world.write_pipeline()
+    produce_at(world, 20, before - HOUR)
+    demo.deploy()
+    ended(demo, 1)
+
+    for back in (2, 1, 0):
+        produce_at(world, 20, today - back * DAY - HOUR)
+    world.settings |= {"schedule": "@daily", "catchup": True, "start_date": (today - DAY).date()}
+    world.write_pipeline()
+    [file] = world.json("validate", "--against-history")
+    empty, made = (change["what"] for change in file["changes"])
+    assert f"one run, that of {(today - 2 * DAY).isoformat()} no task" in empty
+    assert f"2 runs, those of {(today - DAY).isoformat()} to {today.isoformat()}, one after the other" in made
+    demo.update()
+    runs = ended(demo, 4)
+    assert dates(demo, runs) == [before, today - 2 * DAY, today - DAY, today]
+    assert demo.states(runs[1]) == {}
+    keys = [before.isoformat(), (today - DAY).isoformat(), today.isoformat()]
+    assert planned(demo) == list(zip(keys, [both(0, 10), both(10, 30), both(30, 40)], strict=True))
+    assert_complete_until(demo, today)
 
 
 def test_a_backfill_over_what_nobody_has_read_plans_it_in_order_and_reprocesses_only_what_it_is_told_to(

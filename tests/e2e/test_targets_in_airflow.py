@@ -37,8 +37,8 @@ def test_a_bucket_is_filled_and_the_keys_of_the_connection_are_seen_nowhere(
     airflow_world: AirflowWorld, make_s3_world: Callable[..., S3World]
 ) -> None:
     world = make_s3_world(secret="canary-secret", settings=ONE_SLICE)
-    found = json.loads(world.targets[CONNECTION])
-    connection = {**found, "host": "", "extra": json.dumps(found["extra"])}
+    bucket = json.loads(world.targets[CONNECTION])
+    connection = {**bucket, "host": "", "extra": json.dumps(bucket["extra"])}
     world.produce(60, bad_every=20)
     assert "read 60" in log_of_a_run(airflow_world, world, CONNECTION, connection)
     world.assert_complete()

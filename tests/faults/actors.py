@@ -107,7 +107,7 @@ class MortalDatabase(ManifestDatabase):
         self._depth = 0
         self._lost_commit = False
         self.started: tuple[int, int] | None = None  # the manifest and the attempt of its work
-        self.pid = self._connection.info.backend_pid
+        self.pid = self._session.info.backend_pid
 
     @property
     def in_transaction(self) -> bool:

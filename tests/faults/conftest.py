@@ -9,13 +9,15 @@ import pytest
 
 from sandbox.services.broker import Broker
 from sandbox.services.dynamodb import DynamoDB
-from sandbox.services.postgres import Postgres
+from sandbox.services.postgres import Postgres, remove_home
 from sandbox.services.s3 import S3
 from tests.faults.checked_world import CheckedWorld
 from tests.faults.counts import REACHED
 from tests.faults.lakes import BucketLake
 from tests.faults.model_world import ModelWorld, ScheduleSettings
 from tests.faults.other_sinks import OtherSinks
+from tests.faults.postgres_proxy import Proxy
+from tests.faults.s3_proxy import S3Proxy
 from tests.fixtures import plugin
 from tests.worlds.s3_world import CONNECTION
 from tidemark.connections import variable_of
@@ -61,6 +63,27 @@ def make_bucket_world(
     return lambda: ModelWorld(
         postgres, template, ScheduleSettings(), reached, BucketLake(s3, f"schedule-{uuid4().hex}")
     )
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A PostgreSQL of one module alone, which writes to the disk as in production: tests kill it."""
+    state = tmp_path_factory.mktemp("mortal")
+    with Postgres(state, durable=True) as started:
+        yield started
+    remove_home(state)
+
+
+@pytest.fixture
+def postgres_proxy(postgres: Postgres) -> Iterator[Proxy]:
+    with Proxy(postgres.port) as opened:
+        yield opened
+
+
+@pytest.fixture
+def s3_proxy(s3: S3) -> Iterator[S3Proxy]:
+    with S3Proxy(s3.port) as opened:
+        yield opened
 
 
 @pytest.fixture

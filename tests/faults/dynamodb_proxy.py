@@ -19,5 +19,5 @@ class DynamoProxy(S3Proxy):
 
     def refusal(self, rule: Rule) -> tuple[str, bytes]:
         reasons = {"CancellationReasons": [{"Code": reason} for reason in self.reasons]} if self.reasons else {}
-        said = {"__type": f"com.amazonaws.dynamodb.v20120810#{rule.code}", "message": "said by a proxy", **reasons}
-        return "application/x-amz-json-1.0", json.dumps(said).encode()
+        answer = {"__type": f"com.amazonaws.dynamodb.v20120810#{rule.code}", "message": "said by a proxy", **reasons}
+        return "application/x-amz-json-1.0", json.dumps(answer).encode()

@@ -1,8 +1,20 @@
 """The end of a schedule: no more faults, all refusals are decided, and everything planned is processed."""
 
+from contextlib import suppress
+
 from tests.faults.model_world import WHY, ModelWorld
 from tests.faults.oracle import Oracle, Violated
-from tidemark.errors import Blocked, DatabaseBehindLake, DataLost, NotFound, TidemarkError, TopicChanged, Unavailable
+from tidemark.errors import (
+    Blocked,
+    DatabaseBehindLake,
+    DataLost,
+    IllegalTransition,
+    NotFound,
+    TidemarkError,
+    TopicChanged,
+    Unavailable,
+    WorkFailed,
+)
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import Tick, plan
@@ -28,7 +40,7 @@ def settle(world: ModelWorld, oracle: Oracle, *, wake: bool, restored: bool = Fa
             break
         oracle.check()
     else:
-        raise Violated(f"I24 progress: nothing settles: {[str(one) for one in unfinished(world.onlooker())]}")
+        raise Violated(f"I24 progress: nothing settles: {[str(manifest) for manifest in unfinished(world.onlooker())]}")
     if restored:  # no attempt removes objects of attempts that the restored database does not know
         repair.repair(world.onlooker(), WHY, dry_run=False)
     oracle.check_quiet()
@@ -41,16 +53,18 @@ def _round(world: ModelWorld, run_key: str) -> bool:
     try:
         planned = plan(own, Tick(run_key, RunKind.MANUAL, None))
     except TidemarkError as refused:
-        for one in unfinished(own):  # a manifest that only lacks its mark may not be given up
-            _retried(world, own, one.id)
-        _decide(world, own, refused)
+        for manifest in unfinished(own):  # a manifest that only lacks its mark may not be given up
+            _retried(world, own, manifest.id)
+        with suppress(NotFound):  # it was retention that a retry has noticed too, and is settled
+            _decide(world, own, refused)
         return False
     Publisher(own).sweep()
     blocked = own.database.manifests(own.pipeline_name, [ManifestState.BLOCKED])
-    todo = [*unfinished(own), *(each for one in blocked for each in unfinished(own, one.id))]
-    errors = [error for one in todo if (error := _retried(world, own, one.id))]
+    todo = [*unfinished(own), *(each for manifest in blocked for each in unfinished(own, manifest.id))]
+    errors = [error for manifest in todo if (error := _retried(world, own, manifest.id))]
     for error in errors:
-        _decide(world, own, error)
+        with suppress(NotFound):  # another decision of this round has settled it
+            _decide(world, own, error)
     return planned.reached and not errors
 
 
@@ -67,15 +81,14 @@ def _retried(world: ModelWorld, own: Context, manifest: int) -> TidemarkError | 
 def _decide(world: ModelWorld, own: Context, error: TidemarkError) -> None:
     """Do what the error's next step says."""
     match error:
+        case DataLost() | TopicChanged() | IllegalTransition() if "tidemark accept-damage" in error.next_step:
+            damage.accept_damage(own, int(str(error.context["manifest"])), WHY, dry_run=False)
         case DataLost():
-            if _lost(own):
-                decisions.accept_loss(own, WHY, dry_run=False)
+            _accept_loss(world, own)
         case DatabaseBehindLake():
             adopt.adopt(own, WHY, dry_run=False)
         case NotFound():
             world.broker.create(str(error.context.get("topic", "a")), 1)
-        case TopicChanged() if f"tidemark accept-damage {own.pipeline_name}" in error.next_step:
-            damage.accept_damage(own, int(str(error.context["manifest"])), WHY, dry_run=False)
         case TopicChanged():
             for chain in own.database.chains(own.pipeline_name):
                 if chain.blocked and chain.blocked_end is None:
@@ -86,13 +99,14 @@ def _decide(world: ModelWorld, own: Context, error: TidemarkError) -> None:
                     decisions.accept_truncation(own, at.topic, at.partition, WHY, start=None, dry_run=False)
         case Unavailable():
             pass  # a truncation took the offsets: the next plan reports it
+        case WorkFailed() if "finish it first" in error.next_step:
+            pass  # a sink that keeps the order waits for an earlier manifest, which another decision lets go on
         case _:
             raise error
 
 
-def _lost(own: Context) -> bool:
+def _accept_loss(world: ModelWorld, own: Context) -> None:
     try:
-        decisions.accept_loss(own, WHY, dry_run=True)
-    except NotFound:
-        return False
-    return True
+        decisions.accept_loss(own, WHY, dry_run=False)
+    except IllegalTransition as refused:
+        _decide(world, own, refused)

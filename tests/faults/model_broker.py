@@ -77,7 +77,9 @@ class Log:
 
     @property
     def last_stable(self) -> int:
-        pending = (at for at, one in enumerate(self.entries) if one.transaction and one.transaction.fate is Fate.OPEN)
+        pending = (
+            at for at, entry in enumerate(self.entries) if entry.transaction and entry.transaction.fate is Fate.OPEN
+        )
         return next(pending, self.end)
 
     def append(self, entry: Entry) -> None:
@@ -87,7 +89,7 @@ class Log:
 
     def truncate(self, end: int) -> None:
         """Remove ``[end, ..)``, and any transaction that reaches into it: its end mark would be missing."""
-        cut = {id(one.transaction) for one in self.entries[end:] if one.transaction}
+        cut = {id(entry.transaction) for entry in self.entries[end:] if entry.transaction}
         while end and id(self.entries[end - 1].transaction) in cut:
             end -= 1
         self.removed += enumerate(self.entries[end:], end)
@@ -98,10 +100,10 @@ class Log:
     def ever(self) -> dict[int, list[Entry]]:
         """All entries that each offset ever had, also those that retention or truncation removed. More than one
         only where a truncation removed an entry."""
-        found: dict[int, list[Entry]] = {}
-        for at, one in [*self.removed, *enumerate(self.entries)]:
-            found.setdefault(at, []).append(one)
-        return found
+        entries: dict[int, list[Entry]] = {}
+        for at, entry in [*self.removed, *enumerate(self.entries)]:
+            entries.setdefault(at, []).append(entry)
+        return entries
 
 
 @dataclass
@@ -149,53 +151,53 @@ class ModelBroker(Source):
     # what clients ask
 
     def dataset(self, topic: str) -> Dataset:
-        return Dataset.of_topic(self.address, topic)
+        return Dataset(self.address, topic)
 
     def topics(self) -> list[str]:
         return sorted(self.by_name)
 
     def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
         self.notice("kafka partitions")
-        found = [
+        places = [
             TopicPartition(name, self.by_name[name].topic_id, partition)
             for name in topics
             if name in self.by_name
             for partition in range(len(self.by_name[name].logs))
         ]
-        return sorted(found), sorted(set(topics) - set(self.by_name))
+        return sorted(places), sorted(set(topics) - set(self.by_name))
 
     def bounds(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
         self.notice("kafka bounds")
-        logs = {one: self._served(one.topic, one.partition) for one in places}
-        return {one: Bounds(log.start, log.last_stable, log.end) for one, log in logs.items()}
+        logs = {place: self._served(place.topic, place.partition) for place in places}
+        return {place: Bounds(log.start, log.last_stable, log.end) for place, log in logs.items()}
 
     def open_transactions(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, OpenTransaction]:
         self.notice("kafka open_transactions")
-        found = {}
-        for one, held in bounds.items():
-            log = self._served(one.topic, one.partition)
+        transactions = {}
+        for place, held in bounds.items():
+            log = self._served(place.topic, place.partition)
             if log.last_stable < held.log_end:
                 stamp = log.entries[log.last_stable].stamp if log.last_stable < log.end else None
-                found[one] = OpenTransaction(one, log.last_stable, held.log_end - log.last_stable, stamp)
-        return found
+                transactions[place] = OpenTransaction(place, log.last_stable, held.log_end - log.last_stable, stamp)
+        return transactions
 
     def offsets_at(
         self, places: Sequence[TopicPartition], when: datetime
     ) -> dict[TopicPartition, tuple[int, datetime] | None]:
         self.notice("kafka offsets_at")
-        return {one: self._first_at(self._served(one.topic, one.partition), when) for one in places}
+        return {place: self._first_at(self._served(place.topic, place.partition), when) for place in places}
 
     @staticmethod
     def _first_at(log: Log, when: datetime) -> tuple[int, datetime] | None:
-        stamped = ((at, one.stamp) for at, one in enumerate(log.entries) if at >= log.start and one.stamp >= when)
+        stamped = ((at, entry.stamp) for at, entry in enumerate(log.entries) if at >= log.start and entry.stamp >= when)
         return next(stamped, None)
 
     def _served(self, topic: str, partition: int) -> Log:
         """The log by the topic's name, as brokers answer, whatever its id is now."""
-        found = self.by_name.get(topic)
-        if found is None or partition >= len(found.logs):
+        current = self.by_name.get(topic)
+        if current is None or partition >= len(current.logs):
             raise Unavailable(f"no partition {partition} of topic {topic}", next_step="this is the model's broker")
-        return found.logs[partition]
+        return current.logs[partition]
 
     def starting_offsets(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
         """``earliest`` or ``latest``; random schedules use no other starting point."""
@@ -233,7 +235,12 @@ class ModelBroker(Source):
         if log.start > covered.start:
             raise Unavailable(f"offset {covered.start} is out of range", next_step="this is the model's broker")
         stop = min(covered.end, log.last_stable)
-        return [(at, one) for at, one in enumerate(log.entries[:stop]) if at >= covered.start and one.visible]
+        return [(at, entry) for at, entry in enumerate(log.entries[:stop]) if at >= covered.start and entry.visible]
+
+    def serials_of(self, covered: Range) -> dict[tuple[str, int, int], int]:
+        """The serial numbers of the records of a range by topic, partition and offset."""
+        where = (covered.at.topic, covered.at.partition)
+        return {(*where, at): entry.serial for at, entry in self._committed(covered) if entry.serial is not None}
 
     def batch(self, covered: Range) -> pa.RecordBatch:
         """A range as Spark's source reads it: by name, at ``read_committed``. ``WorkFailed`` when a part is missing."""
@@ -244,13 +251,13 @@ class ModelBroker(Source):
         rows = [
             {
                 "key": b"k",
-                "value": one.value,
+                "value": entry.value,
                 "topic": covered.at.topic,
                 "partition": covered.at.partition,
                 "offset": at,
-                "timestamp": one.stamp,
+                "timestamp": entry.stamp,
                 "headers": None,
             }
-            for at, one in self._committed(covered)
+            for at, entry in self._committed(covered)
         ]
         return pa.RecordBatch.from_pylist(rows, schema=INPUT)

@@ -102,12 +102,13 @@ class ModelWorld:
         self.lake = lake or FolderLake(self.folder / "lake")
         self.lakes: dict[str, Lake] = {"lake": self.lake}  # by the names of their sinks
         self.other: OtherSink | None = None
+        self.staged: dict[tuple[int, int], dict[tuple[str, int, int], int]] = {}  # by manifest and attempt: serials
         self.puts = 0  # how often a process, well or not, has come out of the other sink's ``put``
         if settings.second == "files":
             self.lakes["lake2"] = FolderLake(self.folder / "lake2")
         elif settings.second:
             assert other_sinks is not None, "it makes the second sink"
-            self.other = self.stack.enter_context(other_sinks.one(settings.second, self.folder))
+            self.other = self.stack.enter_context(other_sinks.target(settings.second, self.folder))
             self.stack.enter_context(mock.patch.object(turns, "WAIT_S", 0.0))  # whoever has the turn may stand still
         self.broker = ModelBroker(NAME, self.pipeline().source, notice)
         self.dsn = self.stack.enter_context(postgres.temporary_database("schedule", template))
@@ -135,14 +136,14 @@ class ModelWorld:
 
     def pipeline(self) -> Pipeline:
         """The current pipeline file."""
-        one = self.settings
+        settings = self.settings
         kafka = {
             "bootstrap_servers": ModelBroker.address,
             "topics": self.topics,
-            "gaps": one.gaps,
-            "on_data_loss": one.on_data_loss,
-            "starting_offsets": one.starting_offsets,
-            "slice": {"max_records": one.max_records, "max_slices": one.max_slices},
+            "gaps": settings.gaps,
+            "on_data_loss": settings.on_data_loss,
+            "starting_offsets": settings.starting_offsets,
+            "slice": {"max_records": settings.max_records, "max_slices": settings.max_slices},
         }
         raw = {
             "pipeline": NAME,
@@ -207,8 +208,8 @@ class ModelWorld:
         self.reached["late records"] += minutes < 0
 
     def _key(self, topic: str, partition: int) -> tuple[str, int]:
-        one = self.broker.by_name[topic]
-        return one.topic_id, partition % len(one.logs)
+        current = self.broker.by_name[topic]
+        return current.topic_id, partition % len(current.logs)
 
     def begin(self, *, topic: str = "a", partition: int = 0) -> None:
         self.open.setdefault(self._key(topic, partition), Transaction())
@@ -216,7 +217,7 @@ class ModelWorld:
     def end(self, *, topic: str = "a", partition: int = 0, commit: bool) -> None:
         transaction = self.open.pop(self._key(topic, partition), None)
         log = self.log(topic, partition)
-        if transaction and any(one.transaction is transaction for one in log.entries):
+        if transaction and any(entry.transaction is transaction for entry in log.entries):
             self.broker.finish(log, self.clock, transaction, Fate.COMMITTED if commit else Fate.ABORTED)
             self.reached["a transaction was " + ("committed" if commit else "aborted")] += 1
 
@@ -262,20 +263,20 @@ class ModelWorld:
         return self._act("sweep", lambda context: Publisher(context).sweep())
 
     def repair(self) -> Actor:
-        return self._act("repair", lambda one: repair.repair(one, WHY, dry_run=False))
+        return self._act("repair", lambda context: repair.repair(context, WHY, dry_run=False))
 
     def adopt(self) -> Actor:
-        return self._act("adopt", lambda one: adopt.adopt(one, WHY, dry_run=False), plans=True)
+        return self._act("adopt", lambda context: adopt.adopt(context, WHY, dry_run=False), plans=True)
 
     def accept_loss(self) -> Actor:
-        return self._decide("accept loss", lambda one: decisions.accept_loss(one, WHY, dry_run=False))
+        return self._decide("accept loss", lambda context: decisions.accept_loss(context, WHY, dry_run=False))
 
     def accept_topic(self, topic: str = "a") -> Actor:
-        return self._decide("accept topic", lambda one: decisions.accept_topic(one, topic, WHY, dry_run=False))
+        return self._decide("accept topic", lambda context: decisions.accept_topic(context, topic, WHY, dry_run=False))
 
     def accept_truncation(self, topic: str = "a", partition: int = 0) -> Actor:
-        def verb(one: Context) -> object:
-            return decisions.accept_truncation(one, topic, partition, WHY, start=None, dry_run=False)
+        def verb(context: Context) -> object:
+            return decisions.accept_truncation(context, topic, partition, WHY, start=None, dry_run=False)
 
         return self._decide("accept truncation", verb)
 
@@ -297,7 +298,7 @@ class ModelWorld:
             finally:
                 for sink in own.sinks:
                     if isinstance(sink, MarkedSink):
-                        sink._table.forget_connection()  # as when its process ends
+                        sink._table.forget_session()  # as when its process ends
 
         actor = Actor(name, live, plans=plans)
         self.actors.append(actor)
@@ -308,8 +309,10 @@ class ModelWorld:
         failpoint("read.before")
         processor = BatchProcessor(order)
         reports = []
-        for task, one in enumerate(order.ranges):
-            reports.append(processor.process(f"{task:05d}-0", [self.broker.batch(one)]))
+        for task, covered in enumerate(order.ranges):
+            reports.append(processor.process(f"{task:05d}-0", [self.broker.batch(covered)]))
+            serials = self.broker.serials_of(covered)
+            self.staged.setdefault((order.manifest_id, order.attempt), {}).update(serials)
             failpoint("stage.mid")
         return receipt_of_tasks(order, reports)
 
@@ -366,10 +369,10 @@ class ModelWorld:
             return
         manifest, attempt = actor.at_work
         published = self.database.manifest(manifest).published_attempt or 0
-        rivals = [one.at_work for one in self.actors if one.at_work and one.at_work[0] == manifest]
+        rivals = [other.at_work for other in self.actors if other.at_work and other.at_work[0] == manifest]
         self.reached["an older attempt woke after a newer had published"] += published > attempt
-        self.reached["an older attempt went on beside a newer one"] += any(one > actor.at_work for one in rivals)
-        self.reached["a newer attempt went on beside an older one"] += any(one < actor.at_work for one in rivals)
+        self.reached["an older attempt went on beside a newer one"] += any(rival > actor.at_work for rival in rivals)
+        self.reached["a newer attempt went on beside an older one"] += any(rival < actor.at_work for rival in rivals)
 
     def _note_end(self, actor: Actor) -> None:
         verb = actor.name.split()[0]

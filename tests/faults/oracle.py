@@ -6,7 +6,7 @@ and compares them with the broker's records, row by row.
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from pathlib import PurePath
 from typing import Any
@@ -32,6 +32,7 @@ CHAINS = """
 SELECT c.id, c.topic, c.topic_id, c.partition, r.start_offset, r.end_offset, r.kind::text, r.manifest_id
 FROM tidemark.manifest_range r JOIN tidemark.chain c ON c.id = r.chain_id ORDER BY c.id, r.end_offset
 """
+WITHOUT = "SELECT manifest_id FROM tidemark.accepted_damage WHERE sink = %s AND path = ''"
 RUNS = "SELECT run_key, cut_at, reached, manifests, covered_by FROM tidemark.run"
 
 
@@ -72,15 +73,15 @@ class Oracle:
         raise Violated(f"{number}: {what}")
 
     def _check_chains(self) -> None:
-        found: dict[int, list[Piece]] = {}
+        chains: dict[int, list[Piece]] = {}
         for chain, topic, topic_id, partition, *piece in self.world.sql.execute(CHAINS).fetchall():
-            found.setdefault(chain, []).append(tuple(piece))
+            chains.setdefault(chain, []).append(tuple(piece))
             log = self.world.broker.by_id[topic_id].logs[partition]
             if piece[2] == "data" and piece[1] > log.most_stable:
                 self._fail("I4 stable end", f"{topic}-{partition} {piece} ends above {log.most_stable}")
-        for chain, pieces in found.items():
+        for chain, pieces in chains.items():
             anchor, *others = pieces
-            if anchor[0] is not None or any(one[0] is None for one in others):
+            if anchor[0] is not None or any(piece[0] is None for piece in others):
                 self._fail("I2 one anchor", f"chain {chain}: {pieces}")
             for before, after in zip(pieces, others, strict=False):
                 if after[0] is None or after[0] < before[1]:
@@ -88,22 +89,22 @@ class Oracle:
                 if after[0] > before[1]:
                     self._fail("I2 contiguous", f"chain {chain}: {before} and {after}")
         for chain, before in self.chains.items():
-            gone = set(before) - set(found.get(chain, []))
-            if gone and not (self.world.surgery and all(_given_up(one, found[chain]) for one in gone)):
-                self._fail("I3 immutable", f"chain {chain}: {gone} became {found.get(chain)}")
-        self.chains = found
+            gone = set(before) - set(chains.get(chain, []))
+            if gone and not (self.world.surgery and all(_given_up(piece, chains[chain]) for piece in gone)):
+                self._fail("I3 immutable", f"chain {chain}: {gone} became {chains.get(chain)}")
+        self.chains = chains
 
     def _check_runs(self) -> None:
-        found = {row[0]: row for row in self.world.sql.execute(RUNS).fetchall()}
+        runs = {row[0]: row for row in self.world.sql.execute(RUNS).fetchall()}
         for key, row in self.runs.items():
-            if found.get(key) != row:
-                self._fail("I3 a plan is a function", f"run {row} became {found.get(key)}")
-        self.runs = found
+            if runs.get(key) != row:
+                self._fail("I3 a plan is a function", f"run {row} became {runs.get(key)}")
+        self.runs = runs
 
     def _check_tokens(self, manifests: list[Manifest]) -> None:
-        found = {one.id: one for one in manifests}
+        by_id = {manifest.id: manifest for manifest in manifests}
         for before in self.manifests.values():
-            now = found[before.id]
+            now = by_id[before.id]
             if now.attempt < before.attempt:
                 self._fail("I7 tokens grow", f"manifest {now.id}: {before.attempt} to {now.attempt}")
             if (now.published_attempt or 0) < (before.published_attempt or 0):
@@ -112,16 +113,18 @@ class Oracle:
                 self._fail("I6 done stays done", f"manifest {now.id}: {now.state}")
             if before.publications and before.ranges != now.ranges:
                 self._fail("I3 what is published keeps its ranges", f"manifest {now.id}: {now.ranges}")
-        self.manifests = found
+        self.manifests = by_id
 
     # readers
 
     def _check_published(self, manifests: list[Manifest]) -> None:
         objects: dict[tuple[str, int], list[PublishedObject]] = {}
-        for manifest, _, one in self.world.database.published_objects(NAME):
-            if one.sink in self.world.lakes:
-                objects.setdefault((one.sink, manifest), []).append(one)
-        paths = Counter((one.sink, one.path) for found in objects.values() for one in found)
+        for manifest, _, published in self.world.database.published_objects(NAME):
+            if published.sink in self.world.lakes:
+                objects.setdefault((published.sink, manifest), []).append(published)
+        paths = Counter(
+            (published.sink, published.path) for of_manifest in objects.values() for published in of_manifest
+        )
         if len(paths) != paths.total():
             self._fail("I15 location", f"an object belongs to two manifests: {paths.most_common(1)}")
         for manifest in manifests:
@@ -147,15 +150,17 @@ class Oracle:
     def _check_whole(self, manifest: Manifest, publication: Publication, objects: list[PublishedObject]) -> None:
         """I10, I11, I13: exactly the records that were visible in its ranges, each once and unchanged."""
         lake = self.world.lakes[publication.sink]
-        state = [lake.state(one.path) for one in objects]
-        missing = [one.path for one, there in zip(objects, state, strict=True) if there is None]
+        state = [lake.state(published.path) for published in objects]
+        missing = [published.path for published, there in zip(objects, state, strict=True) if there is None]
         if missing:
-            self.world.reached["rows missing"] += sum(one.rows for one in objects if one.path in missing)
+            self.world.reached["rows missing"] += sum(
+                published.rows for published in objects if published.path in missing
+            )
             self._fail("I11 whole", f"manifest {manifest.id}: {missing} is missing")
         key = (publication.sink, manifest.id, publication.attempt)
         if self.read.get(key) == state:
             return
-        rows = Counter(row for one in objects for row in _rows(lake, one))
+        rows = Counter(row for published in objects for row in _rows(lake, published))
         self._check_once(manifest, publication.sink, {row[:3]: row[3] for row in rows})
         for covered in manifest.ranges:
             ever = self.world.broker.log(covered.at).ever()
@@ -179,23 +184,23 @@ class Oracle:
         ever: list[Entry],
     ) -> None:  # fmt: skip
         place = (covered.at.topic, covered.at.partition, offset)
-        found = [(one, times) for one, times in rows.items() if one[:3] == place]
-        for one, _ in found:
-            del rows[one]
+        matches = [(row, times) for row, times in rows.items() if row[:3] == place]
+        for row, _ in matches:
+            del rows[row]
         where = f"manifest {manifest.id} attempt {manifest.published_attempt}: {place}"
-        times = sum(times for _, times in found)
+        times = sum(times for _, times in matches)
         if times > 1:
             self.world.reached["rows twice"] += times - 1
             self._fail("I10 nothing twice", f"{where} is there {times} times")
-        if ever and all(one.visible for one in ever) and not times:
+        if ever and all(entry.visible for entry in ever) and not times:
             self.world.reached["rows missing"] += 1
             self._fail("I10 nothing missing", f"{where} is not there")
-        if times and not any(one.visible and one.serial == found[0][0][3] for one in ever):
-            self._fail("I10 only what is visible", f"{where} holds record {found[0][0][3]}, Kafka had {ever}")
+        if times and not any(entry.visible and entry.serial == matches[0][0][3] for entry in ever):
+            self._fail("I10 only what is visible", f"{where} holds record {matches[0][0][3]}, Kafka had {ever}")
 
     def _check_other(self, other: OtherSink, manifests: list[Manifest]) -> None:
         """I10, I11: the other sink shows each manifest that left evidence whole, once, and nothing else."""
-        sink = next(one for one in self.world.onlooker().sinks if one.name == other.kind)
+        sink = next(candidate for candidate in self.world.onlooker().sinks if candidate.name == other.kind)
         half, newest = other.half(), sink.evidence()
         records = {id_: sink.record(RecordName(NAME, id_, attempt)) or {} for id_, attempt in newest.items()}
         for manifest in manifests:
@@ -254,7 +259,7 @@ class Oracle:
         place = (chain.at.topic, chain.at.partition)
         shown = {
             offset: serial
-            for (_, manifest), serials in self.serials.items()
+            for manifest, serials in self._published_anywhere()
             if any((covered.at, covered.incarnation) == life for covered in self.manifests[manifest].ranges)
             for (*where, offset), serial in serials.items()
             if tuple(where) == place
@@ -262,10 +267,22 @@ class Oracle:
         last = max(shown, default=-1)
         return last >= log.start and (last >= log.end or log.entries[last].serial != shown[last])
 
+    def _published_anywhere(self) -> Iterator[tuple[int, dict[Place, int]]]:
+        """(manifest, serial numbers by place) of what any sink shows: of a lake as it was read there, and of what only
+        the other sink has, as the attempt staged it."""
+        in_lakes = {manifest for _, manifest in self.serials}
+        for (_, manifest), serials in self.serials.items():
+            yield manifest, serials
+        for manifest in self.manifests.values():
+            if manifest.publications and manifest.id not in in_lakes:
+                yield manifest.id, self.world.staged.get((manifest.id, manifest.publications[0].attempt), {})
+
     def refused(self) -> tuple[str, int, int | None] | None:
         """The first chain whose planning is refused: topic, partition, and the end of its log if it was truncated."""
         chains = self.world.database.chains(NAME)
-        return next(((one.at.topic, one.at.partition, one.blocked_end) for one in chains if one.blocked), None)
+        return next(
+            ((chain.at.topic, chain.at.partition, chain.blocked_end) for chain in chains if chain.blocked), None
+        )
 
     # in the end
 
@@ -273,9 +290,9 @@ class Oracle:
         """At the end, after all faults and retries: all is done, the audit finds no difference, staging is empty."""
         self.puts = -1
         self.check()
-        for one in self.manifests.values():
-            if one.state is not ManifestState.DONE and not self._rightly_blocked(one):
-                self._fail("I24 progress", f"manifest {one.id} is {one.state}: {one.reason}")
+        for manifest in self.manifests.values():
+            if manifest.state is not ManifestState.DONE and not self._rightly_blocked(manifest):
+                self._fail("I24 progress", f"manifest {manifest.id} is {manifest.state}: {manifest.reason}")
         differences = [str(view) for view in difference_views(audit(self.world.onlooker(), deep=True))]
         if differences:
             self._fail("the audit", "; ".join(differences))
@@ -290,26 +307,26 @@ class Oracle:
 
     def _rightly_blocked(self, manifest: Manifest) -> bool:
         """Whether ``gaps: none`` is set and an offset of the manifest has no visible record."""
-        logs = [(one, self.world.broker.log(one.at).ever()) for one in manifest.ranges]
+        logs = [(covered, self.world.broker.log(covered.at).ever()) for covered in manifest.ranges]
         gap = any(
             not all(entry.visible for entry in ever.get(offset, []))
-            for one, ever in logs
-            for offset in range(one.start, one.end)
+            for covered, ever in logs
+            for offset in range(covered.start, covered.end)
         )
         return manifest.state is ManifestState.BLOCKED and self.world.settings.gaps == "none" and gap
 
     def _check_listing(self, sink: str, lake: Lake) -> None:
         """I8, I11: readers of folders and of records see the same as the exact reader."""
         objects = self.world.database.published_objects(NAME)
-        published = {one.path for _, _, one in objects if one.sink == sink}
+        published = {shown.path for _, _, shown in objects if shown.sink == sink}
         listed = {key for key in lake.files() if key.endswith(".parquet") and not _hidden(key)}
         if listed != published:
             self._fail("I11 listing readers", f"{sink}: they see {sorted(listed ^ published)} otherwise")
         records = {PurePath(key).stem for key in lake.files(f"_manifests/{NAME}/") if key.endswith(".json")}
-        publications = {one.id: one.published(sink) for one in self.manifests.values()}
-        said = {f"{manifest:010d}.{shown.attempt:04d}" for manifest, shown in publications.items() if shown}
-        if records != said:
-            self._fail("I8 record readers", f"{sink}: they see {sorted(records ^ said)} otherwise")
+        publications = {manifest.id: manifest.published(sink) for manifest in self.manifests.values()}
+        newest = {f"{manifest:010d}.{shown.attempt:04d}" for manifest, shown in publications.items() if shown}
+        if records != newest:
+            self._fail("I8 record readers", f"{sink}: they see {sorted(records ^ newest)} otherwise")
 
     def _check_everything(self, sink: str) -> None:
         """I10, I22: every record that Kafka still has is shown, or has a reason why not."""
@@ -318,32 +335,39 @@ class Oracle:
         for topic in self.world.topics:
             for partition, log in enumerate(self.world.broker.by_name[topic].logs):
                 place = (self.world.broker.by_name[topic].topic_id, partition)
-                end = max((one[1] for one in pieces.get(place, [])), default=0)
+                end = max((piece[1] for piece in pieces.get(place, [])), default=0)
                 if end < log.last_stable:
                     self._fail("I24 progress", f"{topic}-{partition} is planned up to {end} of {log.last_stable}")
                 for offset in range(log.start, log.last_stable):
                     entry = log.entries[offset]
-                    if entry.visible and entry.serial not in shown and not self._excused(offset, pieces[place]):
+                    if entry.visible and entry.serial not in shown and not self._excused(sink, offset, pieces[place]):
                         self.world.reached["rows missing"] += 1
                         self._fail("I22 never silent", f"{topic}-{partition} offset {offset} was never planned")
 
     def _pieces(self) -> dict[tuple[str, int], list[Piece]]:
-        found: dict[tuple[str, int], list[Piece]] = {}
+        pieces: dict[tuple[str, int], list[Piece]] = {}
         for _, _, topic_id, partition, *piece in self.world.sql.execute(CHAINS).fetchall():
-            found.setdefault((topic_id, partition), []).append(tuple(piece))
-        return found
+            pieces.setdefault((topic_id, partition), []).append(tuple(piece))
+        return pieces
 
-    def _excused(self, offset: int, pieces: Iterable[Piece]) -> bool:
-        """Whether an offset is in a range that is not published, or before every anchor of ``latest``.
+    def _excused(self, sink: str, offset: int, pieces: Iterable[Piece]) -> bool:
+        """Whether an offset is in a range that is not published, or that this sink goes without by a decision, or
+        before every anchor of ``latest``.
 
         A lost range does not count, since Kafka still has the record.
         """
+        without = {row[0] for row in self.world.sql.execute(WITHOUT, [sink]).fetchall()}
         waits = any(
-            start is not None and start <= offset < end and manifest and not self.manifests[manifest].publications
+            start is not None
+            and start <= offset < end
+            and manifest
+            and (not self.manifests[manifest].publications or manifest in without)
             for start, end, _, manifest in pieces
         )
         anchors = [end for start, end, _, _ in pieces if start is None]
-        return waits or (all(offset < one for one in anchors) and self.world.settings.starting_offsets == "latest")
+        return waits or (
+            all(offset < anchor for anchor in anchors) and self.world.settings.starting_offsets == "latest"
+        )
 
 
 def _given_up(piece: Piece, now: list[Piece]) -> bool:
@@ -351,20 +375,20 @@ def _given_up(piece: Piece, now: list[Piece]) -> bool:
     start, end, kind, manifest = piece
     if start is None or kind != "data":
         return False
-    inside = [one for one in now if one[0] is not None and start <= one[0] and one[1] <= end]
-    kinds = all(one[2] == "lost" or (one[2] == "data" and one[3] == manifest) for one in inside)
-    return kinds and sum(one[1] - (one[0] or 0) for one in inside) == end - start
+    inside = [newer for newer in now if newer[0] is not None and start <= newer[0] and newer[1] <= end]
+    kinds = all(newer[2] == "lost" or (newer[2] == "data" and newer[3] == manifest) for newer in inside)
+    return kinds and sum(newer[1] - (newer[0] or 0) for newer in inside) == end - start
 
 
 def _hidden(key: str) -> bool:
     return any(part.startswith((".", "_")) and part != "_dead_letters" for part in PurePath(key).parts)
 
 
-def _rows(lake: Lake, one: PublishedObject) -> list[tuple[str, int, int, int]]:
+def _rows(lake: Lake, published: PublishedObject) -> list[tuple[str, int, int, int]]:
     """(topic, partition, offset, serial number) of each row of a published object."""
-    data = one.kind is ObjectKind.DATA
+    data = published.kind is ObjectKind.DATA
     names = ["_topic", "_partition", "_offset", "n" if data else "_value"]
-    table = pq.ParquetFile(BytesIO(lake.content(one.path))).read(columns=names)
+    table = pq.ParquetFile(BytesIO(lake.content(published.path))).read(columns=names)
     columns = [table[name].to_pylist() for name in names]
     if not data:
         columns[3] = [int(value.split()[1]) for value in columns[3]]

@@ -67,8 +67,8 @@ class OtherTable(OtherSink):
 
     def _counted(self, table: str, statement: str) -> Counter[int]:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            found = connection.execute("SELECT to_regclass(%s)", [f"public.{table}"]).fetchone()
-            if found is None or found[0] is None:
+            relation = connection.execute("SELECT to_regclass(%s)", [f"public.{table}"]).fetchone()
+            if relation is None or relation[0] is None:
                 return Counter()
             return Counter(dict(connection.execute(statement).fetchall()))  # type: ignore[arg-type]
 
@@ -161,7 +161,7 @@ class OtherSinks:
         self.dynamodb = dynamodb
 
     @contextmanager
-    def one(self, kind: str, folder: Path) -> Iterator[OtherSink]:
+    def target(self, kind: str, folder: Path) -> Iterator[OtherSink]:
         """A new target, and the connections that its settings name; it is removed in the end."""
         with ExitStack() as stack:
             match kind:

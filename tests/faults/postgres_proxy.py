@@ -39,7 +39,7 @@ class Armed:
     def strikes(self, sql: str, transaction: list[str]) -> bool:
         if self.struck or not (self.every or sql == "COMMIT"):
             return False
-        self.met += any(self.having in one for one in [*transaction, sql])
+        self.met += any(self.having in statement for statement in [*transaction, sql])
         if self.met < self.at:
             return False
         self.struck = "; ".join([*transaction, sql])
@@ -60,16 +60,16 @@ class _Statements(Conversation):
     def messages(self, received: bytes) -> list[tuple[bytes, str]]:
         """The complete messages of the client, each with the SQL that it executes ("" when it executes none)."""
         self.buffer += received
-        found: list[tuple[bytes, str]] = []
+        complete: list[tuple[bytes, str]] = []
         while True:
             head = 1 if self.begun else 0  # the first message of a connection has no type
             if len(self.buffer) < head + 4:
-                return found
+                return complete
             size = head + int.from_bytes(self.buffer[head : head + 4])
             if len(self.buffer) < size:
-                return found
+                return complete
             message, self.buffer = self.buffer[:size], self.buffer[size:]
-            found.append((message, self._executed(message) if self.begun else ""))
+            complete.append((message, self._executed(message) if self.begun else ""))
             self.begun = True
 
     def _executed(self, message: bytes) -> str:
@@ -115,36 +115,38 @@ class Proxy(TcpProxy[_Statements]):
         self.commits = self.statements = 0
         self._armed = None
 
-    def _exchange(self, one: _Statements) -> bool:
+    def _exchange(self, statements: _Statements) -> bool:
         """Pass on data from either side; False when the connection has ended."""
-        ready = select.select([one.client, one.server], [], [])[0]
-        if one.server in ready:
-            answer = one.server.recv(65536)
-            one.client.sendall(answer)
+        ready = select.select([statements.client, statements.server], [], [])[0]
+        if statements.server in ready:
+            answer = statements.server.recv(65536)
+            statements.client.sendall(answer)
             if not answer:
                 return False
-        if one.client in ready:
-            received = one.client.recv(65536)
-            for message, sql in one.messages(received):
-                if sql and self._struck(one, sql, message):
+        if statements.client in ready:
+            received = statements.client.recv(65536)
+            for message, sql in statements.messages(received):
+                if sql and self._struck(statements, sql, message):
                     return False
-                one.server.sendall(message)
+                statements.server.sendall(message)
             return bool(received)
         return True
 
-    def _struck(self, one: _Statements, sql: str, message: bytes) -> bool:
+    def _struck(self, statements: _Statements, sql: str, message: bytes) -> bool:
         """Count a statement; true when its fault happens, and the connection must end."""
         self.statements += 1
         self.commits += sql == "COMMIT"
-        strikes = self._armed is not None and self._armed.strikes(sql, one.transaction)
+        strikes = self._armed is not None and self._armed.strikes(sql, statements.transaction)
         if sql in ("BEGIN", "COMMIT", "ROLLBACK"):
-            one.transaction = []
+            statements.transaction = []
         else:
-            one.transaction.append(sql)
+            statements.transaction.append(sql)
         if strikes and self._armed is not None and self._armed.fault is Fault.ANSWER_LOST:
             sync = b"" if message[:1] == b"Q" else b"S\0\0\0\4"  # else the server waits for more before it answers
-            one.server.sendall(message + sync)
-            while (answer := one.server.recv(65536)) and b"Z\0\0\0\5" not in answer and answer[:1] != COPY_BEGINS:
+            statements.server.sendall(message + sync)
+            while (
+                (answer := statements.server.recv(65536)) and b"Z\0\0\0\5" not in answer and answer[:1] != COPY_BEGINS
+            ):
                 pass
         return strikes
 

@@ -43,14 +43,16 @@ def restored(world: ModelWorld, oracle: Oracle, killed_at: int | None) -> bool:
 
 def _behind(world: ModelWorld) -> tuple[list[int], list[int]]:
     """Manifests that have a record in the lake and are not in the database, and those whose newest attempt is not."""
-    known = {one.id: one.attempt for one in world.database.manifests(NAME)}
+    known = {manifest.id: manifest.attempt for manifest in world.database.manifests(NAME)}
     keys = [key for lake in world.lakes.values() for key in lake.files(f"_manifests/{NAME}/")]
     names = [name for key in keys if (name := RecordName.parse(key))]
     if world.other is not None:
-        [sink] = [one for one in world.onlooker().sinks if one.name == world.other.kind]
+        [sink] = [candidate for candidate in world.onlooker().sinks if candidate.name == world.other.kind]
         names += sink.records()
-    beyond = sorted({one.manifest_id for one in names if one.manifest_id not in known})
-    return beyond, sorted({one.manifest_id for one in names if one.attempt > known.get(one.manifest_id, one.attempt)})
+    beyond = sorted({name.manifest_id for name in names if name.manifest_id not in known})
+    return beyond, sorted(
+        {name.manifest_id for name in names if name.attempt > known.get(name.manifest_id, name.attempt)}
+    )
 
 
 def _must_refuse(world: ModelWorld, actor: Actor) -> None:

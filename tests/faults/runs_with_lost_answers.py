@@ -24,12 +24,6 @@ def fails(world: World, *words: str) -> str:
     return done.stderr
 
 
-def finish(world: World, run_key: str) -> None:
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", run_key)
-    world.assert_complete()
-
-
 def lose_each(fresh: Fresh, proxy: Proxy, fault: Fault, *, every: bool, step: int = 1) -> list[str]:
     """Repeat a run, each time with a fault at the next COMMIT (or statement); returns those that were hit, in order.
 
@@ -52,6 +46,5 @@ def lose(world: World, proxy: Proxy, armed: Armed) -> str:
     done = world.here("run", "demo", "--run-key", "one")
     proxy.disarm()
     assert done.exit_code in ((0, 1) if armed.struck else (0,)), done.stderr
-    world.assert_whole()
-    finish(world, "one")
+    world.finish()
     return armed.struck

@@ -182,8 +182,8 @@ SCHEDULES: dict[str, Schedule] = (
     OVERTAKEN
     | TRUNCATED
     | {
-        one.__name__.replace("_", " "): one
-        for one in (
+        schedule.__name__.replace("_", " "): schedule
+        for schedule in (
             overtaken_by_one_that_has_put_nothing,
             killed_between_record_and_mark,
             recovered_while_another_discards,

@@ -126,7 +126,7 @@ class Schedules(RuleBasedStateMachine):
             case Move.STRIKE:
                 actor = movable[pick % len(movable)]
                 self._strike(actor, data.draw(FAULTS), data.draw(st.integers(0, 6)), data.draw(OPERATIONS))
-            case Move.RUN if not any(one.holds_lock for one in self.world.actors):
+            case Move.RUN if not any(other.holds_lock for other in self.world.actors):
                 self._run()
             case Move.LOSE_DATABASE if not self.restores:
                 self._lose_database(data.draw(st.none() | st.integers(1, 40)))
@@ -182,9 +182,9 @@ class Schedules(RuleBasedStateMachine):
 
     def _call(self, which: Verb, pick: int, until: int | None) -> None:
         """A process begins. An attempt goes to its first failpoint, where it has its number."""
-        todo = [one.id for one in self.oracle.manifests.values() if one.state is not ManifestState.DONE]
-        done = [one.id for one in self.oracle.manifests.values() if one.state is ManifestState.DONE]
-        busy = sorted({one.at_work[0] for one in self.world.actors if one.at_work})
+        todo = [manifest.id for manifest in self.oracle.manifests.values() if manifest.state is not ManifestState.DONE]
+        done = [manifest.id for manifest in self.oracle.manifests.values() if manifest.state is ManifestState.DONE]
+        busy = sorted({actor.at_work[0] for actor in self.world.actors if actor.at_work})
         match which:
             case Verb.PLAN | Verb.ACCEPT if self.oracle.refused():
                 self._accept()
@@ -230,7 +230,7 @@ class Schedules(RuleBasedStateMachine):
     # processes go on, or are hit
 
     def _movable(self) -> list[Actor]:
-        return [one for one in self.world.actors if self.world.may_move(one)]
+        return [actor for actor in self.world.actors if self.world.may_move(actor)]
 
     def _finish(self, actor: Actor) -> None:
         self.world.finish(actor)

@@ -56,7 +56,7 @@ def test_a_backfill_told_to_replay_does_the_manifests_of_its_interval_again(airf
     demo.deploy()
     (run_id,) = demo.airflow.backfill(DAG, hour - HOUR, hour - HOUR, {"replay": True})
     demo.succeed(run_id)
-    assert [one["attempt"] for one in demo.world.manifests()] == [1, 1, 2, 2, 1, 1]
+    assert [manifest["attempt"] for manifest in demo.world.manifests()] == [1, 1, 2, 2, 1, 1]
     demo.world.assert_complete()
     produce_hours(demo.world, hour, 2, 5)  # late, so none of it is in the interval; but the run plans it
     demo.succeed(demo.trigger({"replay": True, "plan_until": datetime.now(UTC).isoformat()}))
@@ -78,7 +78,7 @@ def test_backfills_beside_a_scheduled_run_wait_for_it_and_everything_is_read_onc
         wait_until(partial(waits, demo, run_id), f"{run_id} to have planned and to wait", timeout=120)
     assert demo.attempts() == [(1, "running")], "the scheduled run is at work on what covers the other two"
     wake(spark)
-    runs = {one["dag_run_id"]: one["run_type"] for one in demo.airflow.runs(DAG)}
+    runs = {run["dag_run_id"]: run["run_type"] for run in demo.airflow.runs(DAG)}
     assert sorted(runs.values()) == ["backfill", "backfill", "scheduled"]
     for run_id in runs:
         demo.succeed(run_id)

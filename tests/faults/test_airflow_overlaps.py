@@ -25,7 +25,7 @@ def assert_done_by_attempt_2(demo: AirflowWorld, dead: Process, *first: str) -> 
     """Attempt 2 is published, attempt 1 ended in (one of) ``first``, and nobody started a third; nothing is left."""
     wait_until(lambda: not dead.alive, "the overtaken task to end", timeout=60)
     demo.wait_spark_gone()
-    assert demo.attempts() in [[(1, one), (2, "published")] for one in first]
+    assert demo.attempts() in [[(1, state), (2, "published")] for state in first]
     demo.world.assert_complete()
 
 
@@ -39,7 +39,7 @@ def test_supervisor_killed_spark_lives_on_and_the_retry_overlaps_it(planned: Air
     planned.spark(2)
     wake(spark)
     wait_until(lambda: not task.alive, "the task to notice that nobody reads its log", timeout=60)
-    wait_until(lambda: not any(one.alive for one in spark), "its Spark to end with it", timeout=2)
+    wait_until(lambda: not any(process.alive for process in spark), "its Spark to end with it", timeout=2)
     planned.succeed(run_id)
     assert_done_by_attempt_2(planned, task, "fenced")
 
@@ -86,7 +86,7 @@ def test_cleared_while_running_it_is_done_by_a_second_attempt(planned: AirflowWo
     planned.airflow.clear(DAG, run_id, [("process", 0)])
     planned.spark(2)
     planned.succeed(run_id)
-    assert not any(one.alive for one in spark), "on_kill ends Spark, also one that is stopped"
+    assert not any(process.alive for process in spark), "on_kill ends Spark, also one that is stopped"
     assert_done_by_attempt_2(planned, task, "failed")
 
 

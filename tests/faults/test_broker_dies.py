@@ -6,13 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from sandbox.bootstrap.checkout import STATE
 from sandbox.services.broker import Broker
+from tests.worlds.cut_log import cut, segment
 from tests.worlds.table_world import TableWorld
 from tests.worlds.topic_world import TopicWorld
 from tests.worlds.world import Command, World, wait_stopped, wake
@@ -34,13 +34,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def make_both(make_table_world: MakeBoth) -> MakeBoth:
     """A lake and a table fed by the same tasks of Spark."""
     return partial(make_table_world, has_lake=True)
-
-
-def finish(world: World) -> None:
-    world.assert_whole()
-    world.ok("retry", "demo")
-    world.ok("run", "demo", *KEY)
-    world.assert_complete()
 
 
 def test_killed_between_plan_and_read_the_same_ranges_are_read_when_it_is_back(world: World, broker: Broker) -> None:
@@ -71,7 +64,7 @@ def test_frozen_when_asked_for_a_plan_nothing_is_planned(world: World, broker: B
     assert refused.exit_code == 1
     assert "Kafka does not answer within 10 s" in refused.stderr
     assert world.chain() == []
-    finish(world)
+    world.finish()
 
 
 @pytest.mark.exhaustive
@@ -127,7 +120,7 @@ def test_K8_killed_inside_the_transaction_of_a_topic_the_next_attempt_sends_all_
     out, err = go_on_while_it_is_dead(process, broker)
     assert process.returncode in (0, 1)
     assert "Traceback" not in out + err
-    finish(world)
+    world.finish()
 
 
 @pytest.mark.exhaustive
@@ -273,19 +266,7 @@ def test_P10_a_log_cut_after_its_pipeline_was_renamed_is_noticed_by_the_last_rec
     assert "has grown again: from offset 30 on it holds other records than those that are published" in refusal
 
 
-def segment(world: World, partition: int = 0) -> Path:
-    return world.broker.state / "data" / f"{world.topic}-{partition}" / f"{0:020d}.log"
-
-
 def refused(world: World) -> str:
     done = world.here("plan", "demo")
     assert done.exit_code == 1
     return done.stderr
-
-
-def cut(log: Path, size: int) -> None:
-    """As after a power failure: the tail of the segment never reached the disk, nor did its indexes."""
-    with log.open("r+b") as file:
-        file.truncate(size)
-    for index in log.parent.glob("*index"):
-        index.unlink()

@@ -1,12 +1,11 @@
 """What can go wrong between us and a bucket: each test begins with the name of its row of the failure matrix."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from sandbox.services.postgres import Postgres
-from sandbox.services.s3 import S3
 from tests.faults.s3_proxy import Answer, Rule, S3Proxy
 from tests.worlds.s3_world import S3World
 from tests.worlds.world import wait_stopped, wake
@@ -18,22 +17,9 @@ REQUESTS = pytest.mark.parametrize(("having", "copy"), [STAGED, COPIED, RECORDED
 
 
 @pytest.fixture
-def proxy(s3: S3) -> Iterator[S3Proxy]:
-    with S3Proxy(s3.port) as opened:
-        yield opened
-
-
-@pytest.fixture
-def world(make_s3_world: Make, proxy: S3Proxy) -> S3World:
+def world(make_s3_world: Make, s3_proxy: S3Proxy) -> S3World:
     """One manifest, two event hours on two partitions, through the proxy."""
-    return make_s3_world(endpoint_url=proxy.endpoint_url, settings={"kafka": {"slice": {"max_records": 1000}}})
-
-
-def finish(world: S3World) -> None:
-    world.assert_whole()
-    world.ok("retry", "demo")
-    world.ok("run", "demo", *KEY)
-    world.assert_complete()
+    return make_s3_world(endpoint_url=s3_proxy.endpoint_url, settings={"kafka": {"slice": {"max_records": 1000}}})
 
 
 @pytest.mark.parametrize("point", ["publish.mid", "publish.marked"])
@@ -42,7 +28,7 @@ def test_killed_over_a_bucket_nothing_is_missing_and_nothing_twice(make_s3_world
     world.produce(60, bad_every=9)
     killed = world.tidemark("run", "demo", *KEY, failpoint=f"{point}:kill9")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    finish(world)
+    world.finish()
 
 
 def test_woken_late_over_a_bucket_an_attempt_changes_nothing(make_s3_world: Make) -> None:
@@ -56,54 +42,54 @@ def test_woken_late_over_a_bucket_an_attempt_changes_nothing(make_s3_world: Make
     wake(paused)
     assert world.exact() == before
     assert world.listing() == before, "it takes back what it had put"
-    finish(world)
+    world.finish()
 
 
 @pytest.mark.exhaustive
 @REQUESTS
 def test_F4_a_request_whose_answer_is_lost_is_looked_up(
-    world: S3World, proxy: S3Proxy, having: str, copy: bool
+    world: S3World, s3_proxy: S3Proxy, having: str, copy: bool
 ) -> None:
     world.produce(40)
-    rule = proxy.arm(Rule(Answer.LOST, "PUT", having, copy))
+    rule = s3_proxy.arm(Rule(Answer.LOST, "PUT", having, copy))
     world.ok("run", "demo", *KEY)
     assert rule.struck == rule.times
-    proxy.disarm()
-    assert {one["published_attempt"] for one in world.json("manifests", "demo")} == {1}
+    s3_proxy.disarm()
+    assert {manifest["published_attempt"] for manifest in world.json("manifests", "demo")} == {1}
     world.assert_complete()
 
 
 @pytest.mark.exhaustive
 @REQUESTS
 def test_F4_a_request_that_never_arrives_fails_the_attempt_and_takes_back_what_was_put(
-    world: S3World, proxy: S3Proxy, having: str, copy: bool
+    world: S3World, s3_proxy: S3Proxy, having: str, copy: bool
 ) -> None:
     world.produce(40)
-    rule = proxy.arm(Rule(Answer.CUT_BEFORE, "PUT", having, copy, times=-1, skip=1 if copy else 0))
+    rule = s3_proxy.arm(Rule(Answer.CUT_BEFORE, "PUT", having, copy, times=-1, skip=1 if copy else 0))
     done = world.here("run", "demo", *KEY)
     assert done.exit_code == 1
     assert "S3 did not answer while it was to" in done.stderr
     assert rule.struck >= 3
-    proxy.disarm()
+    s3_proxy.disarm()
     assert world.listing() == world.exact() == {}
-    finish(world)
+    world.finish()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("answer", [Answer.LOST, Answer.CUT_BEFORE])
 def test_F4_any_request_of_a_run_may_be_lost(
-    make_s3_world: Make, proxy: S3Proxy, postgres: Postgres, template: str, answer: Answer
+    make_s3_world: Make, s3_proxy: S3Proxy, postgres: Postgres, template: str, answer: Answer
 ) -> None:
     """At every seventh request of a run, three in a row, so that no try of it comes through."""
     for at in range(1, 400, 7):
-        world = make_s3_world(endpoint_url=proxy.endpoint_url)
+        world = make_s3_world(endpoint_url=s3_proxy.endpoint_url)
         with postgres.temporary_database("requests", template) as world.dsn:
             world.produce(20)
-            rule = proxy.arm(Rule(answer, skip=at))
+            rule = s3_proxy.arm(Rule(answer, skip=at))
             done = world.here("run", "demo", *KEY)
-            proxy.disarm()
+            s3_proxy.disarm()
             assert done.exit_code in ((0, 1) if rule.struck else (0,)), done.stderr
-            finish(world)
+            world.finish()
         if not rule.struck:
             assert at > 20
             return
@@ -111,17 +97,17 @@ def test_F4_any_request_of_a_run_may_be_lost(
 
 
 @pytest.mark.exhaustive
-def test_F12_a_copy_that_fails_half_way_leaves_nothing_half(world: S3World, proxy: S3Proxy) -> None:
+def test_F12_a_copy_that_fails_half_way_leaves_nothing_half(world: S3World, s3_proxy: S3Proxy) -> None:
     world.produce(60)
-    rule = proxy.arm(Rule(Answer.REFUSED, "PUT", "/raw/", copy=True, times=-1, skip=2))
+    rule = s3_proxy.arm(Rule(Answer.REFUSED, "PUT", "/raw/", copy=True, times=-1, skip=2))
     done = world.here("run", "demo", *KEY)
     assert done.exit_code == 1
     assert "S3 refused to copy s3://lake/" in done.stderr
     assert "InternalError" in done.stderr
     assert rule.struck >= 3
-    proxy.disarm()
+    s3_proxy.disarm()
     assert world.listing() == world.exact() == world.recorded() == {}
-    finish(world)
+    world.finish()
 
 
 def test_F13_uploads_of_dead_attempts_are_aborted_and_of_nobody_else(make_s3_world: Make) -> None:
@@ -153,22 +139,22 @@ def test_F13_an_upload_of_an_attempt_that_is_alive_stays(make_s3_world: Make) ->
     assert world.uploads() == ["_staging/0000000001/0001/files/00000-9-00007.parquet"]
     assert wake(process).returncode == 0
     assert world.uploads() == []
-    finish(world)
+    world.finish()
 
 
 @pytest.mark.exhaustive
 def test_a_bucket_whose_keys_may_not_write_publishes_nothing_and_goes_on_when_they_may(
-    world: S3World, proxy: S3Proxy
+    world: S3World, s3_proxy: S3Proxy
 ) -> None:
     world.produce(40)
     world.ok("plan", "demo", *KEY)
-    proxy.arm(Rule(Answer.REFUSED, "PUT", times=-1, status=403, code="AccessDenied"))
+    s3_proxy.arm(Rule(Answer.REFUSED, "PUT", times=-1, status=403, code="AccessDenied"))
     done = world.here("run", "demo", *KEY)
     assert done.exit_code == 1
     assert "give these keys s3:ListBucket" in done.stderr
-    proxy.disarm()
+    s3_proxy.disarm()
     assert world.listing() == world.exact() == {}
-    finish(world)
+    world.finish()
 
 
 def test_no_key_of_a_bucket_is_ever_written_or_said(make_s3_world: Make) -> None:
@@ -178,9 +164,9 @@ def test_no_key_of_a_bucket_is_ever_written_or_said(make_s3_world: Make) -> None
     assert failed.returncode == 1
     retried = world.tidemark("retry", "demo")
     assert retried.returncode == 0, retried.stderr
-    said = [one for done in (failed, retried) for one in (done.stdout, done.stderr)]
-    said += [world.content(key).decode(errors="replace") for key in world.object_keys()]
-    said += [path.read_text(errors="replace") for path in world.folder.rglob("*") if path.is_file()]
-    said += world.rows_as_text()
-    assert len(said) > 20
-    assert not [one for one in said if "canary" in one]
+    texts = [text for done in (failed, retried) for text in (done.stdout, done.stderr)]
+    texts += [world.content(key).decode(errors="replace") for key in world.object_keys()]
+    texts += [path.read_text(errors="replace") for path in world.folder.rglob("*") if path.is_file()]
+    texts += world.rows_as_text()
+    assert len(texts) > 20
+    assert not [text for text in texts if "canary" in text]

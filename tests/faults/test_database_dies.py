@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from sandbox.services.postgres import Postgres, remove_home
+from sandbox.services.postgres import Postgres
 from tests.worlds.world import World, wait_stopped, wake
 from tidemark.database.migrate import migrate
 from tidemark.failpoints import FAILPOINTS
@@ -18,44 +18,29 @@ POINTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    state = tmp_path_factory.mktemp("mortal")
-    with Postgres(state, durable=True) as started:
-        yield started
-    remove_home(state)
-
-
 @pytest.fixture
-def database(server: Postgres) -> Iterator[str]:
+def database(mortal: Postgres) -> Iterator[str]:
     """In place of the session's: this one may die."""
-    with server.temporary_database("test") as dsn:
+    with mortal.temporary_database("test") as dsn:
         migrate(dsn)
         yield dsn
 
 
 @contextmanager
-def dead(server: Postgres) -> Iterator[None]:
-    server.kill()
+def dead(mortal: Postgres) -> Iterator[None]:
+    mortal.kill()
     try:
         yield
     finally:
-        server.restart()
-
-
-def finish(world: World) -> None:
-    world.assert_whole()
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
+        mortal.restart()
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_and_back_while_a_process_is_stopped_at_a_failpoint(world: World, server: Postgres, point: str) -> None:
+def test_killed_and_back_while_a_process_is_stopped_at_a_failpoint(world: World, mortal: Postgres, point: str) -> None:
     world.produce(60, bad_every=9)
     process = world.start("run", "demo", "--run-key", "one", failpoint=f"{point}:stop")
     wait_stopped(process)
-    with dead(server):
+    with dead(mortal):
         pass
     published = world.json("manifests", "demo", "--state", "done")
     ended = wake(process)
@@ -63,15 +48,15 @@ def test_killed_and_back_while_a_process_is_stopped_at_a_failpoint(world: World,
     assert "the manifest database failed" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert world.json("manifests", "demo", "--state", "done") == published, "what was committed is there, and no more"
-    finish(world)
+    world.finish()
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_down_while_a_process_goes_on_from_a_failpoint(world: World, server: Postgres, point: str) -> None:
+def test_down_while_a_process_goes_on_from_a_failpoint(world: World, mortal: Postgres, point: str) -> None:
     world.produce(60)
     process = world.start("run", "demo", "--run-key", "one", failpoint=f"{point}:stop")
     wait_stopped(process)
-    with dead(server):
+    with dead(mortal):
         started = time.monotonic()
         ended = wake(process)
         assert time.monotonic() - started < 15
@@ -79,30 +64,30 @@ def test_down_while_a_process_goes_on_from_a_failpoint(world: World, server: Pos
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
     assert listed == world.listing()
-    finish(world)
+    world.finish()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seconds", [0.05, 0.25, 0.45, 0.65, 0.85, 1.05, 1.25])
-def test_killed_at_any_moment_of_a_run(world: World, server: Postgres, seconds: float) -> None:
+def test_killed_at_any_moment_of_a_run(world: World, mortal: Postgres, seconds: float) -> None:
     world.produce(200, bad_every=9)
     process = world.start("run", "demo", "--run-key", "one")
     time.sleep(seconds)  # the work takes from about 0.1 to 1.7 s after the start
-    with dead(server):
+    with dead(mortal):
         out, err = process.communicate(timeout=60)
     assert process.returncode in (0, 1), out + err
     assert "Traceback" not in err
-    finish(world)
+    world.finish()
 
 
 @pytest.mark.exhaustive
-def test_killed_with_an_attempt_and_its_process_nobody_counts_as_alive(world: World, server: Postgres) -> None:
+def test_killed_with_an_attempt_and_its_process_nobody_counts_as_alive(world: World, mortal: Postgres) -> None:
     world.produce(30)
     process = world.start("run", "demo", "--run-key", "one", failpoint="publish.mid:stop")
     wait_stopped(process)
     process.send_signal(signal.SIGKILL)
-    with dead(server):
+    with dead(mortal):
         pass
     [manifest] = world.json("manifests", "demo")
     assert manifest["state"] == "running"
-    finish(world)
+    world.finish()

@@ -70,8 +70,8 @@ def test_F7_a_disk_with_any_number_of_pages_left_publishes_all_or_nothing(world:
     world.produce(40)
     world.ok("run", "demo")
     failures = [failure(world, disk, pages) for pages in (0, 1, 3, 6, 9, 10, 11, 12, 13, 14, 16, 50)]
-    said = [one for one in failures if one]
-    assert failures == [*said, *[""] * (len(failures) - len(said))], "what was enough is enough with more"
-    assert len(said) < len(failures)
+    messages = [message for message in failures if message]
+    assert failures == [*messages, *[""] * (len(failures) - len(messages))], "what was enough is enough with more"
+    assert len(messages) < len(failures)
     for place in ("cannot stage a file", "_manifests/demo/"):
-        assert any(place in one for one in said), f"no failure at {place}"
+        assert any(place in message for message in messages), f"no failure at {place}"

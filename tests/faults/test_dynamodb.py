@@ -10,7 +10,7 @@ import pytest
 from sandbox.services.dynamodb import DynamoDB
 from sandbox.services.postgres import Postgres
 from tests.behaviours.sink_examples import CONNECTION, RANGES, DynamoExample, agree, plan_two_manifests
-from tests.faults.at_once import retried_and_replayed_at_once
+from tests.faults.attempts_at_once import retried_and_replayed_at_once
 from tests.faults.dynamodb_proxy import DynamoProxy
 from tests.faults.s3_proxy import Answer, Rule
 from tests.worlds.dynamo_world import DynamoWorld

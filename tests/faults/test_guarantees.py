@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faults.documented import table
+from tests.faults.documented_kills import table
 from tests.worlds.s3_world import S3World
 from tests.worlds.world import World
 from tidemark.failpoints import FAILPOINTS
@@ -30,12 +30,10 @@ def test_killed_for_the_first_time_each_reader_sees_what_the_table_says(world: W
     world.produce(100, bad_every=9)
     killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:kill9")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    seen = [_share(one, world.everything()) for one in (world.exact(), world.recorded(), world.listing())]
+    seen = [_share(rows, world.everything()) for rows in (world.exact(), world.recorded(), world.listing())]
     assert tuple(seen[:2]) == FIRST[point][:2]
     assert seen[2] in _listed_as(FIRST[point][2], world)
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
+    world.finish()
     [manifest] = world.json("manifests", "demo")
     again = FIRST[point][3].startswith(("attempt 2 does", "attempt 2 removes"))
     assert manifest["published_attempt"] == (2 if again else 1)
@@ -64,10 +62,10 @@ def test_killed_in_a_replay_each_reader_sees_what_the_table_says(world: World, p
     world.assert_complete()
 
 
-def _listed_as(said: str, world: World) -> set[str]:
+def _listed_as(expected: str, world: World) -> set[str]:
     """In a bucket, copies are under way sixteen at once when the first is done: any part may be there, or all of it."""
     all_of_it = {"part": "whole", "old and part of new": "old and new"}
-    return {said, all_of_it.get(said, said)} if isinstance(world, S3World) else {said}
+    return {expected, all_of_it.get(expected, expected)} if isinstance(world, S3World) else {expected}
 
 
 def _share(seen: Counter[tuple[str, int, int]], everything: Counter[tuple[str, int, int]]) -> str:

@@ -11,9 +11,9 @@ from pyiceberg.exceptions import CommitFailedException
 
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
-from tests.faults.documented import killed_and_done_again, table
+from tests.faults.documented_kills import killed_and_done_again, table
 from tests.faults.postgres_proxy import Armed, Fault, Proxy
-from tests.faults.runs_with_lost_answers import FAULTS, Fresh, finish, lose_each
+from tests.faults.runs_with_lost_answers import FAULTS, Fresh, lose_each
 from tests.worlds.iceberg_world import TABLE, IcebergWorld
 from tests.worlds.world import World, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
@@ -39,49 +39,43 @@ def test_killed_for_the_first_time_a_reader_of_the_table_sees_what_the_document_
 
 
 @pytest.fixture
-def proxy(postgres: Postgres) -> Iterator[Proxy]:
-    with Proxy(postgres.port) as opened:
-        yield opened
-
-
-@pytest.fixture
-def fresh(postgres: Postgres, template: str, proxy: Proxy, broker: Broker, tmp_path: Path, spark_jars: Path) -> Fresh:
+def fresh(
+    postgres: Postgres, template: str, postgres_proxy: Proxy, broker: Broker, tmp_path: Path, spark_jars: Path
+) -> Fresh:
     """Makes one pipeline with an Iceberg table after the other; manifest database and catalog are behind the proxy."""
 
     @contextmanager
     def make() -> Iterator[World]:
         with postgres.temporary_database("test", template) as dsn, postgres.temporary_database("catalog") as catalog:
-            folder, targets = tmp_path / dsn.rpartition("/")[2], {"warehouse": proxy.dsn(catalog)}
-            made = IcebergWorld(folder, proxy.dsn(dsn), broker, spark_jars, targets=targets)
-            try:
+            folder, targets = tmp_path / dsn.rpartition("/")[2], {"warehouse": postgres_proxy.dsn(catalog)}
+            with IcebergWorld(folder, postgres_proxy.dsn(dsn), broker, spark_jars, targets=targets) as made:
                 yield made
-            finally:
-                made.stop()
 
     return make
 
 
 @FAULTS
 def test_F4_a_commit_of_the_catalog_that_is_unknown_is_looked_for_in_the_table(
-    fresh: Fresh, proxy: Proxy, fault: Fault
+    fresh: Fresh, postgres_proxy: Proxy, fault: Fault
 ) -> None:
     with fresh() as world:
         world.produce(30)
         world.ok("run", "demo", "--run-key", "nought")  # creates the table
         world.produce(30)
-        armed = proxy.arm(Armed(fault, having="UPDATE iceberg_tables"))
+        armed = postgres_proxy.arm(Armed(fault, having="UPDATE iceberg_tables"))
         done = world.here("run", "demo", "--run-key", "one")
         assert armed.struck
         assert done.exit_code in (0, 1), "a commit that was done may be found at once"
-        world.assert_whole()
-        finish(world, "one")
+        world.finish()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 @FAULTS
-def test_F4_every_commit_of_a_run_into_a_table_may_be_unknown(fresh: Fresh, proxy: Proxy, fault: Fault) -> None:
-    met = lose_each(fresh, proxy, fault, every=False)
+def test_F4_every_commit_of_a_run_into_a_table_may_be_unknown(
+    fresh: Fresh, postgres_proxy: Proxy, fault: Fault
+) -> None:
+    met = lose_each(fresh, postgres_proxy, fault, every=False)
     assert sum("iceberg_tables" in statements for statements in met) >= 2
 
 

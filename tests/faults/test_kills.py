@@ -95,7 +95,7 @@ def test_killed_at_a_failpoint_nothing_is_missing_and_nothing_twice(world: World
     killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:kill9")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     world.assert_whole()
-    published = {one["id"] for one in world.json("manifests", "demo") if one["published_attempt"]}
+    published = {manifest["id"] for manifest in world.json("manifests", "demo") if manifest["published_attempt"]}
     assert len(published) == (0 if point in BEFORE_PUBLICATION else 1)
     world.ok("retry", "demo")
     world.assert_whole()
@@ -121,7 +121,7 @@ def test_killed_while_replaying_what_is_published_stays_whole(world: World, poin
 
 def standing(world: World) -> object:
     """What readers count: the rows, and which attempt is published in each sink."""
-    published = [(one["id"], one["publications"]) for one in world.manifests()]
+    published = [(manifest["id"], manifest["publications"]) for manifest in world.manifests()]
     return world.exact(), world.rows() if isinstance(world, TableWorld) else {}, published
 
 
@@ -130,7 +130,7 @@ def test_a_paused_attempt_that_wakes_late_changes_nothing_readers_count(world: W
     world.produce(60)
     paused = world.start("run", "demo", failpoint=f"{point}:stop")
     wait_stopped(paused)
-    taken_over = {one["id"]: one["attempt"] for one in world.json("manifests", "demo")}
+    taken_over = {manifest["id"]: manifest["attempt"] for manifest in world.json("manifests", "demo")}
     world.ok("replay", "demo", "--run-key", world.manifests()[0]["run_key"], "--take-over")
     world.assert_readers_complete()
     before = standing(world)
@@ -145,7 +145,7 @@ def test_a_paused_attempt_that_wakes_late_changes_nothing_readers_count(world: W
         assert world.listing() == world.exact(), "it takes back what it had put"
     world.ok("retry", "demo")
     world.assert_complete()
-    assert all(one["attempt"] > taken_over[one["id"]] for one in world.json("manifests", "demo"))
+    assert all(manifest["attempt"] > taken_over[manifest["id"]] for manifest in world.json("manifests", "demo"))
 
 
 @pytest.mark.parametrize("point", [point for point in FAILPOINTS if point.startswith("plan")])
@@ -180,9 +180,7 @@ def test_an_error_at_a_failpoint_is_one_message_and_leaves_nothing_half(world: W
     world.assert_whole()
     if point in BEFORE_RECORD and world.lies_in_files():
         assert world.listing() == world.exact(), "a failed attempt takes back what it had put"
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
+    world.finish()
 
 
 @pytest.mark.parametrize(
@@ -200,7 +198,4 @@ def test_killed_at_any_moment_a_retry_and_a_run_end_right(world: World, seconds:
     time.sleep(seconds)  # the work takes 0.4 s over a folder, and up to 1 s elsewhere: the moments lie all over it
     process.kill()
     process.communicate()
-    world.assert_whole()
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
+    world.finish()

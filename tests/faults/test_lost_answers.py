@@ -12,48 +12,42 @@ import pytest
 from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
 from tests.faults.postgres_proxy import Armed, Fault, Proxy
-from tests.faults.runs_with_lost_answers import FAULTS, Fresh, fails, finish, lose_each
+from tests.faults.runs_with_lost_answers import FAULTS, Fresh, fails, lose_each
 from tests.worlds.world import World
 
 
 @pytest.fixture
-def proxy(postgres: Postgres) -> Iterator[Proxy]:
-    with Proxy(postgres.port) as opened:
-        yield opened
-
-
-@pytest.fixture
-def world(world: World, proxy: Proxy) -> World:
+def world(world: World, postgres_proxy: Proxy) -> World:
     """A pipeline that reaches its database through the proxy."""
-    world.dsn = proxy.dsn(world.dsn)
+    world.dsn = postgres_proxy.dsn(world.dsn)
     return world
 
 
 @pytest.fixture
-def fresh(postgres: Postgres, template: str, proxy: Proxy, broker: Broker, tmp_path: Path, spark_jars: Path) -> Fresh:
+def fresh(
+    postgres: Postgres, template: str, postgres_proxy: Proxy, broker: Broker, tmp_path: Path, spark_jars: Path
+) -> Fresh:
     """Makes one such pipeline after the other, each with a database of its own: 0.3 s."""
 
     @contextmanager
     def make() -> Iterator[World]:
         with postgres.temporary_database("test", template) as dsn:
-            made = World(tmp_path / dsn.rpartition("/")[2], proxy.dsn(dsn), broker, spark_jars)
-            try:
+            folder = tmp_path / dsn.rpartition("/")[2]
+            with World(folder, postgres_proxy.dsn(dsn), broker, spark_jars) as made:
                 yield made
-            finally:
-                made.stop()
 
     return make
 
 
 @FAULTS
 def test_P3_a_plan_whose_commit_is_unknown_is_planned_once_under_its_key(
-    world: World, proxy: Proxy, fault: Fault
+    world: World, postgres_proxy: Proxy, fault: Fault
 ) -> None:
     world.produce(100)
-    armed = proxy.arm(Armed(fault, having="INSERT INTO run"))
+    armed = postgres_proxy.arm(Armed(fault, having="INSERT INTO run"))
     fails(world, "plan", "demo", "--run-key", "one")
     assert armed.struck
-    stored = [one["id"] for one in world.manifests()]
+    stored = [manifest["id"] for manifest in world.manifests()]
     assert len(stored) == (3 if fault is Fault.ANSWER_LOST else 0)
     world.produce(50)
     again = world.json("plan", "demo", "--run-key", "one")
@@ -62,48 +56,52 @@ def test_P3_a_plan_whose_commit_is_unknown_is_planned_once_under_its_key(
     else:
         assert (len(again["manifests"]), again["repeated"]) == (4, False)
     world.ok("retry", "demo")
-    finish(world, "two")
+    world.finish("two")
 
 
 @FAULTS
-def test_R1_an_attempt_whose_start_is_unknown_is_followed_by_another(world: World, proxy: Proxy, fault: Fault) -> None:
+def test_R1_an_attempt_whose_start_is_unknown_is_followed_by_another(
+    world: World, postgres_proxy: Proxy, fault: Fault
+) -> None:
     world.produce(30)
-    armed = proxy.arm(Armed(fault, having="INSERT INTO attempt"))
+    armed = postgres_proxy.arm(Armed(fault, having="INSERT INTO attempt"))
     fails(world, "run", "demo", "--run-key", "one")
     assert armed.struck
     [manifest] = world.json("manifests", "demo")
     assert manifest["attempt"] == (1 if fault is Fault.ANSWER_LOST else 0)
     assert manifest["published_attempt"] is None
     assert world.listing() == {}
-    finish(world, "one")
+    world.finish()
     [manifest] = world.json("manifests", "demo")
     assert manifest["published_attempt"] == (2 if fault is Fault.ANSWER_LOST else 1)
 
 
 @FAULTS
-def test_F2_a_receipt_that_may_be_stored_or_not_publishes_nothing(world: World, proxy: Proxy, fault: Fault) -> None:
+def test_F2_a_receipt_that_may_be_stored_or_not_publishes_nothing(
+    world: World, postgres_proxy: Proxy, fault: Fault
+) -> None:
     world.produce(30)
-    armed = proxy.arm(Armed(fault, having="SET receipt"))
+    armed = postgres_proxy.arm(Armed(fault, having="SET receipt"))
     fails(world, "run", "demo", "--run-key", "one")
     assert armed.struck
     assert (world.exact(), world.listing(), world.recorded()) == ({}, {}, {})
-    finish(world, "one")
+    world.finish()
     assert world.manifests()[0]["published_attempt"] == 2
 
 
 @FAULTS
 def test_F3_a_mark_that_is_unknown_is_found_or_set_and_nothing_is_read_again(
-    world: World, proxy: Proxy, fault: Fault
+    world: World, postgres_proxy: Proxy, fault: Fault
 ) -> None:
     world.produce(30)
-    armed = proxy.arm(Armed(fault, having="INSERT INTO publication"))
+    armed = postgres_proxy.arm(Armed(fault, having="INSERT INTO publication"))
     fails(world, "run", "demo", "--run-key", "one")
     assert armed.struck
     done = fault is Fault.ANSWER_LOST
     assert world.exact() == (world.everything() if done else {})
     assert world.recorded() == world.listing() == world.everything(), "the record is there before the mark"
     before = {path: path.stat().st_mtime_ns for path in world.lake.rglob("*.parquet")}
-    finish(world, "one")
+    world.finish()
     [manifest] = world.json("manifests", "demo")
     assert (manifest["attempt"], manifest["published_attempt"]) == (1 if done else 2, 1)
     assert {path: path.stat().st_mtime_ns for path in world.lake.rglob("*.parquet")} == before
@@ -111,14 +109,14 @@ def test_F3_a_mark_that_is_unknown_is_found_or_set_and_nothing_is_read_again(
 
 @FAULTS
 def test_M1_a_replay_whose_mark_is_unknown_leaves_one_of_the_two_whole(
-    world: World, proxy: Proxy, fault: Fault
+    world: World, postgres_proxy: Proxy, fault: Fault
 ) -> None:
     world.produce(30)
     world.ok("run", "demo")
     world.settings["decode"] = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"}  # other rows
     world.write_pipeline()
     manifest = str(world.manifests()[0]["id"])
-    armed = proxy.arm(Armed(fault, having="INSERT INTO publication"))
+    armed = postgres_proxy.arm(Armed(fault, having="INSERT INTO publication"))
     fails(world, "replay", "demo", "--manifest", manifest)
     assert armed.struck
     assert world.json("show", manifest)["published_attempt"] == (2 if fault is Fault.ANSWER_LOST else 1)
@@ -129,15 +127,17 @@ def test_M1_a_replay_whose_mark_is_unknown_leaves_one_of_the_two_whole(
 
 
 @FAULTS
-def test_every_commit_of_a_run_may_be_unknown(fresh: Fresh, proxy: Proxy, fault: Fault) -> None:
-    met = lose_each(fresh, proxy, fault, every=False)
-    assert sum("INSERT INTO publication" in one for one in met) == 2, "plan; start, receipt and mark of two manifests"
+def test_every_commit_of_a_run_may_be_unknown(fresh: Fresh, postgres_proxy: Proxy, fault: Fault) -> None:
+    met = lose_each(fresh, postgres_proxy, fault, every=False)
+    assert sum("INSERT INTO publication" in statement for statement in met) == 2, (
+        "plan; start, receipt and mark of two manifests"
+    )
     assert len(met) >= 7
 
 
 @pytest.mark.exhaustive
 @FAULTS
-def test_the_connection_may_break_at_any_statement_of_a_run(fresh: Fresh, proxy: Proxy, fault: Fault) -> None:
-    met = lose_each(fresh, proxy, fault, every=True, step=3)
-    assert any("pg_advisory_lock" in one for one in met)
+def test_the_connection_may_break_at_any_statement_of_a_run(fresh: Fresh, postgres_proxy: Proxy, fault: Fault) -> None:
+    met = lose_each(fresh, postgres_proxy, fault, every=True, step=3)
+    assert any("pg_advisory_lock" in statement for statement in met)
     assert len(met) > 16

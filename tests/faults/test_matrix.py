@@ -29,13 +29,6 @@ def killed(world: World, point: str, *words: str) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-def finish(world: World) -> None:
-    world.assert_whole()
-    world.ok("retry", "demo")
-    world.ok("run", "demo", *KEY)
-    world.assert_complete()
-
-
 def only(world: World) -> dict[str, object]:
     [manifest] = world.json("manifests", "demo")
     return dict(manifest)
@@ -54,7 +47,7 @@ def test_P2_killed_after_the_plan_was_stored_the_same_key_has_the_same_ends(worl
     world.produce(60)
     killed(world, "plan.after_commit")
     chain = world.chain()
-    assert [one for one in chain if one[1] == "data"]
+    assert [piece for piece in chain if piece[1] == "data"]
     world.produce(100)
     world.ok("plan", "demo", *KEY)
     assert world.chain() == chain
@@ -84,7 +77,7 @@ def test_P12_a_planner_in_another_time_zone_cuts_at_the_same_offset(make_world: 
     planned = world.tidemark("plan", "demo", "--until", "2024-03-10T02:30", env={"TZ": zone})  # no zone: it is UTC
     assert planned.returncode == 0, planned.stderr
     assert world.chain()[-1] == (0, "data", 0, 6)
-    [run] = {one["run_key"] for one in world.json("manifests", "demo")}
+    [run] = {manifest["run_key"] for manifest in world.json("manifests", "demo")}
     assert run == skipped.isoformat()
 
 
@@ -95,28 +88,28 @@ def test_an_older_region_is_planned_and_read_while_live_runs_go_on(make_world: M
     assert world.exact() == {}
     world.produce(40)
     at_once = [world.start("extend-back", "demo", "--why", "the whole history"), world.start("run", "demo")]
-    ended = [wait_ended(one) for one in at_once]
-    assert [one.returncode for one in ended] == [0, 0], ended
-    older = [one for one in world.json("manifests", "demo") if one["run_key"].startswith("extend-back")]
-    assert [one["state"] for one in older] == ["planned"] * 5
+    ended = [wait_ended(process) for process in at_once]
+    assert [process.returncode for process in ended] == [0, 0], ended
+    older = [manifest for manifest in world.json("manifests", "demo") if manifest["run_key"].startswith("extend-back")]
+    assert [manifest["state"] for manifest in older] == ["planned"] * 5
     world.produce(40)
     at_once = [world.start("retry", "demo"), world.start("run", "demo")]
-    ended = [wait_ended(one) for one in at_once]  # either may find the other at work on what is new
-    assert not any("Traceback" in one.stderr for one in ended), ended
-    finish(world)
+    ended = [wait_ended(process) for process in at_once]  # either may find the other at work on what is new
+    assert not any("Traceback" in process.stderr for process in ended), ended
+    world.finish()
 
 
 # run
 
 
-SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda one: one.name)
+SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 
 
 @SIGNALS
 @pytest.mark.parametrize("point", ["publish.receipt", "publish.mid", "publish.before_mark"])
 def test_R4_asked_to_stop_in_the_middle_of_publishing(world: World, number: signal.Signals, point: str) -> None:
     interrupt(world, number, point)
-    finish(world)
+    world.finish()
 
 
 @SIGNALS
@@ -124,7 +117,7 @@ def test_R4_asked_to_stop_in_the_middle_of_publishing(world: World, number: sign
 def test_R4_asked_to_stop_in_the_middle_of_a_merge(make_table_world: Make, number: signal.Signals, point: str) -> None:
     world = make_table_world()
     interrupt(world, number, point)
-    finish(world)
+    world.finish()
 
 
 def interrupt(world: World, number: signal.Signals, point: str) -> None:
@@ -200,16 +193,16 @@ def test_F5_replays_of_one_manifest_at_once_leave_one_of_them_whole(world: World
     replay = ("replay", "demo", *KEY, "--take-over")
     together = [world.start(*replay) for _ in range(4)]
     seen = 0
-    while any(one.poll() is None for one in together):
+    while any(process.poll() is None for process in together):
         world.assert_whole()
         seen += 1
-    ended = [one.communicate()[1] for one in together]
+    ended = [process.communicate()[1] for process in together]
     assert seen > 1, "it looked while they worked, also on a busy machine"
-    assert {one.returncode for one in together} <= {0, 1}, ended
-    assert not any("Traceback" in one or "the lake failed" in one for one in ended), ended
-    published = [one["published_attempt"] for one in world.manifests()]
-    assert all(1 < one <= 5 for one in published), published
-    finish(world)
+    assert {process.returncode for process in together} <= {0, 1}, ended
+    assert not any("Traceback" in output or "the lake failed" in output for output in ended), ended
+    published = [manifest["published_attempt"] for manifest in world.manifests()]
+    assert all(1 < attempt <= 5 for attempt in published), published
+    world.finish()
 
 
 @pytest.mark.parametrize("torn", ["no name", "half a record", "no byte of it", "no ranges", "other ranges"])
@@ -274,7 +267,10 @@ def test_F10_a_replay_that_makes_no_rows_at_all_leaves_none_of_the_old_ones(worl
     world.write_pipeline()
     world.ok("replay", "demo", *KEY)
     assert not list(world.lake.glob("raw/**/*.parquet")), "every record is a dead letter now"
-    assert all(one["counts"]["dead_lettered"] == one["counts"]["read"] for one in world.json("manifests", "demo"))
+    assert all(
+        manifest["counts"]["dead_lettered"] == manifest["counts"]["read"]
+        for manifest in world.json("manifests", "demo")
+    )
     world.assert_complete()
 
 
@@ -287,8 +283,8 @@ def test_F11_late_events_of_published_hours_join_them_and_each_replay_keeps_the_
     hours = Counter(path.parent for path in world.lake.glob("raw/**/*.parquet"))
     assert set(hours.values()) == {4}, "two manifests, two partitions each"
     other_rows(world)
-    for one in world.manifests():
-        world.ok("replay", "demo", "--manifest", str(one["id"]))
+    for manifest in world.manifests():
+        world.ok("replay", "demo", "--manifest", str(manifest["id"]))
         world.assert_complete()
 
 
@@ -297,10 +293,10 @@ def test_F11_late_events_of_published_hours_join_them_and_each_replay_keeps_the_
 
 def together(world: World, *words: str) -> list[subprocess.CompletedProcess[str]]:
     processes = [world.start(*words) for _ in range(4)]
-    outputs = [one.communicate(timeout=120) for one in processes]
+    outputs = [process.communicate(timeout=120) for process in processes]
     return [
-        subprocess.CompletedProcess(one.args, one.returncode, *output)
-        for one, output in zip(processes, outputs, strict=True)
+        subprocess.CompletedProcess(process.args, process.returncode, *output)
+        for process, output in zip(processes, outputs, strict=True)
     ]
 
 
@@ -312,7 +308,7 @@ def test_M2_several_who_recover_the_same_attempt_at_once_end_in_one_mark(world: 
         assert done.returncode in (0, 1), done.stderr
         assert "Traceback" not in done.stderr
     world.assert_whole()
-    finish(world)
+    world.finish()
     assert only(world)["published_attempt"] is not None
 
 

@@ -95,7 +95,7 @@ BROKEN: list[tuple[Break, str, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("broken", "name", "notice"), BROKEN, ids=[f"{one.__name__}-{name}" for one, name, _ in BROKEN]
+    ("broken", "name", "notice"), BROKEN, ids=[f"{target.__name__}-{name}" for target, name, _ in BROKEN]
 )
 def test_a_schedule_that_is_well_fails_when_a_promise_is_broken(
     unsafe: CheckedWorld, monkeypatch: pytest.MonkeyPatch, broken: Break, name: str, notice: str
@@ -145,7 +145,7 @@ def test_a_planner_that_lies_is_refused_by_the_chain_and_noticed_without_it(
     def lying(*arguments: Any, **named: Any) -> Plan:
         plan = honest(*arguments, **named)
         first, *others = plan.slices
-        moved = tuple(Range(one.at, one.start + shift, one.end) for one in first)
+        moved = tuple(Range(covered.at, covered.start + shift, covered.end) for covered in first)
         return replace(plan, slices=(moved, *others))
 
     monkeypatch.setattr(planner, "plan", lying)

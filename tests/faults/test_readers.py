@@ -26,13 +26,15 @@ Look = Callable[[World], list[Path]]
 
 def exact(world: World) -> list[Path]:
     with ManifestDatabase(world.dsn, "reader") as database:
-        return [Path(root, one.path) for _, root, one in database.published_objects("demo")]
+        return [Path(root, published.path) for _, root, published in database.published_objects("demo")]
 
 
 def recorded(world: World) -> list[Path]:
     """The highest record of each manifest, without a database."""
     newest = {path.name.split(".")[0]: path for path in sorted(world.lake.glob("_manifests/demo/*.json"))}
-    return [world.lake / one["path"] for path in newest.values() for one in json.loads(path.read_text())["objects"]]
+    return [
+        world.lake / object_["path"] for path in newest.values() for object_ in json.loads(path.read_text())["objects"]
+    ]
 
 
 def listing(world: World) -> list[Path]:
@@ -84,9 +86,13 @@ class Reader:
             self.wrong.append(f"records that nobody sent: {sorted(unknown)[:3]}")
         if self.whole:
             spans = spans_of(self.world, list(by_manifest))
-            self.wrong += [f"manifest {one}: not as planned" for one, rows in by_manifest.items() if rows != spans[one]]
+            self.wrong += [
+                f"manifest {manifest}: not as planned"
+                for manifest, rows in by_manifest.items()
+                if rows != spans[manifest]
+            ]
             self.wrong += [f"{place} twice" for place, count in everything.items() if count > 1]
-            self.wrong += [f"manifest {one} is gone" for one in sorted(self.manifests - set(by_manifest))]
+            self.wrong += [f"manifest {manifest} is gone" for manifest in sorted(self.manifests - set(by_manifest))]
             self.manifests = set(by_manifest)
 
 
@@ -95,9 +101,9 @@ def spans_of(world: World, ids: list[int]) -> dict[int, Counter[Place]]:
     with ManifestDatabase(world.dsn, "reader") as database:
         return {
             manifest.id: Counter(
-                (one.at.topic, one.at.partition, offset)
-                for one in manifest.ranges
-                for offset in range(one.start, one.end)
+                (covered.at.topic, covered.at.partition, offset)
+                for covered in manifest.ranges
+                for offset in range(covered.start, covered.end)
             )
             for manifest in database.manifests(ids=ids)
         }
@@ -107,17 +113,17 @@ def spans_of(world: World, ids: list[int]) -> dict[int, Counter[Place]]:
 def reading(world: World) -> Iterator[list[Reader]]:
     """An exact, a record and a listing reader at work; in the end none has seen anything wrong."""
     readers = [Reader(world, exact, True), Reader(world, recorded, True), Reader(world, listing, False)]
-    threads = [threading.Thread(target=one.run) for one in readers]
+    threads = [threading.Thread(target=reader.run) for reader in readers]
     for thread in threads:
         thread.start()
     try:
         yield readers
     finally:
-        for one in readers:
-            one.over.set()
+        for reader in readers:
+            reader.over.set()
         for thread in threads:
             thread.join()
-    assert [one.wrong for one in readers] == [[], [], []]
+    assert [reader.wrong for reader in readers] == [[], [], []]
 
 
 def strike(world: World, chance: random.Random, round_: int) -> None:
@@ -132,7 +138,7 @@ def strike(world: World, chance: random.Random, round_: int) -> None:
     world.ok("run", "demo", *key)
     write_other_rows(world, str(round_))
     manifest = str(chance.choice(world.manifests())["id"])
-    point = chance.choice([one for one in FAILPOINTS if one.startswith(("stage", "publish"))])
+    point = chance.choice([point for point in FAILPOINTS if point.startswith(("stage", "publish"))])
     replay = ("replay", "demo", "--manifest", manifest)
     killed = world.tidemark(*replay, failpoint=f"{point}:kill9", env=once(world, round_, "replay"))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -163,7 +169,7 @@ def test_readers_that_look_all_the_time_see_manifests_whole_and_nothing_twice(wo
         for round_ in range(3):
             strike(world, chance, round_)
     world.assert_complete()
-    assert all(one.samples > 20 and one.most > 60 for one in readers), readers
+    assert all(reader.samples > 20 and reader.most > 60 for reader in readers), readers
 
 
 @pytest.mark.exhaustive
@@ -174,4 +180,4 @@ def test_readers_see_manifests_whole_through_many_kills(world: World, seed: int)
         for round_ in range(8):
             strike(world, chance, round_)
     world.assert_complete()
-    assert all(one.samples > 100 and one.most > 250 for one in readers), readers
+    assert all(reader.samples > 100 and reader.most > 250 for reader in readers), readers

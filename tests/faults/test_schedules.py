@@ -135,13 +135,13 @@ def stopped_at(
     return True
 
 
-def all_operations(make: Callable[[], ModelWorld], one: Callable[[CheckedWorld, int], bool], apart: int) -> None:
+def all_operations(make: Callable[[], ModelWorld], step: Callable[[CheckedWorld, int], bool], apart: int) -> None:
     """At operations so far ``apart``, each in a world of its own; `make test-faults` begins elsewhere each time."""
     first = 1 + (apart // 2 if apart == APART else secrets.randbelow(apart))
     for operation in range(first, MOST, apart):
         with contextlib.closing(make()) as world:
             try:
-                if not one(CheckedWorld(world), operation):
+                if not step(CheckedWorld(world), operation):
                     return
             except BaseException as error:
                 error.add_note(f"at operation {operation}")
@@ -174,4 +174,4 @@ def test_stopped_at_any_operation_while_another_goes_through_nothing_is_missing_
 ) -> None:
     rivals: list[Actor] = []
     all_operations(make_model_world, lambda checked, at: stopped_at(checked, begin, at, rivals), apart)
-    assert not rivals or any(one.error is None for one in rivals), "no rival ever got through"
+    assert not rivals or any(rival.error is None for rival in rivals), "no rival ever got through"

@@ -53,28 +53,28 @@ def stopped_while_staging(world: World, master: str, **env: str) -> subprocess.P
 def go_on(process: subprocess.Popen[str]) -> str:
     """SIGCONT, wait for the end, and what it said on standard error."""
     os.killpg(process.pid, signal.SIGCONT)
-    said = process.communicate(timeout=START)[1]
-    assert "Traceback" not in said
-    return said
+    printed = process.communicate(timeout=START)[1]
+    assert "Traceback" not in printed
+    return printed
 
 
 def started_by(world: World, word: str) -> list[int]:
     """Living processes of this world whose own command line has the word; Python workers leave the group."""
     mark = f"TIDEMARK_HOME={world.folder}\0".encode()
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if mark in (folder / "environ").read_bytes() and word.encode() in (folder / "cmdline").read_bytes():
-                found.append(int(folder.name))
+                pids.append(int(folder.name))
         except OSError:
             continue
-    return sorted(found)
+    return sorted(pids)
 
 
-def kill(found: list[int]) -> None:
-    assert found
-    for one in found:
-        os.kill(one, signal.SIGKILL)
+def kill(pids: list[int]) -> None:
+    assert pids
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_R8_executors_killed_in_the_middle_of_their_tasks_every_row_is_there_once(
@@ -84,8 +84,8 @@ def test_R8_executors_killed_in_the_middle_of_their_tasks_every_row_is_there_onc
     executors = started_by(world, EXECUTOR)
     assert len(executors) == 2
     kill(executors)
-    said = go_on(process)
-    assert process.returncode == 0, said
+    printed = go_on(process)
+    assert process.returncode == 0, printed
     [manifest] = world.json("manifests", "demo")
     assert manifest["published_attempt"] == 1, "Spark did the tasks again; the attempt is one"
     world.assert_complete()
@@ -95,23 +95,24 @@ def test_R8_executors_killed_in_the_middle_of_their_tasks_every_row_is_there_onc
 def test_R8_python_workers_killed_in_the_middle_of_a_task(world: TableWorld, master: str) -> None:
     process = stopped_while_staging(world, master)
     kill(started_by(world, "pyspark.daemon"))
-    said = go_on(process)
+    printed = go_on(process)
     if master == "local[2]":
         assert process.returncode == 1
-        assert "Spark failed: a Python worker was killed, often because the machine had no memory left" in said
+        assert "Spark failed: a Python worker was killed, often because the machine had no memory left" in printed
         world.assert_nothing_is_seen()
         world.ok("retry", "demo")
-    assert process.returncode == (1 if master == "local[2]" else 0), said
+    assert process.returncode == (1 if master == "local[2]" else 0), printed
     world.assert_complete()
 
 
 def test_the_jvm_killed_in_the_middle_of_a_job_is_one_clear_error(world: TableWorld) -> None:
     process = stopped_while_staging(world, "local[2]")
     kill(started_by(world, "java"))
-    said = go_on(process)
+    printed = go_on(process)
     assert process.returncode == 1
     assert (
-        "Spark failed: its JVM was killed by signal 9 (SIGKILL), often because the machine had no memory left" in said
+        "Spark failed: its JVM was killed by signal 9 (SIGKILL), often because the machine had no memory left"
+        in printed
     )
     world.assert_nothing_is_seen()
     assert not (world.lake / "_staging").exists()
@@ -158,11 +159,11 @@ def test_R10_tasks_that_speculation_runs_twice_count_once(world: TableWorld, spa
     world.started.append(process)
     wait_stopped(process, timeout=START)
     slow, _ = started_by(world, EXECUTOR)
-    for one in set(started_by(world, "")) - {slow}:
-        os.kill(one, signal.SIGCONT)
+    for pid in set(started_by(world, "")) - {slow}:
+        os.kill(pid, signal.SIGCONT)
     wait_until(lambda: all_staged(world), "the other executor to do the tasks of both", timeout=START)
-    said = go_on(process)  # the slow one wakes, and may write what is written
-    assert process.returncode == 0, said
+    printed = go_on(process)  # the slow one wakes, and may write what is written
+    assert process.returncode == 0, printed
     world.assert_complete()
 
 

@@ -91,10 +91,10 @@ def test_the_seeded_schedules_reach_what_is_interesting_and_miss_nothing(
 ) -> None:
     """What a seed draws depends on every constant in the code, so seeds are tried in turn until all was reached."""
     before = reached.copy()
-    for one in range(MOST_SEEDS):
-        draw(postgres, template, reached, SEEDED, seeded=one)
+    for number in range(MOST_SEEDS):
+        draw(postgres, template, reached, SEEDED, seeded=number)
         missed = [word for word in REACHED if reached[word] == before[word]]
-        if one and not missed:
+        if number and not missed:
             break
     assert missed == []
 
@@ -108,15 +108,15 @@ def _drawn(
     """
     server = Postgres(Path())
     server.port, server.password = port, password
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     deadline = time.monotonic() + seconds
     try:
-        while time.monotonic() < deadline or found["schedules"] < fewest:
-            draw(server, template, found, CHUNK, seeded=first, shrink=time.monotonic() < deadline - 60)
+        while time.monotonic() < deadline or counts["schedules"] < fewest:
+            draw(server, template, counts, CHUNK, seeded=first, shrink=time.monotonic() < deadline - 60)
             first += 1
     except Exception:
-        return found, traceback.format_exc()
-    return found, ""
+        return counts, traceback.format_exc()
+    return counts, ""
 
 
 @pytest.mark.exhaustive
@@ -162,14 +162,14 @@ def _drawn_side_by_side(postgres: Postgres, template: str, seconds: float) -> Co
     fewest = FEWEST * seconds / cores
     with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
         work = [
-            pool.submit(_drawn, postgres.port, postgres.password, template, first + 1_000 * one, seconds, fewest)
-            for one in range(cores)
+            pool.submit(_drawn, postgres.port, postgres.password, template, first + 1_000 * core, seconds, fewest)
+            for core in range(cores)
         ]
-        ended = [one.result() for one in work]
+        ended = [future.result() for future in work]
     failures = [failure for _, failure in ended if failure]
     if failures:
         pytest.fail("\n".join(failures))
     drawn: Counter[str] = Counter()
-    for found, _ in ended:
-        drawn.update(found)
+    for counts, _ in ended:
+        drawn.update(counts)
     return drawn

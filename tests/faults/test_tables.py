@@ -12,7 +12,8 @@ import pytest
 from psycopg import IsolationLevel
 
 from sandbox.services.processes import wait_until
-from tests.faults.documented import killed_and_done_again, table
+from tests.faults.attempts_at_once import retried_and_replayed_at_once
+from tests.faults.documented_kills import AT_EACH_POINT_IN_EITHER_DATABASE, killed_and_done_again, table
 from tests.worlds.table_world import ROWS, TableWorld
 from tests.worlds.world import Place, wait_ended
 from tidemark.failpoints import FAILPOINTS
@@ -22,16 +23,7 @@ SEEN = table("### A table")
 MakeTableWorld = Callable[..., TableWorld]
 
 
-def cases() -> list[object]:
-    """Every cell of the table; those next to the COMMIT always, the others in `make test-faults`."""
-    return [
-        pytest.param(point, same, marks=() if point.startswith("publish.before") else pytest.mark.exhaustive)
-        for point in FAILPOINTS
-        for same in (False, True)
-    ]
-
-
-@pytest.mark.parametrize(("point", "same"), cases())
+@AT_EACH_POINT_IN_EITHER_DATABASE
 def test_killed_for_the_first_time_a_reader_in_sql_sees_what_the_table_says(
     make_table_world: MakeTableWorld, point: str, same: bool
 ) -> None:
@@ -46,14 +38,7 @@ def test_killed_for_the_first_time_a_reader_in_sql_sees_what_the_table_says(
 def test_G8_merges_of_the_same_keys_at_once_wait_for_each_other(make_table_world: MakeTableWorld, same: bool) -> None:
     world = make_table_world(same=same)
     world.produce(160)
-    world.ok("plan", "demo", "--run-key", "one")
-    ids = [str(one["id"]) for one in world.manifests()]
-    assert len(ids) == 4
-    for verb in ("retry", "replay"):
-        at_once = [world.start(verb, "demo", "--manifest", manifest) for manifest in ids]
-        for process in at_once:
-            _, err = process.communicate(timeout=120)
-            assert process.returncode == 0, err
+    assert retried_and_replayed_at_once(world) == 4
     world.assert_complete()
 
 
@@ -96,18 +81,20 @@ def snapshot(world: TableWorld) -> tuple[dict[int, tuple[int, Place]], Counter[P
     """In one snapshot: the rows, the offsets that markers cover, and the manifests with a marker."""
     with psycopg.connect(world.targets["warehouse"]) as connection:
         connection.isolation_level = IsolationLevel.REPEATABLE_READ
-        found = connection.execute(ROWS).fetchall()
+        stored = connection.execute(ROWS).fetchall()
         markers = connection.execute("SELECT manifest, record FROM tidemark_target.marker").fetchall()
         published = set(connection.execute(PUBLISHED).fetchall()) if world.targets["warehouse"] == world.dsn else None
     covered = Counter(
-        (one["at"]["topic"], one["at"]["partition"], offset)
+        (span["at"]["topic"], span["at"]["partition"], offset)
         for _, record in markers
-        for one in record["ranges"]
-        for offset in range(one["start"], one["end"])
+        for span in record["ranges"]
+        for offset in range(span["start"], span["end"])
     )
     merged = {manifest for manifest, _ in markers}
-    assert published is None or published == {(one,) for one in merged}, "rows and publication are one transaction"
-    rows = {k: (n, (topic, partition, offset)) for k, n, topic, partition, offset in found}
+    assert published is None or published == {(manifest,) for manifest in merged}, (
+        "rows and publication are one transaction"
+    )
+    rows = {k: (n, (topic, partition, offset)) for k, n, topic, partition, offset in stored}
     return rows, covered, merged
 
 
@@ -163,7 +150,7 @@ def test_a_reader_in_sql_that_looks_all_the_time_sees_each_manifest_whole_and_pu
         dice = random.Random(seed)
         for number in range(4):
             world.produce(60)
-            point = dice.choice([one for one in FAILPOINTS if one.startswith(("stage", "publish"))])
+            point = dice.choice([point for point in FAILPOINTS if point.startswith(("stage", "publish"))])
             killed = world.tidemark(
                 *("run", "demo", "--run-key", str(number)),
                 failpoint=f"{point}:kill9@{dice.randint(1, 2)}",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.services.broker import Broker
-from sandbox.services.postgres import Postgres, remove_home
+from sandbox.services.postgres import Postgres
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import wait_stopped, wake
 from tidemark.database.migrate import migrate
@@ -26,47 +26,34 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    state = tmp_path_factory.mktemp("mortal")
-    with Postgres(state, durable=True) as started:
-        yield started
-    remove_home(state)
-
-
 @pytest.fixture
 def world(
-    request: pytest.FixtureRequest, server: Postgres, database: str, broker: Broker, spark_jars: Path, tmp_path: Path
+    request: pytest.FixtureRequest, mortal: Postgres, database: str, broker: Broker, spark_jars: Path, tmp_path: Path
 ) -> Iterator[TableWorld]:
     """A table on the server that dies; with ``same`` the manifests are there too."""
-    with server.temporary_database("warehouse") as warehouse:
+    with mortal.temporary_database("warehouse") as warehouse:
         same = request.node.callspec.params["same"]
         if same:
             migrate(warehouse)
-        made = TableWorld(
-            tmp_path / "world", warehouse if same else database, broker, spark_jars, targets={"warehouse": warehouse}
-        )
-        yield made
-        made.stop()
+        dsn, targets = warehouse if same else database, {"warehouse": warehouse}
+        with TableWorld(tmp_path / "world", dsn, broker, spark_jars, targets=targets) as made:
+            yield made
 
 
 @pytest.mark.parametrize(("point", "same"), CASES)
 def test_G9_killed_and_back_while_a_process_is_stopped_nothing_is_half_applied(
-    world: TableWorld, server: Postgres, point: str, same: bool
+    world: TableWorld, mortal: Postgres, point: str, same: bool
 ) -> None:
     world.produce(60, bad_every=9)
     process = world.start("run", "demo", "--run-key", "one", failpoint=f"{point}:stop")
     wait_stopped(process)
-    server.kill()
-    server.restart()
+    mortal.kill()
+    mortal.restart()
     world.assert_whole()
     ended = wake(process)
     assert ended.returncode in (0, 1), ended.stderr
     assert "Traceback" not in ended.stderr
-    world.assert_whole()
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
+    world.finish()
 
 
 @pytest.mark.parametrize("same", [False])
@@ -80,26 +67,21 @@ def test_G9_staging_that_a_crash_emptied_is_noticed_by_counting(world: TableWorl
     assert ended.returncode == 1
     assert "staging holds 0 rows and 0 dead letters, the receipt says 26 and 4" in ended.stderr
     assert world.rows() == {}
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
+    world.finish()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("point", "same"), [(point, False) for point in POINTS])
 def test_G9_down_while_a_process_goes_on_it_says_so_and_the_next_one_ends_right(
-    world: TableWorld, server: Postgres, point: str, same: bool
+    world: TableWorld, mortal: Postgres, point: str, same: bool
 ) -> None:
     world.produce(60, bad_every=9)
     process = world.start("run", "demo", "--run-key", "one", failpoint=f"{point}:stop")
     wait_stopped(process)
-    server.kill()
+    mortal.kill()
     try:
         ended = wake(process)
     finally:
-        server.restart()
+        mortal.restart()
     assert "Traceback" not in ended.stderr
-    world.assert_whole()
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
+    world.finish()

@@ -1,7 +1,7 @@
 """Databases and targets that go back, and what died between two steps: T2 to T11 of the failure matrix."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -11,7 +11,6 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from sandbox.services.postgres import Postgres
-from sandbox.services.s3 import S3
 from tests.faults.s3_proxy import Answer, Rule, S3Proxy
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.s3_world import S3World
@@ -45,12 +44,6 @@ def drop_records(world: World) -> None:
     world.administer("delete_records", ends)
 
 
-@pytest.fixture
-def proxy(s3: S3) -> Iterator[S3Proxy]:
-    with S3Proxy(s3.port) as opened:
-        yield opened
-
-
 def test_T2_a_target_restored_from_an_older_copy_is_noticed_and_what_it_lacks_is_replayed(
     make_table_world: Callable[..., TableWorld], postgres: Postgres
 ) -> None:
@@ -62,9 +55,9 @@ def test_T2_a_target_restored_from_an_older_copy_is_noticed_and_what_it_lacks_is
         world.ok("run", "demo", "--run-key", "two")
         world.targets["warehouse"] = older
         for words in (("plan", "demo"), ("replay", "demo", "--manifest", "1"), ("repair", "demo", "--why", "a test")):
-            said = refused(world, *words)
-            assert "went back: it stands at position 1, and this database has published up to position 2" in said
-            assert ADOPT in said
+            printed = refused(world, *words)
+            assert "went back: it stands at position 1, and this database has published up to position 2" in printed
+            assert ADOPT in printed
         assert "went back" in refused(world, "audit", "demo")
         adopted = world.ok("adopt", "demo", "--why", "restored")
         assert "manifest 2 is published and not in" in adopted
@@ -94,9 +87,9 @@ def test_T3_output_that_a_failed_over_database_has_no_receipt_of_is_refused_and_
         ("accept-loss", "demo", "--why", "t"),
         ("repair", "demo", "--why", "t"),
     ):
-        said = refused(world, *words)
-        assert "holds a record of attempt 1, and this database has no receipt of it" in said
-        assert ADOPT in said
+        printed = refused(world, *words)
+        assert "holds a record of attempt 1, and this database has no receipt of it" in printed
+        assert ADOPT in printed
     assert f"next: {ADOPT}" in refused(world, "audit", "demo")
     world.ok("adopt", "demo", "--why", "failed over")
     world.assert_complete()
@@ -111,9 +104,9 @@ def test_T3_a_replay_that_a_failed_over_database_has_no_receipt_of_is_refused_by
         sql.execute("SET session_replication_role = replica")
         sql.execute("UPDATE tidemark.attempt SET receipt = NULL WHERE attempt = 2")
     for words in (("plan", "demo"), ("retry", "demo"), ("accept-loss", "demo", "--why", "t")):
-        said = refused(world, *words)
-        assert "holds a record of attempt 2, and this database has no receipt of it" in said
-        assert ADOPT in said
+        printed = refused(world, *words)
+        assert "holds a record of attempt 2, and this database has no receipt of it" in printed
+        assert ADOPT in printed
     world.ok("adopt", "demo", "--why", "it failed over")
     world.ok("retry", "demo")
     world.assert_complete()
@@ -143,16 +136,16 @@ def test_T3_what_only_a_second_sink_shows_is_not_given_up_and_a_sink_that_is_sil
 
 
 def test_T4_a_record_that_lands_after_its_attempt_gave_up_is_not_believed(
-    make_s3_world: Callable[..., S3World], proxy: S3Proxy
+    make_s3_world: Callable[..., S3World], s3_proxy: S3Proxy
 ) -> None:
     """The record's PUT is unanswered and not found, the attempt gives up, the PUT lands, and its DELETEs land last."""
-    world = make_s3_world(endpoint_url=proxy.endpoint_url, settings={"kafka": {"slice": {"max_records": 1000}}})
+    world = make_s3_world(endpoint_url=s3_proxy.endpoint_url, settings={"kafka": {"slice": {"max_records": 1000}}})
     world.produce(30)
     given_up: list[tuple[FilesSink, Receipt]] = []
-    proxy.arm(Rule(Answer.CUT_BEFORE, "PUT", "_manifests/demo/", copy=False, times=-1))
+    s3_proxy.arm(Rule(Answer.CUT_BEFORE, "PUT", "_manifests/demo/", copy=False, times=-1))
     with mock.patch.object(FilesSink, "discard", lambda sink, receipt: given_up.append((sink, receipt))):
         assert "S3 did not answer" in refused(world, "run", "demo", "--run-key", "one")
-    proxy.disarm()
+    s3_proxy.disarm()
     [(sink, receipt)] = given_up
     context = world.context()
     sink.write_record(receipt, context.database.manifest(1).ranges, context.database.id())
@@ -190,70 +183,56 @@ def test_T6_a_replay_swept_between_its_last_question_and_its_record_leaves_no_re
     assert world.manifests()[0]["published_attempt"] == 1
 
 
-def lose_the_database(world: World, postgres_database: str) -> None:
-    world.dsn = postgres_database
-    migrate(postgres_database)
-
-
-def test_T7_adopt_falls_back_to_the_newest_whole_record_and_retry_removes_the_other(
-    world: World, postgres: Postgres
-) -> None:
+def test_T7_adopt_falls_back_to_the_newest_whole_record_and_retry_removes_the_other(world: World) -> None:
     world.produce(30)
     world.ok("run", "demo")
     change_rows(world)
     world.tidemark("replay", "demo", "--manifest", "1", failpoint="publish.before_mark:kill9")
     record = json.loads((world.lake / "_manifests/demo/0000000001.0002.json").read_text())
     (world.lake / record["objects"][0]["path"]).unlink()
-    with postgres.temporary_database("empty") as empty:
-        lose_the_database(world, empty)
-        world.ok("adopt", "demo", "--why", "lost the database")
-        assert world.exact() == world.everything()
-        assert world.manifests()[0]["published_attempt"] == 1
-        assert "next: tidemark retry demo" in refused(world, "audit", "demo")
-        world.ok("retry", "demo")
-        world.assert_complete()
-        world.produce(20)
-        world.ok("run", "demo")
-        world.assert_complete()
+    world.lose_manifest_database()
+    world.ok("adopt", "demo", "--why", "lost the database")
+    assert world.exact() == world.everything()
+    assert world.manifests()[0]["published_attempt"] == 1
+    assert "next: tidemark retry demo" in refused(world, "audit", "demo")
+    world.ok("retry", "demo")
+    world.assert_complete()
+    world.produce(20)
+    world.ok("run", "demo")
+    world.assert_complete()
 
 
-def test_T7_a_record_that_cannot_be_read_is_named_by_adopt_and_its_way_out_ends_well(
-    world: World, postgres: Postgres
-) -> None:
+def test_T7_a_record_that_cannot_be_read_is_named_by_adopt_and_its_way_out_ends_well(world: World) -> None:
     world.produce(30)
     world.ok("run", "demo")
     [record] = world.lake.glob("_manifests/demo/*.json")
     record.write_text(record.read_text()[:40])
-    with postgres.temporary_database("empty") as empty:
-        lose_the_database(world, empty)
-        assert ADOPT in refused(world, "plan", "demo")
-        said = refused(world, "adopt", "demo", "--why", "lost the database")
-        assert "_manifests/demo/0000000001.0001.json cannot be read as a record" in said
-        assert "move it and its output out of the target, and its offsets are planned again" in said
-        assert "without a copy" in said
-        assert ADOPT in refused(world, "plan", "demo"), "nothing was adopted, and the lake is not this database's"
-        record.unlink()
-        for path in world.lake.glob("raw/**/*.parquet"):
-            path.unlink()
-        world.ok("adopt", "demo", "--why", "lost the database and the record")
-        world.ok("run", "demo")
-        world.assert_complete()
+    world.lose_manifest_database()
+    assert ADOPT in refused(world, "plan", "demo")
+    printed = refused(world, "adopt", "demo", "--why", "lost the database")
+    assert "_manifests/demo/0000000001.0001.json cannot be read as a record" in printed
+    assert "move it and its output out of the target, and its offsets are planned again" in printed
+    assert "without a copy" in printed
+    assert ADOPT in refused(world, "plan", "demo"), "nothing was adopted, and the lake is not this database's"
+    record.unlink()
+    for path in world.lake.glob("raw/**/*.parquet"):
+        path.unlink()
+    world.ok("adopt", "demo", "--why", "lost the database and the record")
+    world.ok("run", "demo")
+    world.assert_complete()
 
 
-def test_T7_a_manifest_without_a_whole_record_is_adopted_as_damaged_and_replayed(
-    world: World, postgres: Postgres
-) -> None:
+def test_T7_a_manifest_without_a_whole_record_is_adopted_as_damaged_and_replayed(world: World) -> None:
     world.produce(30)
     world.ok("run", "demo")
     world.damage(world.manifests()[0])
-    with postgres.temporary_database("empty") as empty:
-        lose_the_database(world, empty)
-        adopted = world.ok("adopt", "demo", "--why", "lost the database")
-        assert "some of them are missing in files; next: tidemark replay demo --manifest 1" in adopted
-        assert "next: tidemark replay demo --manifest 1" in refused(world, "audit", "demo")
-        world.ok("plan", "demo")
-        world.ok("replay", "demo", "--manifest", "1")
-        world.assert_complete()
+    world.lose_manifest_database()
+    adopted = world.ok("adopt", "demo", "--why", "lost the database")
+    assert "some of them are missing in files; next: tidemark replay demo --manifest 1" in adopted
+    assert "next: tidemark replay demo --manifest 1" in refused(world, "audit", "demo")
+    world.ok("plan", "demo")
+    world.ok("replay", "demo", "--manifest", "1")
+    world.assert_complete()
 
 
 def test_T8_damage_that_the_source_cannot_mend_is_accepted_once_and_not_missed_again(world: World) -> None:
@@ -266,9 +245,9 @@ def test_T8_damage_that_the_source_cannot_mend_is_accepted_once_and_not_missed_a
     assert "still holds its offsets" in refused(world, *accept)
     drop_records(world)
     assert "next: tidemark replay demo --manifest 1" in refused(world, "audit", "demo")
-    said = refused(world, "replay", "demo", "--manifest", "1")
-    assert "tidemark accept-damage demo --manifest 1 --why TEXT" in said
-    assert "accept-loss" not in said
+    printed = refused(world, "replay", "demo", "--manifest", "1")
+    assert "tidemark accept-damage demo --manifest 1 --why TEXT" in printed
+    assert "accept-loss" not in printed
     told = world.json(*accept, "--dry-run")
     assert f"{gone.relative_to(world.lake)} is lost" in told["lines"][0]
     assert world.json(*accept)["lines"] == told["lines"]
@@ -303,7 +282,8 @@ def test_T9_a_lake_adopted_by_a_second_database_refuses_the_first_at_its_next_ve
     world.ok("run", "demo")
     first = world.dsn
     with postgres.temporary_database("second") as second:
-        lose_the_database(world, second)
+        world.dsn = second
+        migrate(second)
         world.ok("adopt", "demo", "--why", "moved")
         world.produce(30)
         world.ok("run", "demo", "--run-key", "two")
@@ -336,9 +316,9 @@ def test_T11_a_replay_that_reached_one_of_two_sinks_is_told_and_ended_by_retry(
         ("postgres", 1, True),
     ]
     assert "1 (behind)" in world.ok("show", "1")
-    said = refused(world, "audit", "demo")
-    assert "manifest 1: sink postgres shows attempt 1, and a replay has reached only other sinks" in said
-    assert "next: tidemark retry demo" in said
+    printed = refused(world, "audit", "demo")
+    assert "manifest 1: sink postgres shows attempt 1, and a replay has reached only other sinks" in printed
+    assert "next: tidemark retry demo" in printed
     world.ok("retry", "demo")
     assert not any(row["behind"] for row in world.manifests()[0]["publications"])
     assert world.manifests()[0]["published_attempt"] == 3 or world.ok("audit", "demo") == ""

@@ -14,7 +14,7 @@ from confluent_kafka.admin import NewPartitions
 
 from sandbox.services.broker import Broker
 from sandbox.services.processes import wait_until
-from tests.faults.documented import killed_and_done_again, table
+from tests.faults.documented_kills import killed_and_done_again, table
 from tests.faults.kafka_proxy import INIT_PRODUCER_ID, Armed, Fault, KafkaProxy
 from tests.worlds.new_topics import new_topic
 from tests.worlds.topic_world import TopicWorld, committed
@@ -209,10 +209,7 @@ def test_a_commit_whose_answer_is_lost_is_looked_up_and_nothing_is_sent_twice(
     assert armed.struck
     assert done.exit_code in (0, 1), done.stderr
     armed.times = 0
-    world.assert_whole()
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
+    world.finish()
 
 
 def test_brokers_that_begin_no_transaction_are_named_before_anything_is_read(

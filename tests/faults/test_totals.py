@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.at_once import retried_and_replayed_at_once
-from tests.faults.documented import killed_and_done_again, table
+from tests.faults.attempts_at_once import retried_and_replayed_at_once
+from tests.faults.documented_kills import AT_EACH_POINT_IN_EITHER_DATABASE, killed_and_done_again, table
 from tests.worlds.totals_world import TotalsWorld
 from tests.worlds.world import wait_ended, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
@@ -19,16 +19,7 @@ Make = Callable[..., TotalsWorld]
 ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
 
 
-def cases() -> list[object]:
-    """Every cell of the table; those next to the COMMIT always, the others in `make test-faults`."""
-    return [
-        pytest.param(point, same, marks=() if point.startswith("publish.before") else pytest.mark.exhaustive)
-        for point in FAILPOINTS
-        for same in (False, True)
-    ]
-
-
-@pytest.mark.parametrize(("point", "same"), cases())
+@AT_EACH_POINT_IN_EITHER_DATABASE
 def test_killed_for_the_first_time_a_reader_of_totals_sees_what_the_table_says(
     make_totals_world: Make, point: str, same: bool
 ) -> None:

@@ -1,12 +1,15 @@
 """``tidemark validate --against-history``: what a changed file does to what exists, and how to go on."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.worlds.world import World
+from tidemark.lifecycle.plan import Tick, plan
+from tidemark.manifest import RunKind
 
 MakeWorld = Callable[..., World]
 
@@ -33,9 +36,32 @@ def changes(world: World) -> list[dict[str, Any]]:
 def test_a_file_that_is_as_it_was_has_no_changes(world: World) -> None:
     assert history(world) == f"{world.pipelines / 'demo.yaml'}: ok, as it was run last\n"
     assert changes(world) == []
-    world.settings["schedule"] = "@daily"
+
+
+def test_a_schedule_that_comes_changes_and_goes_is_told_with_the_runs_that_follow(world: World) -> None:
+    world.settings |= {"schedule": "@daily", "start_date": "2024-03-01"}
     world.write_pipeline()
-    assert changes(world) == [], "the next run reads on from where the last ended, whatever the schedule"
+    [change] = changes(world)
+    assert change["what"].startswith("no scheduled run was planned yet: the first is that of ")
+    newest = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    for back in (2, 1, 0):
+        plan(world.context(), Tick.at(newest - timedelta(days=back), RunKind.SCHEDULED))
+    assert changes(world) == []
+    world.settings["catchup"] = True
+    world.write_pipeline()
+    [change] = changes(world)
+    assert "Airflow starts no run for what lies before its first one" in change["what"]
+    assert "airflow backfill create --dag-id demo --from-date 2024-03-01T00:00:00+00:00" in change["next_step"]
+    world.settings |= {"catchup": False, "schedule": "@hourly", "start_date": "2094-01-01"}
+    world.write_pipeline()
+    times, start = changes(world)
+    assert 'schedule is "@hourly", and the newest scheduled runs, those of' in times["what"]
+    assert "no scheduled run before that of 2094-01-01T00:00:00+00:00" in start["what"]
+    assert start["next_step"] in history(world)
+    del world.settings["schedule"]
+    world.write_pipeline()
+    [change] = changes(world)
+    assert change["what"].startswith("it has no schedule any more")
 
 
 def test_without_the_option_the_history_is_not_told(world: World) -> None:

@@ -49,9 +49,9 @@ def test_a_shell_without_an_airflow_is_told_so_and_airflow_is_not_imported(
     monkeypatch.setattr(shell, "connections", None)
     with connections_of(pipeline):
         assert from_environment("warehouse") is None
-    said = capsys.readouterr().err
-    assert "connection warehouse is not in the environment, and this shell is set up for no Airflow" in said
-    assert ". .tidemark/env" in said
+    printed = capsys.readouterr().err
+    assert "connection warehouse is not in the environment, and this shell is set up for no Airflow" in printed
+    assert ". .tidemark/env" in printed
     assert traces(tmp_path) == []
 
 
@@ -89,13 +89,13 @@ def test_a_connection_of_airflows_database_is_found_and_its_home_stays_as_it_is(
         database.commit()
     before = sorted(home.rglob("*"))
     with connections_of(pipeline):
-        found = from_environment("warehouse") or {}
-        assert (found["host"], found["password"], found["schema"]) == ("h", "p", "d")
+        warehouse = from_environment("warehouse") or {}
+        assert (warehouse["host"], warehouse["password"], warehouse["schema"]) == ("h", "p", "d")
     assert from_environment("warehouse") is None
     assert sorted(home.rglob("*")) == before
-    said = capsys.readouterr().err
-    assert f"connection warehouse from Airflow ({home}/airflow.cfg)" in said
-    assert f"connection events is not in the environment, and not in the Airflow of this shell ({home}" in said
+    printed = capsys.readouterr().err
+    assert f"connection warehouse from Airflow ({home}/airflow.cfg)" in printed
+    assert f"connection events is not in the environment, and not in the Airflow of this shell ({home}" in printed
 
 
 def test_an_airflow_that_only_variables_describe_gets_no_home_and_is_named_when_its_database_is_down(
@@ -104,9 +104,9 @@ def test_an_airflow_that_only_variables_describe_gets_no_home_and_is_named_when_
     monkeypatch.setenv(shell.DATABASE, "postgresql+psycopg2://airflow:canary@127.0.0.1:1/airflow")
     with connections_of(pipeline):
         assert from_environment("warehouse") is None
-    said = capsys.readouterr().err
-    assert f"Airflow ({shell.DATABASE} of this shell) cannot be asked for connections events, warehouse" in said
-    assert "canary" not in said
+    printed = capsys.readouterr().err
+    assert f"Airflow ({shell.DATABASE} of this shell) cannot be asked for connections events, warehouse" in printed
+    assert "canary" not in printed
     assert traces(tmp_path) == []
     with pytest.raises(Unavailable):
         shell.connections(Path(os.devnull), ["events"])

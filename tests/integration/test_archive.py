@@ -134,8 +134,8 @@ def test_the_proof_is_the_sum_of_what_was_published_also_over_batches_and_with_l
     assert world.ok("audit", "demo", "--deep") == ""
     assert sums(world) == pipeline_sums
     after = world.json("status")
-    assert [(one["lost"], one["dead_lettered"]) for one in after] == [(10, 5)]
-    assert [(one["lost"], one["dead_lettered"]) for one in status] == [(10, 5)]
+    assert [(pipeline["lost"], pipeline["dead_lettered"]) for pipeline in after] == [(10, 5)]
+    assert [(pipeline["lost"], pipeline["dead_lettered"]) for pipeline in status] == [(10, 5)]
     [where] = json.loads(world.here("where", world.topic, "0", "25", "--json").stdout)
     assert (where["standing"], where["range"]) == ("lost", {"start": 20, "end": 30})
     complete = json.loads(world.here("complete", "demo", "--until", now(), "--json").stdout)
@@ -155,9 +155,9 @@ def test_somebody_who_changes_the_archive_by_hand_is_noticed_by_the_audit(world:
         with psycopg.connect(world.dsn) as connection:
             connection.execute("SET LOCAL session_replication_role = replica")
             connection.execute(f"UPDATE tidemark.archived_publication SET {change}")  # type: ignore[arg-type]
-        found = world.here("audit", "demo")
-        assert found.exit_code == 1
-        assert "archive 1 has other publications in sink files than when it was made" in found.stdout
+        audit = world.here("audit", "demo")
+        assert audit.exit_code == 1
+        assert "archive 1 has other publications in sink files than when it was made" in audit.stdout
 
 
 @pytest.mark.parametrize(
@@ -209,8 +209,8 @@ def test_the_function_refuses_what_the_command_would_never_ask_for(world: World)
         (1, 99): ("manifest 99 may not be archived: not of the pipeline", 0),
         (1,): ("manifest 1 may not be archived: recent", 1),
     }
-    for manifests, (said, days) in asked.items():
-        with pytest.raises(TidemarkError, match=said):
+    for manifests, (refusal, days) in asked.items():
+        with pytest.raises(TidemarkError, match=refusal):
             fold(world, manifests, datetime.now(UTC) - timedelta(days=days))
     assert counted(world, "archive") == 0
     assert len(world.manifests()) == 6
@@ -381,11 +381,11 @@ def test_archived_output_that_is_gone_is_named_restored_or_given_up(world: World
     archived(world)
     content = path.read_bytes()
     path.unlink()
-    found = world.here("audit", "demo")
-    assert found.exit_code == 1
-    assert "is missing" in found.stdout
-    assert "(it is archived on" in found.stdout
-    assert "tidemark replay" not in found.stdout
+    audit = world.here("audit", "demo")
+    assert audit.exit_code == 1
+    assert "is missing" in audit.stdout
+    assert "(it is archived on" in audit.stdout
+    assert "tidemark replay" not in audit.stdout
     path.write_bytes(content)
     assert world.ok("audit", "demo", "--deep") == ""
     path.unlink()
@@ -401,8 +401,8 @@ def test_a_record_of_an_archived_manifest_that_is_gone_is_written_again_by_a_ret
     [record, *_] = sorted((world.lake / "_manifests" / "demo").glob("*.json"))
     before = json.loads(record.read_text())
     record.unlink()
-    found = world.here("audit", "demo")
-    assert found.stdout.endswith("next: tidemark retry demo\n")
+    audit = world.here("audit", "demo")
+    assert audit.stdout.endswith("next: tidemark retry demo\n")
     world.ok("retry", "demo")
     assert json.loads(record.read_text()) == before
     assert world.ok("audit", "demo", "--deep") == ""

@@ -44,7 +44,7 @@ def test_what_somebody_has_begun_since_retry_listed_it_is_left_to_them(world: Wo
     assert "manifest 2 is left out: attempt 1 is at work" in ended.stderr
     ended = wake(other)
     assert ended.returncode == 0, ended.stderr
-    assert [one["attempt"] for one in world.manifests()] == [1, 1]
+    assert [manifest["attempt"] for manifest in world.manifests()] == [1, 1]
     world.assert_complete()
 
 

@@ -75,18 +75,18 @@ MENDED_BY_REPLAY: dict[str, tuple[Callable[[World, Path], Any], str]] = {
 
 @pytest.mark.parametrize("damage", MENDED_BY_REPLAY)
 def test_damage_is_one_line_that_names_the_manifest_and_a_replay_mends_it(world: World, damage: str) -> None:
-    inflict, said = MENDED_BY_REPLAY[damage]
+    inflict, message = MENDED_BY_REPLAY[damage]
     world.produce(100, bad_every=9)
     world.ok("run", "demo")
     assert world.ok("audit", "demo") == ""
     path = world.data_paths()[1]
     manifest = int(path.name[:10])
-    others = {key: one for key, one in world.files().items() if f"{manifest:010d}" not in key}
+    others = {key: file for key, file in world.files().items() if f"{manifest:010d}" not in key}
     inflict(world, path)
-    found = world.here("audit", "demo")
-    assert found.exit_code == 1
-    lines = [line for line in found.stdout.splitlines() if said in line]
-    assert len(lines) == 1, found.stdout
+    report = world.here("audit", "demo")
+    assert report.exit_code == 1
+    lines = [line for line in report.stdout.splitlines() if message in line]
+    assert len(lines) == 1, report.stdout
     assert lines[0].startswith(f"manifest {manifest}: ")
     advice = "tidemark retry demo" if "record" in damage else f"tidemark replay demo --manifest {manifest}"
     assert lines[0].endswith(f"next: {advice}")
@@ -95,7 +95,7 @@ def test_damage_is_one_line_that_names_the_manifest_and_a_replay_mends_it(world:
         if "tidemark repair" not in line:
             (world.lake / line.split()[0]).unlink()  # its name is not ours any more: a person removes it
     world.ok("repair", "demo", "--why", "moved by hand")
-    assert {key: one for key, one in world.files().items() if f"{manifest:010d}" not in key} == others
+    assert {key: file for key, file in world.files().items() if f"{manifest:010d}" not in key} == others
     world.assert_complete()
 
 
@@ -106,10 +106,10 @@ def test_rows_changed_in_place_are_found_by_a_deep_audit_and_mended_by_a_replay(
     path = world.data_paths(*(["--dead-letters"] if kind == "dead letters" else []))[0]
     change_rows_in_place(path)
     assert world.ok("audit", "demo") == "", "size and footer are as they were"
-    found = world.here("audit", "demo", "--deep")
-    assert found.exit_code == 1
+    report = world.here("audit", "demo", "--deep")
+    assert report.exit_code == 1
     manifest = int(path.name[:10])
-    assert found.stdout.startswith(f"manifest {manifest}: {path.relative_to(world.lake)} holds other rows")
+    assert report.stdout.startswith(f"manifest {manifest}: {path.relative_to(world.lake)} holds other rows")
     world.ok("replay", "demo", "--manifest", str(manifest))
     world.assert_complete()
 
@@ -140,12 +140,14 @@ def test_a_file_added_by_hand_is_one_line_and_taking_it_away_is_enough(world: Wo
     path = world.data_paths()[0]
     added = elsewhere(path)
     shutil.copy(path, added)
-    found = world.here("audit", "demo")
-    assert found.exit_code == 1
-    [line] = found.stdout.splitlines()
+    report = world.here("audit", "demo")
+    assert report.exit_code == 1
+    [line] = report.stdout.splitlines()
     assert str(added.relative_to(world.lake)) in line
     assert line.startswith(f"manifest {int(path.name[:10])}: ") == names_manifest
-    assert world.json("objects", "demo") == [one for one in world.json("objects", "demo") if one["path"] != str(added)]
+    assert world.json("objects", "demo") == [
+        object_ for object_ in world.json("objects", "demo") if object_["path"] != str(added)
+    ]
     added.unlink()
     assert world.ok("audit", "demo") == ""
 
@@ -160,7 +162,7 @@ def test_repair_removes_what_a_restored_database_forgot_only_when_its_rows_are_p
     forgotten = path.with_name("0000000077" + path.name[10:])
     rows = pq.read_table(path, partitioning=None)
     at = rows.schema.get_field_index("_offset")
-    moved = pa.array([one + shift for one in rows["_offset"].to_pylist()], rows.schema.field(at).type)
+    moved = pa.array([offset + shift for offset in rows["_offset"].to_pylist()], rows.schema.field(at).type)
     pq.write_table(rows.set_column(at, rows.schema.field(at), moved), forgotten)
     assert "belongs to no manifest; next: tidemark repair demo --why TEXT" in world.here("audit", "demo").stdout
     world.ok("repair", "demo", "--why", "restored", "--dry-run")
@@ -190,9 +192,9 @@ def test_a_database_restored_from_before_a_replay_does_not_repair_the_replays_ou
         else:
             sql.execute("DELETE FROM tidemark.attempt WHERE attempt = 2")
             sql.execute("UPDATE tidemark.manifest SET attempt = 1")
-    said = world.here("audit", "demo").stdout
-    assert "has a record of attempt 2 that this database has no receipt of" in said
-    assert "next: tidemark adopt demo --why TEXT" in said
+    printed = world.here("audit", "demo").stdout
+    assert "has a record of attempt 2 that this database has no receipt of" in printed
+    assert "next: tidemark adopt demo --why TEXT" in printed
     lake = sorted(path for path in world.lake.rglob("*") if path.is_file())
     repaired = world.here("repair", "demo", "--why", "the audit says leftovers")
     assert "tidemark adopt demo --why TEXT" in repaired.stdout + repaired.stderr
@@ -210,16 +212,16 @@ def test_files_of_another_pipeline_of_the_same_database_are_no_strays(make_world
     first.ok("run", "demo")
     second.ok("run", "second")
     assert first.ok("audit", "demo") == second.ok("audit", "second") == ""
-    assert {one["pipeline"] for one in first.json("manifests")} == {"demo", "second"}
+    assert {manifest["pipeline"] for manifest in first.json("manifests")} == {"demo", "second"}
 
 
 def test_a_record_of_a_manifest_that_does_not_exist_is_a_difference(world: World) -> None:
     world.produce(20)
     world.ok("run", "demo")
     shutil.copy(record_of(world, 1), record_of(world, 77))
-    found = world.here("audit", "demo")
-    assert found.exit_code == 1
-    assert "0000000077.0001.json belongs to no manifest" in found.stdout
+    report = world.here("audit", "demo")
+    assert report.exit_code == 1
+    assert "0000000077.0001.json belongs to no manifest" in report.stdout
 
 
 def test_the_audit_of_a_pipeline_that_never_ran_finds_nothing(world: World) -> None:

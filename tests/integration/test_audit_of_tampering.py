@@ -58,9 +58,9 @@ def in_table(statement: str) -> Callable[[TableWorld], None]:
 def counted(**terms: int) -> Case:
     """The counts of a publication with one term more."""
     [(term, number)] = terms.items()
-    said = f"counts of sink files do not add up to its 12 offsets: {replace(COUNTS, **terms)}"
+    difference = f"counts of sink files do not add up to its 12 offsets: {replace(COUNTS, **terms)}"
     statement = f"UPDATE tidemark.publication SET counts = counts || '{{\"{term}\": {number}}}' WHERE manifest_id = 2"
-    return Case(sql(statement), f"manifest 2: {said}; {REPLAY}")
+    return Case(sql(statement), f"manifest 2: {difference}; {REPLAY}")
 
 
 def dying(words: tuple[str, ...], failpoint: str) -> Callable[[World], None]:
@@ -110,8 +110,8 @@ def rewritten(changed: Callable[[pa.Table], pa.Table]) -> Callable[[World], None
         path.write_bytes(content)
         receipt = context.database.receipt(2, 1)
         assert receipt is not None
-        [forged] = [one for one in receipt.objects if one.path == first_object(world)]
-        others = [one for one in receipt.objects if one != forged]
+        [forged] = [object_ for object_ in receipt.objects if object_.path == first_object(world)]
+        others = [object_ for object_ in receipt.objects if object_ != forged]
         forged = replace(forged, rows=rows.num_rows, bytes=path.stat().st_size, digest=str(digest))
         receipt = replace(receipt, objects=(forged, *others))
         change(world, "UPDATE tidemark.attempt SET receipt = %s WHERE manifest_id = 2", Jsonb(asdict(receipt)))
@@ -267,13 +267,15 @@ def judge(world: World, case: Case, dsn: str) -> None:
     shallow, deep = world.here("audit", "demo"), world.here("audit", "demo", "--deep")
     if case.deep:
         assert (shallow.exit_code, shallow.stdout) == (0, "")
-    found = deep if case.deep else shallow
+    audit = deep if case.deep else shallow
     lines = sorted([line, *case.more])
-    assert (found.exit_code, sorted(found.stdout.splitlines())) == (1, lines)
+    assert (audit.exit_code, sorted(audit.stdout.splitlines())) == (1, lines)
     assert (deep.exit_code, line in deep.stdout.splitlines()) == (1, True)
     if case.first:
         change(world, case.first, dsn=dsn)
-    for words in case.advised or [one.partition("next: tidemark ")[2] for one in lines if "next: tidemark " in one]:
+    for words in case.advised or [
+        difference.partition("next: tidemark ")[2] for difference in lines if "next: tidemark " in difference
+    ]:
         world.ok(*words.split())
     assert world.ok("audit", "demo", "--deep") == ""
 
@@ -295,9 +297,9 @@ def test_a_sink_that_does_not_answer_is_one_line_and_the_others_are_compared(mak
     [first, *_] = world.data_paths()
     first.unlink()
     world.targets["warehouse"] = "postgresql://nobody:secret@127.0.0.1:1/none"
-    found = world.here("audit", "demo")
-    assert found.exit_code == 1
-    [of_lake, of_table] = found.stdout.splitlines()
+    audit = world.here("audit", "demo")
+    assert audit.exit_code == 1
+    [of_lake, of_table] = audit.stdout.splitlines()
     assert of_lake.startswith(f"manifest 1: {first.relative_to(world.lake)} is missing")
     assert of_table.startswith("sink postgres cannot be compared: ")
     assert "cannot be reached" in of_table

@@ -70,7 +70,7 @@ def test_a_broker_that_is_not_there_when_processing_is_waited_for_once(world: Wo
     assert len(world.json("plan", "demo")["manifests"]) == 3
     world.write_pipeline(bootstrap_servers=f"127.0.0.1:{free_port()}")
     told(within(PROMPTLY, world, "retry", "demo"), 1, "Kafka does not answer", "tidemark retry demo")  # not 3 x 10 s
-    assert {one["state"] for one in world.json("manifests", "demo")} == {"failed", "planned"}
+    assert {manifest["state"] for manifest in world.json("manifests", "demo")} == {"failed", "planned"}
     assert not list(world.lake.rglob("*.parquet"))
     world.write_pipeline()
     finished(world)
@@ -121,7 +121,7 @@ def test_a_database_that_is_not_there(world: World, words: tuple[str, ...]) -> N
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
 @pytest.mark.parametrize(
-    ("dsn", "said"),
+    ("dsn", "message"),
     [
         ("", "TIDEMARK_DB is not set"),
         (f"postgresql:/tidemark:{PASSWORD}@127.0.0.1", "is not a PostgreSQL connection string"),
@@ -129,9 +129,9 @@ def test_a_database_that_is_not_there(world: World, words: tuple[str, ...]) -> N
     ],
     ids=["unset", "not a DSN", "an unknown key"],
 )
-def test_a_dsn_that_is_none(world: World, words: tuple[str, ...], dsn: str, said: str) -> None:
+def test_a_dsn_that_is_none(world: World, words: tuple[str, ...], dsn: str, message: str) -> None:
     done = within(PROMPTLY, world, *words, env={"TIDEMARK_DB": dsn})
-    told(done, 2, said, "postgresql://user:password@host:port/database")
+    told(done, 2, message, "postgresql://user:password@host:port/database")
 
 
 def test_a_database_without_our_tables(world: World, postgres: Postgres) -> None:
@@ -177,7 +177,7 @@ def test_a_user_without_rights(world: World, postgres: Postgres) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("run", "demmo"), 'did you mean "demo"?'),
         (("audit", "demmo"), 'did you mean "demo"?'),
@@ -187,13 +187,13 @@ def test_a_user_without_rights(world: World, postgres: Postgres) -> None:
         (("--pipelines", "nowhere", "plan", "demo"), "there is no folder of pipelines at nowhere"),
     ],
 )
-def test_names_that_do_not_exist(world: World, words: tuple[str, ...], said: str) -> None:
-    told(world.tidemark(*words), 2, said)
+def test_names_that_do_not_exist(world: World, words: tuple[str, ...], message: str) -> None:
+    told(world.tidemark(*words), 2, message)
     untouched(world)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("rum", "demo"), "No such command 'rum'. Did you mean 'run'?"),
         (("plan",), "Missing argument 'PIPELINE'"),
@@ -207,10 +207,10 @@ def test_names_that_do_not_exist(world: World, words: tuple[str, ...], said: str
         ),
     ],
 )
-def test_wrong_use_of_the_command_line(world: World, words: tuple[str, ...], said: str) -> None:
+def test_wrong_use_of_the_command_line(world: World, words: tuple[str, ...], message: str) -> None:
     done = world.tidemark(*words)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -234,7 +234,7 @@ def with_schema(text: str, file: str) -> str:
 
 @pytest.mark.parametrize("case", BROKEN_FILES)
 def test_a_pipeline_file_that_is_wrong(world: World, case: str) -> None:
-    spoil, said = BROKEN_FILES[case]
+    spoil, message = BROKEN_FILES[case]
     file = world.pipelines / "demo.yaml"
     (world.pipelines / "broken.json").write_text('{"type": "object"')
     (world.pipelines / "wrong.json").write_text('{"type": "objekt"}')
@@ -242,7 +242,7 @@ def test_a_pipeline_file_that_is_wrong(world: World, case: str) -> None:
     file.write_text(spoil(text))
     for words in (("run", "demo"), ("validate", str(file))):
         done = world.tidemark(*words)
-        told(done, 2, said, "demo.yaml")
+        told(done, 2, message, "demo.yaml")
     file.write_text(text)
     untouched(world)
     assert world.tidemark("validate").stdout == f"{file}: ok\n"
@@ -293,7 +293,7 @@ def test_a_disk_that_fills_up_while_the_record_is_written(world: World) -> None:
     done = within(PROMPTLY, world, "run", "demo", **full_disk_at(largest + 100))
     told(done, 1, "the disk under the lake is full", "nothing is published half")
     assert {path: path.stat().st_mtime_ns for path in world.lake.rglob("*") if path.is_file()} == before
-    assert [one["state"] for one in world.manifests()] == ["done", "failed"]
+    assert [manifest["state"] for manifest in world.manifests()] == ["done", "failed"]
     world.assert_whole()
     finished(world)
 

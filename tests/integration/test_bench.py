@@ -12,9 +12,9 @@ from tidemark.sinks.kinds import SINKS
 
 
 def test_a_plan_is_measured_with_a_history(postgres: Postgres) -> None:
-    found = planning.measure(postgres, partitions=3, ranges=30)
-    assert (found["manifests"], found["ranges"], len(found["all_seconds"])) == (10, 30, planning.REPEATS)
-    assert set(found["nodes"]) == {"chains", "covering_manifests", "last_published"}
+    figures = planning.measure(postgres, partitions=3, ranges=30)
+    assert (figures["manifests"], figures["ranges"], len(figures["all_seconds"])) == (10, 30, planning.REPEATS)
+    assert set(figures["nodes"]) == {"chains", "covering_manifests", "last_published"}
 
 
 def test_each_view_of_the_page_is_measured_with_a_history(postgres: Postgres) -> None:

@@ -39,9 +39,9 @@ def test_every_connection_that_a_pipeline_names_is_there_as_airflow_has_it_and_g
     (tmp_path / "both.yaml").write_text(BOTH)
     monkeypatch.setenv("AIRFLOW_CONN_EVENTS", "kafka://another:9092")
     monkeypatch.delenv("AIRFLOW_CONN_WAREHOUSE", raising=False)
-    found = load(tmp_path / "both.yaml", {})
-    assert found.connections() == {"events", "warehouse"}
-    with suppress(RuntimeError), lookup.in_environment(found):
+    settings = load(tmp_path / "both.yaml", {})
+    assert settings.connections() == {"events", "warehouse"}
+    with suppress(RuntimeError), lookup.in_environment(settings):
         seen = {name: json.loads(os.environ[f"AIRFLOW_CONN_{name}"])["host"] for name in ("EVENTS", "WAREHOUSE")}
         raise RuntimeError
     assert seen == {"EVENTS": "a", "WAREHOUSE": "b"}
@@ -65,6 +65,6 @@ def test_a_connection_means_here_what_it_means_in_airflow(tmp_path: Path, monkey
         ours = from_environment("kafka_default") or {}
         assert (ours.get("host") or None) == (theirs.host or None), text
         assert int(ours.get("port") or 0) == (theirs.port or 0), text
-        assert {key: str(one) for key, one in ours["extra"].items()} == {
-            key: str(one) for key, one in theirs.extra_dejson.items()
+        assert {key: str(value) for key, value in ours["extra"].items()} == {
+            key: str(value) for key, value in theirs.extra_dejson.items()
         }, text

@@ -209,8 +209,8 @@ def test_an_interval_all_of_whose_records_are_gone_is_not_replayed(world: ModelW
 # whether all before a time is published
 
 
-def missing(found: Completeness) -> list[tuple[int, str, int, int]]:
-    return [(part.manifest_id, part.state, part.covered.start, part.covered.end) for part in found.missing]
+def missing(answer: Completeness) -> list[tuple[int, str, int, int]]:
+    return [(part.manifest_id, part.state, part.covered.start, part.covered.end) for part in answer.missing]
 
 
 def test_all_before_a_time_is_complete_over_all_runs_and_names_what_is_missing(world: ModelWorld) -> None:
@@ -219,13 +219,13 @@ def test_all_before_a_time_is_complete_over_all_runs_and_names_what_is_missing(w
     for until in (20, 30, 40):
         by_hand(world, until)
     publish(world, 1, 2, 4)
-    found = [completeness(context, minute(until)) for until in (20, 30, 40, 41)]
-    assert [each.complete for each in found] == [True, False, False, False]
-    assert [missing(each) for each in found] == [[], [(3, "planned", 20, 30)], [(3, "planned", 20, 30)],
+    answers = [completeness(context, minute(until)) for until in (20, 30, 40, 41)]
+    assert [each.complete for each in answers] == [True, False, False, False]
+    assert [missing(each) for each in answers] == [[], [(3, "planned", 20, 30)], [(3, "planned", 20, 30)],
                                                 [(3, "planned", 20, 30)]]  # fmt: skip
-    assert [each.run_key for each in found[:3]] == ["by hand 20", "by hand 30", "by hand 40"]
-    assert (found[3].run_key, found[3].planned_up_to) == (None, minute(40))
-    assert {part.sink for part in found[1].missing} == {"lake"}
+    assert [each.run_key for each in answers[:3]] == ["by hand 20", "by hand 30", "by hand 40"]
+    assert (answers[3].run_key, answers[3].planned_up_to) == (None, minute(40))
+    assert {part.sink for part in answers[1].missing} == {"lake"}
 
 
 def test_a_time_between_two_cuts_asks_the_source_only_when_something_is_missing(world: ModelWorld) -> None:
@@ -279,8 +279,8 @@ def test_lost_offsets_are_named_as_lost_and_do_not_keep_it_incomplete(make: Make
     world.log("a", 0).start = 15
     by_hand(world, 20)
     publish(world, 2)
-    found = completeness(world.onlooker(), minute(20))
-    assert (found.complete, [(part.start, part.end) for part in found.lost]) == (True, [(10, 15)])
+    answer = completeness(world.onlooker(), minute(20))
+    assert (answer.complete, [(part.start, part.end) for part in answer.lost]) == (True, [(10, 15)])
 
 
 def test_a_sink_that_lacks_a_done_manifest_is_named(world: ModelWorld) -> None:
@@ -290,5 +290,5 @@ def test_a_sink_that_lacks_a_done_manifest_is_named(world: ModelWorld) -> None:
     context: Context = world.onlooker()
     with context.database.transaction():
         context.database.remember_pipeline("demo", {"warehouse": "a table"})
-    found = completeness(context, minute(10))
-    assert [(part.manifest_id, part.state, part.sink) for part in found.missing] == [(1, "done", "warehouse")]
+    answer = completeness(context, minute(10))
+    assert [(part.manifest_id, part.state, part.sink) for part in answer.missing] == [(1, "done", "warehouse")]

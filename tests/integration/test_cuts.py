@@ -150,7 +150,7 @@ def test_a_run_without_a_logical_date_reads_all_there_is_and_is_known_by_its_run
     empty = plan(context, Tick("manual__two", RunKind.MANUAL, None)).manifests
     assert len(empty) == 1
     nothing = [plan(context, Tick("manual__three", RunKind.MANUAL, None)) for _ in range(2)]
-    assert [(one.manifests, one.repeated) for one in nothing] == [((), False), ((), True)]
+    assert [(planned.manifests, planned.repeated) for planned in nothing] == [((), False), ((), True)]
 
 
 def test_a_cut_latest_goes_on_beside_runs_of_any_logical_date(make_world: MakeWorld) -> None:
@@ -191,10 +191,10 @@ def test_a_topic_that_vanished_stops_the_plan_of_all_until_a_person_accepts_it(m
     before = world.chain(), other.chain()
     world.send(record(1))
     world.broker.delete_topic(other.topic)
-    for said in (f"topic {other.topic} no longer exists", "planning was refused before"):
+    for message in (f"topic {other.topic} no longer exists", "planning was refused before"):
         done = world.here("run", "demo")
         assert done.exit_code == 1
-        assert said in done.stderr
+        assert message in done.stderr
         assert f"tidemark accept-topic demo --topic {other.topic}" in done.stderr
     assert (world.chain(), other.chain()) == before
     with psycopg.connect(world.dsn) as connection:

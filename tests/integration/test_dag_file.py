@@ -3,13 +3,15 @@
 import re
 import runpy
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from airflow.dag_processing.dagbag import BundleDagBag
+from airflow.models.taskinstance import TaskInstance
 from airflow.sdk import DAG, AsyncCallback, DeadlineReference, SyncCallback
 from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID as PARSED_FOR
 from airflow.sdk.exceptions import AirflowFailException
@@ -148,17 +150,42 @@ def comparable(dag: DAG, without: set[str] = frozenset()) -> dict[str, Any]:  # 
 
 def test_the_file_says_how_airflow_runs_the_tasks(write: Write, read: Read) -> None:
     write(GOOD, "a.yaml")
-    settings = "airflow: {pool: spark, pool_slots: 2, priority_weight: 7, queue: big, max_retry_delay: 10m}"
+    settings = "airflow: {pool: spark, pool_slots: 2, priority_weight: 7, queue: big}"
     write(f"{named('flights-2')}\n{settings}\n", "b.yaml")
     plain, told = (dag.get_task("process") for dag in read().values())
 
-    def said(task: Any) -> tuple[object, ...]:
-        waits = (task.retry_exponential_backoff, task.max_retry_delay)
-        return task.pool, task.pool_slots, task.priority_weight, task.queue, *waits
+    def execution(task: Any) -> tuple[object, ...]:
+        return task.pool, task.pool_slots, task.priority_weight, task.queue
 
-    assert said(told) == ("spark", 2, 7, "big", 2, timedelta(minutes=10))
-    assert said(plain) == ("default_pool", 1, 1, "default", 0, None)
+    assert execution(told) == ("spark", 2, 7, "big")
+    assert execution(plain) == ("default_pool", 1, 1, "default")
     assert read()["flights-2"].get_task("plan").pool == "default_pool", "only what processes is heavy"
+
+
+@pytest.mark.parametrize(
+    ("settings", "pauses"),
+    [
+        ("", [10, 20, 40, 80, 160, 320, 600, 600]),
+        ("airflow: {max_retry_delay: 1m}", [10, 20, 40, 60, 60]),
+        ("retry_delay: 1h", [3600, 3600]),
+        ("retry_delay: 1h\nairflow: {max_retry_delay: 3h}", [3600, 7200, 10800]),
+        ("airflow: {max_retry_delay: null}", [10, 10, 10]),
+    ],
+)
+def test_the_pauses_between_tries_double_up_to_a_bound_unless_the_file_says_otherwise(
+    write: Write, read: Read, settings: str, pauses: list[int]
+) -> None:
+    """Airflow draws each pause from the one of the table up to twice that, or up to the bound."""
+    write(f"{GOOD}\n{settings}\n", "a.yaml")
+    [dag] = read().values()
+    bound = pauses[-1]
+    for task in DagSerialization.from_dict(DagSerialization.to_dict(dag)).tasks:
+        for number, pause in enumerate(pauses, 1):
+            ended = datetime.now(UTC)
+            tried: Any = SimpleNamespace(task=task, try_number=number, end_date=ended, retry_delay_override=None,
+                                         dag_id="flights", task_id=task.task_id, logical_date=None)  # fmt: skip
+            waited = (TaskInstance.next_retry_datetime(tried) - ended).total_seconds()
+            assert pause <= waited <= min(2 * pause, bound), (task.task_id, number)
 
 
 @pytest.mark.parametrize(

@@ -95,17 +95,15 @@ def test_rows_that_are_merged_are_found_after_an_attempt_of_other_code(make_tabl
     world.assert_complete()
 
 
-def test_an_empty_database_adopts_a_lake_of_one_manifest_and_goes_on(
-    make_world: Callable[..., World], postgres: Postgres, template: str
-) -> None:
+def test_an_empty_database_adopts_a_lake_of_one_manifest_and_goes_on(make_world: Callable[..., World]) -> None:
     world = make_world(settings=ONE_MANIFEST)
     world.produce(20)
     world.ok("run", "demo")
-    with postgres.temporary_database("empty", template) as world.dsn:
-        world.ok("adopt", "demo", "--why", "the database is gone")
-        world.produce(20)
-        world.ok("run", "demo")
-        world.assert_complete()
+    world.lose_manifest_database()
+    world.ok("adopt", "demo", "--why", "the database is gone")
+    world.produce(20)
+    world.ok("run", "demo")
+    world.assert_complete()
 
 
 def test_adopting_what_one_sink_published_forgets_nothing_of_the_other(world: TableWorld) -> None:
@@ -116,7 +114,7 @@ def test_adopting_what_one_sink_published_forgets_nothing_of_the_other(world: Ta
         connection.execute("SET session_replication_role = replica")  # no triggers, as a failover has none
         connection.execute("UPDATE tidemark.attempt SET receipt = NULL WHERE attempt = 2")
     world.ok("adopt", "demo", "--why", "the lake knows more")
-    published = {one["sink"]: one["attempt"] for one in world.json("show", "1")["publications"]}
+    published = {publication["sink"]: publication["attempt"] for publication in world.json("show", "1")["publications"]}
     assert published == {"files": 2, "postgres": 1}
     world.ok("retry", "demo")
     [line] = world.here("audit", "demo", "--deep").stdout.splitlines()
@@ -161,8 +159,8 @@ def test_a_restored_database_names_the_pipeline_whose_records_it_lacks(
 ) -> None:
     world = make_world()
     other = make_world(settings={"pipeline": "other", "sinks": [{"files": {"root": str(world.lake)}}]})
-    for one in (world, other):
-        one.produce(20)
+    for owner in (world, other):
+        owner.produce(20)
     world.ok("run", "demo")
     with postgres.temporary_database("older", world.dsn.rpartition("/")[2]) as older:
         other.ok("run", "other")

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -17,7 +18,6 @@ from sandbox.services.postgres import Postgres
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.world import World, wait_stopped, wake
 from tidemark.database.client import ManifestDatabase
-from tidemark.database.migrate import migrate
 from tidemark.errors import PlanRefused
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
@@ -34,8 +34,8 @@ def drop_before(world: World, partition: int, offset: int) -> None:
 
 def assert_decided(world: World, *decided: tuple[str, str]) -> None:
     """The history has just these decisions and reasons, oldest first, all of the user at this command line."""
-    told = [(one["decision"], one["why"], one["actor"]) for one in world.json("history", "demo")]
-    assert told == [(*one, f"cli {getpass.getuser()}") for one in decided]
+    told = [(decision["decision"], decision["why"], decision["actor"]) for decision in world.json("history", "demo")]
+    assert told == [(*decision, f"cli {getpass.getuser()}") for decision in decided]
 
 
 def lost(world: World) -> list[tuple[int, int, int]]:
@@ -223,23 +223,24 @@ def test_schedule_15_what_an_older_attempt_of_a_reissued_number_staged_is_not_th
         world.assert_complete()
 
 
-def test_an_empty_database_adopts_a_whole_lake_and_reads_the_holes_again(world: World, postgres: Postgres) -> None:
+def lose_output(world: World, manifest: dict[str, Any]) -> None:
+    """Somebody removed the objects of its first attempt, and the record of them."""
+    for object_ in [*manifest["objects"], *manifest["dead_letter_objects"]]:
+        Path(object_["path"]).unlink()
+    (world.lake / f"_manifests/demo/{manifest['id']:010d}.0001.json").unlink()
+
+
+def test_an_empty_database_adopts_a_whole_lake_and_reads_the_holes_again(world: World) -> None:
     world.produce(120)
     world.ok("run", "demo")
-    manifests = world.manifests()
-    middle = manifests[1]
-    for one in [*middle["objects"], *middle["dead_letter_objects"]]:
-        Path(one["path"]).unlink()
-    (world.lake / f"_manifests/demo/{middle['id']:010d}.0001.json").unlink()
-    with postgres.temporary_database("empty") as empty:
-        world.dsn = empty
-        migrate(empty)
-        world.ok("adopt", "demo", "--why", "lost the database")
-        world.ok("retry", "demo")
-        world.assert_complete()
-        world.produce(20)
-        world.ok("run", "demo")
-        world.assert_complete()
+    lose_output(world, world.manifests()[1])
+    world.lose_manifest_database()
+    world.ok("adopt", "demo", "--why", "lost the database")
+    world.ok("retry", "demo")
+    world.assert_complete()
+    world.produce(20)
+    world.ok("run", "demo")
+    world.assert_complete()
 
 
 def test_repair_removes_strays_of_ours_writes_lost_records_and_leaves_other_files_alone(world: World) -> None:
@@ -313,7 +314,7 @@ def test_accepting_a_topic_that_was_never_another_one_reads_nothing_again(world:
     world.produce(20)
     world.ok("run", "demo")
     with ManifestDatabase(world.dsn, "test") as database:
-        database.block_chains([one.id for one in database.chains("demo")], "it looked gone for a moment", None)
+        database.block_chains([chain.id for chain in database.chains("demo")], "it looked gone for a moment", None)
     world.produce(20)
     assert world.here("run", "demo").exit_code == 1
     assert "its chain goes on at 10" in world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "it is back")
@@ -340,22 +341,16 @@ def test_what_an_attempt_recorded_is_not_lost_whichever_code_made_it(make_world:
     assert world.ok("audit", "demo", "--deep") == ""
 
 
-def test_several_holes_of_one_partition_are_adopted_as_manifests_of_their_own(
-    make_world: Make, postgres: Postgres
-) -> None:
+def test_several_holes_of_one_partition_are_adopted_as_manifests_of_their_own(make_world: Make) -> None:
     world = make_world(partitions=1)
     world.produce(200)
     world.ok("run", "demo")
-    for one in world.manifests()[1::2]:
-        for each in one["objects"]:
-            Path(each["path"]).unlink()
-        (world.lake / f"_manifests/demo/{one['id']:010d}.0001.json").unlink()
-    with postgres.temporary_database("empty") as empty:
-        world.dsn = empty
-        migrate(empty)
-        world.ok("adopt", "demo", "--why", "lost the database")
-        world.ok("retry", "demo")
-        world.assert_complete()
+    for manifest in world.manifests()[1::2]:
+        lose_output(world, manifest)
+    world.lose_manifest_database()
+    world.ok("adopt", "demo", "--why", "lost the database")
+    world.ok("retry", "demo")
+    world.assert_complete()
 
 
 def test_what_waits_for_a_retry_is_not_repaired_away(world: World) -> None:

@@ -1,17 +1,14 @@
 """One pipeline whose topics hold records of different formats, on a real broker, through the command line."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any
-from uuid import uuid4
 
 import fastavro
 import pyarrow.parquet as pq
-import pytest
 
-from sandbox.services.broker import Broker
 from tests.worlds.world import World
 
 MakeWorld = Callable[..., World]
@@ -25,23 +22,6 @@ ORDER = {
     ],
 }
 AT = datetime(2024, 3, 1, 11, tzinfo=UTC)
-
-
-@pytest.fixture
-def prefix(broker: Broker) -> Iterator[str]:
-    made = f"p{uuid4().hex[:12]}"
-    yield made
-    for topic in broker.admin().list_topics(timeout=30).topics:
-        if topic.startswith(made):
-            broker.delete_topic(topic)
-
-
-def add(world: World, topic: str, *values: bytes) -> None:
-    world.broker.create_topic(topic, 1, {"retention.ms": "-1"})
-    producer = world.broker.producer()
-    for value in values:
-        producer.produce(topic, value)
-    assert producer.flush(30) == 0
 
 
 def rows(world: World, *words: str) -> list[dict[str, Any]]:
@@ -61,8 +41,8 @@ def test_topics_of_two_formats_become_rows_of_one_table(make_world: MakeWorld, p
     ]
     kafka = {"topics": [f"{prefix}-old"], "topics_regex": f"{prefix}-.*"}
     world = make_world(settings={"kafka": kafka, "decode": decode, "event_time": {"field": "at"}})
-    add(world, f"{prefix}-old", b'{"id": 1, "at": "2024-03-01T11:00:00Z", "note": "n"}', b"no JSON")
-    add(world, f"{prefix}-new-1", avro(2), b"no Avro")
+    world.add_topic(f"{prefix}-old", b'{"id": 1, "at": "2024-03-01T11:00:00Z", "note": "n"}', b"no JSON")
+    world.add_topic(f"{prefix}-new-1", avro(2), b"no Avro")
     world.ok("run", "demo")
     assert sorted((row["id"], row["at"], row["note"], row["shop"]) for row in rows(world)) == [
         (1, AT, "n", None), (2, AT, None, "s"),
@@ -71,8 +51,8 @@ def test_topics_of_two_formats_become_rows_of_one_table(make_world: MakeWorld, p
     peeked = world.ok("peek", "demo", "--topic", f"{prefix}-new-1", "-n", "2", "--json").splitlines()
     assert json.loads(peeked[0])["data"] == {"id": 2, "at": "2024-03-01T11:00:00.000000Z", "note": None, "shop": "s"}
 
-    add(world, f"{prefix}-new-2", avro(3))
-    add(world, f"{prefix}-other", b"{}")
+    world.add_topic(f"{prefix}-new-2", avro(3))
+    world.add_topic(f"{prefix}-other", b"{}")
     for words in (("plan", "demo"), ("peek", "demo"), ("doctor", "demo")):
         done = world.here(*words)
         assert done.exit_code != 0, words
@@ -89,7 +69,7 @@ def test_a_topic_that_lost_its_decoder_is_not_processed(make_world: MakeWorld, p
     decode = [{"topics": [topic], "format": "string"} for topic in topics]
     world = make_world(settings={"kafka": {"topics": topics}, "decode": decode, "event_time": {}})
     for topic in topics:
-        add(world, topic, topic.encode())
+        world.add_topic(topic, topic.encode())
     world.ok("plan", "demo")
     world.settings["decode"] = decode[:1]
     world.write_pipeline(topics=topics[:1])

@@ -22,16 +22,16 @@ MakeTableWorld = Callable[..., TableWorld]
 def doctor(world: World, *words: str, exit_code: int = 0) -> list[dict[str, Any]]:
     done = world.here("doctor", *words, "--json")
     assert done.exit_code == exit_code, done.stdout
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
+    findings: list[dict[str, Any]] = json.loads(done.stdout)
+    return findings
 
 
-def failures(found: list[dict[str, Any]]) -> dict[str, str]:
-    return {one["check"]: one["message"] for one in found if one["severity"] == "failed"}
+def failures(findings: list[dict[str, Any]]) -> dict[str, str]:
+    return {finding["check"]: finding["message"] for finding in findings if finding["severity"] == "failed"}
 
 
-def said(found: list[dict[str, Any]], check: str) -> str:
-    return "; ".join(one["message"] for one in found if one["check"] == check)
+def messages(findings: list[dict[str, Any]], check: str) -> str:
+    return "; ".join(finding["message"] for finding in findings if finding["check"] == check)
 
 
 def names(folder: Path) -> set[str]:
@@ -42,20 +42,20 @@ def test_a_pipeline_that_can_work_passes_and_the_doctor_leaves_nothing(make_tabl
     world = make_table_world(has_lake=True)
     world.produce(20)
     before = names(world.folder)
-    found = doctor(world, "demo")
+    findings = doctor(world, "demo")
     assert names(world.folder) == before, "not even the lake's folder"
     assert world.query("SELECT 1 FROM pg_namespace WHERE nspname = 'tidemark_target'") == []
     assert world.query("SELECT to_regclass('public.latest') AS there") == [{"there": None}]
-    assert "2 partitions, 20 offsets to read" in said(found, "demo: kafka")
-    assert f"records can be read ({world.topic})" in said(found, "demo: kafka")
-    assert "rolled back" in said(found, "demo: sink postgres")
-    assert "the first plan creates it" in said(found, "demo: sink files")
-    assert "fsync=off" in said(found, "manifest database"), "the sandbox is not durable, and it is said"
+    assert "2 partitions, 20 offsets to read" in messages(findings, "demo: kafka")
+    assert f"records can be read ({world.topic})" in messages(findings, "demo: kafka")
+    assert "rolled back" in messages(findings, "demo: sink postgres")
+    assert "the first plan creates it" in messages(findings, "demo: sink files")
+    assert "fsync=off" in messages(findings, "manifest database"), "the sandbox is not durable, and it is said"
     world.ok("run", "demo")
     before = names(world.folder)
     after = doctor(world, "demo")
-    assert "created once, moved and removed" in said(after, "demo: sink files")
-    assert "it belongs to this manifest database" in said(after, "demo: sink postgres")
+    assert "created once, moved and removed" in messages(after, "demo: sink files")
+    assert "it belongs to this manifest database" in messages(after, "demo: sink postgres")
     assert names(world.folder) == before
     world.assert_complete()
 
@@ -65,34 +65,34 @@ def test_everything_that_is_wrong_is_said_at_once_each_with_what_to_do(
 ) -> None:
     world = make_table_world(has_lake=True, topic_config={"cleanup.policy": "compact"})
     world.produce(5)
-    [sink] = [one for one in world.settings["sinks"] if "postgres" in one]
+    [sink] = [settings for settings in world.settings["sinks"] if "postgres" in settings]
     sink["postgres"]["auto_create"] = False
     world.write_pipeline(topics=[world.topic, "nowhere"])
     world.lake.write_text("a file where the lake should be")
     (world.pipelines / "broken.yaml").write_text("pipeline: broken\nsource: 1\n")
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))  # bound, and nobody listens
-        found = doctor(world, "--master", f"spark://127.0.0.1:{taken.getsockname()[1]}", exit_code=1)
-    wrong = failures(found)
+        findings = doctor(world, "--master", f"spark://127.0.0.1:{taken.getsockname()[1]}", exit_code=1)
+    wrong = failures(findings)
     assert "source" in wrong["pipelines: broken.yaml"]
-    every = " ".join(one["message"] for one in found if one["severity"] == "failed")
+    every = " ".join(finding["message"] for finding in findings if finding["severity"] == "failed")
     assert "topic nowhere does not exist" in every
     assert f"topic {world.topic} is compacted" in every
     assert "the table does not exist" in wrong["demo: sink postgres"]
     assert "demo: sink files" in wrong
     assert "the Spark master cannot be reached" in wrong["spark"]
-    assert all(one["next_step"] for one in found if one["severity"] != "ok")
+    assert all(finding["next_step"] for finding in findings if finding["severity"] != "ok")
 
 
 def test_a_database_that_is_away_keeps_nothing_else_from_being_checked(make_table_world: MakeTableWorld) -> None:
     world = make_table_world()
     world.produce(5)
     world.dsn = f"postgresql://tidemark:canary@127.0.0.1:{free_port()}/nowhere"
-    found = doctor(world, "demo", exit_code=1)
-    assert list(failures(found)) == ["manifest database"]
-    assert "records can be read" in said(found, "demo: kafka")
-    assert "its owner was not checked" in said(found, "demo: sink postgres")
-    assert "canary" not in json.dumps(found)
+    findings = doctor(world, "demo", exit_code=1)
+    assert list(failures(findings)) == ["manifest database"]
+    assert "records can be read" in messages(findings, "demo: kafka")
+    assert "its owner was not checked" in messages(findings, "demo: sink postgres")
+    assert "canary" not in json.dumps(findings)
 
 
 def test_a_wrong_password_is_said_and_not_shown(make_table_world: MakeTableWorld) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import uuid4
 
 import boto3
-import psycopg
 import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError
@@ -19,10 +18,9 @@ from tests.faults.s3_proxy import Answer, Rule
 from tests.worlds.dynamo_world import DynamoWorld
 from tests.worlds.secret_search import Canaries
 from tests.worlds.totals_world import AGGREGATE
-from tidemark.database.migrate import migrate
 from tidemark.lifecycle.attempt import order_of
+from tidemark.sinks.aggregates.groups import combined
 from tidemark.sinks.dynamodb import client, sink
-from tidemark.sinks.groups import combined
 
 Make = Callable[..., DynamoWorld]
 ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
@@ -46,9 +44,7 @@ def test_a_run_counts_every_record_once_and_people_can_ask_for_it(world: DynamoW
     world.produce(30)
     world.ok("run", "demo", "--run-key", "two")
     world.assert_complete()
-    with psycopg.connect(world.dsn, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA tidemark CASCADE")
-    migrate(world.dsn)
+    world.lose_manifest_database()
     refused = world.here("run", "demo", "--run-key", "three")
     assert (refused.exit_code, "belongs to another manifest database" in refused.stderr) == (1, True)
     assert world.json("adopt", "demo", "--why", "a test")["manifests"] == [1, 2, 3]
@@ -113,8 +109,8 @@ def test_what_was_changed_by_hand_is_named_and_a_replay_mends_it(world: DynamoWo
     assert f"manifest {manifest}: its contributions were changed by hand" in audit
     world.change("_contributions", contribution, "_rows", "77")
     assert f"manifest {manifest}: the contributions of it count" in world.here("audit", "demo", "--deep").stdout
-    for one in world.manifests():
-        world.ok("replay", "demo", "--manifest", str(one["id"]))
+    for published in world.manifests():
+        world.ok("replay", "demo", "--manifest", str(published["id"]))
     world.assert_complete()
     stray = {"_key": {"S": "[1]"}, "_manifest_id": {"N": "99"}, "_attempt": {"N": "1"}, "_rows": {"N": "1"}}
     world.client.put_item(TableName=f"{world.items_table}_contributions", Item=stray)

@@ -49,7 +49,7 @@ def verdict_on(error: Exception) -> None:
 
 
 def test_every_class_of_error_takes_a_side() -> None:
-    classes = {one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, TidemarkError)}
+    classes = {value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, TidemarkError)}
     assert {*TRIED_AGAIN, *FAILED_AT_ONCE} == classes
 
 
@@ -77,17 +77,17 @@ def test_the_task_says_where_it_happened_and_what_to_do(airflow: Any) -> None:
 def test_it_links_to_the_page_of_the_manifest_or_the_pipeline_when_airflow_knows_its_address(
     airflow: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def said(error: TidemarkError) -> str:
+    def last_line(error: TidemarkError) -> str:
         with pytest.raises(airflow.AirflowException) as raised:
             verdict_on(error)
         return str(raised.value).split("\n")[-1]
 
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.org/team/")
     pages = "page: https://example.org/team/tidemark/pipelines"
-    assert said(errors.WorkFailed("it happened", pipeline="demo", manifest=7)) == f"{pages}/demo/manifests/7"
-    assert said(errors.DataLost("it happened", next_step="wait", pipeline="a demo")) == f"{pages}/a%20demo"
-    assert said(errors.NotFound("no such", next_step="look", pipeline="demo", manifest=9)) == "next: look"
-    assert said(errors.Unavailable("it happened", next_step="wait")) == "next: wait"
+    assert last_line(errors.WorkFailed("it happened", pipeline="demo", manifest=7)) == f"{pages}/demo/manifests/7"
+    assert last_line(errors.DataLost("it happened", next_step="wait", pipeline="a demo")) == f"{pages}/a%20demo"
+    assert last_line(errors.NotFound("no such", next_step="look", pipeline="demo", manifest=9)) == "next: look"
+    assert last_line(errors.Unavailable("it happened", next_step="wait")) == "next: wait"
 
 
 @pytest.mark.parametrize(

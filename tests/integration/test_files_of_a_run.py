@@ -25,8 +25,8 @@ def test_every_record_is_in_the_folder_of_its_event_hour_once(world: World) -> N
     assert done["counts"]["read"] == done["counts"]["written"] == 200
     paths = world.data_paths()
     totals = "SELECT count(*), count(DISTINCT n), sum(n) FROM read_parquet($paths)"
-    found = duckdb.sql(totals, params={"paths": [str(one) for one in paths]})
-    assert found.fetchall() == [(200, 200, sum(range(200)))]
+    result = duckdb.sql(totals, params={"paths": [str(path) for path in paths]})
+    assert result.fetchall() == [(200, 200, sum(range(200)))]
     for path in paths:
         hours = {row["at"].strftime("%Y/%m/%d/%H") for row in read([path])}
         assert hours == {str(path.parent.relative_to(world.lake / "raw" / world.topic))}
@@ -66,14 +66,14 @@ def test_objects_prints_exactly_the_published_paths(world: World) -> None:
     first = world.manifests()[0]
     world.ok("retry", "demo", "--manifest", str(first["id"]))
     assert {str(path) for path in world.data_paths()} == {
-        one["path"] for manifest in world.manifests() for one in manifest["objects"]
+        object_["path"] for manifest in world.manifests() for object_ in manifest["objects"]
     }
     world.ok("retry", "demo")
     on_disk = {path for path in world.lake.rglob("*.parquet") if "_staging" not in path.parts}
     data, letters = set(world.data_paths()), set(world.data_paths("--dead-letters"))
     assert data | letters == on_disk
     assert not data & letters
-    assert [Path(one["path"]) for one in world.json("objects", "demo")] == world.data_paths()
+    assert [Path(object_["path"]) for object_ in world.json("objects", "demo")] == world.data_paths()
 
 
 def test_dead_letters_are_counted_and_kept_whole(make_world: MakeWorld) -> None:

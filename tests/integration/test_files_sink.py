@@ -28,8 +28,8 @@ def example(tmp_path: Path, database: str) -> Iterator[LakeExample]:
 
 def contents(example: LakeExample) -> dict[str, Any]:
     """Every object but the owner's with its bytes and the moment it was written."""
-    found = {key: Path(example.lake, key) for key, _ in example.sink.store.list() if "_owner" not in key}
-    return {key: (path.read_bytes(), path.stat().st_mtime_ns) for key, path in found.items()}
+    paths = {key: Path(example.lake, key) for key, _ in example.sink.store.list() if "_owner" not in key}
+    return {key: (path.read_bytes(), path.stat().st_mtime_ns) for key, path in paths.items()}
 
 
 def put(example: LakeExample, receipt: Receipt, fence: Callable[[], None] = agree) -> None:
@@ -39,7 +39,7 @@ def put(example: LakeExample, receipt: Receipt, fence: Callable[[], None] = agre
 def test_two_attempts_share_no_object(example: LakeExample) -> None:
     first, second = example.stage(1), example.stage(2)
     assert first.digest("files") == second.digest("files")
-    assert not {one.path for one in first.objects} & {one.path for one in second.objects}
+    assert not {object_.path for object_ in first.objects} & {object_.path for object_ in second.objects}
 
 
 def test_putting_twice_moves_no_object_again(example: LakeExample) -> None:
@@ -47,10 +47,10 @@ def test_putting_twice_moves_no_object_again(example: LakeExample) -> None:
     put(example, receipt)
     before = contents(example)
     put(example, receipt)
-    objects = {one.path for one in receipt.objects}
+    objects = {object_.path for object_ in receipt.objects}
     after = contents(example)
     assert {key: after[key] for key in objects} == {key: before[key] for key in objects}
-    assert {key: one[0] for key, one in after.items()} == {key: one[0] for key, one in before.items()}
+    assert {key: state[0] for key, state in after.items()} == {key: state[0] for key, state in before.items()}
 
 
 def test_a_put_that_died_halfway_is_finished_by_repeating_it(example: LakeExample) -> None:
@@ -85,7 +85,7 @@ def test_discard_removes_only_its_own(example: LakeExample) -> None:
     put(example, unpublished)
     still_staged = example.stage(3)
     example.sink.discard(unpublished)
-    assert contents(example).keys() == before.keys() | {one.staged for one in still_staged.objects}
+    assert contents(example).keys() == before.keys() | {object_.staged for object_ in still_staged.objects}
     example.sink.discard(still_staged)
     assert contents(example) == before
     assert example.sink.store.folders("_staging/0000000001") == ["0001"]  # empty, and not of a discarded attempt
@@ -102,13 +102,17 @@ def test_what_is_known_of_an_attempt_needs_its_record_its_objects_and_their_rows
     truth["nothing put"] = known(example, receipt)
     put(example, receipt)
     truth["put"] = known(example, receipt)
-    said = example.sink.store.get(record) or b""
-    for damage, content in (("no json", b"{"), ("a list", b"[]"), ("other rows", said.replace(b'"digest"', b'"was"'))):
+    original = example.sink.store.get(record) or b""
+    for damage, content in (
+        ("no json", b"{"),
+        ("a list", b"[]"),
+        ("other rows", original.replace(b'"digest"', b'"was"')),
+    ):
         example.sink.store.put(record, content)
         truth[damage] = known(example, receipt)
     example.sink.store.delete([record])
     truth["no record"] = known(example, receipt)
-    example.sink.store.put(record, said)
+    example.sink.store.put(record, original)
     path = receipt.objects[0].path
     whole = example.sink.store.get(path) or b""
     example.sink.store.put(path, whole[:-1])

@@ -26,10 +26,10 @@ def rows(path: Path) -> list[dict[str, Any]]:
     """As a reader that knows nothing of Tidemark has them, in the columns of Parquet."""
     if path.name.endswith(".avro"):
         with path.open("rb") as file:
-            return [dict(one) for one in fastavro.reader(file)]  # type: ignore[call-overload]
+            return [dict(row) for row in fastavro.reader(file)]  # type: ignore[call-overload]
     lines = map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
     return [
-        {**{f"_{name}": one[name] for name in ("topic", "partition", "offset")}, **one.get("data", {})} for one in lines
+        {**{f"_{name}": row[name] for name in ("topic", "partition", "offset")}, **row.get("data", {})} for row in lines
     ]
 
 
@@ -40,12 +40,12 @@ def published(world: World) -> list[Path]:
 
 
 def seen(paths: list[Path]) -> Counter[Place]:
-    return Counter((one["_topic"], one["_partition"], one["_offset"]) for path in paths for one in rows(path))
+    return Counter((row["_topic"], row["_partition"], row["_offset"]) for path in paths for row in rows(path))
 
 
 def on_disk(world: World) -> dict[Path, int]:
-    found = [path for path in world.lake.rglob("*") if path.is_file() and "_manifests" not in path.parts]
-    return {path: path.stat().st_mtime_ns for path in found}
+    files = [path for path in world.lake.rglob("*") if path.is_file() and "_manifests" not in path.parts]
+    return {path: path.stat().st_mtime_ns for path in files}
 
 
 @pytest.fixture(params=["jsonl", "avro"])
@@ -66,7 +66,7 @@ def test_a_run_a_replay_and_a_deep_audit(world: World) -> None:
     assert seen(paths) == everything
     assert set(before) == set(paths)
     assert world.ok("audit", "demo", "--deep") == ""
-    [nested] = [one for path in paths for one in rows(path) if one["_offset"] == 30]
+    [nested] = [row for path in paths for row in rows(path) if row["_offset"] == 30]
     assert nested["more"] == {"tags": ["a", None], "by": {"x": 0.1}}
     for manifest in world.manifests():
         world.ok("replay", "demo", "--manifest", str(manifest["id"]))
@@ -78,14 +78,14 @@ def test_a_run_a_replay_and_a_deep_audit(world: World) -> None:
 def test_damage_is_found_and_a_replay_mends_it(world: World) -> None:
     world.produce(40)
     world.ok("run", "demo")
-    path = max(published(world), key=lambda one: one.stat().st_size)
+    path = max(published(world), key=lambda file: file.stat().st_size)
     content = path.read_bytes()
     at = len(content) - 40  # in the last block of rows, not in the header
     path.write_bytes(content[:at] + bytes([content[at] ^ 0x55]) + content[at + 1 :])
-    found = world.here("audit", "demo", "--deep")
-    assert found.exit_code == 1
-    assert str(path.relative_to(world.lake)) in found.stdout
-    assert "cannot be read" in found.stdout or "holds other rows" in found.stdout
+    audit = world.here("audit", "demo", "--deep")
+    assert audit.exit_code == 1
+    assert str(path.relative_to(world.lake)) in audit.stdout
+    assert "cannot be read" in audit.stdout or "holds other rows" in audit.stdout
     world.ok("replay", "demo", "--manifest", str(int(path.name[:10])))
     assert world.ok("audit", "demo", "--deep") == ""
     assert seen(published(world)) == world.everything()

@@ -33,8 +33,8 @@ AT = datetime(2024, 3, 1, 11, tzinfo=UTC)
 
 
 def rows(world: World, *words: str) -> list[dict[str, Any]]:
-    found = [row for path in world.data_paths(*words) for row in pq.read_table(path).to_pylist()]
-    return sorted(found, key=lambda row: row["_offset"])
+    published = [row for path in world.data_paths(*words) for row in pq.read_table(path).to_pylist()]
+    return sorted(published, key=lambda row: row["_offset"])
 
 
 def send_message(world: World, registry: SchemaRegistry, kind: type, **fields: Any) -> None:

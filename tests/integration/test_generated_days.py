@@ -195,15 +195,23 @@ class GeneratedDay:
             late = sum(record.arrival - record.event > self.lateness for record in of_the_hour)
             assert (row["rows"], row["late"]) == (len(of_the_hour), late)
             assert row["revision"] == self.closings[hour] == self.reopenings[hour] + (hour in now)
-            on_time = [one for one in self.records if one.hour == hour and one.arrival - one.event <= self.lateness]
+            on_time = [
+                record
+                for record in self.records
+                if record.hour == hour and record.arrival - record.event <= self.lateness
+            ]
             assert hour not in now or all(record in published for record in on_time), "complete without its records"
         if closed:
             assert now == {row["hour"] for row in rows if self.may_be_complete(row["hour"])}
 
     def may_be_complete(self, hour: datetime) -> bool:
-        unpublished = min((one.run for one in self.manifests if not one.published), default=len(self.cuts))
+        unpublished = min(
+            (manifest.run for manifest in self.manifests if not manifest.published), default=len(self.cuts)
+        )
         cut = max(self.cuts[:unpublished], default=None)
-        if any(one.replay and any(record.hour == hour for record in one.records) for one in self.manifests):
+        if any(
+            manifest.replay and any(record.hour == hour for record in manifest.records) for manifest in self.manifests
+        ):
             return False
         return cut is not None and cut >= hour + HOUR + self.lateness
 

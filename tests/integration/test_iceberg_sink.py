@@ -23,7 +23,6 @@ from tests.worlds.iceberg_world import TABLE, IcebergWorld, catalog_at
 from tests.worlds.s3_world import BUCKET
 from tidemark.config.base import Surroundings
 from tidemark.connections import from_environment
-from tidemark.database.migrate import migrate
 from tidemark.errors import Unavailable
 from tidemark.sinks.base import Owner
 from tidemark.sinks.iceberg.catalog import OpenCatalog
@@ -161,9 +160,7 @@ def test_a_catalog_that_was_restored_from_an_older_copy_is_refused_at_plan(world
 
 
 def test_an_empty_database_adopts_what_the_table_says_and_a_renamed_sink_has_what_it_had(world: IcebergWorld) -> None:
-    with psycopg.connect(world.dsn, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA tidemark CASCADE")
-    migrate(world.dsn)
+    world.lose_manifest_database()
     refused = world.here("run", "demo")
     assert "belongs to another manifest database" in refused.stderr
     assert world.json("adopt", "demo", *WHY)["manifests"] == [1, 2, 3]
@@ -272,9 +269,9 @@ def test_who_claims_a_table_that_another_is_claiming_is_told_who(targets: list[I
 
     before_request(first, 3, claim)  # it has said that it asks, and has not looked yet
     assert first.claim(Owner("A")).owner == Owner("A")
-    [said] = told
-    assert "another claims the table at the same time: pipeline demo of database A" in said
-    assert "tidemark plan demo" in said
+    [message] = told
+    assert "another claims the table at the same time: pipeline demo of database A" in message
+    assert "tidemark plan demo" in message
 
 
 def test_two_slices_that_add_the_same_column_at_once_both_find_it(targets: list[IcebergTarget]) -> None:

@@ -44,7 +44,7 @@ def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     of = pipeline(tmp_path, "bootstrap_servers: 'a:9092'")
     services = {process.pid for process in module.started()}  # children of the tests' process too, and not Spark's
     children = module.started
-    monkeypatch.setattr(module, "started", lambda: [one for one in children() if one.pid not in services])
+    monkeypatch.setattr(module, "started", lambda: [process for process in children() if process.pid not in services])
     made = module.ProcessManifestOperator(task_id="process", pipeline=of, manifest_id=7)
     yield made
     made._hook._submit_sp.stdout.close()  # the provider leaves that to the end of the task's process

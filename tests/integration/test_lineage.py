@@ -29,11 +29,11 @@ from openlineage.client.serde import Serde
 from tidemark.airflow.lineage import Input, Lineage, Output, facets
 from tidemark.dataset import Dataset
 given = json.load(sys.stdin)
-inputs = [Input(Dataset(**one.pop("dataset")), **one) for one in given.pop("inputs")]
-outputs = [Output(Dataset(**one.pop("dataset")), **one) for one in given.pop("outputs")]
+inputs = [Input(Dataset(**entry.pop("dataset")), **entry) for entry in given.pop("inputs")]
+outputs = [Output(Dataset(**entry.pop("dataset")), **entry) for entry in given.pop("outputs")]
 told = facets(Lineage(**given, inputs=inputs, outputs=outputs))
-print(json.dumps({"inputs": [Serde.to_dict(one) for one in told.inputs],
-                  "outputs": [Serde.to_dict(one) for one in told.outputs]}))
+print(json.dumps({"inputs": [Serde.to_dict(part) for part in told.inputs],
+                  "outputs": [Serde.to_dict(part) for part in told.outputs]}))
 """
 
 
@@ -95,15 +95,15 @@ def test_without_the_provider_nothing_is_asked_and_a_silent_target_fails_no_task
         assert lineage_if_asked(world.context(), DONE) is None
         assert not asked.called
         with (
-            mock.patch.object(lineage, "find_spec", return_value=object()) as found,
+            mock.patch.object(lineage, "find_spec", return_value=object()) as find_spec,
             mock.patch.object(lineage.LOG, "warning") as warning,
         ):
             assert lineage_if_asked(world.context(), DONE) is None
-            found.assert_called_once_with(PROVIDER)
+            find_spec.assert_called_once_with(PROVIDER)
     assert warning.call_args.args[0] % warning.call_args.args[1:] == (
         "no lineage is told of manifest 1: the disk hangs"
     )
     with mock.patch.object(lineage, "find_spec", return_value=object()):
         told = lineage_if_asked(world.context(), DONE)
     assert isinstance(told, Lineage)
-    assert [one.dataset.name for one in told.outputs] == [str(world.lake)]
+    assert [output.dataset.name for output in told.outputs] == [str(world.lake)]

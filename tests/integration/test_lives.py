@@ -31,6 +31,14 @@ def recreate(world: World, broker: Broker) -> None:
     broker.create_topic(world.topic, world.partitions, {"retention.ms": "-1"})
 
 
+def begin_another_life(world: World, broker: Broker, count: int) -> None:
+    """The topic is another one, with so many records; planning was refused, and a person accepted it."""
+    recreate(world, broker)
+    world.produce(count)
+    assert world.here("plan", "demo").exit_code == 1
+    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
+
+
 def test_a_database_from_before_an_extension_adopts_the_older_region(make_world: Make, postgres: Postgres) -> None:
     world = make_world(settings=LATEST)
     world.produce(100)
@@ -59,12 +67,12 @@ def test_a_part_of_the_older_region_that_left_no_record_is_planned_again(make_wo
     world.ok("run", "demo")
     with postgres.temporary_database("older", copy_of(world)) as older:
         world.ok("extend-back", "demo", "--why", "the whole history")
-        first, _, last = [one["id"] for one in world.manifests() if one["state"] == "planned"]
+        first, _, last = [manifest["id"] for manifest in world.manifests() if manifest["state"] == "planned"]
         world.ok("retry", "demo", "--manifest", str(first))
         world.ok("retry", "demo", "--manifest", str(last))
         world.dsn = older
-        said = world.ok("adopt", "demo", "--why", "restored")
-        assert f"{world.topic}-0: offsets [33, 66) are planned again" in said
+        printed = world.ok("adopt", "demo", "--why", "restored")
+        assert f"{world.topic}-0: offsets [33, 66) are planned again" in printed
         world.ok("retry", "demo")
         world.assert_complete()
 
@@ -91,10 +99,7 @@ def test_a_table_goes_on_after_a_database_adopted_two_lives_of_its_topic(
     world.produce(60)
     world.ok("run", "demo")
     with postgres.temporary_database("older", copy_of(world) if copied else "template1") as older:
-        recreate(world, broker)
-        world.produce(60)
-        assert world.here("run", "demo").exit_code == 1
-        world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
+        begin_another_life(world, broker, 60)
         world.ok("run", "demo")
         world.dsn = older
         if not copied:
@@ -111,28 +116,21 @@ def test_a_table_goes_on_after_a_database_adopted_two_lives_of_its_topic(
     assert {row["_incarnation"] for row in world.query("SELECT _incarnation FROM public.latest")} == {2}
 
 
-def test_the_unread_beginning_of_a_second_life_is_planned_again(
-    make_world: Make, broker: Broker, postgres: Postgres
-) -> None:
+def test_the_unread_beginning_of_a_second_life_is_planned_again(make_world: Make, broker: Broker) -> None:
     world = make_world(partitions=1)
     world.produce(30)
     world.ok("run", "demo")
-    recreate(world, broker)
-    world.produce(70)
-    assert world.here("plan", "demo").exit_code == 1
-    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
+    begin_another_life(world, broker, 70)
     world.ok("plan", "demo")
     world.ok("retry", "demo", "--manifest", "3")
-    with postgres.temporary_database("empty") as empty:
-        world.dsn = empty
-        migrate(empty)
-        said = world.ok("adopt", "demo", "--why", "the manifest database is gone")
-        assert f"{world.topic}-0: offsets [0, 35) are planned again" in said
-        world.ok("retry", "demo")
-        world.ok("run", "demo")
-        places = Counter((world.topic, 0, offset) for offset in range(70))
-        assert world.exact() == places + Counter((world.topic, 0, offset) for offset in range(30))
-        assert world.ok("audit", "demo", "--deep") == ""
+    world.lose_manifest_database()
+    printed = world.ok("adopt", "demo", "--why", "the manifest database is gone")
+    assert f"{world.topic}-0: offsets [0, 35) are planned again" in printed
+    world.ok("retry", "demo")
+    world.ok("run", "demo")
+    places = Counter((world.topic, 0, offset) for offset in range(70))
+    assert world.exact() == places + Counter((world.topic, 0, offset) for offset in range(30))
+    assert world.ok("audit", "demo", "--deep") == ""
 
 
 def test_what_a_copy_planned_on_a_life_that_is_over_is_given_up_when_it_adopts(
@@ -142,14 +140,11 @@ def test_what_a_copy_planned_on_a_life_that_is_over_is_given_up_when_it_adopts(
     world.produce(30)
     world.ok("plan", "demo", "--run-key", "one")
     with postgres.temporary_database("older", copy_of(world)) as older:
-        recreate(world, broker)
-        world.produce(20)
-        assert world.here("plan", "demo").exit_code == 1
-        world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "migrated")
+        begin_another_life(world, broker, 20)
         world.ok("run", "demo")
         world.dsn = older
-        said = world.ok("adopt", "demo", "--why", "restored")
-        assert f"{world.topic}-0: planned and unread offsets [0, 30) are lost" in said
+        printed = world.ok("adopt", "demo", "--why", "restored")
+        assert f"{world.topic}-0: planned and unread offsets [0, 30) are lost" in printed
         world.ok("retry", "demo")
         world.ok("run", "demo", "--run-key", "one")
         world.ok("run", "demo")
@@ -190,18 +185,16 @@ def test_offsets_whose_rows_are_in_a_table_are_not_given_up(make_table_world: Ma
     world.assert_complete()
 
 
-def test_a_record_that_cannot_be_read_is_named_and_nothing_is_adopted(world: World, postgres: Postgres) -> None:
+def test_a_record_that_cannot_be_read_is_named_and_nothing_is_adopted(world: World) -> None:
     world.produce(40)
     world.ok("run", "demo")
     [record] = world.lake.glob("_manifests/demo/*.json")
     record.write_text(json.dumps({**json.loads(record.read_text()), "ranges": [{"start": 0}]}))
-    with postgres.temporary_database("empty") as empty:
-        world.dsn = empty
-        migrate(empty)
-        refused = world.here("adopt", "demo", "--why", "the manifest database is gone")
-        assert refused.exit_code == 1
-        assert f"_manifests/demo/{record.name} cannot be read as a record" in refused.stderr
-        assert world.json("manifests", "demo") == []
+    world.lose_manifest_database()
+    refused = world.here("adopt", "demo", "--why", "the manifest database is gone")
+    assert refused.exit_code == 1
+    assert f"_manifests/demo/{record.name} cannot be read as a record" in refused.stderr
+    assert world.json("manifests", "demo") == []
 
 
 def test_what_one_sink_has_and_kafka_lost_is_ended_without_the_other_sink(make_table_world: MakeTableWorld) -> None:
@@ -212,19 +205,23 @@ def test_what_one_sink_has_and_kafka_lost_is_ended_without_the_other_sink(make_t
     assert world.here("run", "demo").exit_code == 1
     world.targets["warehouse"] = alive
     world.administer("delete_records", [TopicPartition(world.topic, 0, 5)])
-    assert world.here("retry", "demo").exit_code == 1
+    accept = "tidemark accept-damage demo --manifest 1 --why TEXT"
+    failed = world.here("retry", "demo")
+    assert failed.exit_code == 1
+    assert f"is given up by: {accept}, then finish it with tidemark retry demo" in failed.stderr
     refused = world.here("accept-loss", "demo", "--why", "too late")
     assert refused.exit_code == 1
     assert "it is published in files, and the source has lost what postgres lacks" in refused.stderr
-    accept = "tidemark accept-damage demo --manifest 1 --why TEXT"
     assert f"accept that with {accept}, then finish it with tidemark retry demo" in refused.stderr
     told = world.json("accept-damage", "demo", "--manifest", "1", "--why", "too late")["lines"]
-    assert told == ["sink postgres stays without attempt 2 at the manifest"]
+    [manifest] = [manifest for manifest in world.json("manifests", "demo") if manifest["id"] == 1]
+    ranges = [f"{part['topic']}-{part['partition']} [{part['start']}, {part['end']})" for part in manifest["ranges"]]
+    assert told == [f"sink postgres stays without {', '.join(ranges)}"]
     world.ok("retry", "demo")
     world.produce(20)
     world.ok("run", "demo")
     assert world.exact() == world.everything()
-    assert {one["state"] for one in world.json("manifests", "demo")} == {"done"}
+    assert {manifest["state"] for manifest in world.json("manifests", "demo")} == {"done"}
     assert world.ok("audit", "demo", "--deep") == ""
 
 
@@ -249,7 +246,10 @@ def test_what_lies_below_a_truncation_and_one_sink_lacks_is_still_read(make_tabl
     replayed = world.here("replay", "demo", "--manifest", "1")
     assert replayed.exit_code == 1
     assert "it cannot be replayed" in replayed.stderr
-    told = [(one["decision"], one["why"], one["actor"].split()[0]) for one in world.json("history", "demo")]
+    told = [
+        (decision["decision"], decision["why"], decision["actor"].split()[0])
+        for decision in world.json("history", "demo")
+    ]
     assert told == [("accept-truncation", "the disk was restored", "cli")] * 2
 
 
@@ -265,9 +265,9 @@ def test_a_truncation_accepted_from_elsewhere_says_what_is_lost_and_what_may_be_
     assert beyond.exit_code == 1
     assert f"{world.topic}-0 ends at 50: nothing can be read from offset 51 on" in beyond.stderr
     assert world.here(*accept, "-1").exit_code == 2
-    said = world.ok(*accept, "20", "--dry-run")
-    assert "offsets [20, 40) are read again, though manifests 1, 2 have published some of them" in said
-    assert "the next starts at 20\n" in said
+    printed = world.ok(*accept, "20", "--dry-run")
+    assert "offsets [20, 40) are read again, though manifests 1, 2 have published some of them" in printed
+    assert "the next starts at 20\n" in printed
     assert world.json("history", "demo") == []
     assert "the next starts at 40, and its offsets [40, 45) are lost" in world.ok(*accept, "45")
     world.ok("run", "demo")
@@ -282,10 +282,10 @@ def test_the_history_says_who_decided_what_and_why(world: World) -> None:
     world.administer("delete_records", [TopicPartition(world.topic, 0, 5)])
     world.ok("accept-loss", "demo", "--why", "too late", "--dry-run")
     world.ok("accept-loss", "demo", "--why", "too late")
-    [one] = world.json("history", "demo")
-    assert (one["decision"], one["why"], one["manifests"]) == ("accept-loss", "too late", [1])
-    assert one["actor"].startswith("cli ")
-    assert one["lines"] == [f"{world.topic}-0: offsets [0, 5) are given up"]
+    [decision] = world.json("history", "demo")
+    assert (decision["decision"], decision["why"], decision["manifests"]) == ("accept-loss", "too late", [1])
+    assert decision["actor"].startswith("cli ")
+    assert decision["lines"] == [f"{world.topic}-0: offsets [0, 5) are given up"]
     table = world.ok("history", "demo")
     assert all(word in table for word in ("accept-loss", "too late", "[0, 5) are given up"))
     told = world.ok("show", "1")
@@ -300,10 +300,7 @@ def test_schedule_6_a_table_of_every_record_keeps_the_first_life_of_a_topic_that
     world = make_table_world(settings={"sinks": [sink]})
     world.produce(20)
     world.ok("run", "demo")
-    recreate(world, broker)
-    world.produce(20)
-    assert world.here("run", "demo").exit_code == 1
-    world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "made again")
+    begin_another_life(world, broker, 20)
     world.ok("run", "demo")
     world.ok("replay", "demo", "--manifest", str(world.manifests()[-1]["id"]))
     assert [row["n"] for row in world.query("SELECT n FROM public.latest ORDER BY n")] == list(range(40))

@@ -1,7 +1,9 @@
-"""The label of a `process` task, and the last lines of its log."""
+"""The label of a `process` task and the last lines of its log; and the log of commands for programs."""
 
 import importlib
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,3 +45,63 @@ def test_a_log_ends_with_records_files_the_lag_or_why_it_is_not_known_and_the_pa
     world.administer("delete_topics", [world.topic])
     assert len(ends(context, outcome, None)) == 3
     wait_until(lambda: ends(context, outcome, None)[2].startswith("lag not known: "), "the error", timeout=30)
+
+
+def logged(world: World, *words: str, exit_code: int = 0) -> list[dict[str, Any]]:
+    """The lines of a command's log, each of them a JSON object, without those for people."""
+    done = world.here(*words, "--log-format", "json")
+    assert done.exit_code == exit_code, done.stderr
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert all({"timestamp", "level", "event"} <= {*line} for line in lines)
+    return [line for line in lines if line["event"] != "tidemark_note"]
+
+
+def steps(lines: list[dict[str, Any]]) -> list[tuple[str, int | None, int | None]]:
+    return [(line["event"].removeprefix("tidemark_"), line.get("manifest"), line.get("attempt")) for line in lines]
+
+
+def test_a_run_logs_its_plan_each_attempt_and_the_hours_that_are_complete(world: World) -> None:
+    world.produce(50)
+    lines = logged(world, "run", "demo")
+    assert steps(lines) == [
+        ("planned", None, None),
+        ("attempt_begins", 1, 1),
+        ("attempt_ends", 1, 1),
+        ("attempt_begins", 2, 1),
+        ("attempt_ends", 2, 1),
+        ("hours_complete", None, None),
+    ]
+    assert {line["pipeline"] for line in lines} == {"demo"}
+    assert lines[0]["manifests"] == [1, 2]
+    assert sum(line["written"] for line in lines if line["event"] == "tidemark_attempt_ends") == 50
+    complete = [hour["start"] for hour in world.json("hours", "demo") if hour["complete"]]
+    assert len(complete) > 0
+    [[first, _], *_] = lines[-1]["hours"]
+    assert complete[0].startswith(first.removesuffix("Z"))
+
+
+def test_a_retry_and_a_replay_log_what_was_done_what_failed_and_what_was_left_out(world: World) -> None:
+    world.produce(30)
+    assert steps(logged(world, "plan", "demo")) == [("planned", None, None)]
+    world.administer("delete_topics", [world.topic])
+    wait_until(lambda: world.here("lag", "demo").exit_code != 0, "the topic to be gone", timeout=30)
+    failed = logged(world, "retry", "demo", exit_code=1)
+    assert steps(failed)[-1][:2] == ("failed", 1)
+    assert failed[-1]["level"] == "error"
+    assert failed[-1]["next_step"]
+
+
+def test_a_manifest_that_is_at_work_is_logged_as_left_out_and_a_decision_with_its_name(world: World) -> None:
+    world.produce(30)
+    world.ok("run", "demo")
+    context = world.context()
+    assert context.database.start(1, "somebody") == 2
+    left, failed = logged(world, "replay", "demo", "--manifest", "1", exit_code=1)
+    assert steps([left]) == [("left_out", 1, 2)]
+    assert failed["event"] == "tidemark_failed"
+    assert steps(logged(world, "replay", "demo", "--manifest", "1", "--take-over")) == [
+        ("attempt_begins", 1, 3),
+        ("attempt_ends", 1, 3),
+    ]
+    [decided] = logged(world, "repair", "demo", "--why", "to see", "--dry-run")
+    assert (decided["decision"], decided["pipeline"], decided["dry_run"]) == ("repair", "demo", True)

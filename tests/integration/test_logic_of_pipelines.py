@@ -53,8 +53,8 @@ def rows(world: World, columns: str, *, dead_letters: bool = False) -> list[tupl
 def counts(world: World) -> tuple[int, ...]:
     """(read, written, dead-lettered, filtered, deduplicated) of all manifests."""
     names = ("read", "written", "dead_lettered", "filtered", "deduplicated")
-    found = [manifest["counts"] for manifest in world.manifests()]
-    return tuple(sum(each[name] for each in found) for name in names)
+    by_manifest = [manifest["counts"] for manifest in world.manifests()]
+    return tuple(sum(each[name] for each in by_manifest) for name in names)
 
 
 def test_all_kinds_one_after_the_other_and_every_record_is_accounted_for(make_world: MakeWorld) -> None:
@@ -105,17 +105,17 @@ def test_on_error_fail_names_transform_file_line_and_offset(make_world: MakeWorl
     world.produce(20)
     failed = world.here("run", "demo", "--run-key", "one")
     assert failed.exit_code == 1
-    said = " ".join(failed.stderr.split())
-    assert "transform[0].python: code/prices.py:2: AssertionError" in said
-    assert f"topic={world.topic} partition=0 offset=7" in said
+    printed = " ".join(failed.stderr.split())
+    assert "transform[0].python: code/prices.py:2: AssertionError" in printed
+    assert f"topic={world.topic} partition=0 offset=7" in printed
     world.settings = logic(
         {"select": ["n", '"at"', "replace(name, 'r', '') AS name"]}, {"sql": "no.sql"}, on_error="fail"
     )
     write(world, {"no.sql": "SELECT n, \"at\", CAST(replace(name, '7', 'seven') AS INTEGER) AS name FROM batch"})
     world.write_pipeline()
-    said = " ".join(world.here("retry", "demo").stderr.split())
-    assert "transform[1].sql: no.sql: Conversion Error: Could not convert string '..' to INT32" in said
-    assert "offset=7" in said
+    printed = " ".join(world.here("retry", "demo").stderr.split())
+    assert "transform[1].sql: no.sql: Conversion Error: Could not convert string '..' to INT32" in printed
+    assert "offset=7" in printed
 
 
 @pytest.mark.parametrize("point", ["stage.mid", "publish.before_mark"])

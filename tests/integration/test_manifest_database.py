@@ -132,7 +132,11 @@ def test_history_tells_who_did_what_in_order(database: str, chain: int) -> None:
     with ManifestDatabase(database, "cli anna") as manifests:
         assert manifests.start(1, "fingerprint") == 1
         manifests.fail(1, 1, "the broker is gone")
-        told = [(one["actor"], one["what"].get("state")) for one in manifests.events(1) if one["subject"] == "manifest"]
+        told = [
+            (event["actor"], event["what"].get("state"))
+            for event in manifests.events(1)
+            if event["subject"] == "manifest"
+        ]
     assert told == [("test", "planned"), ("cli anna", "running"), ("cli anna", "failed")]
 
 
@@ -207,7 +211,7 @@ def test_only_the_newest_attempt_stores_a_receipt_or_ends_the_manifest(database:
     with ManifestDatabase(database, "old") as old, ManifestDatabase(database, "new") as new:
         assert old.start(1, "f") == 1
         assert new.start(1, "f") == 2
-        assert [one["state"] for one in new.attempts(1)] == ["fenced", "running"]
+        assert [attempt["state"] for attempt in new.attempts(1)] == ["fenced", "running"]
         assert not old.store_receipt(receipt(1), {}, ["files"], ["files"])
         assert new.store_receipt(receipt(2), {}, ["files"], ["files"])
         assert not old.publish(1, 1, "files", 1, "digest", {})
@@ -249,9 +253,9 @@ def together(world: World, keys: list[str], produce: bool) -> list[tuple[int, ..
 
     with ThreadPoolExecutor(len(keys)) as pool:
         planning = [pool.submit(plan_up_to, key) for key in keys]
-        while produce and not all(one.done() for one in planning):
+        while produce and not all(future.done() for future in planning):
             world.produce(20)
-        return [one.result() for one in planning]
+        return [future.result() for future in planning]
 
 
 def test_twenty_planners_of_one_key_make_one_plan(world: World) -> None:
@@ -265,7 +269,7 @@ def test_twenty_planners_of_one_key_make_one_plan(world: World) -> None:
 def test_planners_of_different_keys_while_records_come_in_cover_all_of_them_once(world: World) -> None:
     world.produce(100)
     answers = together(world, [f"key {number}" for number in range(PLANNERS)], produce=True)
-    assert [one for one in answers if isinstance(one, Exception)] == []
+    assert [answer for answer in answers if isinstance(answer, Exception)] == []
     world.ok("retry", "demo")
     world.ok("run", "demo")
     world.assert_complete()
@@ -279,17 +283,17 @@ def test_a_planner_that_asked_kafka_before_another_went_on_does_not_take_its_ans
     world.ok("plan", "demo")
     slow, fast = world.context(), world.context()
     lock = "SELECT {}(1414089812, hashtext('demo'))"
-    fast.database._connection.execute(lock.format("pg_advisory_lock"))
+    fast.database._session.execute(lock.format("pg_advisory_lock"))
     with ThreadPoolExecutor(1) as pool, ManifestDatabase(world.dsn, "reader") as reader:
         planning = pool.submit(plan, slow, Tick("slow", RunKind.MANUAL, None))
-        while not reader._connection.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall():
+        while not reader._session.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall():
             assert not planning.done()
             time.sleep(0.01)
         world.produce(20)
         if meanwhile == "records and a partition":
             world.administer("create_partitions", [NewPartitions(world.topic, 3)])
         assert plan(fast, Tick("fast", RunKind.MANUAL, None)).manifests
-        fast.database._connection.execute(lock.format("pg_advisory_unlock"))
+        fast.database._session.execute(lock.format("pg_advisory_unlock"))
         assert planning.result(30).manifests == ()
     world.ok("retry", "demo")
     world.ok("run", "demo")
@@ -423,7 +427,7 @@ def test_a_blocked_manifest_starts_only_when_a_person_released_it(database: str,
         assert manifests.manifest(1).reason == "released: numbers differ"
         assert manifests.start(1, "f") == 2
         with pytest.raises(IllegalTransition), manifests.transaction():
-            manifests._connection.execute("UPDATE manifest SET state = 'planned'")
+            manifests._session.execute("UPDATE manifest SET state = 'planned'")
 
 
 RANGES = 100_000
@@ -436,12 +440,13 @@ def test_the_ends_of_chains_are_found_by_index_probes_whatever_their_history(sql
     )
     sql.execute("ANALYZE manifest_range")
     explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + QUERIES["chains"]
-    found = sql.execute(explain, {"pipeline_name": "demo"}).fetchall()[0][0]  # type: ignore[arg-type]
-    nodes = [one for one in flattened(found[0]["Plan"]) if one.get("Relation Name") == "manifest_range"]  # type: ignore[index]
+    explained = sql.execute(explain, {"pipeline_name": "demo"}).fetchall()[0][0]  # type: ignore[arg-type]
+    nodes = [node for node in flattened(explained[0]["Plan"]) if node.get("Relation Name") == "manifest_range"]  # type: ignore[index]
     assert [
-        (one["Node Type"].removesuffix("Only Scan").removesuffix("Scan").strip(), one["Actual Rows"]) for one in nodes
+        (node["Node Type"].removesuffix("Only Scan").removesuffix("Scan").strip(), node["Actual Rows"])
+        for node in nodes
     ] == [("Index", 1), ("Index", 1)], json.dumps(nodes, indent=1)
-    assert found[0]["Plan"]["Shared Hit Blocks"] + found[0]["Plan"]["Shared Read Blocks"] < 20  # type: ignore[index]
+    assert explained[0]["Plan"]["Shared Hit Blocks"] + explained[0]["Plan"]["Shared Read Blocks"] < 20  # type: ignore[index]
 
 
 def flattened(node: dict[str, object]) -> Iterator[dict[str, object]]:

@@ -17,15 +17,15 @@ COMMANDS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 MAKE, DOCTOR, _, WATCH, EACH, RETIRE = COMMANDS  # the third sets variables of Airflow
 
 
-def typed(world: World, commands: str) -> str:
-    """What is printed; each command must succeed."""
+def typed(world: World, commands: str, *, status: int = 0) -> str:
+    """What is printed; each command must succeed, or the last one must end with ``status``."""
     programs = Path(sys.executable).parent
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands],
         cwd=world.folder, text=True, capture_output=True, timeout=240,
         env=world.environment(PATH=f"{programs}:{world.environment()['PATH']}"),
     )  # fmt: skip
-    assert done.returncode == 0, f"{commands}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == status, f"{commands}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 
 
@@ -66,6 +66,16 @@ def test_the_pipelines_of_the_page_are_made_watched_audited_archived_and_retired
     assert done.count("1 of 1 manifests done, 20 rows; 0 differences") == 6
     assert done.count("nothing that is not archived yet was done before") == 6
     assert ": not archived" not in done
+    away = world.pipelines / f"{names[0]}.yaml"
+    text = away.read_text()
+    away.unlink()
+    done = typed(world, EACH, status=1)
+    assert done.count(f"pipeline {names[0]} was planned and has no file in {world.pipelines}") == 2
+    assert f"tidemark retire {names[0]} --why TEXT" in done
+    assert f"{names[0]}: see above" in done
+    assert f"{names[0]}: not archived" in done
+    assert done.count("1 of 1 manifests done, 20 rows; 0 differences") == 5, "the others are done"
+    away.write_text(text)
     delete_later(world.broker, *topics.values())
     typed(world, RETIRE)
     names.remove("web-searches")

@@ -55,7 +55,7 @@ def test_a_database_that_is_gone_is_a_503_with_its_reason(make_world: Callable[.
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--listen", "here"), "'here' has no port; write 9108 or 0.0.0.0:9108"),
         (("--listen", "70000"), "'70000' has no port"),
@@ -64,8 +64,8 @@ def test_a_database_that_is_gone_is_a_503_with_its_reason(make_world: Callable[.
     ],
 )
 def test_what_cannot_be_listened_on_is_said(
-    make_world: Callable[..., World], words: tuple[str, ...], said: str
+    make_world: Callable[..., World], words: tuple[str, ...], message: str
 ) -> None:
     refused = make_world().here("metrics", *words)
     assert refused.exit_code != 0
-    assert said in refused.stderr
+    assert message in refused.stderr

@@ -57,7 +57,7 @@ def test_a_problem_that_lasts_is_told_when_it_has_lasted_and_a_loss_at_once(worl
     world.ok("notify", "--after", "1h")
     memory = world.folder / "_notified.json"
     kept = json.loads(memory.read_text())
-    memory.write_text(json.dumps([{**one, "since": "2024-03-01T00:00:00+00:00"} for one in kept]))
+    memory.write_text(json.dumps([{**problem, "since": "2024-03-01T00:00:00+00:00"} for problem in kept]))
     world.ok("notify", "--after", "1h")
     [told] = inbox.got
     assert told["since"] == "2024-03-01T00:00:00+00:00"

@@ -43,7 +43,7 @@ def transaction(world: World, *partitions: int, since: datetime) -> Iterator[Pro
 def observed(world: World) -> list[OpenTransaction]:
     cluster = KafkaCluster(world.broker.bootstrap_servers, {})
     places, _ = cluster.partitions([world.topic])
-    return [one for _, one in sorted(cluster.open_transactions(cluster.bounds(places)).items())]
+    return [pending for _, pending in sorted(cluster.open_transactions(cluster.bounds(places)).items())]
 
 
 def settled(world: World) -> bool:
@@ -86,7 +86,7 @@ def test_the_doctor_says_an_open_transaction_as_a_plan_does(make_world: MakeWorl
     world = make_world(settings=GAPS)
     with transaction(world, 0, since=datetime.now(UTC) - LONG_AGO):
         done = world.here("doctor", "demo", "--json")
-        [warned] = [one for one in json.loads(done.stdout) if "transaction" in one["message"]]
+        [warned] = [finding for finding in json.loads(done.stdout) if "transaction" in finding["message"]]
     assert warned["severity"] == "warning"
     assert warned["message"].startswith(
         f"{world.topic}-0: an open transaction holds back 1 offset from offset 0 on, for 14 min, "
@@ -113,9 +113,9 @@ def test_each_partition_of_a_transaction_has_its_own_place_and_age(make_world: M
         world.send(record(partition), partition=partition)
     since = datetime.now(UTC).replace(microsecond=0) - LONG_AGO
     with transaction(world, *range(0, 40, 2), since=since):
-        found = observed(world)
-        assert [one.at.partition for one in found] == list(range(0, 40, 2))
-        assert {(one.first_offset, one.held_back, one.since) for one in found} == {(1, 1, since)}
+        transactions = observed(world)
+        assert [pending.at.partition for pending in transactions] == list(range(0, 40, 2))
+        assert {(pending.first_offset, pending.held_back, pending.since) for pending in transactions} == {(1, 1, since)}
     wait_until(lambda: settled(world), "the abort is visible", timeout=20)
 
 
@@ -123,8 +123,8 @@ def test_the_older_of_two_open_transactions_gives_the_age(make_world: MakeWorld)
     world = make_world(partitions=1)
     since = datetime.now(UTC).replace(microsecond=0)
     with transaction(world, 0, since=since - LONG_AGO), transaction(world, 0, since=since):
-        [one] = observed(world)
-        assert (one.first_offset, one.held_back, one.since) == (0, 2, since - LONG_AGO)
+        [pending] = observed(world)
+        assert (pending.first_offset, pending.held_back, pending.since) == (0, 2, since - LONG_AGO)
     wait_until(lambda: settled(world), "the aborts are visible", timeout=20)
 
 
@@ -135,8 +135,8 @@ def test_a_transaction_whose_first_record_was_deleted_is_still_reported(make_wor
         producer.produce(world.topic, record(1), partition=0)
         assert producer.flush(30) == 0
         world.administer("delete_records", [TopicPartition(world.topic, 0, 1)])
-        [one] = observed(world)
-        assert (one.first_offset, one.held_back) == (1, 1)
+        [pending] = observed(world)
+        assert (pending.first_offset, pending.held_back) == (1, 1)
 
 
 def test_a_producer_stopped_inside_its_transaction_is_reported_until_its_timeout_ends_it(
@@ -148,11 +148,12 @@ def test_a_producer_stopped_inside_its_transaction_is_reported_until_its_timeout
         "import os, signal, sys\n"
         "from confluent_kafka import Producer\n"
         "servers, topic, name = sys.argv[1:]\n"
-        "one = Producer({'bootstrap.servers': servers, 'transactional.id': name, 'transaction.timeout.ms': 5000})\n"
-        "one.init_transactions(30)\n"
-        "one.begin_transaction()\n"
-        "one.produce(topic, b'hangs', partition=0)\n"
-        "assert one.flush(30) == 0\n"
+        "timeout = {'transaction.timeout.ms': 5000}\n"
+        "producer = Producer({'bootstrap.servers': servers, 'transactional.id': name, **timeout})\n"
+        "producer.init_transactions(30)\n"
+        "producer.begin_transaction()\n"
+        "producer.produce(topic, b'hangs', partition=0)\n"
+        "assert producer.flush(30) == 0\n"
         "os.kill(os.getpid(), signal.SIGSTOP)\n"
     )
     words = [sys.executable, "-c", program, world.broker.bootstrap_servers, world.topic, uuid4().hex]

@@ -7,11 +7,13 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
 
+import psycopg
 import pytest
 import yaml
 from airflow import settings
@@ -19,6 +21,7 @@ from airflow.api_fastapi import app as airflow_app
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.api_fastapi.core_api.security import get_user
+from airflow.exceptions import AirflowException, DagRunAlreadyExists
 from airflow.models.dag import DagModel
 from airflow.models.dagbundle import DagBundleModel
 from airflow.models.dagrun import DagRun
@@ -27,8 +30,10 @@ from click.testing import CliRunner, Result
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from sqlalchemy import create_engine
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import scoped_session, sessionmaker
 
+import tidemark
 from sandbox.services.postgres import Postgres
 from sandbox.services.processes import wait_until
 from tests.faults.model_world import SCHEMAS, ModelWorld, ScheduleSettings
@@ -44,7 +49,7 @@ from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.manifest import ManifestState, RunKind
 from tidemark.order import Order
-from tidemark.views import LagView
+from tidemark.views import LagView, as_json_text
 
 RIGHTS = {"operator": {"GET", "POST"}, "reader": {"GET"}, "stranger": set[str]()}
 ROUTES = [route for route in build_app().routes if isinstance(route, APIRoute)]
@@ -150,9 +155,9 @@ def requests(routes: list[APIRoute]) -> list[tuple[str, APIRoute]]:
 
 
 def token_of(html: str) -> str:
-    found = re.search(r'name="token" value="([^"]+)"', html)
-    assert found is not None, html
-    return found[1]
+    field = re.search(r'name="token" value="([^"]+)"', html)
+    assert field is not None, html
+    return field[1]
 
 
 def archive(world: ModelWorld, manifest: int) -> None:
@@ -212,6 +217,11 @@ def test_the_json_is_what_the_commands_print(ask: Callable[..., TestClient], wor
     [asked] = command("where", "a", "1", "3")
     assert (chain["manifest"], chain["range"]) == (asked["manifest"], asked["range"])
     assert chain["sinks"][0]["place"] == asked["sinks"][0]["place"]
+    of_python: dict[str, list[Any]] = {"lanes": tidemark.lanes("demo", dsn=world.dsn)}
+    of_python["timeline?by=day"] = [tidemark.timeline("demo", by="day", dsn=world.dsn)]
+    for path, views in of_python.items():
+        plain = json.loads(json.dumps([asdict(view) for view in views], default=as_json_text))
+        assert client.get(f"{api}/{path}").json() == (plain if path == "lanes" else plain[0])
     assert client.get(f"{api}/manifests?limit=0").status_code == 422
     assert client.get(f"{api}/manifests/99").status_code == 404
     assert "/api/pipelines/{dag_id}/lanes" in client.get("/api/openapi.json").json()["paths"]
@@ -286,7 +296,7 @@ def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., Tes
 def planned_up_to(world: ModelWorld, moment: datetime | None) -> None:
     """As if the run of the world had read up to another time."""
     with ManifestDatabase(world.dsn, "a test") as database, database.transaction():
-        database.connection.execute("UPDATE run SET planned_up_to = %s, planned_at = '2026-03-01 08:30Z'", [moment])
+        database.session.execute("UPDATE run SET planned_up_to = %s, planned_at = '2026-03-01 08:30Z'", [moment])
 
 
 def test_along_time_each_period_has_the_manifests_of_its_runs_by_state(
@@ -299,7 +309,7 @@ def test_along_time_each_period_has_the_manifests_of_its_runs_by_state(
     assert (period["runs"], period["manifests"]) == (1, {"done": 1, "failed": 1, "planned": 1})
     assert (period["first_undone"], period["read"]) == (2, 10)
     pairs = zip(timeline["periods"], timeline["periods"][1:], strict=False)
-    assert all(one["end"] == then["start"] for one, then in pairs)
+    assert all(earlier["end"] == then["start"] for earlier, then in pairs)
 
     planned_up_to(world, datetime(2026, 3, 1, 9, tzinfo=UTC))
     timeline = client.get(f"{address}?by=hour&until=2026-03-01T12:00").json()
@@ -340,8 +350,8 @@ def test_hours_of_a_page_are_the_newest_and_the_open_ones_and_json_has_them_in_p
     ask: Callable[..., TestClient], world: ModelWorld
 ) -> None:
     with ManifestDatabase(world.dsn, "a test") as database, database.transaction():
-        database.connection.execute("DELETE FROM hour")
-        database.connection.execute(
+        database.session.execute("DELETE FROM hour")
+        database.session.execute(
             "INSERT INTO hour (pipeline, hour, revision, complete_at) "
             "SELECT 'demo', '2020-01-01Z'::timestamptz + number * interval '1 hour', 1, "
             "       CASE WHEN number %% 10 > 0 THEN now() END FROM generate_series(0, 99) AS number",
@@ -474,6 +484,70 @@ def test_a_retry_shows_what_it_would_do_and_starts_one_run_with_the_reason_in_th
     [decision] = json.loads(printed(world, "history", "demo", "--json"))
     assert (decision["decision"], decision["why"]) == ("retry", form["why"])
     assert "airflow page operator" in decision["actor"]
+
+
+def asked_for(world: ModelWorld) -> list[tuple[str, str, str]]:
+    """(reason, line, who) of each decision."""
+    decisions = json.loads(printed(world, "history", "demo", "--json"))
+    return [(each["why"], *each["lines"], each["actor"]) for each in decisions]
+
+
+def test_history_tells_once_who_asked_for_a_run_however_often_the_form_is_sent(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    client = ask()
+    form = {"token": token_of(client.get(f"{START}/retry").text), "why": "the producer was mended"}
+    there = DagRunAlreadyExists(mock.Mock(dag_id="demo", run_id="of the form", logical_date=None))
+    with mock.patch.object(actions, "trigger_dag") as trigger:
+        for answer in (mock.DEFAULT, there, there):
+            trigger.side_effect = [answer]
+            assert client.post(f"{START}/retry", data=form).status_code == 303
+    [(why, line, actor)] = asked_for(world)
+    assert why == form["why"]
+    assert re.fullmatch(r"DAG run retry__\S+, asked for on the page by operator", line)
+    assert actor == "airflow page operator"
+
+
+def test_a_run_that_airflow_does_not_start_is_told_with_who_asked_for_it_and_may_be_asked_for_again(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    client = ask()
+    form = {"token": token_of(client.get(f"{START}/retry").text), "why": "the producer was mended"}
+    with mock.patch.object(actions, "trigger_dag", side_effect=AirflowException("the DAG is gone")):
+        answer = client.post(f"{START}/retry", data=form)
+    assert answer.status_code == 409
+    assert "Airflow does not start a run of demo: the DAG is gone" in answer.text
+    asked, not_started = (line for _, line, _ in asked_for(world))
+    assert asked.endswith(", asked for on the page by operator")
+    assert not_started == asked.replace(", asked for on the page by operator", " was not started: the DAG is gone")
+    lost = OperationalError("COMMIT", {}, Exception("the server closed the connection, password=secret"))
+    with mock.patch.object(actions, "trigger_dag", side_effect=lost):
+        answer = client.post(f"{START}/retry", data=form)
+    assert answer.status_code == 503
+    assert "has not said whether DAG run" in answer.text
+    assert "secret" not in answer.text
+    with mock.patch.object(actions, "trigger_dag") as trigger:
+        assert client.post(f"{START}/retry", data=form).status_code == 303
+    assert trigger.called
+    assert len(asked_for(world)) == 2, "who asked for it is told once"
+
+
+def test_no_run_is_started_that_the_history_cannot_tell(ask: Callable[..., TestClient], world: ModelWorld) -> None:
+    client = ask()
+    form = {"token": token_of(client.get(f"{START}/retry").text), "why": "the producer was mended"}
+    with psycopg.connect(world.dsn, autocommit=True) as full:
+        full.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$BEGIN RAISE 'the disk is full' USING ERRCODE = 'disk_full'; END$$"
+        )
+        full.execute("CREATE TRIGGER refuse BEFORE INSERT ON tidemark.event EXECUTE FUNCTION refuse()")
+        with mock.patch.object(actions, "trigger_dag") as trigger:
+            assert client.post(f"{START}/retry", data=form).status_code == 503
+            trigger.assert_not_called()
+            full.execute("DROP TRIGGER refuse ON tidemark.event")
+            assert client.post(f"{START}/retry", data=form).status_code == 303
+            trigger.assert_called_once()
+    assert [why for why, _, _ in asked_for(world)] == [form["why"]]
 
 
 def test_a_reason_of_blanks_starts_nothing(ask: Callable[..., TestClient]) -> None:
@@ -635,6 +709,6 @@ def test_a_manifest_that_is_archived_says_so_and_has_no_button(
     refused = client.get("/pipelines/demo/start/replay?manifest=1")
     assert refused.status_code == 409
     assert "cannot be attempted or replayed any more" in refused.text
-    [found] = client.get("/api/where?topic=a&partition=0&offset=3").json()
-    assert found["manifest"]["id"] == 1
+    [answer] = client.get("/api/where?topic=a&partition=0&offset=3").json()
+    assert answer["manifest"]["id"] == 1
     assert 'tidemark_manifests_archived{pipeline="demo"} 1' in client.get("/api/metrics").text

@@ -37,34 +37,38 @@ def many(world: World) -> World:
 
 def pages(world: World, *words: str) -> tuple[list[list[int]], list[str]]:
     """The ids page by page, by the command that each page names for the next; and those commands."""
-    command, ids, said = ["manifests", *words], [], []
+    command, ids, messages = ["manifests", *words], [], []
     while True:
         done = world.here(*command)
         assert done.exit_code == 0, done.stderr
-        ids.append([one["id"] for one in json.loads(done.stdout)])
+        ids.append([manifest["id"] for manifest in json.loads(done.stdout)])
         following = re.search(r"the next: tidemark (.*)", done.stderr)
         if following is None:
-            return ids, said
-        said.append(done.stderr.strip())
+            return ids, messages
+        messages.append(done.stderr.strip())
         command = shlex.split(following[1])
 
 
 def test_pages_hold_every_manifest_once_newest_first(many: World) -> None:
-    ids, said = pages(many, "demo", "--limit", "100", "--json")
+    ids, messages = pages(many, "demo", "--limit", "100", "--json")
     assert [len(page) for page in ids] == [100, 100, 100, 100, 20]
-    together = [one for page in ids for one in page]
+    together = [manifest for page in ids for manifest in page]
     assert together == sorted(together, reverse=True)
     assert len(set(together)) == MANY
-    assert together == [one["id"] for one in many.json("manifests", "demo")], "without a limit JSON has them all"
-    assert said[0] == (
+    assert together == [manifest["id"] for manifest in many.json("manifests", "demo")], (
+        "without a limit JSON has them all"
+    )
+    assert messages[0] == (
         f"100 of 420 manifests; the next: tidemark manifests demo --limit 100 --after {ids[0][-1]} --json"
     )
 
 
 def test_pages_of_a_state_are_full_pages(many: World) -> None:
-    ids, said = pages(many, "demo", "--state", "failed", "--limit", "25", "--json")
+    ids, messages = pages(many, "demo", "--state", "failed", "--limit", "25", "--json")
     assert [len(page) for page in ids] == [25, 25, 10]
-    assert said[0].startswith("25 of 60 manifests; the next: tidemark manifests demo --state failed --limit 25 --after")
+    assert messages[0].startswith(
+        "25 of 60 manifests; the next: tidemark manifests demo --state failed --limit 25 --after"
+    )
 
 
 def test_pages_of_all_pipelines(many: World) -> None:

@@ -20,17 +20,17 @@ def peek(world: World, *words: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in world.ok("peek", "demo", "--json", *words).splitlines()]
 
 
-def places(found: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    return sorted((one["partition"], one["offset"]) for one in found)
+def places(records: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return sorted((record["partition"], record["offset"]) for record in records)
 
 
 def test_the_newest_records_are_shown_spread_over_the_partitions(make_world: MakeWorld) -> None:
     world = make_world(partitions=3)
     world.produce(60)
     assert places(peek(world, "-n", "6")) == [(at, offset) for at in range(3) for offset in (18, 19)]
-    assert Counter(one["partition"] for one in peek(world)) == {0: 20, 1: 20, 2: 20}
+    assert Counter(record["partition"] for record in peek(world)) == {0: 20, 1: 20, 2: 20}
     world.produce(30, partition=1)
-    assert Counter(one["partition"] for one in peek(world, "-n", "80")) == {0: 20, 1: 40, 2: 20}
+    assert Counter(record["partition"] for record in peek(world, "-n", "80")) == {0: 20, 1: 40, 2: 20}
     assert places(peek(world, "-n", "2", "--partition", "1")) == [(1, 48), (1, 49)]
     assert places(peek(world, "-n", "3", "--partition", "2", "--from", "4")) == [(2, 4), (2, 5), (2, 6)]
 
@@ -38,10 +38,10 @@ def test_the_newest_records_are_shown_spread_over_the_partitions(make_world: Mak
 def test_rows_folders_and_dead_letters_are_those_of_a_run(world: World) -> None:
     world.produce(40, bad_every=9)
     world.send(b"\xff\x00", None, partition=1, key=b"k\xff", headers=[("h", b"\x01")])
-    found = peek(world)
+    records = peek(world)
     world.ok("run", "demo")
-    rows = {(one["partition"], one["offset"]): one for one in found if "data" in one}
-    letters = {(one["partition"], one["offset"]): one for one in found if "data" not in one}
+    rows = {(record["partition"], record["offset"]): record for record in records if "data" in record}
+    letters = {(record["partition"], record["offset"]): record for record in records if "data" not in record}
     written = world.data_paths()
     seen = set()
     for path in written:
@@ -52,7 +52,7 @@ def test_rows_folders_and_dead_letters_are_those_of_a_run(world: World) -> None:
             assert rows[place]["data"]["n"] == row["n"]
             assert rows[place]["event_time"] == row["at"].isoformat()
     assert seen == set(rows)
-    kept = [Path(one) for one in world.ok("objects", "demo", "--dead-letters").splitlines()]
+    kept = [Path(path) for path in world.ok("objects", "demo", "--dead-letters").splitlines()]
     for path in kept:
         for row in pq.read_table(path, partitioning=None).to_pylist():
             letter = letters.pop((row["_partition"], row["_offset"]))
@@ -68,7 +68,7 @@ def test_nothing_is_written_and_no_database_is_needed(world: World, tmp_path: Pa
     assert len(peek(world)) == 10
     assert set(world.folder.rglob("*")) == before
     groups = world.broker.admin().list_consumer_groups().result(timeout=30)
-    assert "tidemark-never-commits" not in {one.group_id for one in groups.valid}
+    assert "tidemark-never-commits" not in {group.group_id for group in groups.valid}
 
 
 def test_on_error_fail_still_shows_everything_and_says_that_a_manifest_would_fail(make_world: MakeWorld) -> None:
@@ -117,7 +117,7 @@ def test_an_empty_topic_and_wrong_places_are_told_apart(make_world: MakeWorld) -
     world = make_world(partitions=2)
     assert peek(world) == []
     world.produce(4)
-    for words, said in [
+    for words, message in [
         (("--topic", "nothere"), "does not read topic nothere"),
         (("--partition", "7"), "there is no partition 7"),
         (("--from", "0"), "needs one partition"),
@@ -125,7 +125,7 @@ def test_an_empty_topic_and_wrong_places_are_told_apart(make_world: MakeWorld) -
     ]:
         done = world.here("peek", "demo", *words)
         assert done.exit_code == 2
-        assert said in done.stderr, words
+        assert message in done.stderr, words
         assert "next:" in done.stderr
     file = world.pipelines / "demo.yaml"
     config = yaml.safe_load(file.read_text())

@@ -30,8 +30,8 @@ def record(number: int) -> str:
 def planned(world: World, *words: str) -> list[tuple[int, int, int]]:
     """(partition, start, end) of every range a plan made."""
     ids = world.json("plan", "demo", *words)["manifests"]
-    found = [one for one in world.manifests() if one["id"] in ids]
-    return [(each["partition"], each["start"], each["end"]) for one in found for each in one["ranges"]]
+    manifests = [manifest for manifest in world.manifests() if manifest["id"] in ids]
+    return [(each["partition"], each["start"], each["end"]) for manifest in manifests for each in manifest["ranges"]]
 
 
 def refused(world: World, *words: str) -> str:
@@ -44,7 +44,8 @@ def refused(world: World, *words: str) -> str:
 def a_batch_that_loses_offset(lost: int) -> Iterator[None]:
     """The batch never sees this record; the second read of the check does."""
     with mock.patch(
-        "tests.worlds.arrow_stage.messages", lambda *of: (one for one in messages(*of) if one.offset() != lost)
+        "tests.worlds.arrow_stage.messages",
+        lambda *of: (message for message in messages(*of) if message.offset() != lost),
     ):
         yield
 
@@ -156,7 +157,7 @@ def test_slices_are_as_small_as_max_records_says_and_share_all_partitions(make_w
     world = make_world(partitions=3)
     world.produce(200)
     done = world.json("plan", "demo")
-    spans = [sum(one["end"] - one["start"] for one in part) for part in done["slices"]]
+    spans = [sum(covered["end"] - covered["start"] for covered in part) for part in done["slices"]]
     assert sum(spans) == 200
     assert max(spans) <= 40 + 3
     assert all(len(part) == 3 for part in done["slices"])
@@ -192,7 +193,7 @@ def test_a_cut_in_covered_time_plans_nothing_and_names_who_covers_it(make_world:
     for minutes in range(6):
         world.send(record(minutes), at=NOON + timedelta(minutes=minutes))
     first = world.json("run", "demo", "--until", (NOON + timedelta(hours=1)).isoformat())
-    ids = [one["id"] for one in first["manifests"]]
+    ids = [manifest["id"] for manifest in first["manifests"]]
     assert len(ids) == 3
     again = world.json("run", "demo", "--until", (NOON + timedelta(minutes=3)).isoformat())
     assert (again["manifests"], again["covered_by"]) == ([], [ids[1]])
@@ -214,7 +215,7 @@ def test_a_second_run_with_nothing_new_processes_nothing(world: World) -> None:
 def test_a_dry_run_shows_the_ranges_and_stores_nothing(world: World) -> None:
     world.produce(30)
     shown = world.json("plan", "demo", "--dry-run")
-    assert [sum(one["end"] - one["start"] for one in part) for part in shown["slices"]] == [30]
+    assert [sum(covered["end"] - covered["start"] for covered in part) for part in shown["slices"]] == [30]
     assert world.chain() == []
     assert not world.lake.exists()
     assert "nothing was stored" in world.ok("plan", "demo", "--dry-run")
@@ -373,7 +374,7 @@ def test_gaps_none_blocks_with_the_gaps_and_transactions_lets_the_same_manifest_
     world.write_pipeline(gaps="transactions")
     retry = ("retry", "demo", "--manifest", str(manifest["id"]))
     with mock.patch(
-        "tests.worlds.arrow_stage.messages", lambda *of: (one for one in messages(*of) if one.offset() != 4)
+        "tests.worlds.arrow_stage.messages", lambda *of: (message for message in messages(*of) if message.offset() != 4)
     ):
         assert "a second read found a record at offset 4" in refused(world, *retry), "a batch that lost one"
     cluster = world.context().source
@@ -397,7 +398,7 @@ def test_more_gaps_than_are_probed_are_checked_by_counting_again(make_world: Mak
         producer.produce(world.topic, record(number), partition=0)
         producer.commit_transaction(30)
     with mock.patch(
-        "tests.worlds.arrow_stage.messages", lambda *of: (one for one in messages(*of) if one.offset() != 4)
+        "tests.worlds.arrow_stage.messages", lambda *of: (message for message in messages(*of) if message.offset() != 4)
     ):
         assert "a second read found 120 records where the batch saw 119" in refused(world, "run", "demo")
     [blocked] = world.json("manifests", "demo", "--state", "blocked")
@@ -432,10 +433,10 @@ def test_schedule_15_a_second_pipeline_of_a_topic_in_the_same_folders_is_refused
     write()
     for words in (["--dry-run"], [], []):
         refused = world.here("plan", "again", *words)
-        said = " ".join(refused.stderr.split())
+        printed = " ".join(refused.stderr.split())
         assert refused.exit_code == 1
-        assert "where pipeline demo writes it too" in said
-        assert "write there shared_with: [demo]" in said
+        assert "where pipeline demo writes it too" in printed
+        assert "write there shared_with: [demo]" in printed
     assert world.json("manifests", "again") == []
     write(layout="{pipeline}/{stream}")
     world.ok("plan", "again", "--dry-run")

@@ -6,7 +6,6 @@ import psycopg
 import pytest
 
 from tests.worlds.table_world import TABLE_SCHEMA, TableWorld
-from tidemark.database.migrate import migrate
 
 MakeTableWorld = Callable[..., TableWorld]
 
@@ -20,14 +19,8 @@ def world(request: pytest.FixtureRequest, make_table_world: MakeTableWorld) -> T
     return made
 
 
-def lose_the_manifest_database(world: TableWorld) -> None:
-    with psycopg.connect(world.dsn, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA tidemark CASCADE")
-    migrate(world.dsn)
-
-
 def test_an_empty_database_adopts_what_markers_say(world: TableWorld) -> None:
-    lose_the_manifest_database(world)
+    world.lose_manifest_database()
     refused = world.here("run", "demo", "--run-key", "two")
     assert refused.exit_code == 1
     assert "belongs to another manifest database" in refused.stderr
@@ -39,7 +32,7 @@ def test_an_empty_database_adopts_what_markers_say(world: TableWorld) -> None:
     world.produce(20)
     world.ok("run", "demo", "--run-key", "two")
     world.assert_complete()
-    assert [one["id"] for one in world.manifests()] == [1, 2, 3]
+    assert [manifest["id"] for manifest in world.manifests()] == [1, 2, 3]
 
 
 def test_a_database_restored_from_an_older_copy_is_refused_until_it_adopts(world: TableWorld) -> None:
@@ -72,7 +65,7 @@ def test_an_attempt_that_the_database_never_gave_out_is_refused(world: TableWorl
 
 
 @pytest.mark.parametrize(
-    ("damage", "said", "advice"),
+    ("damage", "message", "advice"),
     [
         ("UPDATE tidemark_target.marker SET record = record || '{\"digest\": \"0\"}' WHERE manifest = 2",
          "manifest 2: connection warehouse, table public.latest does not show all of attempt 1, which is published",
@@ -88,7 +81,7 @@ def test_an_attempt_that_the_database_never_gave_out_is_refused(world: TableWorl
     ],
 )  # fmt: skip
 def test_damage_to_a_table_is_one_line_that_names_the_manifest(
-    make_table_world: MakeTableWorld, damage: str, said: str, advice: str
+    make_table_world: MakeTableWorld, damage: str, message: str, advice: str
 ) -> None:
     world = make_table_world()
     world.produce(60, bad_every=13)
@@ -97,7 +90,7 @@ def test_damage_to_a_table_is_one_line_that_names_the_manifest(
     audit = world.here("audit", "demo", "--deep")
     assert audit.exit_code == 1
     [line] = audit.stdout.splitlines()
-    assert said in line
+    assert message in line
     assert line.endswith(f"next: {advice}")
 
 

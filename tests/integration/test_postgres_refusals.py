@@ -10,7 +10,6 @@ import pytest
 from psycopg import sql
 
 from tests.worlds.table_world import TABLE_SCHEMA, TableWorld, table_sink
-from tidemark.database.migrate import migrate
 from tidemark.lifecycle.attempt import order_of
 from tidemark.sinks.postgres import connection
 
@@ -71,7 +70,7 @@ def test_a_table_in_a_schema_that_is_not_there_is_created_with_its_schema(
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("columns", "difference"),
     [
         ("n bigint, at timestamptz", "the table has no column name"),
         ("n integer, at timestamptz, name text", "column n is integer, the rows have bigint"),
@@ -80,11 +79,11 @@ def test_a_table_in_a_schema_that_is_not_there_is_created_with_its_schema(
     ],
 )
 def test_a_table_of_another_shape_is_refused_with_the_statement_that_mends_it(
-    world: TableWorld, columns: str, said: str
+    world: TableWorld, columns: str, difference: str
 ) -> None:
     world.execute(CREATE.format(columns=columns))
     message = refused(world)
-    assert said in message
+    assert difference in message
     run_ddl(world, message)
     world.ok("retry", "demo")
     world.assert_complete()
@@ -221,15 +220,17 @@ def test_a_target_that_is_down_does_not_keep_the_lake_from_its_rows(make_table_w
     assert "canary" not in failed.stderr + failed.stdout
     assert world.exact() == world.listing() == world.recorded() == world.everything()
     before = {path: path.stat().st_mtime_ns for path in world.lake.rglob("*.parquet")}
-    assert {one["state"] for one in world.json("manifests", "demo")} == {"failed"}
+    assert {manifest["state"] for manifest in world.json("manifests", "demo")} == {"failed"}
     world.targets["warehouse"] = alive
     world.ok("retry", "demo")
     world.assert_complete()
     assert {path: path.stat().st_mtime_ns for path in world.lake.rglob("*.parquet")} == before, "not written again"
     with psycopg.connect(world.dsn) as connection:
-        found = connection.execute("SELECT DISTINCT sink, attempt FROM tidemark.publication ORDER BY 1").fetchall()
+        publications = connection.execute(
+            "SELECT DISTINCT sink, attempt FROM tidemark.publication ORDER BY 1"
+        ).fetchall()
         history = connection.execute("SELECT json_agg(e)::text FROM tidemark.event e").fetchone()
-    assert found == [("files", 1), ("postgres", 2)]
+    assert publications == [("files", 1), ("postgres", 2)]
     assert "canary" not in str(history)
 
 
@@ -251,9 +252,7 @@ def test_a_lake_that_is_no_folder_does_not_keep_the_table_from_its_rows(make_tab
 def test_two_manifest_databases_do_not_write_one_table(make_table_world: MakeTableWorld, world: TableWorld) -> None:
     run_ddl(world, refused(world))
     world.ok("retry", "demo")
-    with psycopg.connect(world.dsn, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA tidemark CASCADE")
-    migrate(world.dsn)
+    world.lose_manifest_database()
     other = world.here("run", "demo", "--run-key", "two")
     assert other.exit_code == 1
     assert "connection warehouse, table public.latest belongs to another manifest database" in other.stderr

@@ -24,8 +24,8 @@ def price(k: int, n: int, **more: Any) -> str:
 
 def counts(world: TableWorld) -> list[tuple[int, int, int]]:
     """(written, superseded, stale) of each manifest."""
-    found = [one["counts"] for one in world.manifests()]
-    return [(one["written"], one["superseded"], one["stale"]) for one in found]
+    by_manifest = [manifest["counts"] for manifest in world.manifests()]
+    return [(numbers["written"], numbers["superseded"], numbers["stale"]) for numbers in by_manifest]
 
 
 def test_a_run_leaves_the_newest_row_of_each_key(world: TableWorld) -> None:
@@ -51,7 +51,7 @@ def test_a_stale_update_is_dropped_and_counted_and_a_key_may_come_twice(world: T
 def test_manifests_may_be_merged_in_any_order_and_any_number_of_times(world: TableWorld, times: int) -> None:
     world.produce(160)  # four manifests of at most 40 offsets
     world.ok("plan", "demo", "--run-key", "one")
-    ids = [str(one["id"]) for one in world.manifests()]
+    ids = [str(manifest["id"]) for manifest in world.manifests()]
     assert len(ids) == 4
     for manifest in [ids[2], ids[0], ids[3], ids[1]]:
         world.ok("retry", "demo", "--manifest", manifest)
@@ -181,13 +181,13 @@ def test_every_type_arrives_as_it_was(make_table_world: MakeTableWorld) -> None:
     )
     world.send(full, '{"k": 2, "n": 1, "t": "", "at": "2024-03-01T12:00:00Z", "l": []}')
     world.ok("run", "demo")
-    [one, two] = world.query("SELECT * FROM public.latest ORDER BY k")
-    assert {name: value for name, value in one.items() if not name.startswith("_")} == {
+    [first, second] = world.query("SELECT * FROM public.latest ORDER BY k")
+    assert {name: value for name, value in first.items() if not name.startswith("_")} == {
         "k": 1, "n": 1, "b": True, "i": 7, "s": -5, "f": pytest.approx(0.1), "d": 1e-300, "t": 'a "quoted", ü\n',
         "day": date(1, 2, 3), "at": datetime(2024, 3, 1, 12, 0, 0, 123456, UTC), "m": Decimal("12.30"),
         "l": ["a,b", None], "o": {"x": 1, "y": None}, "p": {"u": 2},
     }  # fmt: skip
-    assert (two["t"], two["l"], two["i"], two["day"], two["o"]) == ("", [], None, None, None)
+    assert (second["t"], second["l"], second["i"], second["day"], second["o"]) == ("", [], None, None, None)
 
 
 def test_both_sinks_of_a_pipeline_get_every_record(make_table_world: MakeTableWorld) -> None:

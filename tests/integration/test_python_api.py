@@ -1,7 +1,9 @@
 """The functions of ``tidemark`` on real services, and that ``--json`` prints what they return."""
 
+import inspect
 import json
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -9,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 from unittest import mock
 
 import pytest
@@ -19,6 +21,8 @@ from tests.worlds.arrow_stage import without_spark
 from tests.worlds.world import World
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.spark import engines
+
+FUNCTIONS = sorted(name for name in tidemark.__all__ if name.islower() and not name.startswith("_"))
 
 
 @pytest.fixture
@@ -80,16 +84,73 @@ def test_whether_all_before_a_time_is_published_is_an_exit_status_a_table_and_a_
     assert "is published (run first says so)" in here.ok(*words)
 
 
+def test_looking_from_python_shows_what_commands_print(here: World) -> None:
+    here.produce(100, bad_every=30)
+    here.ok("run", "demo")
+    here.produce(10)
+    assert as_json(tidemark.lag("demo")) == here.json("lag", "demo")
+    assert sum(view.lag for view in tidemark.lag("demo")) == 10
+    here.ok("plan", "demo")
+    here.ok("archive", "demo", "--before", datetime.now(UTC).isoformat(), "--why", "old")
+    for manifest in tidemark.manifests("demo"):
+        assert as_json(tidemark.show(manifest.id)) == here.json("show", str(manifest.id))
+    assert [attempt.state for attempt in tidemark.show(1).attempts] == ["published"]
+    shown = here.json("show", "1", "--compare")
+    assert as_json(tidemark.compare(1)) == shown["compared"]
+    assert [view.verdict for view in tidemark.compare(1)] == ["in step"]
+    assert as_json(tidemark.history("demo")) == here.json("history", "demo")
+    assert [view.why for view in tidemark.history("demo")] == ["old"]
+
+
+@pytest.mark.parametrize(("offset", "standing"), [(3, "held"), (18, "unpublished"), (999, "not planned")])
+def test_where_names_the_manifest_and_the_file_that_the_command_prints(here: World, offset: int, standing: str) -> None:
+    here.produce(30)
+    here.ok("run", "demo")
+    here.produce(10)
+    here.ok("plan", "demo")
+    [view] = tidemark.where(here.topic, 0, offset)
+    printed = here.here("where", here.topic, "0", str(offset), "--json")
+    assert as_json([view]) == json.loads(printed.stdout)
+    assert view.standing == standing
+    assert (view.manifest is None) == (view.range is None) == (standing == "not planned")
+    if standing == "held":
+        assert [located.place for located in view.sinks if located.place and Path(located.place).exists()]
+    assert tidemark.where(here.topic, 0, offset, pipeline_name="demo") == [view]
+    assert tidemark.where(here.topic, 7, offset) == []
+    (here.pipelines / "demo.yaml").unlink()
+    [without_file] = tidemark.where(here.topic, 0, offset)
+    assert without_file.standing == ("unread" if standing == "held" else standing)
+
+
+def test_lanes_and_timeline_have_what_is_done_and_planned(here: World) -> None:
+    here.produce(30)
+    here.ok("run", "demo")
+    here.produce(10)
+    here.ok("plan", "demo")
+    lanes = tidemark.lanes("demo")
+    assert [(lane.partition, lane.start, lane.end) for lane in lanes] == [(0, 0, 20), (1, 0, 20)]
+    assert [[(part.state, part.start, part.end) for part in lane.parts] for lane in lanes] == [
+        [("planned", 15, 20)]
+    ] * 2
+    timeline = tidemark.timeline("demo", by="day")
+    assert (timeline.by, len(timeline.periods)) == ("day", 48)
+    assert timeline.periods[-1].manifests == {"done": 1, "planned": 1}
+    assert tidemark.timeline("demo").by == "hour"
+    in_utc, without_zone = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1)  # noqa: DTZ001
+    assert tidemark.timeline("demo", until=without_zone) == tidemark.timeline("demo", until=in_utc)
+    assert {count for period in tidemark.timeline("demo", until=in_utc).periods for count in period.manifests} == set()
+
+
 def test_audit_returns_the_differences_that_the_command_prints(here: World) -> None:
     here.produce(30)
     here.ok("run", "demo")
     [manifest] = tidemark.manifests("demo")
     here.damage(as_json(manifest))
-    found = tidemark.audit("demo")
-    assert {difference.manifest_id for difference in found} == {1}
+    differences = tidemark.audit("demo")
+    assert {difference.manifest_id for difference in differences} == {1}
     printed = here.here("audit", "demo", "--json")
     assert printed.exit_code == 1
-    assert as_json(found) == json.loads(printed.stdout)
+    assert as_json(differences) == json.loads(printed.stdout)
 
 
 def test_replay_does_a_manifest_once_more(here: World) -> None:
@@ -142,7 +203,7 @@ def test_an_exact_reader_needs_no_pipeline_file(here: World) -> None:
     assert len(tidemark.manifests("demo")) == 1
 
 
-@pytest.mark.parametrize("command", ["manifests", "objects"])
+@pytest.mark.parametrize("command", ["manifests", "objects", "history"])
 def test_an_unknown_pipeline_is_an_error_that_names_the_known_ones(here: World, command: str) -> None:
     with pytest.raises(NotFound) as caught:
         getattr(tidemark, command)("demmo")
@@ -175,5 +236,38 @@ def test_every_name_is_there_and_documented() -> None:
     for name in tidemark.__all__:
         assert getattr(tidemark, name).__doc__, name
         assert is_dataclass(getattr(tidemark, name)) == (name.endswith("View") or name == "Counts")
-    with pytest.raises(AttributeError, match="no attribute 'lag'"):
-        getattr(tidemark, "lag")  # noqa: B009 -- mypy knows that it is not there
+    with pytest.raises(AttributeError, match="no attribute 'leg'"):
+        getattr(tidemark, "leg")  # noqa: B009 -- mypy knows that it is not there
+
+
+def test_no_module_of_the_package_hides_a_function_of_its_name() -> None:
+    """Once ``tidemark.x`` is imported as a module, that is what ``tidemark.x`` is, and not the function."""
+    names = {module.name for module in pkgutil.iter_modules(tidemark.__path__)}
+    assert names & {*tidemark.__all__} == set()
+    assert all(callable(getattr(tidemark, name)) for name in FUNCTIONS)
+
+
+def test_every_view_that_a_function_returns_has_its_parts_among_the_names() -> None:
+    waiting = [view for name in FUNCTIONS for view in dataclasses_in(get_type_hints(getattr(tidemark, name))["return"])]
+    named = {getattr(tidemark, name) for name in tidemark.__all__}
+    seen: set[Any] = set()
+    while waiting:
+        view = waiting.pop()
+        if view not in seen:
+            seen.add(view)
+            waiting += [part for hint in get_type_hints(view).values() for part in dataclasses_in(hint)]
+    assert len(seen) > 30
+    assert {view.__name__ for view in seen - named} == set()
+
+
+def dataclasses_in(hint: Any) -> list[Any]:
+    return [hint] if is_dataclass(hint) else [part for inner in get_args(hint) for part in dataclasses_in(inner)]
+
+
+def test_every_function_stands_in_the_table_of_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    listed = re.findall(r"^\| `(\w+)\((.*?)\)` \|", page, re.MULTILINE)
+    assert sorted(name for name, _ in listed) == FUNCTIONS
+    for name, words in listed:
+        parameters = inspect.signature(getattr(tidemark, name)).parameters
+        assert [word.rstrip("=") for word in words.split(", ")] == [*parameters][: words.count(",") + 1], name

@@ -13,7 +13,6 @@ from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World, wait_stopped, wake
 from tidemark.database.client import ManifestDatabase
-from tidemark.database.migrate import migrate
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.failpoints import FAILPOINTS_OF_RENAMES
 from tidemark.lifecycle import plan as planning
@@ -79,8 +78,8 @@ def test_a_renamed_pipeline_goes_on_where_it_ended_and_keeps_all_it_has(world: W
     assert world.here("complete", "orders", "--until", "2024-03-02T00:00").stdout == complete.replace("demo", "orders")
     assert world.json("dead-letters", "orders")["count"] == dead > 0
     assert "unchanged" in world.here("replay", "orders", "--manifest", "1").stderr
-    [found] = world.json("where", world.topic, "0", "3")
-    assert (found["pipeline"], found["manifest"]["id"]) == ("orders", 1)
+    [answer] = world.json("where", world.topic, "0", "3")
+    assert (answer["pipeline"], answer["manifest"]["id"]) == ("orders", 1)
     goes_on(world)
     assert not (world.lake / "_manifests" / "demo").exists()
     [decision] = world.json("history", "orders")
@@ -339,8 +338,6 @@ def test_killed_again_and_again_a_sink_of_every_kind_has_the_new_name_in_the_end
         assert killed.returncode == (0 if point.startswith("rename.mid") else -9), killed
     world.ok("run", "orders")
     world.assert_complete()
-    with psycopg.connect(world.dsn, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA tidemark CASCADE")
-    migrate(world.dsn)
+    world.lose_manifest_database()
     world.ok("adopt", "orders", *WHY)
     goes_on(world)

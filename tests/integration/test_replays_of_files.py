@@ -23,7 +23,9 @@ def test_a_replay_of_what_did_not_change_touches_no_file(world: World) -> None:
     for manifest in world.manifests():
         world.ok("replay", "demo", "--manifest", str(manifest["id"]))
     assert world.files() == before, "I14 repeatable"
-    attempts = [(one["attempt"], one["published_attempt"], one["state"]) for one in world.manifests()]
+    attempts = [
+        (manifest["attempt"], manifest["published_attempt"], manifest["state"]) for manifest in world.manifests()
+    ]
     assert attempts == [(2, 1, "done")] * 3
     world.assert_complete()
 
@@ -38,8 +40,8 @@ def test_a_replay_with_another_schema_touches_only_its_own_objects(world: World)
     world.ok("replay", "demo", "--manifest", str(manifest["id"]))
     own = f"{manifest['id']:010d}"
     after = world.files()
-    assert {key: one for key, one in after.items() if own not in key} == {
-        key: one for key, one in before.items() if own not in key
+    assert {key: file for key, file in after.items() if own not in key} == {
+        key: file for key, file in before.items() if own not in key
     }
     assert not {key for key in after if own in key} & {key for key in before if own in key}
     assert world.json("show", str(manifest["id"]))["published_attempt"] == 2
@@ -81,7 +83,7 @@ def test_a_replay_of_a_run_replays_its_manifests_and_no_others(world: World) -> 
     world.produce(40)
     world.ok("run", "demo", "--run-key", "two")
     world.ok("replay", "demo", "--run-key", "one")
-    assert [one["attempt"] for one in world.manifests()] == [2, 2, 1]
+    assert [manifest["attempt"] for manifest in world.manifests()] == [2, 2, 1]
     world.assert_complete()
 
 

@@ -95,7 +95,7 @@ def test_folders_are_found_by_their_objects_and_removed_with_them(store: S3Store
 
 
 def test_a_file_is_read_piece_by_piece(store: S3Store) -> None:
-    table = pa.table({"n": range(100_000), "text": [f"row {one}" for one in range(100_000)]})
+    table = pa.table({"n": range(100_000), "text": [f"row {number}" for number in range(100_000)]})
     with store.create("raw/a.parquet") as file:
         pq.write_table(table, file, row_group_size=10_000)
         file.seek(0)
@@ -130,7 +130,7 @@ def test_the_fence_is_asked_before_each_copy_and_nothing_is_under_way_after_it_s
     with pytest.raises(Fenced):
         store.move_each(moves, fence, nothing)
     assert asked == 26
-    assert sorted(key for key, _ in store.list("raw")) == [one.key for one in moves[:25]]
+    assert sorted(key for key, _ in store.list("raw")) == [move.key for move in moves[:25]]
 
 
 def test_objects_are_encrypted_as_the_pipeline_says(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_without_any_keys_it_is_said_where_they_are_looked_for(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("connection", "said"),
+    ("connection", "message"),
     [
         (None, "the S3 connection lake_keys does not exist"),
         ('{"login": "a"}', "has only one half of a key"),
@@ -174,12 +174,12 @@ def test_without_any_keys_it_is_said_where_they_are_looked_for(monkeypatch: pyte
     ],
 )
 def test_a_connection_that_cannot_be_used_is_named_without_its_values(
-    monkeypatch: pytest.MonkeyPatch, connection: str | None, said: str
+    monkeypatch: pytest.MonkeyPatch, connection: str | None, message: str
 ) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_LAKE_KEYS", raising=False)
     if connection:
         monkeypatch.setenv("AIRFLOW_CONN_LAKE_KEYS", connection)
-    with pytest.raises(ConfigurationError, match=said) as caught:
+    with pytest.raises(ConfigurationError, match=message) as caught:
         open_store("s3://lake/x", CONNECTION).get("key")
     assert "canary" not in str(caught.value)
 

@@ -67,8 +67,8 @@ def test_databases_are_copies_of_the_template_and_of_one_test_alone(
     with psycopg.connect(database) as connection:
         connection.execute("CREATE TABLE mine ()")
     with postgres.temporary_database("other", template) as other, psycopg.connect(other) as connection:
-        found = connection.execute("SELECT to_regclass('mine'), to_regclass('tidemark.manifest')").fetchone()
-        assert found == (None, "tidemark.manifest")
+        tables = connection.execute("SELECT to_regclass('mine'), to_regclass('tidemark.manifest')").fetchone()
+        assert tables == (None, "tidemark.manifest")
 
 
 def committed(broker: Broker, topic: str) -> list[bytes | None]:
@@ -123,29 +123,29 @@ def test_records_lie_in_the_order_in_which_they_were_produced(topic: Callable[..
 
     With several batches on their way at once, more than half of such topics were out of order.
     """
-    partitions, found = 30, {}
+    partitions, values = 30, {}
     for _ in range(3):
         name = topic(partitions=partitions)
         producer = broker.producer(linger_ms=0, batch_num_messages=3)
         for number in range(20 * partitions):
             producer.produce(name, str(number), partition=number % partitions)
         assert producer.flush(30) == 0
-        found[name] = read(broker, name, partitions, 20 * partitions)
+        values[name] = read(broker, name, partitions, 20 * partitions)
     right = {(number % partitions, number // partitions): number for number in range(20 * partitions)}
-    assert found == dict.fromkeys(found, right)
+    assert values == dict.fromkeys(values, right)
 
 
 def read(broker: Broker, topic: str, partitions: int, count: int) -> dict[tuple[int, int], int]:
     """The number at each (partition, offset)."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader"})
-    consumer.assign([TopicPartition(topic, one, 0) for one in range(partitions)])
-    found: dict[tuple[int, int], int] = {}
-    while len(found) < count:
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    values: dict[tuple[int, int], int] = {}
+    while len(values) < count:
         messages = consumer.consume(count, 30)
-        assert messages, f"{len(found)} of {count} records within 30 s"
-        found |= {(one.partition(), one.offset()): int(one.value()) for one in messages}
+        assert messages, f"{len(values)} of {count} records within 30 s"
+        values |= {(message.partition(), message.offset()): int(message.value()) for message in messages}
     consumer.close()
-    return found
+    return values
 
 
 def test_a_stopped_broker_answers_again_when_it_goes_on(broker: Broker) -> None:

@@ -32,11 +32,11 @@ def refused(within: float, kind: type[TidemarkError], secured: Secured, world: W
     with pytest.raises(kind) as caught:
         source.partitions([world.topic])
     assert time.monotonic() - started < within
-    said = str(caught.value)
+    message = str(caught.value)
     for secret in (secured.password, secured.secret, secured.key_password, "hunter2"):
-        assert secret not in said
+        assert secret not in message
     assert caught.value.context["bootstrap_servers"] == source.address
-    return said
+    return message
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -46,7 +46,7 @@ def test_every_way_in_plans_and_reads_a_second_time(make_secured_world: MakeWorl
     world.transact("never seen", commit=False)
     [*_, last] = world.json("plan", "demo")["manifests"]
     assert last
-    assert [one["lag"] for one in world.json("lag", "demo")] == [0, 0]
+    assert [partition["lag"] for partition in world.json("lag", "demo")] == [0, 0]
     source = secured.source(find(world.pipelines, "demo"), way)
     [place, _], _ = source.partitions([world.topic])
     assert source.first_record_in(place, [(10, 12)]) is None
@@ -54,34 +54,34 @@ def test_every_way_in_plans_and_reads_a_second_time(make_secured_world: MakeWorl
 
 @pytest.mark.parametrize("way", ["PLAIN", "SCRAM-SHA-512"])
 def test_a_wrong_password(secured: Secured, world: World, way: str) -> None:
-    said = refused(AT_ONCE, AccessDenied, secured, world, way, sasl_password="hunter2")
-    assert "Kafka refuses this client: " in said
-    assert "check user, password (or client id and secret) and sasl.mechanism" in said
+    message = refused(AT_ONCE, AccessDenied, secured, world, way, sasl_password="hunter2")
+    assert "Kafka refuses this client: " in message
+    assert "check user, password (or client id and secret) and sasl.mechanism" in message
 
 
 def test_a_wrong_client_secret(secured: Secured, world: World) -> None:
-    said = refused(AT_ONCE, AccessDenied, secured, world, "OAUTHBEARER", sasl_oauthbearer_client_secret="hunter2")
-    assert "check user, password (or client id and secret)" in said
+    message = refused(AT_ONCE, AccessDenied, secured, world, "OAUTHBEARER", sasl_oauthbearer_client_secret="hunter2")
+    assert "check user, password (or client id and secret)" in message
 
 
 def test_an_authority_that_did_not_sign_the_brokers_certificate(secured: Secured, world: World, tmp_path: Path) -> None:
     other = Authority(tmp_path)
-    said = refused(AT_ONCE, AccessDenied, secured, world, "PLAIN", ssl_ca_location=str(other.certificate_file))
-    assert "the broker's certificate: unable to get local issuer certificate" in said
-    assert "ssl.ca.* has the authority of the broker's certificate" in said
+    message = refused(AT_ONCE, AccessDenied, secured, world, "PLAIN", ssl_ca_location=str(other.certificate_file))
+    assert "the broker's certificate: unable to get local issuer certificate" in message
+    assert "ssl.ca.* has the authority of the broker's certificate" in message
 
 
 def test_a_broker_whose_certificate_has_expired(secured: Secured, world: World) -> None:
     address = {"bootstrap_servers": secured.broker.address("EXPIRED")}
-    said = refused(AT_ONCE, AccessDenied, secured, world, "mTLS", **address)
-    assert "the broker's certificate: certificate has expired" in said
+    message = refused(AT_ONCE, AccessDenied, secured, world, "mTLS", **address)
+    assert "the broker's certificate: certificate has expired" in message
 
 
 def test_a_broker_that_its_certificate_does_not_name(secured: Secured, world: World) -> None:
     address = secured.broker.address("MTLS").replace("localhost", "127.0.0.1")
-    said = refused(AT_ONCE, AccessDenied, secured, world, "mTLS", bootstrap_servers=address)
-    assert "the broker's certificate: IP address mismatch" in said
-    assert "names this host" in said
+    message = refused(AT_ONCE, AccessDenied, secured, world, "mTLS", bootstrap_servers=address)
+    assert "the broker's certificate: IP address mismatch" in message
+    assert "names this host" in message
 
 
 @pytest.mark.parametrize("how", ["none", pytest.param("of another authority", marks=pytest.mark.exhaustive)])
@@ -90,30 +90,30 @@ def test_a_certificate_that_the_broker_does_not_take(secured: Secured, world: Wo
     if how != "none":
         own = Authority(tmp_path).issue("stranger", "a-client")
         changed |= {"ssl_certificate_location": own.certificate_file, "ssl_key_location": own.key_file}
-        changed = {key: one and str(one) for key, one in changed.items()}
-    said = refused(PROMPTLY, AccessDenied, secured, world, "mTLS", **changed)
-    assert "the broker ends the handshake: " in said
-    assert "that the broker trusts it" in said
+        changed = {key: value and str(value) for key, value in changed.items()}
+    message = refused(PROMPTLY, AccessDenied, secured, world, "mTLS", **changed)
+    assert "the broker ends the handshake: " in message
+    assert "that the broker trusts it" in message
 
 
 def test_a_client_without_tls_on_a_port_with_tls(secured: Secured, world: World) -> None:
     plain = dict.fromkeys(("sasl_mechanism", "sasl_username", "sasl_password", "ssl_ca_location"))
-    said = refused(PROMPTLY, AccessDenied, secured, world, "PLAIN", security_protocol="PLAINTEXT", **plain)
-    assert "speaks TLS, and security.protocol is PLAINTEXT" in said
+    message = refused(PROMPTLY, AccessDenied, secured, world, "PLAIN", security_protocol="PLAINTEXT", **plain)
+    assert "speaks TLS, and security.protocol is PLAINTEXT" in message
 
 
 @pytest.mark.exhaustive  # as long as the one above: librdkafka tries for 10 s
 def test_a_client_with_tls_on_a_port_without(secured: Secured, world: World) -> None:
     address = secured.broker.bootstrap_servers
-    said = refused(PROMPTLY, AccessDenied, secured, world, "PLAIN", bootstrap_servers=address)
-    assert "speaks no TLS, and security.protocol is SASL_SSL" in said
+    message = refused(PROMPTLY, AccessDenied, secured, world, "PLAIN", bootstrap_servers=address)
+    assert "speaks no TLS, and security.protocol is SASL_SSL" in message
 
 
 def test_a_topic_without_the_right_to_see_it(secured: Secured, world: World) -> None:
     secured.broker.allow(world.topic, "somebody-else", AclOperation.READ)
-    said = refused(AT_ONCE, AccessDenied, secured, world, "SCRAM-SHA-512")
-    assert world.topic in said
-    assert "grant the user of the Kafka connection DESCRIBE and READ" in said
+    message = refused(AT_ONCE, AccessDenied, secured, world, "SCRAM-SHA-512")
+    assert world.topic in message
+    assert "grant the user of the Kafka connection DESCRIBE and READ" in message
 
 
 def test_on_the_command_line_a_refusal_is_two_lines_and_leaves_nothing_behind(secured: Secured, world: World) -> None:

@@ -35,7 +35,9 @@ def write_sinks(world: TableWorld, *sinks: dict[str, Any]) -> None:
 
 
 def publications(world: TableWorld, manifest: int = 1) -> dict[str, int]:
-    return {one["sink"]: one["attempt"] for one in world.json("show", str(manifest))["publications"]}
+    return {
+        publication["sink"]: publication["attempt"] for publication in world.json("show", str(manifest))["publications"]
+    }
 
 
 @pytest.fixture
@@ -245,14 +247,20 @@ def test_retiring_the_only_sink_that_has_a_manifest_says_which_are_published_now
     assert world.ok("audit", "demo", "--deep") == ""
 
 
-def test_a_sink_added_later_lacks_what_was_done_until_it_is_filled(make_table_world: MakeTableWorld) -> None:
+def with_a_table_added_later(make_table_world: MakeTableWorld) -> TableWorld:
+    """Three manifests are published in the lake; the table came to the pipeline file after them."""
     world = make_table_world(has_lake=True)
     both = world.settings["sinks"]
     write_sinks(world, both[0])
     world.produce(100)
     world.ok("run", "demo")
-    lake = world.files()
     write_sinks(world, *both)
+    return world
+
+
+def test_a_sink_added_later_lacks_what_was_done_until_it_is_filled(make_table_world: MakeTableWorld) -> None:
+    world = with_a_table_added_later(make_table_world)
+    lake = world.files()
     assert "tidemark fill demo postgres" in world.here("audit", "demo").stdout, "before a plan knows it, too"
     world.produce(4)
     world.ok("run", "demo")
@@ -274,18 +282,13 @@ def test_a_sink_added_later_lacks_what_was_done_until_it_is_filled(make_table_wo
     assert {path: world.files()[path] for path in lake} == lake
     assert [view["unfilled"] for view in world.manifests()] == [[]] * 4
     assert world.here(*fill).stderr == "sink postgres lacks no manifest that is done\n"
-    assert [one["decision"] for one in world.json("history", "demo")] == ["fill"]
+    assert [decision["decision"] for decision in world.json("history", "demo")] == ["fill"]
     unknown = world.here("fill", "demo", "nobody", *WHY)
     assert (unknown.exit_code, "it has: files, postgres" in unknown.stderr) == (2, True)
 
 
 def test_filling_says_what_the_source_lost_and_goes_on_with_the_others(make_table_world: MakeTableWorld) -> None:
-    world = make_table_world(has_lake=True)
-    both = world.settings["sinks"]
-    write_sinks(world, both[0])
-    world.produce(100)
-    world.ok("run", "demo")
-    write_sinks(world, *both)
+    world = with_a_table_added_later(make_table_world)
     world.administer("delete_records", [TopicPartition(world.topic, 0, 5)])
     fill = ("fill", "demo", "postgres", *WHY)
     for words in ((*fill, "--dry-run"), fill):
@@ -307,12 +310,7 @@ def test_filling_says_what_the_source_lost_and_goes_on_with_the_others(make_tabl
 
 
 def test_a_fill_that_died_is_repeated(make_table_world: MakeTableWorld) -> None:
-    world = make_table_world(has_lake=True)
-    both = world.settings["sinks"]
-    write_sinks(world, both[0])
-    world.produce(100)
-    world.ok("run", "demo")
-    write_sinks(world, *both)
+    world = with_a_table_added_later(make_table_world)
     fill = ("fill", "demo", "postgres", *WHY)
     assert world.tidemark(*fill, failpoint="publish.before_mark:kill9@2").returncode == -signal.SIGKILL
     world.ok("retry", "demo")

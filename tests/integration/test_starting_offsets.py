@@ -135,8 +135,8 @@ def test_a_dry_run_shows_where_a_group_ended_and_stores_nothing(make_world: Make
     world = make_world(partitions=1)
     world.produce(10)
     start_at(world, {"group": committed(world, {0: 4})})
-    [[one]] = world.json("plan", "demo", "--dry-run")["slices"]
-    assert (one["partition"], one["start"], one["end"]) == (0, 4, 10)
+    [[covered]] = world.json("plan", "demo", "--dry-run")["slices"]
+    assert (covered["partition"], covered["start"], covered["end"]) == (0, 4, 10)
     assert world.chain() == []
 
 

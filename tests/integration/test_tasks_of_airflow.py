@@ -459,7 +459,7 @@ def test_another_topic_and_a_cut_log_are_accepted_by_a_run(world: ModelWorld, ta
 
 
 @pytest.mark.parametrize(
-    ("wish", "said"),
+    ("wish", "message"),
     [
         ({"decision": "accept-los", "why": "x"}, 'did you mean "accept-loss"'),
         ({"decision": "accept-loss"}, "accept lacks why"),
@@ -469,13 +469,13 @@ def test_another_topic_and_a_cut_log_are_accepted_by_a_run(world: ModelWorld, ta
     ],
 )
 def test_a_decision_that_cannot_be_made_fails_the_plan_and_plans_nothing(
-    world: ModelWorld, task: Task, wish: dict[str, object], said: str
+    world: ModelWorld, task: Task, wish: dict[str, object], message: str
 ) -> None:
     pipeline: Any = world.pipeline()
     world.produce(10)
     plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
     world.produce(10)
-    with task(accept=wish), pytest.raises(AirflowFailException, match=said):
+    with task(accept=wish), pytest.raises(AirflowFailException, match=message):
         dag.plan_run(pipeline)
     assert len(world.database.manifests("demo")) == 1
 

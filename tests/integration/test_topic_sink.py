@@ -16,11 +16,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from sandbox.services.postgres import Postgres
 from tests.worlds.secret_search import Canaries
 from tests.worlds.secured_world import CONNECTION, USER, Secured
 from tests.worlds.topic_world import TopicWorld, committed, delete_records, headers, place_of, topic_sink
-from tidemark.database.migrate import migrate
 from tidemark.sinks.topic import sink
 
 Make = Callable[..., TopicWorld]
@@ -155,20 +153,18 @@ def test_a_sink_that_is_added_is_filled_and_one_that_is_renamed_goes_on(make_top
     world.assert_complete()
 
 
-def test_a_database_that_was_lost_adopts_the_topic(make_topic_world: Make, postgres: Postgres) -> None:
+def test_a_database_that_was_lost_adopts_the_topic(make_topic_world: Make) -> None:
     world = make_topic_world()
     world.produce(60, bad_every=7)
     world.ok("run", "demo")
-    with postgres.temporary_database("second") as dsn:
-        world.dsn = dsn
-        migrate(dsn)
-        refused = world.here("run", "demo")
-        assert refused.exit_code == 1
-        assert "belongs to another manifest database" in refused.stderr
-        world.ok("adopt", "demo", "--why", "the server burned")
-        world.produce(40)
-        world.ok("run", "demo")
-        world.assert_complete()
+    world.lose_manifest_database()
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    assert "belongs to another manifest database" in refused.stderr
+    world.ok("adopt", "demo", "--why", "the server burned")
+    world.produce(40)
+    world.ok("run", "demo")
+    world.assert_complete()
 
 
 def test_bad_targets_are_refused_by_name_and_nothing_is_half_done(make_topic_world: Make) -> None:
@@ -333,12 +329,11 @@ def test_the_doctor_begins_a_transaction_and_names_what_is_missing(make_topic_wo
 @pytest.fixture
 def secured_world(tmp_path: Path, database: str, secured: Secured, spark_jars: Path) -> Iterator[TopicWorld]:
     """The sink goes through a connection with a password and TLS; tests send and read through the open listener."""
-    world = TopicWorld(tmp_path / "secured", database, secured.broker, spark_jars)
-    world.targets[CONNECTION] = secured.variable("SCRAM-SHA-512")
-    world.settings["sinks"] = [{"topic": {"connection": CONNECTION, "topic": world.out, "key": ["k"]}}]
-    world.write_pipeline()
-    yield world
-    world.stop()
+    with TopicWorld(tmp_path / "secured", database, secured.broker, spark_jars) as world:
+        world.targets[CONNECTION] = secured.variable("SCRAM-SHA-512")
+        world.settings["sinks"] = [{"topic": {"connection": CONNECTION, "topic": world.out, "key": ["k"]}}]
+        world.write_pipeline()
+        yield world
 
 
 def test_a_secured_cluster_takes_messages_and_no_secret_is_written_anywhere(

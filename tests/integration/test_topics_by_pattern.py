@@ -1,44 +1,24 @@
 """A pipeline that reads all topics of a pattern, on a real broker, through the command line."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from uuid import uuid4
 
 import pyarrow.parquet as pq
-import pytest
 
-from sandbox.services.broker import Broker
-from tests.worlds.used_topics import delete_later
 from tests.worlds.world import World
 
 MakeWorld = Callable[..., World]
 
 
-@pytest.fixture
-def prefix(broker: Broker) -> Iterator[str]:
-    """The topics of one test have it in their names, and are removed at the end."""
-    made = f"p{uuid4().hex[:12]}"
-    yield made
-    delete_later(broker, *(topic for topic in broker.admin().list_topics(timeout=30).topics if made in topic))
-
-
-def add(world: World, topic: str, *values: bytes) -> None:
-    world.broker.create_topic(topic, 1, {"retention.ms": "-1"})
-    producer = world.broker.producer()
-    for value in values:
-        producer.produce(topic, value)
-    assert producer.flush(30) == 0
-
-
 def rows(world: World) -> dict[str, list[tuple[int, bytes]]]:
     """By topic what is published, as readers that skip names with _ and dots find it: (offset, value)."""
-    found: dict[str, list[tuple[int, bytes]]] = {}
+    published: dict[str, list[tuple[int, bytes]]] = {}
     for path in sorted(world.lake.rglob("*.parquet")):
         parts = path.relative_to(world.lake).parts
         assert not any(part.startswith(("_", ".")) for part in parts), path
         for row in pq.read_table(path).to_pylist():
-            found.setdefault(row["_topic"], []).append((row["_offset"], row["value"]))
-    return {topic: sorted(records) for topic, records in found.items()}
+            published.setdefault(row["_topic"], []).append((row["_offset"], row["value"]))
+    return {topic: sorted(records) for topic, records in published.items()}
 
 
 def pattern_world(make_world: MakeWorld, prefix: str, **more: object) -> World:
@@ -61,13 +41,13 @@ def test_topics_of_a_pattern_are_read_from_their_beginning_each_in_a_folder_that
     longest = f"{prefix}{'x' * (249 - len(prefix))}"
     names = [f"{prefix}-a", f"_{prefix}-a", f"..{prefix}-..", longest]
     for name in names:
-        add(world, name, name.encode(), b"2")
-    add(world, f"__{prefix}-internal", b"never")
-    add(world, f"other-{prefix}-a", b"never")
+        world.add_topic(name, name.encode(), b"2")
+    world.add_topic(f"__{prefix}-internal", b"never")
+    world.add_topic(f"other-{prefix}-a", b"never")
     world.ok("run", "demo")
     expected = {name: [(0, name.encode()), (1, b"2")] for name in names}
     assert rows(world) == expected
-    add(world, f"{prefix}-later", b"first", b"second")
+    world.add_topic(f"{prefix}-later", b"first", b"second")
     world.ok("run", "demo")
     assert rows(world) == {**expected, f"{prefix}-later": [(0, b"first"), (1, b"second")]}
     assert sorted(path.name for path in world.lake.iterdir()) == ["_manifests", "raw"]
@@ -78,7 +58,7 @@ def test_topics_of_a_pattern_are_read_from_their_beginning_each_in_a_folder_that
 def test_a_planned_topic_that_is_gone_is_refused_until_a_person_accepts_it(make_world: MakeWorld, prefix: str) -> None:
     world = pattern_world(make_world, prefix)
     for name in ("a", "b"):
-        add(world, f"{prefix}-{name}", b"1")
+        world.add_topic(f"{prefix}-{name}", b"1")
     world.ok("run", "demo")
     world.broker.delete_topic(f"{prefix}-a")
     done = world.here("plan", "demo")
@@ -86,7 +66,7 @@ def test_a_planned_topic_that_is_gone_is_refused_until_a_person_accepts_it(make_
     assert f"topic {prefix}-a no longer exists" in done.stderr
     assert f"tidemark accept-topic demo --topic {prefix}-a --why TEXT" in done.stderr
     world.ok("accept-topic", "demo", "--topic", f"{prefix}-a", "--why", "test")
-    add(world, f"{prefix}-c", b"1")
+    world.add_topic(f"{prefix}-c", b"1")
     world.ok("run", "demo")
     assert set(rows(world)) == {f"{prefix}-{name}" for name in "abc"}
 
@@ -95,7 +75,7 @@ def test_a_folder_with_too_long_a_name_is_refused_by_plan(make_world: MakeWorld,
     sinks = [{"files": {"root": str(tmp_path / "lake"), "layout": "raw/stream={stream}/%Y"}}]
     world = pattern_world(make_world, prefix, sinks=sinks)
     topic = f"{prefix}{'x' * (249 - len(prefix))}"
-    add(world, topic, b"1")
+    world.add_topic(topic, b"1")
     done = world.here("plan", "demo")
     assert done.exit_code == 1
     assert f"its layout gives topic {topic} a folder whose name has 256 bytes" in done.stderr

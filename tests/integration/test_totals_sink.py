@@ -5,11 +5,9 @@ from collections.abc import Callable
 from itertools import permutations
 from typing import Any
 
-import psycopg
 import pytest
 
 from tests.worlds.totals_world import AGGREGATE, TotalsWorld, totals_sink
-from tidemark.database.migrate import migrate
 
 Make = Callable[..., TotalsWorld]
 ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
@@ -29,7 +27,7 @@ def test_a_run_counts_every_record_once_and_each_manifest_shows_what_it_contribu
     contributed = world.query(
         "SELECT _manifest_id, sum(_rows)::int AS rows FROM public.totals_contributions GROUP BY 1 ORDER BY 1"
     )
-    written = [world.json("show", str(one["id"]))["counts"]["written"] for one in world.manifests()]
+    written = [world.json("show", str(manifest["id"]))["counts"]["written"] for manifest in world.manifests()]
     assert [row["rows"] for row in contributed] == written
     world.produce(30)
     world.ok("run", "demo", "--run-key", "two")
@@ -122,7 +120,7 @@ def test_sums_have_any_number_of_digits_a_null_key_is_a_dead_letter_and_nan_is_n
 
 
 @pytest.mark.parametrize(
-    ("damage", "said", "advice"),
+    ("damage", "message", "advice"),
     [
         ("UPDATE public.totals SET least = 0 WHERE k = 1", "not the combination of their contributions, such as (1,",
          "tidemark replay demo --manifest"),
@@ -135,7 +133,7 @@ def test_sums_have_any_number_of_digits_a_null_key_is_a_dead_letter_and_nan_is_n
     ],
 )  # fmt: skip
 def test_a_total_that_was_changed_is_named_and_a_replay_combines_it_again(
-    make_totals_world: Make, damage: str, said: str, advice: str
+    make_totals_world: Make, damage: str, message: str, advice: str
 ) -> None:
     world = make_totals_world()
     world.produce(60, bad_every=13)
@@ -143,7 +141,7 @@ def test_a_total_that_was_changed_is_named_and_a_replay_combines_it_again(
     world.execute(damage)
     audit = world.here("audit", "demo", "--deep")
     assert audit.exit_code == 1
-    assert said in audit.stdout
+    assert message in audit.stdout
     assert advice in audit.stdout
     if "by hand" in advice:
         world.execute("DELETE FROM public.totals WHERE k = 99")
@@ -260,9 +258,7 @@ def test_a_sink_that_is_added_is_filled_and_one_that_is_renamed_goes_on(make_tot
 
 
 def test_an_empty_database_adopts_what_markers_say(world: TotalsWorld) -> None:
-    with psycopg.connect(world.dsn, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA tidemark CASCADE")
-    migrate(world.dsn)
+    world.lose_manifest_database()
     refused = world.here("run", "demo", "--run-key", "two")
     assert refused.exit_code == 1
     assert "belongs to another manifest database" in refused.stderr

@@ -53,8 +53,8 @@ def test_from_plan_to_done_every_record_is_there_once(world: World, folder: Path
     world.ok("retry", "demo")
     assert seen(folder) == world.everything()
     first, second = world.manifests()
-    assert [one["state"] for one in (first, second)] == ["done", "done"]
-    assert sum(one["counts"]["written"] for one in (first, second)) == 80 - len(world.bad)
+    assert [manifest["state"] for manifest in (first, second)] == ["done", "done"]
+    assert sum(manifest["counts"]["written"] for manifest in (first, second)) == 80 - len(world.bad)
     assert first["publications"][0]["sink"] == "toy"
     assert world.ok("audit", "demo", "--deep") == ""
     assert not (folder / "_staging").exists()
@@ -65,9 +65,9 @@ def test_damage_is_a_difference_whose_advice_mends_it(world: World, folder: Path
     file = folder / "rows" / "demo.1.1.json"
     content = json.loads(file.read_text())
     file.write_text(json.dumps({**content, "data": content["data"][1:]}))
-    found = world.here("audit", "demo")
-    assert found.exit_code == 1
-    assert found.stdout == (
+    audit = world.here("audit", "demo")
+    assert audit.exit_code == 1
+    assert audit.stdout == (
         "manifest 1: rows/demo.1.1.json is missing or holds other rows than were published; "
         "next: tidemark replay demo --manifest 1\n"
     )
@@ -115,7 +115,7 @@ def test_adopt_brings_an_empty_database_up_to_the_folder(
         assert refused.exit_code == 1
         assert f"{folder} holds a record of manifest 2, this database ends at 0" in refused.stderr
         world.ok("adopt", "demo", "--why", "a test")
-        assert [one["state"] for one in world.json("manifests", "demo")] == ["done", "done"]
+        assert [manifest["state"] for manifest in world.json("manifests", "demo")] == ["done", "done"]
         assert world.ok("audit", "demo", "--deep") == ""
         world.produce(20)
         world.ok("run", "demo")
@@ -123,8 +123,8 @@ def test_adopt_brings_an_empty_database_up_to_the_folder(
 
 
 def test_doctor_tries_it_and_says_whose_it_is(world: World, folder: Path) -> None:
-    found = [one for one in world.json("doctor", "demo") if "toy" in one["check"]]
-    assert [(one["severity"], one["message"]) for one in found] == [
+    findings = [finding for finding in world.json("doctor", "demo") if "toy" in finding["check"]]
+    assert [(finding["severity"], finding["message"]) for finding in findings] == [
         ("ok", str(folder)),
         ("ok", "files can be written and removed (tried)"),
         ("ok", "it belongs to this manifest database"),

@@ -42,10 +42,12 @@ def test_from_plan_to_close_every_record_is_there_once(world: World, topic: ToyT
     assert (len(run["manifests"]), run["reached"]) == (2, True)
     world.ok("run", "demo", "--run-key", "one")
     assert world.exact() == topic.everything()
-    assert [one["state"] for one in world.json("manifests", "demo")] == ["done", "done"]
-    assert sum(one["counts"]["dead_lettered"] for one in world.json("manifests", "demo")) == 9
+    assert [manifest["state"] for manifest in world.json("manifests", "demo")] == ["done", "done"]
+    assert sum(manifest["counts"]["dead_lettered"] for manifest in world.json("manifests", "demo")) == 9
     assert world.ok("audit", "demo", "--deep") == ""
-    assert [(one["partition"], one["planned"], one["lag"]) for one in world.json("lag", "demo")] == [
+    assert [
+        (partition["partition"], partition["planned"], partition["lag"]) for partition in world.json("lag", "demo")
+    ] == [
         (0, 40, 0),
         (1, 40, 0),
     ]
@@ -74,7 +76,7 @@ def test_an_open_transaction_caps_the_plan_and_an_aborted_one_is_a_gap(world: Wo
     topic.produce(2)
     world.ok("run", "demo")
     assert sum(world.exact().values()) == 12
-    assert [one["counts"]["invisible"] for one in world.manifests()] == [0, 4]
+    assert [manifest["counts"]["invisible"] for manifest in world.manifests()] == [0, 4]
 
 
 def test_what_retention_took_is_refused_and_given_up(world: World, topic: ToyTopic) -> None:
@@ -116,8 +118,8 @@ def test_a_missing_topic_is_named_with_the_key_to_correct(world: World, topic: T
 def test_doctor_peek_and_replay_know_it(world: World, topic: ToyTopic) -> None:
     topic.produce(20)
     world.ok("run", "demo")
-    found = [one for one in world.json("doctor", "demo") if one["check"] == "demo: toy"]
-    assert [(one["severity"], one["message"]) for one in found] == [
+    findings = [finding for finding in world.json("doctor", "demo") if finding["check"] == "demo: toy"]
+    assert [(finding["severity"], finding["message"]) for finding in findings] == [
         ("ok", f"{topic.folder} answers"),
         ("ok", "1 topics, 2 partitions, 20 offsets to read"),
         ("ok", "records can be read (toys)"),

@@ -38,7 +38,7 @@ def staged_with(*options: dict[str, Any]) -> Stage:
 
     def stage(order: Order) -> Receipt:
         assert order.transforms == ()
-        return arrow_stage(replace(order, transforms=tuple(TransformOrder("toy", one) for one in options)))
+        return arrow_stage(replace(order, transforms=tuple(TransformOrder("toy", toy) for toy in options)))
 
     return stage
 
@@ -62,8 +62,15 @@ def partition_counts(world: World) -> list[tuple[int, ...]]:
     receipt = database.receipt(manifest.id, manifest.publications[0].attempt)
     assert receipt is not None
     return [
-        (one.partition, one.read, one.decoded, one.dead_lettered, one.filtered, one.deduplicated)
-        for one in receipt.partitions
+        (
+            partition.partition,
+            partition.read,
+            partition.decoded,
+            partition.dead_lettered,
+            partition.filtered,
+            partition.deduplicated,
+        )
+        for partition in receipt.partitions
     ]
 
 

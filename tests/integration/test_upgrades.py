@@ -81,12 +81,12 @@ def version(dsn: str) -> int:
 def test_what_a_release_made_works_on(
     dump: Path, tmp_path: Path, postgres: Postgres, broker: Broker, spark_jars: Path
 ) -> None:
-    with postgres.temporary_database("restored") as dsn:
-        world = RestoredWorld(dump, postgres, tmp_path / "world", dsn, broker, spark_jars)
-        try:
-            works_on(world)
-        finally:
-            world.stop()
+    folder = tmp_path / "world"
+    with (
+        postgres.temporary_database("restored") as dsn,
+        RestoredWorld(dump, postgres, folder, dsn, broker, spark_jars) as world,
+    ):
+        works_on(world)
 
 
 def works_on(world: RestoredWorld) -> None:
@@ -99,11 +99,13 @@ def works_on(world: RestoredWorld) -> None:
     assert content(world.dsn) == before, "the same manifests, attempts, publications and history"
     assert world.json("migrate")["versions"] == []
 
-    assert {one["state"] for one in world.manifests()} == {"done", "failed", "planned"}
+    assert {manifest["state"] for manifest in world.manifests()} == {"done", "failed", "planned"}
     first = world.manifests()[0]["id"]
     assert f"{first - 1} older manifests, 1 to {first - 1}, are archived" in world.here("manifests", "demo").stderr
     attempts = [
-        attempt["state"] for one in world.manifests() for attempt in world.json("show", str(one["id"]))["attempts"]
+        attempt["state"]
+        for manifest in world.manifests()
+        for attempt in world.json("show", str(manifest["id"]))["attempts"]
     ]
     assert {"published", "unchanged", "failed"} <= set(attempts)
     decided = world.ok("history", "demo")
@@ -111,8 +113,8 @@ def works_on(world: RestoredWorld) -> None:
     assert all(word in decided for word in decisions), decided
     refused = world.here("replay", "demo", "--manifest", "1")
     assert (refused.exit_code, "archived" in refused.stderr) == (1, True), refused.stderr
-    [found] = world.json("where", world.topic, "0", "3")
-    assert (found["pipeline"], found["manifest"]["id"]) == ("demo", 1)
+    [answer] = world.json("where", world.topic, "0", "3")
+    assert (answer["pipeline"], answer["manifest"]["id"]) == ("demo", 1)
     world.ok("audit", "demo", "--deep")
 
     world.write(10)
@@ -121,7 +123,7 @@ def works_on(world: RestoredWorld) -> None:
     world.write(10)
     world.ok("run", "demo")
     world.ok("replay", "demo", "--manifest", str(world.manifests()[-1]["id"]))
-    assert {one["state"] for one in world.manifests()} == {"done"}
+    assert {manifest["state"] for manifest in world.manifests()} == {"done"}
     assert world.exact() == world.listing() == world.recorded() == world.readable()
     assert world.ok("audit", "demo", "--deep") == ""
 
@@ -278,7 +280,7 @@ import json, sys
 from click.testing import CliRunner
 from tidemark.cli.main import main
 done = [CliRunner().invoke(main, words) for words in json.loads(sys.argv[1])]
-print(json.dumps([(one.exit_code, one.stdout, one.stderr) for one in done]))
+print(json.dumps([(result.exit_code, result.stdout, result.stderr) for result in done]))
 """
 Answer = tuple[int, str, str]
 

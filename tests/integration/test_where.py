@@ -19,28 +19,28 @@ MakeWorld = Callable[..., World]
 def where(world: World, offset: int, partition: int = 0, *words: str) -> list[dict[str, Any]]:
     """What the command says, whatever its exit status, which must be 0 exactly when some sink holds the record."""
     done = world.here("where", world.topic, str(partition), str(offset), "--json", *words)
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    assert done.exit_code == (0 if any(one["standing"] == "held" for one in found) else 1)
-    return found
+    answers: list[dict[str, Any]] = json.loads(done.stdout)
+    assert done.exit_code == (0 if any(answer["standing"] == "held" for answer in answers) else 1)
+    return answers
 
 
 def test_every_record_is_found_in_the_file_that_holds_it(world: World) -> None:
     world.produce(60, bad_every=7)
     world.ok("run", "demo")
     for partition, offset in [(0, 0), (1, 3), (0, 29), (1, 29), (0, 7)]:
-        [found] = where(world, offset, partition)
-        [sink] = found["sinks"]
+        [answer] = where(world, offset, partition)
+        [sink] = answer["sinks"]
         rows = pq.read_table(sink["place"], partitioning=None, columns=["_topic", "_partition", "_offset"]).to_pylist()
         assert {"_topic": world.topic, "_partition": partition, "_offset": offset} in rows
         bad = (offset * 2 + partition) in world.bad
         assert sink["kind"] == ("dead_letter" if bad else "data")
         assert ("_dead_letters" in sink["place"]) is bad
-        assert found["range"]["start"] <= offset < found["range"]["end"]
-        assert (found["manifest"]["state"], sink["attempt"]) == ("done", 1)
+        assert answer["range"]["start"] <= offset < answer["range"]["end"]
+        assert (answer["manifest"]["state"], sink["attempt"]) == ("done", 1)
     manifest = where(world, 0)[0]["manifest"]["id"]
-    said = world.ok("where", world.topic, "0", "3")
-    assert f"{world.topic}-0 offset 3 in pipeline demo: manifest {manifest}, done, offsets [0, 15)" in said
-    assert f"sink files, attempt 1: a row in {world.lake}/raw/{world.topic}/" in said
+    printed = world.ok("where", world.topic, "0", "3")
+    assert f"{world.topic}-0 offset 3 in pipeline demo: manifest {manifest}, done, offsets [0, 15)" in printed
+    assert f"sink files, attempt 1: a row in {world.lake}/raw/{world.topic}/" in printed
 
 
 def test_an_offset_that_is_planned_or_not_planned_yet_is_not_held(world: World) -> None:
@@ -92,7 +92,7 @@ def test_a_record_of_a_topic_that_was_recreated_is_told_from_the_new_one(world: 
     world.ok("accept-topic", "demo", "--topic", world.topic, "--why", "new")
     world.ok("run", "demo")
     old, new = where(world, 5)
-    assert [(one["incarnation"], one["retired"], one["standing"]) for one in (old, new)] == [
+    assert [(answer["incarnation"], answer["retired"], answer["standing"]) for answer in (old, new)] == [
         (1, True, "held"),
         (2, False, "held"),
     ]
@@ -107,10 +107,10 @@ def test_a_file_that_is_gone_or_damaged_is_missing_and_the_audit_is_advised(worl
     world.ok("run", "demo")
     path = Path(where(world, 3)[0]["sinks"][0]["place"])
     path.write_bytes(path.read_bytes()[:-9])
-    [found] = where(world, 3)
-    assert found["standing"] == "missing"
-    assert "cannot be read" in found["message"]
-    assert "tidemark audit demo --deep" in found["message"]
+    [answer] = where(world, 3)
+    assert answer["standing"] == "missing"
+    assert "cannot be read" in answer["message"]
+    assert "tidemark audit demo --deep" in answer["message"]
     path.unlink()
     assert where(world, 3)[0]["standing"] == "missing"
 
@@ -122,10 +122,10 @@ def test_each_pipeline_is_asked_and_one_without_a_file_is_not_looked_into(make_w
     first.produce(10)
     first.ok("run", "demo")
     second.ok("run", "second")
-    by_pipeline = {one["pipeline"]: one for one in where(first, 2)}
-    assert {name: one["standing"] for name, one in by_pipeline.items()} == {"demo": "held", "second": "unread"}
+    by_pipeline = {answer["pipeline"]: answer for answer in where(first, 2)}
+    assert {name: answer["standing"] for name, answer in by_pipeline.items()} == {"demo": "held", "second": "unread"}
     assert "there is no pipeline second" in by_pipeline["second"]["message"]
-    assert [one["pipeline"] for one in where(first, 2, 0, "--pipeline", "demo")] == ["demo"]
+    assert [answer["pipeline"] for answer in where(first, 2, 0, "--pipeline", "demo")] == ["demo"]
 
 
 def test_a_topic_that_no_pipeline_knows_is_answered_with_those_that_are_known(world: World) -> None:
@@ -148,9 +148,9 @@ def test_in_a_table_the_row_the_dead_letter_or_the_newer_row_of_its_key_is_named
     world.ok("run", "demo")
     newest = {place: k for k, (_, place) in world.rows().items()}
     (_, partition, offset), key = next(iter(newest.items()))
-    [found] = where(world, offset, partition)
-    assert found["sinks"][0]["key"] == {"k": key}
-    assert "table public.latest" in found["sinks"][0]["place"]
+    [answer] = where(world, offset, partition)
+    assert answer["sinks"][0]["key"] == {"k": key}
+    assert "table public.latest" in answer["sinks"][0]["place"]
     assert where(world, 0)[0]["sinks"][0]["kind"] == "dead_letter"
     [replaced] = where(world, 1)
     assert replaced["standing"] == "replaced"
@@ -162,7 +162,7 @@ def test_a_chain_of_many_ranges_is_asked_by_its_index(world: World) -> None:
     world.ok("plan", "demo")
     context = world.context()
     with context.database.transaction():
-        connection = context.database.connection
+        connection = context.database.session
         connection.execute(
             "INSERT INTO tidemark.manifest_range (chain_id, start_offset, end_offset, kind) "
             "SELECT c.id, n, n + 1, 'lost' FROM tidemark.chain c, generate_series(1, 5000) n"

@@ -67,9 +67,9 @@ class Programs:
             return then(self.ended, n, type(error))
         return then(self.finish, n) if published else then(self.staging, n, code, published)
 
-    def settle(self, actor: int, n: int, published: int, following: Then) -> Phase:
+    def settle(self, actor: int, n: int, published: int, following: Then, failed: Then | None = None) -> Phase:
         """What the verdict asks for, as long as that needs no source; ``n`` is the newest attempt as the actor knows
-        it."""
+        it. A sweep goes on with ``failed`` when the store fails."""
         try:
             verdict, evidence = yield from self._judged(actor, published)
             match verdict:
@@ -86,8 +86,10 @@ class Programs:
                     return following
             _, published = yield Step("manifest", actor)
         except STOPPED as error:
-            return then(self.ended, n, type(error)) if actor else None
-        return then(self.settle, actor, n, published, following)
+            if actor:
+                return then(self.ended, n, type(error))
+            return None if isinstance(error, Gone) else failed
+        return then(self.settle, actor, n, published, following, failed)
 
     def _judged(self, actor: int, published: int) -> Part:
         """The verdict; what is published is whole in the model, since the explorer stops at a world where it is not."""
@@ -272,7 +274,7 @@ class Programs:
         if dead is None:
             return following
         published, newest = dead
-        return then(self.settle, 0, newest, published, then(self.sweeping, newest, following))
+        return then(self.settle, 0, newest, published, then(self.sweeping, newest, following), following)
 
     def sweeping(self, newest: int, following: Then | None) -> Phase:
         try:
@@ -283,38 +285,46 @@ class Programs:
             pass
         return following
 
-    def retry(self) -> Phase:
+    def retry(self, following: Then | None = None) -> Phase:
         """A sweep, where there is cause: staged output, or evidence that is not that of the published attempt."""
-        with suppress(*STOPPED):
+        try:
             staged = yield Step("staged_manifests", 0)
             evidence = yield Step("evidence", 0)
             done, published = yield Step("manifest", 0)
-            if staged or (done and evidence != published and self.rules.compares_records):
-                return then(self.sweep)
-        return None
+        except Gone:
+            return None
+        except StoreFailed:
+            return following
+        if staged or (done and evidence != published and self.rules.compares_records):
+            return then(self.sweep, following)
+        return following
 
     def repair(self) -> Phase:
         yield from ()
-        return then(self.sweep, then(self.strays))
+        return then(self.retry, then(self.strays))
 
     def strays(self) -> Phase:
-        """Remove the objects and records that are not published, of attempts that are dead."""
+        """Remove the objects and records that are not published, of attempts that are dead; a table has none."""
         with suppress(*STOPPED):
             evidence = yield Step("evidence", 0)
             done, published = yield Step("manifest", 0)
-            if done and evidence not in (0, published):
+            if self.table or (done and evidence not in (0, published)):
                 return None
             done, recorded, newest, alive = yield Step("own_manifest", 0)
             listed = yield Step("listed", 0)
             _, published = yield Step("manifest", 0)
+            declared = []
             for k in listed if done else ():
                 if k > newest or (k == newest and alive and self.rules.looks_at_sessions):
                     continue  # it has started since, or is at work
                 if k in (recorded, published):
                     continue
                 if not self.rules.repair_declares or (yield Step("take_back", 0, k)) is Answer.OK:
-                    yield Step("delete_record", 0, k)
-                    yield Step("delete_parts", 0, k)
+                    declared.append(k)
+            for k in declared:
+                yield Step("delete_record", 0, k)
+            for k in declared:
+                yield Step("delete_parts", 0, k)
         return None
 
 

@@ -1,38 +1,58 @@
-"""Records what real attempts and sweeps ask of a real database and target: ``traces`` follows it in the model.
+"""Records what real attempts, sweeps and repairs ask of a real database and target: ``traces`` follows it in the model.
 
 Attempts may stand still while others go on; each event is of the process that it belongs to.
 """
 
+import os
+import socket
+import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
+
+import psycopg
 
 from tests.faults.actors import Actor, Fault, LostAnswer, MortalDatabase
 from tests.faults.model_world import ModelWorld
 from tests.model.world import ENDED_WELL, Answer
-from tidemark.database.client import Row
+from tidemark.database.client import ManifestDatabase, Row
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle.context import Context
 from tidemark.manifest import Manifest, ManifestState
 from tidemark.order import Order
-from tidemark.paths import ObjectName, RecordName
+from tidemark.paths import STAGING, ObjectName, RecordName
 from tidemark.receipt import Receipt, StoredReceipt
+from tidemark.sinks.base import Leftover
 from tidemark.sinks.postgres.sink import PostgresSink
+from tidemark.storage.base import ObjectStore
 
 MANIFEST = 1
 UNKNOWN = object()  # an answer that the recorder cannot put in words of the model
 CHANGES = frozenset({"start", "store_receipt", "take_back", "publish", "finish", "fail", "release"})
 COMMIT = "table COMMIT"
 STORE = ("lake move", "lake put ", "lake delete", COMMIT)  # what a process does to its target
+LATE_S = 20.0  # for which a COMMIT waits; less than the server's own limit for a lock
+GATE = 4_711  # the advisory lock that a late COMMIT waits for
+COMMITS = "SELECT FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active'"
+WAITS = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory' AND query = 'COMMIT'"
+HOLD = """
+CREATE FUNCTION pass_gate() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER gate AFTER INSERT OR UPDATE ON public.latest
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION pass_gate();
+"""
 
 
 class Event(NamedTuple):
-    """``actor`` is the attempt, 0 for a sweep; ``what`` is the name of a step, or begins, raises, dies, ends, cut (it
-    has lost its session), gone (a statement found that out), unanswered (the same, at once: its statement changed
-    nothing), was_committed (it looks for the marker of a merge that failed).
+    """``actor`` is the attempt, 0 for a sweep or repair; ``what`` is the name of a step, or begins, raises, dies, ends,
+    cut (it has lost its session), gone (a statement found that out), unanswered (the same, at once: its statement
+    changed nothing), was_committed (it looks for the marker of a merge that failed), lands (a late request takes
+    effect; it is about the number of the event that sent it).
 
     ``lost``: it is done, and the process does not know that. The answer is what was lost; of objects to remove it is
-    how many were removed.
+    how many were removed. ``late``: it has no answer, and takes effect when it lands.
     """
 
     actor: int
@@ -40,18 +60,21 @@ class Event(NamedTuple):
     about: tuple[Any, ...] = ()
     answer: Any = Answer.OK
     lost: bool = False
+    late: bool = False
 
 
 class RecordedWorld(ModelWorld):
     """One manifest with two objects, or with two rows of a table, whose attempts and sweeps are recorded."""
 
     table: dict[str, Any] | None = None  # the entry of ``sinks``, in the place of that of files
+    warehouse = ""  # where the table is
 
     def entries(self) -> list[dict[str, Any]]:
         return [self.table] if self.table else super().entries()
 
     def planned(self) -> None:
         self.events: list[Event] = []
+        self.unanswered: list[tuple[int, Callable[[], object]]] = []  # events of late requests, and what they will do
         self.codes: dict[int, int] = {}
         self.recorders: dict[Actor, Recorder] = {}
         self.without_session: set[Actor] = set()
@@ -88,13 +111,53 @@ class RecordedWorld(ModelWorld):
         self.hit(actor, Fault.LOSE, number)
         self.recorders[actor].note("ends")
 
+    def delayed(self, actor: Actor, names: str | tuple[str, ...], number: int = 1) -> None:
+        """As ``lost``, of a change of the target; and it is done only when it ``lands``."""
+        self.recorders[actor].delays = True
+        self.lost(actor, names, number)
+        assert self.unanswered, f"{actor.name} came to no {names}"
+
+    def delayed_commit(self, actor: Actor) -> None:
+        """Let it run to its end; its COMMIT waits in the server, while its connection breaks."""
+        gate = psycopg.connect(self.warehouse, autocommit=True)
+        gate.execute(HOLD)
+        gate.execute("SELECT pg_advisory_lock(%s)", [GATE])
+        recorder = self.recorders[actor]
+
+        def take_effect() -> None:
+            with gate:
+                gate.execute("SELECT pg_advisory_unlock(%s)", [GATE])
+                wait_until(lambda: not gate.execute(COMMITS).fetchall())
+                gate.execute("DROP FUNCTION pass_gate CASCADE")
+
+        def disconnect() -> None:
+            with psycopg.connect(self.warehouse, autocommit=True) as onlooker:
+                wait_until(lambda: bool(onlooker.execute(WAITS).fetchall()))
+            broken = socket.socket(fileno=os.dup(recorder.connection_of_table().fileno()))
+            broken.shutdown(socket.SHUT_RDWR)
+            broken.close()
+
+        recorder.no_commit = take_effect
+        breaker = threading.Thread(target=disconnect)
+        breaker.start()
+        self.finish(actor)
+        breaker.join()
+        recorder.note("ends")
+        assert self.unanswered, f"{actor.name} came to no COMMIT"
+
+    def lands(self) -> None:
+        """The oldest request without an answer takes effect."""
+        number, take_effect = self.unanswered.pop(0)
+        take_effect()
+        self.events.append(Event(self.events[number].actor, "lands", (number,)))
+
     def stage(self, order: Order) -> Receipt:
         receipt = super().stage(order)
         self.events.append(Event(order.attempt, "stage"))
         return receipt
 
     def _act(self, name: str, verb: Callable[[Context], object], *, plans: bool = False) -> Actor:
-        recorder = Recorder(self, replay=name.startswith("replay"))
+        recorder = Recorder(self, replay=name.startswith("replay"), repairs=name == "repair")
 
         def recorded(context: Context) -> object:
             if not plans:
@@ -112,9 +175,11 @@ class RecordedWorld(ModelWorld):
 class Recorder:
     """Makes an event of each call of one process that the model has a step for."""
 
-    def __init__(self, world: RecordedWorld, *, replay: bool) -> None:
+    def __init__(self, world: RecordedWorld, *, replay: bool, repairs: bool) -> None:
         self.world = world
         self.replay = replay
+        self.repairs = repairs
+        self.delays = False  # whether the next change of the target whose answer is lost is done later
         self.actor: int | None = None  # None before the attempt has its number
         self.taken = False  # whether it had the marker of a table
         self.moves: Counter[int] = Counter()
@@ -122,19 +187,41 @@ class Recorder:
         self.calls = 0  # of the database that are under way: one may call another
         self.no_answer: LostAnswer | None = None  # to the call under way
         self.in_transaction: int | None = None  # the event of the transaction that is open
+        self.sweeps = 0  # of a repair: the first only looks, and the second removes
+        self.ahead = False  # whether the target shows a higher attempt than is published: a repair leaves it alone
+        self.strays = False  # whether a repair looks for what is left over
+        self.removes = False  # whether it removes that
+        self.late: Callable[[], object] | None = None  # what the change does that is done later
+        self.no_commit: Callable[[], object] | None = None  # the same, of the COMMIT of a merge
+        self.merges = False  # whether the target is a table
+        self.hushed = False  # a repair that has nothing more to change: what it asks then is for its messages
 
     def note(self, what: str, *about: Any, answer: object = Answer.OK, lost: bool = False) -> None:
-        if self.actor is not None:
-            self.in_transaction = len(self.world.events) if self.database.in_transaction else None
-            self.world.events.append(Event(self.actor, what, about, answer, lost))
+        if self.actor is None or (self.hushed and what not in ("dies", "ends")):
+            return
+        self.in_transaction = len(self.world.events) if self.database.in_transaction else None
+        self.world.events.append(Event(self.actor, what, about, answer, lost))
 
     def _was_lost(self, number: int = -1) -> None:
         """The answer to what is this event."""
         self.world.events[number] = self.world.events[number]._replace(lost=True)
+        if self.late is not None:
+            self._is_late(self.late)
+
+    def _is_late(self, take_effect: Callable[[], object]) -> None:
+        """The last event was not done yet."""
+        self.late = None
+        self.world.unanswered.append((len(self.world.events) - 1, take_effect))
+        self.world.events[-1] = self.world.events[-1]._replace(lost=False, late=True)
 
     def _unanswered(self) -> None:
         """With whether the attempt has something staged by now."""
         self.note("unanswered", bool(self.actor) and not self.taken and self.actor in self.staged_attempts(MANIFEST))
+        self._without_session()
+
+    def _without_session(self) -> None:
+        """A repair goes on, but changes nothing any more."""
+        self.hushed = self.hushed or self.repairs
 
     def listen(self, context: Context) -> None:
         database, [sink] = context.database, context.sinks
@@ -143,6 +230,7 @@ class Recorder:
         for name in (
             *("start", "manifest", "manifests", "receipts", "out_of_step", "newest_attempt", "attempts", "may_put"),
             *("store_receipt", "take_back", "publish", "finish", "fail", "release"),
+            *("highest_manifest", "published_objects"),
         ):
             setattr(database, name, self._statement(name, getattr(database, name)))
         setattr(database, "_lose", self._losing(database._lose))  # noqa: B010
@@ -153,16 +241,23 @@ class Recorder:
         ):
             for name in names.split():
                 self._after(owner, name, getattr(self, name.lstrip("_")))
+        for name in ("leftovers", "remove"):
+            setattr(sink, name, getattr(self, f"_{name}")(getattr(sink, name)))
 
     def _of_kind(self, sink: Any) -> Iterator[tuple[Any, str]]:
         """What only files, or only tables, are asked."""
         if isinstance(sink, PostgresSink):
+            self.connection_of_table = sink._table.connected
             self._after(sink, "_take_marker", self.take_marker, self.lacks_marker)
             setattr(sink, "_put", self._merge(sink, sink._put))  # noqa: B010
             yield sink, "wait_for_lower alike _was_committed"
+            self.merges = True
         else:
+            self.store = sink.store._store
+            sink.store._store = Delaying(self.store, self)
             self._delete: Callable[[Iterable[str]], None] = sink.store.delete
             sink.store.delete = self.delete
+            sink.store.list = self._listing(sink.store.list)
             yield sink, "write_record"
             yield sink.store, "move"
 
@@ -202,6 +297,7 @@ class Recorder:
                     self._unanswered()
                 elif self.calls == 1:
                     self.note("gone")
+                    self._without_session()
                 raise
             finally:
                 self.calls -= 1
@@ -211,7 +307,9 @@ class Recorder:
             no_answer, self.no_answer = self.no_answer, None
             if name in CHANGES:
                 note(result, *arguments)
-                self._was_lost()
+                if not self.hushed:
+                    self._was_lost()
+                self._without_session()
             else:
                 self._unanswered()
             raise no_answer
@@ -237,22 +335,61 @@ class Recorder:
         return losing
 
     def _merge(self, sink: PostgresSink, put: Callable[..., None]) -> Callable[..., None]:
-        """Merges into a table; the answer to its COMMIT may be lost, and with it the connection."""
+        """Merges into a table; the answer to its COMMIT may be lost, and with it the connection. In the manifest
+        database the COMMIT is that of the mark."""
 
         def merge(*arguments: Any) -> None:
             try:
                 put(*arguments)
             except TidemarkError:
+                if self.taken and self.no_commit:
+                    self.note("commit", lost=True)
+                    self._is_late(self.no_commit)
+                    self.no_commit = None
                 self.rolled_back()
                 raise
+            if sink._shared is not None:
+                return
             lost = self.database._life.before(COMMIT, may_stop=False) is Fault.LOSE
             self.note("commit", lost=lost)
             if lost:
                 self.rolled_back()
-                sink._table.forget_connection()
+                sink._table.forget_session()
                 raise LostAnswer("the answer to COMMIT was lost", next_step="this is a fault of the test")
 
         return merge
+
+    def _leftovers(self, leftovers: Callable[..., list[Leftover]]) -> Callable[..., list[Leftover]]:
+        def left(database: ManifestDatabase) -> list[Leftover]:
+            self.hushed = self.hushed or self.ahead or self.merges
+            self.strays = True
+            try:
+                return leftovers(database)
+            finally:
+                self.strays = False
+
+        return left
+
+    def _remove(self, remove: Callable[..., None]) -> Callable[..., None]:
+        def removing(keys: Sequence[str]) -> None:
+            self.removes = True
+            try:
+                remove(keys)
+            finally:
+                self.removes = False
+
+        return removing
+
+    def _listing(self, listing: Callable[..., Iterator[tuple[str, int]]]) -> Callable[..., Iterator[tuple[str, int]]]:
+        def listed(prefix: str = "") -> Iterator[tuple[str, int]]:
+            entries = list(listing(prefix))
+            if self.strays:
+                self.note(
+                    "listed", answer=tuple(sorted({attempt for attempt, _ in attempts_of(key for key, _ in entries)}))
+                )
+            return iter(entries)
+
+        return listed
 
     # the database
 
@@ -266,7 +403,11 @@ class Recorder:
         self.note("manifest", answer=(done, manifest.published_attempt or 0))
 
     def manifests(self, manifests: list[Manifest], *sought: Any) -> None:
-        if sought:  # else ``manifest`` asks, by name
+        if self.strays:
+            for own in manifests if sought else ():
+                done = own.state is ManifestState.DONE
+                self.note("own_manifest", answer=(done, own.published_attempt or 0, own.attempt, own.alive))
+        elif sought:  # else ``manifest`` asks, by name
             dead = [(m.published_attempt, m.attempt) for m in manifests if m.id == MANIFEST and not m.alive]
             self.note("dead_manifest", answer=dead[0] if dead else None)
 
@@ -275,8 +416,16 @@ class Recorder:
         rows = [(row.receipt.attempt, codes[row.receipt.attempt], bool(row.taken_back)) for row in receipts]
         self.note("receipts", answer=tuple(rows))
 
-    def out_of_step(self, *_: Any) -> None:
+    def out_of_step(self, missing: dict[int, bool], *_: Any) -> None:
+        self.ahead = missing.get(MANIFEST) is False
         self.note("manifest", answer=UNKNOWN)
+
+    def published_objects(self, *_: Any) -> None:
+        if self.strays:
+            self.note("manifest", answer=UNKNOWN)
+
+    def highest_manifest(self, *_: Any) -> None:
+        self.hushed = self.repairs and self.actor is not None  # it compares everything once more, for its messages
 
     def newest_attempt(self, newest: int, _: int) -> None:
         if self.actor:
@@ -367,6 +516,10 @@ class Recorder:
         self.note("put_record", receipt.attempt)
 
     def staged_manifests(self, ids: list[int]) -> None:
+        self.sweeps += 1
+        if self.repairs and self.sweeps == 2:
+            self.actor = 0
+            self.note("begins", "repair")
         self.note("staged_manifests", answer=MANIFEST in ids)
 
     def clear_staging(self, _: None, __: int, attempt: int) -> None:
@@ -379,18 +532,81 @@ class Recorder:
         self.moves[name.attempt] += 1
 
     def delete(self, keys: Iterable[str]) -> None:
+        """In the model the records go first, then the objects of each attempt; so they come from the code, but a repair
+        may remove those of several attempts together."""
         names = list(keys)
-        record, name = RecordName.parse(names[0]), ObjectName.parse(names[0])
-        for number, key in enumerate(names, 1):
+        attempts = list(dict.fromkeys(attempts_of(names)))
+        gone: Counter[tuple[int, bool]] = Counter()
+        for key in names:
             try:
                 self._delete([key])
             except LostAnswer:
-                if record:
-                    self.note("delete_record", record.attempt, lost=True)
-                elif name:
-                    self.note("delete_parts", name.attempt, answer=number, lost=True)
+                for attempt, is_record in attempts_of([key]):
+                    self._lost_delete(attempt, names, gone[attempt, False], is_record=is_record)
                 raise
-        if record:
-            self.note("delete_record", record.attempt)
-        elif name:
-            self.note("delete_parts", name.attempt)
+            gone.update(attempts_of([key]))
+        if self.removes:
+            attempts = [
+                (attempt, is_record) for is_record in (True, False) for attempt in sorted({k for k, _ in attempts})
+            ]
+        for attempt, is_record in attempts:
+            self.note("delete_record" if is_record else "delete_parts", attempt)
+
+    def _lost_delete(self, attempt: int, names: list[str], gone: int, *, is_record: bool) -> None:
+        """The answer to one removal is lost, after so many objects are gone."""
+        if is_record:
+            self.note("delete_record", attempt)
+        else:
+            if self.removes:
+                self.note("delete_record", attempt)
+            self.note("delete_parts", attempt, answer=gone + 1)
+        if self.late is not None:  # one request for all of them
+            self.late = partial(self.store.delete, [key for key in names if (attempt, is_record) in attempts_of([key])])
+        self._was_lost()
+
+
+class Delaying:
+    """The store of one process: a change whose answer is lost may be done later."""
+
+    def __init__(self, store: ObjectStore, recorder: Recorder) -> None:
+        self._store = store
+        self._recorder = recorder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def put(self, key: str, content: bytes) -> None:
+        self._now_or_later(partial(self._store.put, key, content))
+
+    def put_if_absent(self, key: str, content: bytes) -> bool:
+        return bool(self._now_or_later(partial(self._store.put_if_absent, key, content)))
+
+    def move(self, staged: str, key: str, size: int) -> None:
+        content = self._store.get(staged)
+        copied = partial(self._store.put, key, content or b"")  # a copy that has read what it copies
+        self._now_or_later(partial(self._store.move, staged, key, size), copied)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._now_or_later(partial(self._store.delete, list(keys)))
+
+    def _now_or_later(self, change: Callable[[], object], later: Callable[[], object] | None = None) -> object:
+        recorder = self._recorder
+        if not recorder.delays or not recorder.database._life.hits:  # its fault was not hit yet
+            return change()
+        recorder.delays, recorder.late = False, later or change
+        return None
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LATE_S
+    while not happened():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
+
+
+def attempts_of(keys: Iterable[str]) -> Iterator[tuple[int, bool]]:
+    """The attempt of each object, and of each record (true)."""
+    for key in keys:
+        record, name = RecordName.parse(key), ObjectName.parse(key)
+        if not key.startswith(f"{STAGING}/") and (made := record or name) and made.manifest_id == MANIFEST:
+            yield made.attempt, record is not None

@@ -1,10 +1,12 @@
-"""What the code does is what the model does: recorded runs of real attempts and sweeps are paths of the model."""
+"""What the code does is what the model does: recorded runs of real attempts, sweeps and repairs are paths of the
+model."""
 
 import random
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -14,7 +16,7 @@ from sandbox.services.s3 import S3
 from tests.faults.actors import Actor, Fault
 from tests.faults.lakes import BucketLake
 from tests.faults.model_world import ScheduleSettings
-from tests.model.recorder import COMMIT, MANIFEST, STORE, Event, RecordedWorld
+from tests.model.recorder import COMMIT, MANIFEST, STORE, Event, RecordedWorld, attempts_of
 from tests.model.traces import Path
 from tests.model.world import Kind
 from tests.worlds.s3_world import CONNECTION
@@ -27,13 +29,17 @@ IN_STAGING = ("failpoint read.before", "failpoint stage.mid")  # the model prepa
 POINTS = ["publish.receipt", "publish.mid", "publish.before_record", "publish.before_mark", "publish.marked"]
 OF_DATABASE = [("sql start", 1), ("sql store_receipt", 1), ("sql publish", 1), ("sql unlock_attempt", 1)]
 OF_LAKE = [("lake move", 1), ("lake move", 2), ("lake put ", 1), ("lake delete", 1), ("lake delete", 2)]
+LATE = [*OF_LAKE[:3], ("lake delete [", 1), ("lake delete [", 2)]
 TAKES_BACK = [("sql take_back", 1), *(("lake delete", number) for number in (1, 2, 3, 4))]
 DRAWN = [("sql", 60), ("sql store_receipt", 1), ("sql take_back", 2), ("sql publish", 1), (STORE, 8)]
 
-LONG = [pytest.param(kind, marks=pytest.mark.exhaustive) for kind in (Kind.BUCKET, Kind.TABLE)]
+
+def kinds(*others: Kind) -> list[Any]:
+    """A folder, and what is too long for ``make test``."""
+    return [Kind.FOLDER, *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in others)]
 
 
-@pytest.fixture(params=[Kind.FOLDER, *LONG], ids=str)
+@pytest.fixture(params=kinds(Kind.BUCKET, Kind.TABLE, Kind.SHARED), ids=str)
 def kind(request: pytest.FixtureRequest) -> Kind:
     return request.param
 
@@ -50,9 +56,11 @@ def make_recorded(
         def make() -> RecordedWorld:
             lake = BucketLake(s3, f"trace-{uuid4().hex}") if kind is Kind.BUCKET else None
             world = RecordedWorld(postgres, template, ScheduleSettings(), Counter(), lake)
-            if kind is Kind.TABLE:
-                warehouse = stack.enter_context(postgres.temporary_database("warehouse"))
-                monkeypatch.setenv(variable_of("warehouse"), warehouse)
+            if kind.is_table:
+                world.warehouse = world.dsn
+                if kind is Kind.TABLE:
+                    world.warehouse = stack.enter_context(postgres.temporary_database("warehouse"))
+                monkeypatch.setenv(variable_of("warehouse"), world.warehouse)
                 table = {"connection": "warehouse", "table": "latest", "key": ["n"], "auto_create": True}
                 world.table = {"postgres": table}
             world.planned()
@@ -70,7 +78,7 @@ def world(make_recorded: Callable[[], RecordedWorld], kind: Kind) -> Iterator[Re
 
 @contextmanager
 def followed(made: RecordedWorld, kind: Kind) -> Iterator[RecordedWorld]:
-    """When the block ends, what was recorded must be a path of the model that ends where the database is."""
+    """When the block ends, what was recorded must be a path of the model that ends where database and target are."""
     with closing(made) as world:
         yield world
         path = Path(kind)
@@ -80,6 +88,13 @@ def followed(made: RecordedWorld, kind: Kind) -> Iterator[RecordedWorld]:
         assert path.world.published == (manifest.published_attempt or 0)
         assert path.world.state == manifest.state.value
         assert not path.places, "a process of the model has not ended"
+        in_model = {
+            (attempt, is_record)
+            for attempt, made in enumerate(path.world.attempts, 1)
+            for is_record in (True, False)
+            if (made.record if is_record else made.parts)
+        }
+        assert kind.is_table or set(attempts_of(world.lake.files())) == in_model
 
 
 def test_published_once_then_replayed_with_equal_and_with_other_rows(world: RecordedWorld, kind: Kind) -> None:
@@ -112,13 +127,14 @@ def retried(world: RecordedWorld) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_replay_that_dies_is_swept(world: RecordedWorld, point: str) -> None:
+def test_a_replay_that_dies_is_swept(world: RecordedWorld, kind: Kind, point: str) -> None:
     world.ended(world.process(MANIFEST))
     world.change_code()
     world.died(world.process(MANIFEST, replay=True), point)
     world.ended(world.sweep())
     published = world.database.manifest(MANIFEST).published_attempt
-    assert published == (1 if point in POINTS[:3] else 2)
+    unseen = POINTS[: 4 if kind is Kind.SHARED else 3]  # there the rows are committed together with the mark
+    assert published == (1 if point in unseen else 2)
 
 
 @pytest.mark.parametrize("other_rows", [False, True], ids=["equal rows", "other rows"])
@@ -164,7 +180,7 @@ def test_one_that_has_lost_its_session_is_swept_and_woken(world: RecordedWorld, 
 def test_the_answer_is_lost_to_each_thing_that_an_attempt_changes(
     make_recorded: Callable[[], RecordedWorld], kind: Kind
 ) -> None:
-    of_target = [(COMMIT, 1)] if kind is Kind.TABLE else OF_LAKE
+    of_target = {Kind.TABLE: [(COMMIT, 1)], Kind.SHARED: [("sql may_put", 2)]}.get(kind, OF_LAKE)
     for operation, number in [*OF_DATABASE, *of_target]:
         print(operation, number)
         with followed(make_recorded(), kind) as world:
@@ -173,7 +189,7 @@ def test_the_answer_is_lost_to_each_thing_that_an_attempt_changes(
             retried(world)
 
 
-@pytest.mark.parametrize("kind", [Kind.FOLDER, LONG[0]], ids=str, indirect=True)
+@pytest.mark.parametrize("kind", kinds(Kind.BUCKET), ids=str, indirect=True)
 def test_the_answer_is_lost_to_each_thing_that_takes_back(
     make_recorded: Callable[[], RecordedWorld], kind: Kind
 ) -> None:
@@ -192,15 +208,102 @@ def test_the_answer_is_lost_to_each_thing_that_takes_back(
             world.ended(world.sweep())
 
 
+@pytest.mark.parametrize("point", POINTS)
+def test_a_repair_after_a_replay_that_died(world: RecordedWorld, point: str) -> None:
+    world.ended(world.process(MANIFEST))
+    world.change_code()
+    world.died(world.process(MANIFEST, replay=True), point)
+    world.ended(world.repair())
+    world.ended(world.repair())
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_repair_beside_a_replay_that_stands_still(world: RecordedWorld, kind: Kind, point: str) -> None:
+    world.ended(world.process(MANIFEST))
+    world.change_code()
+    replay = world.process(MANIFEST, replay=True)
+    world.run_to(replay, point)
+    world.ended(world.repair())
+    if kind is not Kind.SHARED:  # there the server ends the open merge, and with it the session
+        world.cut_off(replay)
+        world.ended(world.repair())
+    world.ended(replay)
+    world.ended(world.repair())
+
+
+@pytest.mark.parametrize("kind", kinds(Kind.BUCKET), ids=str, indirect=True)
+@pytest.mark.parametrize("operation", ["sql take_back", "lake delete"])
+def test_a_repair_removes_what_a_sweep_could_not(
+    make_recorded: Callable[[], RecordedWorld], kind: Kind, operation: str
+) -> None:
+    """The answers to one operation after the other are lost, of the sweep that a repair begins with, and of its own."""
+    for number in range(1, 6):
+        print(number)
+        with followed(make_recorded(), kind) as world:
+            world.ended(world.process(MANIFEST))
+            world.change_code()
+            world.died(world.process(MANIFEST, replay=True), "publish.mid")
+            world.lost(world.repair(), operation, number)
+            world.ended(world.repair())
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", [Kind.BUCKET], ids=str, indirect=True)
+@pytest.mark.parametrize("replays", [False, True], ids=["first attempt", "replay"])
+@pytest.mark.parametrize("lands", ["before the next", "after the next", "never"])
+@pytest.mark.parametrize(("operation", "number"), LATE)
+def test_a_request_without_an_answer_takes_effect_late(
+    world: RecordedWorld, operation: str, number: int, lands: str, replays: bool
+) -> None:
+    """A move or a record of an attempt, or a removal by the sweep that takes it back."""
+    if replays:
+        world.ended(world.process(MANIFEST))
+        world.change_code()
+    attempt = world.process(MANIFEST, replay=replays)
+    if operation == "lake delete [":
+        world.died(attempt, "publish.mid")
+        attempt = world.sweep() if replays else world.process(MANIFEST)
+    world.delayed(attempt, operation, number)
+    if lands == "before the next":
+        world.lands()
+    retried(world)
+    if lands == "after the next":
+        world.lands()
+    retried(world)
+    world.ended(world.repair())
+    if lands == "after the next" and operation == "lake move":
+        with pytest.raises(AssertionError, match="the model is at"):  # as if it had never been done
+            Path(Kind.BUCKET).follow(event for event in world.events if event.what != "lands")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", [Kind.TABLE], ids=str, indirect=True)
+@pytest.mark.parametrize("then", ["a sweep", "a replay"])
+def test_a_commit_without_an_answer_takes_effect_late(world: RecordedWorld, then: str) -> None:
+    world.ended(world.process(MANIFEST))
+    world.change_code()
+    world.delayed_commit(world.process(MANIFEST, replay=True))
+    if then == "a sweep":
+        world.ended(world.sweep())
+    world.lands()
+    world.ended(world.sweep() if then == "a sweep" else world.process(MANIFEST, replay=True))
+    assert (world.database.manifest(MANIFEST).published_attempt or 0) > 1
+    if then == "a replay":
+        return  # it would put its rows in the place of any others
+    with pytest.raises(AssertionError, match="the model is at"):  # as if it had never been done
+        Path(Kind.TABLE).follow(event for event in world.events if event.what != "lands")
+
+
+@pytest.mark.parametrize("kind", kinds(Kind.BUCKET, Kind.TABLE), ids=str, indirect=True)
 def test_a_record_or_marker_whose_answer_was_lost_is_looked_for(world: RecordedWorld, kind: Kind) -> None:
     operation, event, look = ("lake put ", "put_record", "has_record")
     if kind is Kind.TABLE:
         operation, event, look = (COMMIT, "commit", "was_committed")
     world.lost(world.process(MANIFEST), operation)
     retried(world)
-    [lost] = [number for number, one in enumerate(world.events) if one.lost]
+    [lost] = [number for number, entry in enumerate(world.events) if entry.lost]
     assert world.events[lost].what == event
-    looked = next(number for number, one in enumerate(world.events) if number > lost and one.what == look)
+    looked = next(number for number, entry in enumerate(world.events) if number > lost and entry.what == look)
     assert world.events[looked].answer
     with pytest.raises(AssertionError, match="the model is at"):  # as if the code had not looked
         Path(kind).follow(world.events[:looked] + world.events[looked + 1 :])
@@ -211,7 +314,7 @@ def test_a_record_or_marker_whose_answer_was_lost_is_looked_for(world: RecordedW
 def test_a_receipt_whose_answer_was_lost_is_in_the_database(world: RecordedWorld, kind: Kind) -> None:
     world.lost(world.process(MANIFEST), "sql store_receipt")
     retried(world)
-    [lost] = [number for number, one in enumerate(world.events) if one.lost]
+    [lost] = [number for number, entry in enumerate(world.events) if entry.lost]
     with pytest.raises(AssertionError, match="the model is at"):  # as if nothing had been stored
         Path(kind).follow([*world.events[:lost], Event(1, "unanswered", (False,)), *world.events[lost + 1 :]])
 
@@ -229,8 +332,8 @@ def test_drawn_runs_are_paths_of_the_model(make_recorded: Callable[[], RecordedW
 
 
 def play(world: RecordedWorld, dice: random.Random) -> None:
-    """At most three attempts and sweeps at a time: at failpoints they stop, die, fail or lose their session; and they
-    lose the answer to anything that they ask the database, or do to the target."""
+    """At most three attempts, sweeps and repairs at a time: at failpoints they stop, die, fail or lose their session;
+    and they lose the answer to anything that they ask the database, or do to the target."""
     live: list[Actor] = []
     for _ in range(dice.randint(4, 12)):
         if len(live) < 3 and dice.random() < 0.4:
@@ -279,8 +382,8 @@ def move(world: RecordedWorld, actor: Actor, how: str) -> None:
 
 
 def a_process(world: RecordedWorld, dice: random.Random) -> Actor:
-    """A sweep, or an attempt; a replay when the manifest is done."""
-    if dice.random() < 0.2:
-        return world.sweep()
+    """A sweep, a repair or an attempt; a replay when the manifest is done."""
+    if (cleans := dice.random()) < 0.3:
+        return world.sweep() if cleans < 0.15 else world.repair()
     done = world.database.manifest(MANIFEST).state is ManifestState.DONE
     return world.process(MANIFEST, replay=done)

@@ -1,4 +1,4 @@
-"""Follows what was recorded of real attempts and sweeps in the model."""
+"""Follows what was recorded of real attempts, sweeps and repairs in the model."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,6 +9,7 @@ from tests.model.recorder import UNKNOWN, Event
 from tests.model.world import (
     Answer,
     Kind,
+    Late,
     Rules,
     Step,
     Steps,
@@ -17,16 +18,19 @@ from tests.model.world import (
     rolled_back,
     started,
     without_session,
+    without_sessions,
 )
 
 READ_AGAIN = ("manifest", "receipts", "newest")  # read by the code for its messages and counts too
 
 
 def in_words_of_the_model(event: Event, step: Step) -> Event:
-    """A mark that is refused does not get to the end of the attempt, which is in the same transaction; and the code
-    reads the states of all attempts at once."""
+    """A mark that is refused does not get to the end of the attempt, which is in the same transaction; of a table in
+    the manifest database the mark is the COMMIT of the merge; and the code reads the states of all attempts at once."""
     if event.what == "mark" and step.name == "mark_and_end" and event.answer is Answer.REFUSED:
         return event._replace(what=step.name, about=event.about[:1])
+    if event.what in ("mark", "mark_and_end") and step.name == "commit_and_mark":
+        return event._replace(what=step.name, about=())
     if event.what == "attempts":
         return event._replace(what="own_state", answer=event.answer[0])
     return event
@@ -48,28 +52,26 @@ class Path:
         self.stays: set[int] = set()  # of such a step: attempts whose staging was in use
         self.cleared: Counter[int] = Counter()  # by process, of a step about several attempts: those done
 
+        self.late: dict[int, Late] = {}  # the requests without an answer, by the numbers of their events
+
     def follow(self, events: Iterable[Event]) -> None:
-        for number, event in enumerate(events, 1):
+        for number, event in enumerate(events):
             try:
-                self._follow(event)
+                self._follow(event, number)
             except AssertionError as error:
                 step = self.machine.steps[self.places.get(event.actor, 0)]
                 raise AssertionError(f"event {number}, {event}: the model is at {step}; {error}") from None
 
-    def _follow(self, event: Event) -> None:
+    def _follow(self, event: Event, number: int) -> None:
         machine, n = self.machine, event.actor
         match event.what:
             case "begins" if n:
-                code, replay = event.about
-                self.world = started(self.world, code, replay=replay)
-                assert self.world.newest == n
-                self.places[n] = machine.begin(machine.programs.attempt, n, code, replay)
-                if event.lost:  # it does not know its number
-                    self.world = without_session(self.world, n)
-                    self._finds_out(n)
+                self._begins(event)
             case "begins":
                 self.gone.discard(n)
-                self.places[n] = machine.begin(machine.programs.retry)
+                self.places[n] = machine.begin(machine.programs.repair if event.about else machine.programs.retry)
+            case "lands":
+                self.world = landed(self.world, self.late.pop(event.about[0]))
             case "raises":
                 if self._name(n) == "commit":
                     self.raised.add(n)
@@ -81,29 +83,45 @@ class Path:
             case "was_committed":
                 self._step(event._replace(what="has_record"))
             case "dies":
-                self.places.pop(n)
-                self.world = without_session(self.world, n)
-                if n == self.world.holder:
-                    self.world = rolled_back(self.world, self.kind)
+                self._dies(n)
             case "ends":
                 ended = self.places.pop(n) == machine.END
                 assert ended or n in self.gone, "it has not ended"  # without its session it may end anywhere
             case _:
+                before = set(self.world.late)
                 self._step(event)
+                self.late.update((number, late) for late in set(self.world.late) - before)
+
+    def _begins(self, event: Event) -> None:
+        n = event.actor
+        code, replay = event.about
+        self.world = started(self.world, code, replay=replay)
+        assert self.world.newest == n
+        self.places[n] = self.machine.begin(self.machine.programs.attempt, n, code, replay)
+        if event.lost:  # it does not know its number
+            self.world = without_session(self.world, n)
+            self._finds_out(n)
+
+    def _dies(self, n: int) -> None:
+        self.places.pop(n)
+        self.world = without_session(self.world, n)
+        if n and n == self.world.holder:
+            self.world = rolled_back(self.world, self.kind)
 
     def _without_session(self, event: Event) -> None:
         n = event.actor
         name = self._name(n)
-        if event.what != "gone":
-            self.world = without_session(self.world, n)
+        if event.what != "gone" or n == self.world.holder:  # a server may end the open merge of one that stands still
+            self.world = without_sessions(self.world, n, self.kind)
         if event.what == "unanswered":
             if name == "stage":  # the tables for it may be there
                 [staged] = event.about
                 self.world = self.world.with_attempt(n, staged=staged)
             self._finds_out(n)
         if event.what == "gone":
-            assert name in ("", "stage", *model.DATABASE) or n in self.gone
-            if name in ("stage", *model.DATABASE):  # before it stages, the code asks for what an order needs
+            # The code reads what an order needs before it stages, and a receipt before it compares with its record.
+            assert name in ("", "stage", "has_record", *model.DATABASE) or n in self.gone
+            if name in ("stage", "has_record", *model.DATABASE):
                 self._finds_out(n)
             self.gone.add(n)
 
@@ -120,6 +138,7 @@ class Path:
             self.places[n] = self.machine.answered(self.places[n], answer)
 
     def _step(self, event: Event) -> None:
+        self._seen_dead(event)
         step = self._at(event.actor)
         if event.actor in self.gone and step.name in model.DATABASE:  # as it found out before
             self.places[event.actor] = self.machine.answered(self.places[event.actor], Answer.GONE)
@@ -149,10 +168,17 @@ class Path:
         else:
             assert event.about == (step.of, step.part)[: len(event.about)]
             ended = True
-        if event.lost:
+        if event.late:
+            self._is_late(step)
+        elif event.lost:
             self._lost(step, event)
         elif ended:
             self._answer(step, event.answer)
+
+    def _seen_dead(self, event: Event) -> None:
+        """A server has ended the open merge of an attempt that stands still, and with it its session."""
+        if event.what == "dead_manifest" and event.answer and self.world.holder == self.world.newest:
+            self.world = without_sessions(self.world, self.world.holder, self.kind)
 
     def _without_asking(self, step: Step, event: Event) -> Step:
         """The next step, where the process knows the answer to this one."""
@@ -190,6 +216,14 @@ class Path:
         self.places[step.actor] = self.machine.answered(self.places[step.actor], known[0])
         if known[0] is Answer.GONE:
             self.gone.add(step.actor)
+
+    def _is_late(self, step: Step) -> None:
+        """The step may be done later."""
+        outcomes = self.steps.outcomes(self.world, step)
+        late = [(answer, world) for answer, world, _ in outcomes if set(world.late) - set(self.world.late)]
+        assert late, "it is done at once, or not"
+        answer, self.world = late[0]
+        self.places[step.actor] = self.machine.answered(self.places[step.actor], answer)
 
     def _done(self, step: Step, event: Event, outcomes: Iterable[model.Outcome]) -> World:
         """The world after the step, or after the part of it that was seen to be done."""

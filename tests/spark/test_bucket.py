@@ -18,6 +18,6 @@ def test_killed_with_spark_at_work_a_bucket_is_as_if_nothing_happened(make_s3_wo
     assert retried.returncode == 0, retried.stderr
     world.ok("run", "demo", "--run-key", "one")
     world.assert_complete()
-    paths = [one["path"] for one in world.json("objects", "demo")]
+    paths = [object_["path"] for object_ in world.json("objects", "demo")]
     assert paths
     assert all(path.startswith(f"{world.root}/raw/") for path in paths)

@@ -1,5 +1,6 @@
 """The driver on a local master: where it listens, what it leaves in the current folder, what it tells meanwhile."""
 
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tidemark.spark import progress
+from tidemark.spark.session import with_own_properties
+from tidemark.spark.tags import end_job, tagged
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"),
@@ -43,10 +46,45 @@ def test_a_job_tells_how_many_of_its_tasks_are_done(session: SparkSession) -> No
         time.sleep(2)
         yield from batches
 
-    with progress.told(session, lines.append, every=0.2):
+    with tagged(session, "slow"), progress.told(session, "slow", lines.append, every=0.2):
         session.range(4, numPartitions=4).mapInArrow(slowly, "id BIGINT").collect()
     assert any("of 4 tasks of Spark done, " in line for line in lines), lines
     assert all(line.startswith("after ") for line in lines)
     lines.clear()
     time.sleep(0.5)
     assert lines == [], "it ends with the job"
+
+
+def test_a_job_is_ended_by_its_tag_and_others_of_the_session_go_on(session: SparkSession) -> None:
+    ended: dict[str, str] = {}
+
+    def slowly(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        time.sleep(5)
+        yield from batches
+
+    def work(tag: str) -> None:
+        own = with_own_properties(session)
+        try:
+            with tagged(own, tag):
+                ended[tag] = str(own.range(1, numPartitions=1).mapInArrow(slowly, "id BIGINT").count())
+        except Exception as error:
+            ended[tag] = str(error)
+
+    threads = [threading.Thread(target=work, args=[tag]) for tag in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    while threads[0].is_alive():
+        end_job(session, "one")
+        threads[0].join(0.2)
+    assert "cancelled" in ended["one"]
+    threads[1].join()
+    assert ended["two"] == "1"
+
+
+def test_what_a_slice_sets_does_not_hold_for_the_others(session: SparkSession) -> None:
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    session.conf.set(name, "77")
+    first, second = with_own_properties(session), with_own_properties(session)
+    assert first.conf.get("spark.sql.session.timeZone") == "UTC"
+    first.conf.set(name, "5")
+    assert (first.conf.get(name), second.conf.get(name), session.conf.get(name)) == ("5", "77", "77")

@@ -8,7 +8,7 @@ import pytest
 
 import tidemark
 from tidemark.findings import Severity
-from tidemark.spark.executor_answers import compared
+from tidemark.spark.executor_answers import findings_of
 from tidemark.spark.probe import Questions, look
 
 HERE = {
@@ -27,11 +27,11 @@ HERE = {
 
 
 def test_an_executor_like_the_driver_is_well() -> None:
-    assert {one.severity for one in compared(HERE)} == {Severity.OK}
+    assert {finding.severity for finding in findings_of(HERE)} == {Severity.OK}
 
 
 @pytest.mark.parametrize(
-    ("answer", "severity", "said"),
+    ("answer", "severity", "message"),
     [({"python": "3.11.0"}, Severity.WARNING, "Python 3.11.0, the driver has"),
      ({"packages": {**HERE["packages"], "pyarrow": None}}, Severity.FAILED, "its Python has no pyarrow"),
      ({"packages": {**HERE["packages"], "pyarrow": "1.0"}}, Severity.WARNING, "pyarrow 1.0, the driver has"),
@@ -44,12 +44,12 @@ def test_an_executor_like_the_driver_is_well() -> None:
      ({"ahead": 90.0}, Severity.WARNING, "90 s ahead of")],
 )  # fmt: skip
 def test_a_difference_is_one_finding_that_names_the_executor(
-    answer: dict[str, Any], severity: Severity, said: str
+    answer: dict[str, Any], severity: Severity, message: str
 ) -> None:
-    [found] = [one for one in compared({**HERE, **answer}) if one.severity is not Severity.OK]
-    assert (found.severity, said in found.message) == (severity, True), found
-    assert found.check == "executor worker-1 /srv/app-1/0"
-    assert found.next_step
+    [difference] = [finding for finding in findings_of({**HERE, **answer}) if finding.severity is not Severity.OK]
+    assert (difference.severity, message in difference.message) == (severity, True), difference
+    assert difference.check == "executor worker-1 /srv/app-1/0"
+    assert difference.next_step
 
 
 def test_an_executor_tells_what_it_lacks_and_no_secret(

@@ -129,7 +129,9 @@ def test_the_pipeline_goes_on_exactly_where_the_checkpoint_ended(mover: Mover) -
     old, new = mover.of_job("old/orders"), mover.of_pipeline()
     assert new == Counter((partition, offset) for partition in (0, 1) for offset in range(45, 65))
     assert old + new == mover.everything(), "no record is missing, none is there twice"
-    assert re.findall(r"│ +(\d) │ +(\d+) │ +(\d+) │ +(\d+) │", checked) == [(str(one), *["65"] * 3) for one in (0, 1)]
+    assert re.findall(r"│ +(\d) │ +(\d+) │ +(\d+) │ +(\d+) │", checked) == [
+        (str(partition), *["65"] * 3) for partition in (0, 1)
+    ]
 
 
 @pytest.mark.exhaustive

@@ -11,6 +11,7 @@ import py4j.java_gateway
 import pytest
 
 from sandbox.services.processes import wait_until
+from tests.worlds.slow_batches import at_work, slow
 from tests.worlds.world import World, wait_stopped
 from tidemark.spark.session import _no_traceback_of_py4j
 
@@ -23,17 +24,16 @@ def hears_ctrl_c() -> None:
 
 
 def has_jvm(process: "subprocess.Popen[str]") -> bool:
-    return any("java" in one.name() for one in psutil.Process(process.pid).children(recursive=True))
+    return any("java" in child.name() for child in psutil.Process(process.pid).children(recursive=True))
 
 
 def assert_one_clear_line(world: World, process: "subprocess.Popen[str]") -> None:
-    said = process.communicate(timeout=240)[1]
-    assert process.returncode == 130, said
-    assert "Traceback" not in said
-    assert "py4j" not in said
-    assert said.splitlines()[-1].startswith("interrupted; nothing is published half")
-    [manifest] = world.json("manifests", "demo")
-    assert manifest["state"] == "failed"
+    printed = process.communicate(timeout=240)[1]
+    assert process.returncode == 130, printed
+    assert "Traceback" not in printed
+    assert "py4j" not in printed
+    assert printed.splitlines()[-1].startswith("interrupted; nothing is published half")
+    assert {each["state"] for each in world.manifests()} == {"failed"}
     world.ok("retry", "demo")
     world.assert_complete()
 
@@ -64,4 +64,18 @@ def test_interrupted_while_spark_works(make_world: Callable[..., World]) -> None
     wait_stopped(process, timeout=240)
     process.send_signal(signal.SIGINT)
     os.killpg(process.pid, signal.SIGCONT)
+    assert_one_clear_line(world, process)
+
+
+@pytest.mark.exhaustive
+def test_interrupted_while_two_slices_work(make_world: Callable[..., World]) -> None:
+    world = make_world(
+        partitions=1, settings={"spark": {"parallel_slices": 2}, "kafka": {"slice": {"max_records": 100}}}
+    )
+    world.produce(200)
+    slow(world, 120)
+    process = world.start("run", "demo", "--master", "local[2]", spark=True, preexec_fn=hears_ctrl_c)
+    wait_until(lambda: at_work(world, 2), "a task of each slice to be at work", timeout=240)
+    process.send_signal(signal.SIGINT)
+    slow(world, 0)
     assert_one_clear_line(world, process)

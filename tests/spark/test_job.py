@@ -42,24 +42,26 @@ def orders(world: World) -> list[Order]:
     """What Spark would be told of every manifest of a new plan; no attempt is started."""
     context = world.context()
     planned = plan(context, Tick("one", RunKind.MANUAL, None))
-    return [order_of(context, one, 1) for one in context.database.manifests(ids=planned.manifests)]
+    return [order_of(context, manifest, 1) for manifest in context.database.manifests(ids=planned.manifests)]
 
 
 def elsewhere(order: Order, root: Path) -> Order:
     """The same order for another lake: staging of the two must not meet."""
-    return replace(order, sinks=tuple(replace(one, options={**one.options, "root": str(root)}) for one in order.sinks))
+    return replace(
+        order, sinks=tuple(replace(sink, options={**sink.options, "root": str(root)}) for sink in order.sinks)
+    )
 
 
 def without_names(objects: tuple[PublishedObject, ...]) -> list[PublishedObject]:
     """Objects without what depends on the reader: the task in a staged name, and bytes, which follow batch sizes."""
-    return [replace(one, staged="", bytes=0) for one in objects]
+    return [replace(object_, staged="", bytes=0) for object_ in objects]
 
 
-def assert_same_receipt(one: Receipt, other: Receipt) -> None:
-    assert one.digest("files") == other.digest("files")
-    assert one.partitions == other.partitions
-    assert one.hours == other.hours
-    assert without_names(one.objects) == without_names(other.objects)
+def assert_same_receipt(first: Receipt, other: Receipt) -> None:
+    assert first.digest("files") == other.digest("files")
+    assert first.partitions == other.partitions
+    assert first.hours == other.hours
+    assert without_names(first.objects) == without_names(other.objects)
 
 
 def mixed(world: World) -> None:
@@ -84,8 +86,8 @@ def test_spark_makes_of_an_order_what_the_tests_without_spark_make_of_it(
     for order in made:
         receipt = job.stage(session, order)
         assert_same_receipt(receipt, arrow_stage(elsewhere(order, tmp_path / "other")))
-        for one in receipt.objects:
-            assert (world.lake / one.staged).stat().st_size == one.bytes
+        for object_ in receipt.objects:
+            assert (world.lake / object_.staged).stat().st_size == object_.bytes
 
 
 @pytest.mark.parametrize("parallelism", ["7 tasks for 3 partitions", "1 task for 3 partitions"])
@@ -105,7 +107,7 @@ def test_how_spark_splits_the_work_changes_neither_rows_nor_counts(
         read = KafkaReader.read
         monkeypatch.setattr(KafkaReader, "read", lambda reader, session: read(reader, session).coalesce(1))
     other = job.stage(split, elsewhere(order, tmp_path / "other"))
-    tasks = {one.staged.rpartition("/")[2].split("-")[0] for one in other.objects}
+    tasks = {object_.staged.rpartition("/")[2].split("-")[0] for object_ in other.objects}
     assert len(tasks) > 3 if parallelism.startswith("7") else len(tasks) == 1  # a task of aborted records has no file
     assert other.partitions == plain.partitions
     assert other.hours == plain.hours
@@ -119,7 +121,9 @@ def test_exactly_the_offsets_of_the_order_are_read(session: SparkSession, make_w
     rows = open_reader(order).read(session).select("topic", "partition", "offset").collect()
     world.produce(50)  # what comes after the plan is of no concern to it
     assert sorted(rows) == [
-        (one.at.topic, one.at.partition, offset) for one in order.ranges for offset in range(one.start, one.end)
+        (covered.at.topic, covered.at.partition, offset)
+        for covered in order.ranges
+        for offset in range(covered.start, covered.end)
     ]
 
 
@@ -207,9 +211,9 @@ def test_headers_are_null_when_there_are_none_and_values_keep_null_apart_from_em
     world.send("empty", headers=[])
     world.send("some", headers=[("a", b"1"), ("a", None), ("b", b"")])
     [order] = orders(world)
-    [one] = job.stage(session, order).objects
-    rows = pq.read_table(world.lake / one.staged, partitioning=None).sort_by("_offset")["headers"].to_pylist()
-    assert [one and [(each["key"], each["value"]) for each in one] for one in rows] == [
+    [object_] = job.stage(session, order).objects
+    rows = pq.read_table(world.lake / object_.staged, partitioning=None).sort_by("_offset")["headers"].to_pylist()
+    assert [headers and [(each["key"], each["value"]) for each in headers] for headers in rows] == [
         None, None, [("a", b"1"), ("a", None), ("b", b"")],
     ]  # fmt: skip
 
@@ -220,14 +224,14 @@ def test_headers_are_null_when_there_are_none_and_values_keep_null_apart_from_em
 def processes_of(world: World) -> list[int]:
     """Living processes that were started for this world: they all inherit its TIDEMARK_HOME."""
     mark = f"TIDEMARK_HOME={world.folder}\0".encode()
-    found = []
+    pids = []
     for environment in Path("/proc").glob("[0-9]*/environ"):
         try:
             if mark in environment.read_bytes():  # empty for a zombie
-                found.append(int(environment.parent.name))
+                pids.append(int(environment.parent.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
 def tidemark(world: World, *words: str, failpoint: str = "") -> subprocess.CompletedProcess[str]:
@@ -267,7 +271,7 @@ def has_staged(world: World) -> bool:
 
 def published(world: World) -> dict[int, int | None]:
     """The attempt that readers see, by manifest."""
-    return {one["id"]: one["published_attempt"] for one in world.json("manifests", "demo")}
+    return {manifest["id"]: manifest["published_attempt"] for manifest in world.json("manifests", "demo")}
 
 
 @over_both_sinks_at_every_point("stage.mid")
@@ -305,7 +309,7 @@ def test_stopped_with_spark_at_work_and_woken_late_it_finds_itself_fenced_and_ch
     assert f"manifest 1 attempt 1 {Ending.SUPERSEDED}" in woken.stderr
     assert "Traceback" not in woken.stderr
     attempts = world.json("show", "1")["attempts"]
-    assert [(one["attempt"], one["state"]) for one in attempts] == [(1, "fenced"), (2, "published")]
+    assert [(attempt["attempt"], attempt["state"]) for attempt in attempts] == [(1, "fenced"), (2, "published")]
     assert published(world) == {1: 2}
     world.assert_readers_complete()
     world.ok("retry", "demo")
@@ -319,5 +323,5 @@ def test_a_run_of_several_slices_uses_one_session_and_leaves_no_process(make_wor
     assert done.returncode == 0, done.stderr
     assert os.getpid() not in processes_of(world)
     wait_until(lambda: not processes_of(world), "no process of it is left", timeout=30)
-    assert [one["state"] for one in world.manifests()] == ["done"] * 3
+    assert [manifest["state"] for manifest in world.manifests()] == ["done"] * 3
     world.assert_complete()

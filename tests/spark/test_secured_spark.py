@@ -32,7 +32,7 @@ def secrets_of(secured: Secured) -> tuple[str, ...]:
     "way",
     [
         "SCRAM-SHA-512",
-        *(pytest.param(one, marks=pytest.mark.exhaustive) for one in ("mTLS", "OAUTHBEARER", "PLAIN", "SCRAM-SHA-256")),
+        *(pytest.param(way, marks=pytest.mark.exhaustive) for way in ("mTLS", "OAUTHBEARER", "PLAIN", "SCRAM-SHA-256")),
     ],
 )
 def test_every_way_in_plans_reads_and_publishes(
@@ -68,8 +68,8 @@ def test_a_right_that_only_reading_needs_is_named_when_spark_lacks_it(
     assert not any(secret in str(caught.value) for secret in secrets_of(secured))
     secured.broker.allow(world.topic, USER, AclOperation.READ)
     with environment(world):
-        for one in unfinished(context):
-            process(context, one.id, partial(job.stage, session))
+        for waiting in unfinished(context):
+            process(context, waiting.id, partial(job.stage, session))
     world.assert_complete()
 
 

@@ -182,11 +182,11 @@ def test_a_client_that_stands_still_while_another_finishes_does_nothing_more(
     world.assert_complete()
 
 
-def run_slowly(world: World, server: SparkServer) -> Command:
-    """A run, once a task of it is in the middle of a batch."""
+def run_slowly(world: World, server: SparkServer, tasks: int = 1) -> Command:
+    """A run, once so many tasks of it are in the middle of a batch."""
     slow(world, 120)
     running = world.start("run", "demo", spark=True, env=remote(server))
-    wait_until(lambda: at_work(world), "a task to be at work", timeout=120)
+    wait_until(lambda: at_work(world, tasks), "tasks to be at work", timeout=120)
     return running
 
 
@@ -217,6 +217,37 @@ def test_ctrl_c_ends_the_job_on_the_server(spark_server: SparkServer, make_world
     done = world.tidemark("retry", "demo", spark=True, env=remote(spark_server))
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - started < 60
+    world.assert_complete()
+
+
+def test_ctrl_c_ends_the_jobs_of_all_slices_on_the_server(spark_server: SparkServer, make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings={"spark": {"parallel_slices": 2}})
+    world.produce(80)
+    interrupted = run_slowly(world, spark_server, tasks=2)
+    interrupted.send_signal(signal.SIGINT)
+    slow(world, 0)
+    ended = wait_ended(interrupted)
+    assert ended.returncode == 130, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert {(each["state"], each["alive"]) for each in world.manifests()} == {("failed", False)}
+    started = time.monotonic()
+    done = world.tidemark("retry", "demo", spark=True, env=remote(spark_server))
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - started < 60
+    world.assert_complete()
+
+
+@at_each_point
+def test_a_client_that_is_killed_in_the_middle_of_two_slices_is_followed_by_one_that_finishes(
+    spark_server: SparkServer, make_world: MakeWorld, point: str
+) -> None:
+    world = make_world(settings={"spark": {"parallel_slices": 2}})
+    world.produce(160, bad_every=9)
+    killed = world.tidemark("run", "demo", spark=True, failpoint=f"{point}:kill9@2", env=remote(spark_server))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    world.assert_whole()
+    done = world.tidemark("retry", "demo", spark=True, env=remote(spark_server))
+    assert done.returncode == 0, done.stderr
     world.assert_complete()
 
 

@@ -51,8 +51,8 @@ def python_without_tidemark(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (site / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
     python = home / "bin" / "python"
     known = [
-        subprocess.run([python, "-c", f"import {one}"], cwd="/", env={}, capture_output=True).returncode == 0
-        for one in ("pyarrow, pyspark, psycopg", "tidemark")
+        subprocess.run([python, "-c", f"import {modules}"], cwd="/", env={}, capture_output=True).returncode == 0
+        for modules in ("pyarrow, pyspark, psycopg", "tidemark")
     ]
     assert known == [True, False]
     return python
@@ -115,8 +115,8 @@ def test_a_worker_that_dies_in_the_middle_costs_nothing_and_the_package_came_by_
     assert len(list(cluster.state.glob("work*/app-*/*/tidemark-*.zip"))) == 2, "each executor was sent the package"
     cluster.kill_worker(0)
     os.killpg(process.pid, signal.SIGCONT)
-    _, said = end(process)
-    assert process.returncode == 0, said
+    _, printed = end(process)
+    assert process.returncode == 0, printed
     [manifest] = world.json("manifests", "demo")
     assert manifest["published_attempt"] == 1, "Spark did the tasks again; the attempt is one"
     world.assert_complete()
@@ -139,8 +139,8 @@ def test_logic_and_decoders_of_two_formats_work_on_executors_that_have_none_of_t
     world.write_pipeline(topics=[world.topic, of_avro])
     send_avro(world, of_avro, range(600, 650))
     process = start(world, cluster.master, "run", "demo")
-    _, said = end(process)
-    assert process.returncode == 0, said
+    _, printed = end(process)
+    assert process.returncode == 0, printed
     [manifest] = world.json("manifests", "demo")
     kept = [n for n in range(0, 650, 2) if n not in world.bad]
     assert (manifest["counts"]["written"], manifest["counts"]["dead_lettered"]) == (len(kept), len(world.bad))
@@ -170,11 +170,11 @@ def test_the_doctor_asks_every_executor(make_world: Callable[..., TableWorld], c
     world = make_world()
     world.lake.mkdir()
     process = start(world, cluster.master, "doctor", "demo", "--json")
-    out, said = end(process)
-    assert process.returncode == 0, out + said
-    found = json.loads(out)
-    assert {one["severity"] for one in found if one["check"].startswith("executor")} == {"ok"}
-    assert "2 of 2 answered" in " ".join(one["message"] for one in found if one["check"] == "executors")
+    out, printed = end(process)
+    assert process.returncode == 0, out + printed
+    findings = json.loads(out)
+    assert {finding["severity"] for finding in findings if finding["check"].startswith("executor")} == {"ok"}
+    assert "2 of 2 answered" in " ".join(finding["message"] for finding in findings if finding["check"] == "executors")
     assert list(world.lake.iterdir()) == []
     assert_not_told(world, cluster)
 
@@ -188,8 +188,8 @@ def test_a_driver_that_dies_leaves_executors_that_do_no_harm(
     assert process.returncode == -signal.SIGKILL
     world.assert_whole()
     process = start(world, cluster.master, "retry", "demo")
-    _, said = end(process)
-    assert process.returncode == 0, said
+    _, printed = end(process)
+    assert process.returncode == 0, printed
     world.ok("run", "demo")
     world.assert_complete()
 
@@ -203,10 +203,10 @@ def test_the_spark_connection_of_airflow_decides_and_may_name_a_cluster(
     demo, airflow = airflow_world, airflow_world.airflow
     world = make_world()
     world.dsn, demo.world = demo.world.dsn, world
-    found = {key: str(value) for key, value in conninfo_to_dict(warehouse).items()}
+    parts = {key: str(value) for key, value in conninfo_to_dict(warehouse).items()}
     airflow.create_connection(
-        "warehouse", "postgres", found["host"], port=int(found["port"]), login=found["user"],
-        password=found["password"], schema=found["dbname"],
+        "warehouse", "postgres", parts["host"], port=int(parts["port"]), login=parts["user"],
+        password=parts["password"], schema=parts["dbname"],
     )  # fmt: skip
     airflow.delete_connection("spark_default")
     host, _, port = cluster.master.rpartition(":")
@@ -227,9 +227,9 @@ def test_a_master_that_is_not_there_is_said_at_once(make_world: Callable[..., Ta
     world = make_world()
     started = time.monotonic()
     process = start(world, f"spark://127.0.0.1:{free_port()}", "run", "demo")
-    _, said = end(process)
+    _, printed = end(process)
     assert process.returncode == 1
-    assert "the Spark master cannot be reached" in said
+    assert "the Spark master cannot be reached" in printed
     assert time.monotonic() - started < 60, "Spark itself tries for a minute, and would be started first"
     [manifest] = world.json("manifests", "demo")
     assert manifest["state"] == "failed"
@@ -248,9 +248,9 @@ def test_a_cluster_without_room_ends_the_attempt_instead_of_keeping_it_for_ever(
         start_new_session=True,
     )  # fmt: skip
     world.started.append(process)
-    _, said = end(process)
+    _, printed = end(process)
     assert process.returncode == 1
-    assert "Spark had no executor for 5 s" in said
+    assert "Spark had no executor for 5 s" in printed
     world.assert_whole()
     world.ok("retry", "demo")
     world.assert_complete()

@@ -28,7 +28,4 @@ def test_killed_before_the_rows_of_executors_are_merged_a_table_is_as_if_nothing
     point = "publish.before_record:kill9"
     killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=point, spark=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    world.assert_whole()
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
+    world.finish()

@@ -54,6 +54,11 @@ SHARED: Mapping[str, set[str]] = {
     "decoders/lists": set(),
     "decoders/protobuf_schema": {"decoders/schema_registry"},
     "decoders/schema_registry": set(),
+    "sinks/aggregates": {"sinks/staging"},
+    "sinks/audit": set(),
+    "sinks/encoding": set(),
+    "sinks/staging": set(),
+    "sinks/stored": set(),
 }
 KIND_MODULES = {"decoder", "settings", "sink", "source", "spark", "transform", "writer"}  # their names are fixed
 
@@ -338,8 +343,8 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
 def test_no_name_stands_in_for_a_noun() -> None:
     empty_words = {"one", "ones", "found", "said"}
     named: list[tuple[Path, str]] = []
-    folders = [CHECKOUT / "tests" / name for name in ("behaviours", "fixtures", "toys", "unit", "worlds")]
-    for path in [*OURS, *(path for folder in folders for path in sorted(folder.rglob("*.py")))]:
+    others = [path for folder in ("bench", "tests") for path in sorted((CHECKOUT / folder).rglob("*.py"))]
+    for path in [*OURS, *others]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 named.append((path, node.id))
@@ -348,6 +353,45 @@ def test_no_name_stands_in_for_a_noun() -> None:
             elif isinstance(node, ast.FunctionDef | ast.ClassDef):
                 named.append((path, node.name.lower()))
     assert [f"{short(path)}: {name}" for path, name in named if name.strip("_") in empty_words] == []
+
+
+# Names of classes that several modules define, each for its own kind or format: the meaning is the same.
+NAMED_ALIKE = {
+    "Settings": "of each kind",
+    "Compression": "of files and of messages",
+    "Markers": "of manifests in DynamoDB and in a topic",
+    "Totals": "in DynamoDB and in PostgreSQL",
+    "Field": "the shape of a value, in JSON and in Protobuf",
+    "ListOf": "the same",
+    "MapOf": "the same",
+    "Scalar": "the same",
+    "Shape": "the same",
+    "Misfit": "a value that does not have such a shape",
+}
+
+
+def test_a_class_has_a_name_of_its_own_unless_each_kind_has_such_a_class() -> None:
+    names = Counter(
+        node.name
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name for name, count in names.items() if count > 1} == set(NAMED_ALIKE)
+
+
+@pytest.mark.parametrize("word", ["chain", "manifest", "pipeline", "receipt"])
+def test_an_argument_named_as_a_thing_of_ours_is_that_thing_and_no_id_or_name_of_it(word: str) -> None:
+    """An id is ``manifest_id``, a name ``pipeline_name``."""
+    assert [
+        f"{short(path)}: {node.name}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        if argument.arg == word and argument.annotation is not None
+        if {"int", "str"} & set(ast.unparse(argument.annotation).split(" | "))
+    ] == []
 
 
 def test_modules_of_tests_have_names_of_their_own() -> None:

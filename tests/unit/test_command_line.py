@@ -111,6 +111,50 @@ def test_the_folder_of_pipelines_may_stand_anywhere(tmp_path: Path, words: tuple
     assert "p.yaml" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [
+        ("", ("--log-format", "json", "plan", "demo")),
+        ("", ("plan", "demo", "--log-format", "json")),
+        ("json", ("plan", "demo")),
+        ("text", ("--log-format", "json", "plan", "demo")),
+        ("", ("--log-format", "text", "plan", "demo", "--log-format", "json")),
+        ("text", ("plan", "demo", "--log-format", "json")),
+    ],
+)
+def test_the_log_is_one_json_object_per_line_where_an_option_or_the_variable_says_so(
+    tmp_path: Path, variable: str, words: tuple[str, ...]
+) -> None:
+    variables = {"TIDEMARK_LOG_FORMAT": variable} if variable else {}
+    done = CliRunner().invoke(main, ["--pipelines", str(tmp_path), *words], env=variables)
+    assert done.exit_code == 2
+    [line] = map(json.loads, done.stderr.splitlines())
+    assert (line["event"], line["level"], line["error"]) == ("tidemark_failed", "error", "not-found")
+    assert line["what"].startswith("there is no pipeline demo in")
+
+
+def test_the_log_is_for_people_unless_somebody_says_json(tmp_path: Path) -> None:
+    called("--pipelines", str(tmp_path), "plan", "demo", "--log-format", "json")
+    assert called("--pipelines", str(tmp_path), "plan", "demo").stderr.startswith("error: ")
+    wrong = CliRunner().invoke(main, ["validate"], env={"TIDEMARK_LOG_FORMAT": "xml"})
+    assert wrong.exit_code == 2
+    assert "'xml' is not one of 'text', 'json'" in wrong.stderr
+
+
+@pytest.mark.parametrize(("log_format", "line"), [("text", "a warning of 7"), ("json", "tidemark_note")])
+def test_a_warning_of_a_library_has_the_form_of_the_log(log_format: str, line: str) -> None:
+    program = (
+        "import logging, sys\nfrom tidemark.cli import log\n"
+        "from tidemark.cli.log_format import LogFormat, choose_format\n"
+        "choose_format(LogFormat(sys.argv[1]))\nlog.show_warnings()\n"
+        "logging.getLogger('library').info('not this')\nlogging.getLogger('library').warning('a warning of %s', 7)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, log_format], capture_output=True, text=True, check=True)
+    [written] = done.stderr.splitlines()
+    assert written == line if log_format == "text" else json.loads(written)["message"] == "a warning of 7"
+    assert log_format == "text" or json.loads(written)["event"] == line
+
+
 def test_a_word_behind_two_dashes_is_no_option(tmp_path: Path) -> None:
     assert "--pipelines: does not exist" in called("--pipelines", str(tmp_path), "validate", "--", "--pipelines").stderr
 

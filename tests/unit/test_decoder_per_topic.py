@@ -115,7 +115,7 @@ def test_a_file_with_a_list_gives_the_columns_of_all_entries(write: Write) -> No
     assert rows.arrow_schema() == open_decoder(pipeline.decode.record_order()).schema
     refuse_undecoded(pipeline, ["flights", "delays", "late-1"])
     with pytest.raises(ConfigurationError, match=r"topic early-1 matches no entry of decode") as refused:
-        refuse_undecoded(pipeline, ["late-1", "early-1"], manifest=7)
+        refuse_undecoded(pipeline, ["late-1", "early-1"], manifest_id=7)
     assert "exactly one entry of decode" in refused.value.next_step
     assert refused.value.context["manifest"] == 7
 

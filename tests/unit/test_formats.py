@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from tests.worlds.file_of_rows import file_of
 from tidemark.digest import row_digest
 from tidemark.errors import ConfigurationError, Unavailable
-from tidemark.json_text import json_texts
 from tidemark.paths import SUFFIXES, ObjectName
 from tidemark.pipeline.loader import InvalidPipelines, load
 from tidemark.processing.processor import DEAD_LETTERS, METADATA
 from tidemark.processing.rows import DELETED
+from tidemark.sinks.encoding.json_text import json_texts
 from tidemark.sinks.files import json_lines
 from tidemark.sinks.files.avro import avro_schema
 from tidemark.sinks.files.formats import Unreadable, format_of, open_format

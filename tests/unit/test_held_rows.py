@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from tidemark.sinks import held_rows
-from tidemark.sinks.held_rows import HeldRows
+from tidemark.sinks.staging.held_rows import HeldRows
 
 
 def test_many_small_pieces_take_more_memory_than_their_values(monkeypatch: pytest.MonkeyPatch) -> None:

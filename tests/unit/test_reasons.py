@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidemark.dead_letters import (
+from tidemark.reasons import (
     COUNTED_REASONS,
     OTHER_REASONS,
     DeadLetterLimit,

@@ -12,8 +12,8 @@ from tidemark.connections import revealed
 from tidemark.environment import Environment
 from tidemark.failpoints import failpoint, watching
 from tidemark.kafka.connection import named_connection
-from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.work import SharedStage
 from tidemark.offsets import Range
 from tidemark.order import Order
 from tidemark.processing.processor import INPUT, BatchProcessor
@@ -80,7 +80,20 @@ def _row(message: Message) -> dict[str, object]:
     }
 
 
-def without_spark(context: Context, environment: Environment, master: str | None, tell: object = None) -> Stage:
+class ArrowStage:
+    """``arrow_stage`` for a command: there is nothing to start, and a job cannot be ended."""
+
+    def __call__(self, order: Order) -> Receipt:
+        return arrow_stage(order)
+
+    def start(self, records: int) -> None:
+        pass
+
+    def end_jobs(self) -> None:
+        pass
+
+
+def without_spark(context: Context, environment: Environment, master: str | None, tell: object = None) -> SharedStage:
     """In the place of ``engines.stage_in``. No mock: that would keep the context, and so its connections open."""
     del context, environment, master, tell
-    return arrow_stage
+    return ArrowStage()

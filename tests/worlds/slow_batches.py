@@ -4,13 +4,14 @@ from tests.worlds.world import World
 
 MARK = "at-work"
 CODE = """
+import os
 import time
 from pathlib import Path
 
 import pyarrow as pa
 
 def wait(rows: pa.RecordBatch) -> pa.RecordBatch:
-    Path("MARKED").touch()
+    Path(f"MARKED-{os.getpid()}").touch()
     time.sleep(SECONDS)
     return rows
 """
@@ -25,6 +26,6 @@ def slow(world: World, seconds: int) -> None:
     world.write_pipeline()
 
 
-def at_work(world: World) -> bool:
-    """Whether a task has begun a batch."""
-    return (world.folder / MARK).exists()
+def at_work(world: World, tasks: int = 1) -> bool:
+    """Whether so many tasks, which are processes, have begun a batch."""
+    return len(list(world.folder.glob(f"{MARK}-*"))) >= tasks

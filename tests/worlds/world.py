@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from unittest import mock
 from uuid import uuid4
 
@@ -34,6 +34,7 @@ from tests.worlds.used_topics import delete_later
 from tidemark.cli import main
 from tidemark.connections import from_environment
 from tidemark.database.client import ManifestDatabase
+from tidemark.database.migrate import migrate
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.manifest import Manifest
 from tidemark.pipeline.loader import find
@@ -50,6 +51,13 @@ SCHEMA = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING"
 def happened(number: int, hours: int = 2) -> datetime:
     """The event time of the record with this number."""
     return EPOCH + timedelta(minutes=number * 7 % (hours * 60))
+
+
+def empty(dsn: str) -> None:
+    """Make a manifest database new: no pipelines, and another identity."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA tidemark CASCADE")
+    migrate(dsn)
 
 
 @dataclass
@@ -138,6 +146,14 @@ class World:
         assert producer.flush(30) == 0
         self.produced += count
 
+    def add_topic(self, name: str, *values: bytes) -> None:
+        """Create another topic, with one partition and these records in it."""
+        self.broker.create_topic(name, 1, {"retention.ms": "-1"})
+        producer = self.broker.producer()
+        for value in values:
+            producer.produce(name, value)
+        assert producer.flush(30) == 0
+
     def send(
         self,
         *values: str | bytes | None,
@@ -215,6 +231,16 @@ class World:
         )
         self.started.append(process)
         return process
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.stop()
+
+    def lose_manifest_database(self) -> None:
+        """An empty one stands in its place, which knows nothing of what was published."""
+        empty(self.dsn)
 
     def stop(self) -> None:
         """Kill the processes of this test that still run, and have its topic deleted."""
@@ -378,6 +404,13 @@ class World:
         self.assert_readers_complete()
         assert self.ok("audit", self.name, "--deep") == ""
         assert self.staging() == []
+
+    def finish(self, run_key: str = "one") -> None:
+        """After faults: nothing is half there, and a retry and a run under this key make everything complete."""
+        self.assert_whole()
+        self.ok("retry", self.name)
+        self.ok("run", self.name, "--run-key", run_key)
+        self.assert_complete()
 
     def staging(self) -> list[str]:
         """The content of staging, also an empty folder."""

@@ -1,7 +1,7 @@
 """What the trigger form, or the conf of a run, asks for beside planning what is new."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +14,7 @@ from tidemark.lifecycle.close import require_done
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import is_unfinished, own_manifest, refuse_archived, refuse_at_work, unfinished
 from tidemark.manifest import Decision, Manifest
+from tidemark.moments import with_zone
 from tidemark.operations import decisions
 from tidemark.operations.fill import alone
 from tidemark.suggestion import with_nearest
@@ -65,7 +66,7 @@ def moment(text: str) -> datetime:
             f"plan_until is {text!r}, which is no time",
             next_step="write it as 2024-03-01T11:00 (UTC) or 2024-03-01T11:00+01:00",
         ) from None
-    return time_ if time_.tzinfo else time_.replace(tzinfo=UTC)
+    return with_zone(time_)
 
 
 def chosen(context: Context, params: Mapping[str, Any]) -> list[int] | None:

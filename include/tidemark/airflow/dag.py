@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from airflow.sdk import DAG, Asset, TaskGroup, get_current_context, task
 from croniter import croniter  # type: ignore[import-untyped]
 
-from tidemark.airflow import addresses, asked, events
+from tidemark.airflow import addresses, asked, event_log
 from tidemark.airflow.deadline import deadline_of
 from tidemark.airflow.left_by_plan import leave
 from tidemark.airflow.log_lines import label
@@ -29,10 +29,11 @@ from tidemark.airflow.verdict import airflow_verdict
 from tidemark.config.values import cron
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotPublished, TidemarkError, WorkFailed, about
+from tidemark.lifecycle import events
 from tidemark.lifecycle.close import published_sums, ranges_of_hours, require_run_done
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.hours import close_hours, hours_to_tell
-from tidemark.lifecycle.older import Held, named, older_unfinished, to_take_along
+from tidemark.lifecycle.older import HeldElsewhere, named, older_unfinished, to_take_along
 from tidemark.lifecycle.plan import PlannedRun, Tick, manifests_between, up_to
 from tidemark.lifecycle.plan import plan as plan_ranges
 from tidemark.lifecycle.select import refuse_at_work
@@ -227,7 +228,9 @@ def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple
     """(manifest ids, what a person should know of this run)."""
     params, run_id = task_context["params"], task_context["dag_run"].run_id
     if params.get("accept"):
-        log.info("\n".join(asked.accept(context, params["accept"], run_id=run_id, dry_run=False).lines))
+        decision = asked.accept(context, params["accept"], run_id=run_id, dry_run=False)
+        log.info("\n".join(decision.lines))
+        event_log.tell(events.decided(context.pipeline_name, params["accept"]["decision"], decision))
     ids = asked.chosen(context, params)
     if ids is not None:
         asked.release(context, params)
@@ -249,7 +252,7 @@ def to_process(context: Context, pipeline: Pipeline, task_context: Any) -> tuple
     able = to_take_along(context, older)[: longest_list() - len(own)]
     taken = context.database.hand_out(able, run_id)
     log.info(planned_text(run))
-    events.planned(context.pipeline_name, run)
+    event_log.tell(events.planned(context.pipeline_name, run))
     mine, others = context.database.manifests(ids=own), context.database.manifests(ids=taken)
     return [manifest.id for manifest in in_turn(context, mine, others)], [*run.notes, *named(context, older, taken)]
 
@@ -275,7 +278,7 @@ def handed_out(context: Context, task_context: Any, ids: list[int]) -> list[int]
     return ids
 
 
-def held_elsewhere(task_context: Any) -> Held:
+def held_elsewhere(task_context: Any) -> HeldElsewhere:
     """Whether another DAG run that has not ended is to process a manifest: it may try it again by itself."""
     own = task_context["dag_run"].run_id
 
@@ -288,7 +291,7 @@ def held_elsewhere(task_context: Any) -> Held:
 
 
 @contextmanager
-def form_named(context: Context, held: Held) -> Iterator[None]:
+def form_named(context: Context, held: HeldElsewhere) -> Iterator[None]:
     """Add the trigger form's way to ``NotPublished``; it becomes ``WorkFailed``, which Airflow tries again, while
     another DAG run is to process a manifest."""
     try:
@@ -325,7 +328,7 @@ def close_run(pipeline: Pipeline, planned: list[int]) -> Closed:
         return Closed(event, close_hours_of_run(context, task_context))
 
 
-def require_published(context: Context, task_context: Any, planned: list[int], held: Held) -> None:
+def require_published(context: Context, task_context: Any, planned: list[int], held: HeldElsewhere) -> None:
     """Raise unless every manifest that the run stands for is published; waits for those at work in other runs."""
     if asked.require_chosen_done(context, task_context["params"], planned):
         return
@@ -350,7 +353,7 @@ def close_hours_of_run(context: Context, task_context: Any) -> list[str]:
     if closed:
         ranges = ", ".join(f"{start} to {end}" for start, end in ranges_of_hours(closed))
         log.info("event hours complete: %s", ranges)
-        events.tell(events.Event.HOURS_COMPLETE, pipeline=context.pipeline_name, hours=ranges_of_hours(closed))
+        event_log.tell(events.hours_complete(context.pipeline_name, closed))
     return hours_to_tell(context, own, ended_well)
 
 

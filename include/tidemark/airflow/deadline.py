@@ -33,7 +33,7 @@ def deadline_of(pipeline: Pipeline) -> DeadlineAlert | None:
     # A number, as Airflow stored it before 3.3: with a timedelta nobody can clear a run that is in time, because there
     # Airflow 3.3 does not read what it has stored as it was written (apache/airflow, issue 70368).
     seconds: Any = within.total_seconds()
-    arguments = {"pipeline": pipeline.name, "seconds": seconds}
+    arguments = {"pipeline_name": pipeline.name, "seconds": seconds}
     callback = SyncCallback(missed, arguments) if _runs_callbacks() else AsyncCallback(missed_in_triggerer, arguments)
     return DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, seconds, callback)
 
@@ -47,19 +47,20 @@ def _runs_callbacks() -> bool:
     return first.strip(" =").rpartition(":")[2].rpartition(".")[2] == "LocalExecutor"
 
 
-def missed(pipeline: str, seconds: float, context: Mapping[str, Any]) -> None:
+def missed(pipeline_name: str, seconds: float, context: Mapping[str, Any]) -> None:
     """Tell that a run is not done: in the log of the callback, and to the address in TIDEMARK_WEBHOOK if it is set.
 
     ``context`` is what Airflow gives the callback of a deadline: the run, and no task. Raises ``NotDone`` when the
     address does not take it.
     """
     run_id, within = context["dag_run"]["dag_run_id"], timedelta(seconds=seconds)
+    left = _left(pipeline_name, run_id)
     notice = Notice(
-        pipeline,
+        pipeline_name,
         ProblemKind.LATE,
         manifest_id=None,
-        what=f"DAG run {run_id} was to be done {within} after it was queued, and is not; {_left(pipeline, run_id)}",
-        next_step=f"look at the run in Airflow, or: tidemark status {pipeline}",
+        what=f"DAG run {run_id} was to be done {within} after it was queued, and is not; {left}",
+        next_step=f"look at the run in Airflow, or: tidemark status {pipeline_name}",
         since=datetime.now(UTC),
     )
     log.error(notice.text())
@@ -71,16 +72,16 @@ def missed(pipeline: str, seconds: float, context: Mapping[str, Any]) -> None:
             raise
 
 
-async def missed_in_triggerer(pipeline: str, seconds: float, context: Mapping[str, Any]) -> None:
+async def missed_in_triggerer(pipeline_name: str, seconds: float, context: Mapping[str, Any]) -> None:
     """``missed``, as Airflow's triggerer calls it: others wait for its loop, so the work is done in a thread."""
-    await asyncio.to_thread(missed, pipeline, seconds, context)
+    await asyncio.to_thread(missed, pipeline_name, seconds, context)
 
 
-def _left(pipeline: str, run_id: str) -> str:
+def _left(pipeline_name: str, run_id: str) -> str:
     """What the run has to publish still; a database that does not answer keeps nobody from being told."""
     try:
-        with ManifestDatabase(Environment.from_variables().database(), f"airflow {pipeline} {run_id}") as database:
-            left = [manifest for manifest in database.undone(pipeline) if manifest.dag_run == run_id]
+        with ManifestDatabase(Environment.from_variables().database(), f"airflow {pipeline_name} {run_id}") as database:
+            left = [manifest for manifest in database.undone(pipeline_name) if manifest.dag_run == run_id]
     except TidemarkError as error:
         return f"what it has published is not known: {error.what}"
     if not left:

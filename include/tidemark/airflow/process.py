@@ -13,7 +13,7 @@ import psutil  # Airflow itself requires it
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
-from tidemark.airflow import addresses, events, log_lines
+from tidemark.airflow import addresses, event_log, log_lines
 from tidemark.airflow.asked import sinks_of
 from tidemark.airflow.lineage import Lineage, facets, lineage_if_asked
 from tidemark.airflow.lookup import in_environment, opened, spark_master
@@ -21,6 +21,7 @@ from tidemark.airflow.verdict import airflow_verdict
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import TidemarkError, WorkFailed
+from tidemark.lifecycle import events
 from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.attempt import process as process_manifest
 from tidemark.lifecycle.context import Context
@@ -73,7 +74,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
             )
             self.lineage = lineage_if_asked(pipeline_context, outcome)
             self._tell(log_lines.ends(pipeline_context, outcome, self._page()))
-            events.attempt_ends(pipeline_context.pipeline_name, outcome)
+            event_log.tell(events.attempt_ends(pipeline_context.pipeline_name, outcome))
 
     def manifest_label(self) -> str:
         """Manifest and ranges, for the square of the task; Airflow renders it when the task starts, and at its end."""
@@ -113,7 +114,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
         names = {sink.name for sink in order.sinks}
         targets = [sink.target for sink in pipeline_context.sinks if sink.name in names]
         self._tell(log_lines.begins(order, targets, self._page()))
-        events.attempt_begins(order)
+        event_log.tell(events.attempt_begins(order))
 
     def _on_server(self, order: Order, stage: Stage, pipeline_context: Context) -> Receipt:
         self._begins(order, pipeline_context)

@@ -8,7 +8,7 @@ from typing import Any
 import structlog  # Airflow's tasks log through it
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from tidemark.airflow import addresses, events
+from tidemark.airflow import addresses, event_log
 from tidemark.errors import (
     Fenced,
     NotFound,
@@ -18,6 +18,7 @@ from tidemark.errors import (
     UndecodableRecord,
     WorkFailed,
 )
+from tidemark.lifecycle import events
 
 
 def may_help(error: TidemarkError) -> bool:
@@ -43,7 +44,7 @@ def airflow_verdict() -> Iterator[None]:
     try:
         yield
     except TidemarkError as error:
-        events.failed(error)
+        event_log.tell(events.failed(error))
         verdict = TriedAgain if may_help(error) else FailedAtOnce
         raise verdict("\n".join([str(error), *_page(error)])) from None
 

@@ -5,12 +5,14 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from tidemark.cli import output
+from tidemark.cli import log, output
 from tidemark.cli.opened import database_of, opened
 from tidemark.cli.options import TIMES, Command, common_options, pipeline_argument
 from tidemark.environment import Environment
+from tidemark.lifecycle import events
 from tidemark.lifecycle.context import Context, Renaming
 from tidemark.manifest import Decision
+from tidemark.moments import with_zone
 from tidemark.operations import damage, decisions, sinks
 from tidemark.operations.adopt import adopt as adopt_lake
 from tidemark.operations.archive import BATCH
@@ -47,7 +49,12 @@ def _decide(
     renaming: Renaming | None = None,
 ) -> None:
     with opened(environment, pipeline_name, renaming=renaming) as context:
-        output.decided(decide(context), pipeline_name, as_json)
+        _show(decide(context), pipeline_name, as_json)
+
+
+def _show(decision: Decision, pipeline_name: str, as_json: bool) -> None:
+    log.tell(events.decided(pipeline_name, str(click.get_current_context().info_name), decision))
+    output.decided(decision, pipeline_name, as_json)
 
 
 @_deciding
@@ -113,7 +120,7 @@ def extend_back(
 
     The command retry then reads it, while live runs go on.
     """
-    moment = start if start is None or start.tzinfo else start.replace(tzinfo=UTC)
+    moment = start and with_zone(start)
     _decide(
         environment,
         pipeline_name,
@@ -164,9 +171,10 @@ def archive(
         raise click.UsageError("name one of --before TIME and --keep DAYS")
     if before is None:
         before = datetime.now(UTC) - timedelta(days=keep or 0)
-    moment = before if before.tzinfo else before.replace(tzinfo=UTC)
     with opened(environment, pipeline_name) as context:
-        archived = archive_manifests(context, moment, why, batch=batch, dry_run=dry_run)
+        archived = archive_manifests(context, with_zone(before), why, batch=batch, dry_run=dry_run)
+        lines = [f"{archived.manifests} manifests, {archived.first} to {archived.last}"] if archived.manifests else []
+        log.tell(events.decided(pipeline_name, "archive", Decision(tuple(lines), dry_run=dry_run)))
         output.archived(archive_view(pipeline_name, archived), as_json)
 
 
@@ -249,4 +257,4 @@ def retire(environment: Environment, pipeline_name: str, why: str, dry_run: bool
         else:
             files = files_of(environment.pipelines, pipeline_name)
             decision = retire_pipeline(database, pipeline_name, files, why, dry_run=dry_run)
-    output.decided(decision, pipeline_name, as_json)
+    _show(decision, pipeline_name, as_json)

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import click
 
 from tidemark.airflow import shell
-from tidemark.cli import output
+from tidemark.cli import log
 from tidemark.cli.opened import connections_of
 from tidemark.cli.options import common_options, master_option, pipeline_argument
 from tidemark.connections import Lookup, from_environment
@@ -64,7 +64,7 @@ def doctor(
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     counts = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
-    output.note(", ".join(f"{count} {severity}" for severity, count in counts.items()))
+    log.note(", ".join(f"{count} {severity}" for severity, count in counts.items()))
     command.exit(1 if counts[Severity.FAILED] else 0)
 
 
@@ -133,7 +133,7 @@ def _endpoints(pipelines: list[Pipeline], lookup: Lookup) -> list[str]:
 
 def _announce(check: Check) -> None:
     if check.timeout > TIMEOUT_S:
-        output.note(f"{check.name} .. (up to {check.timeout:.0f} s)")
+        log.note(f"{check.name} .. (up to {check.timeout:.0f} s)")
 
 
 def _show(finding: Finding, as_json: bool) -> None:

@@ -1,18 +1,19 @@
 """Commands that look: manifests, what is published, how far it is behind, what differs, what was decided."""
 
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import click
 
 from tidemark.api import check_pipeline, status_views
-from tidemark.cli import output
+from tidemark.cli import log, output
 from tidemark.cli.durations import DurationType
 from tidemark.cli.opened import connections_of, database_of, opened
 from tidemark.cli.options import TIMES, common_options, pipeline_argument
 from tidemark.environment import Environment
 from tidemark.lifecycle.known_sinks import not_in_file
 from tidemark.manifest import ManifestState
+from tidemark.moments import with_zone
 from tidemark.operations.audit import audit as find_differences
 from tidemark.operations.audit import compared
 from tidemark.operations.complete import completeness
@@ -69,7 +70,7 @@ def manifests(
         options = {"--state": state, "--limit": limit, "--after": page[-1].id}
         words = [f"{option} {given}" for option, given in options.items() if given is not None]
         command = " ".join(["tidemark manifests", *([pipeline_name] if pipeline_name else []), *words])
-        output.note(f"{len(page):,} of {matching:,} manifests; the next: {command}{' --json' if as_json else ''}")
+        log.note(f"{len(page):,} of {matching:,} manifests; the next: {command}{' --json' if as_json else ''}")
     elif state in (None, ManifestState.DONE.value):
         output.archives(archives)
 
@@ -120,7 +121,7 @@ def objects(environment: Environment, pipeline_name: str, sink: str | None, dead
         views = object_views(database, pipeline_name, loaded, sink=sink, dead_letters=dead_letters)
         for known in () if views else database.sinks(pipeline_name):
             if not known.has_files:  # the others have files, and nothing is published yet
-                output.note(f"sink {known.name} writes {known.target}: read it there, each manifest is whole or absent")
+                log.note(f"sink {known.name} writes {known.target}: read it there, each manifest is whole or absent")
         output.objects(views, as_json)
 
 
@@ -172,9 +173,8 @@ def complete(command: click.Context, pipeline_name: str, until: datetime, as_jso
 
     Over all runs and for each sink. TIME is the time of a cut, not of events: what comes later counts for later runs.
     """
-    moment = until if until.tzinfo else until.replace(tzinfo=UTC)
     with opened(command.obj, pipeline_name) as context:
-        view = completeness_view(completeness(context, moment))
+        view = completeness_view(completeness(context, with_zone(until)))
     output.completeness(view, pipeline_name, as_json)
     command.exit(0 if view.complete else 1)
 
@@ -205,7 +205,7 @@ def audit(command: click.Context, pipeline_name: str, deep: bool, as_json: bool)
     with opened(command.obj, pipeline_name) as context:
         differences = difference_views(find_differences(context, deep=deep))
         for text in not_in_file(context.pipeline, context.database):
-            output.note(text)
+            log.note(text)
         for sink in context.sink_names():
             output.never_filled(sink, context.database.archived_lacking(pipeline_name, sink)["manifests"])
         manifests = context.database.manifests(pipeline_name, archived=True)

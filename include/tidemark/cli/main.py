@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from tidemark import __version__
-from tidemark.cli.options import pipelines_option
+from tidemark.cli.log_format import LogFormat
+from tidemark.cli.options import log_format_option, pipelines_option
 from tidemark.errors import TidemarkError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
@@ -105,9 +106,9 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except TidemarkError as error:
-            from tidemark.cli import output  # with rich, which only a command needs
+            from tidemark.cli import log  # with rich, which only a command needs
 
-            output.error(error)
+            log.error(error)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
@@ -120,6 +121,7 @@ class _Group(click.Group):
 )
 @click.version_option(__version__, prog_name="tidemark")
 @pipelines_option
+@log_format_option(envvar="TIDEMARK_LOG_FORMAT", default=LogFormat.TEXT.value)
 def main() -> None:
     """Copies Kafka topics into lakes in recorded batches, exactly once.
 
@@ -134,6 +136,8 @@ def main() -> None:
                            (default: local[*])
     TIDEMARK_SPARK_REMOTE  a Spark Connect server that stays up and does the
                            work instead, such as sc://host:15002
+    TIDEMARK_LOG_FORMAT    text, or json: one object per line on standard
+                           error
     TIDEMARK_CONNECTIONS   file of mode 0600 with connections by id;
                            AIRFLOW_CONN_<ID> wins
     PYSPARK_PYTHON         the Python of Spark's executors
@@ -141,3 +145,6 @@ def main() -> None:
 
     Exit status: 0 done, 1 work failed or a difference was found, 2 wrong use or settings, 130 interrupted.
     """
+    from tidemark.cli import log
+
+    log.show_warnings()

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from tidemark.api import check_pipeline
-from tidemark.cli import output
+from tidemark.cli import log
 from tidemark.cli.opened import connections_of, database_of
 from tidemark.cli.options import common_options, pipeline_argument
 from tidemark.database.client import ManifestDatabase
@@ -81,7 +81,7 @@ def _serve(address: tuple[str, int], measure: Callable[[], str]) -> None:
     """Answer one request after the other until Ctrl-C; an error is status 503 with its text, and the next one is tried
     again."""
 
-    class Answer(BaseHTTPRequestHandler):
+    class MetricsHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if urlsplit(self.path).path != "/metrics":
                 self.send_error(HTTPStatus.NOT_FOUND, "it is /metrics")
@@ -99,14 +99,14 @@ def _serve(address: tuple[str, int], measure: Callable[[], str]) -> None:
             """A line for each request would hide what matters."""
 
     try:
-        server = HTTPServer(address, Answer)
+        server = HTTPServer(address, MetricsHandler)
     except OSError as error:
         raise ConfigurationError(
             f"cannot listen on {address[0]}:{address[1]}: {error.strerror or error}",
             next_step="choose another port or address of this machine",
         ) from None
     with server, suppress(KeyboardInterrupt):
-        output.note(f"http://{address[0]}:{server.server_port}/metrics")
+        log.note(f"http://{address[0]}:{server.server_port}/metrics")
         server.serve_forever()
 
 
@@ -122,7 +122,7 @@ def _measured(environment: Environment, database: ManifestDatabase, name: str, *
     except TidemarkError as error:
         if asks:
             why = error.what
-            output.note(f"the lag of {name} is not known: {why}")
+            log.note(f"the lag of {name} is not known: {why}")
         if pipeline is None and not isinstance(error, NotFound):
             pipeline = error
     return measured(database, pipeline_view(database, status(database, name, pipeline, parts=parts), parts, why), parts)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from tidemark.api import statuses
-from tidemark.cli import output
+from tidemark.cli import log
 from tidemark.cli.durations import DurationType
 from tidemark.cli.opened import database_of
 from tidemark.cli.options import common_options, pipeline_argument
@@ -66,4 +66,4 @@ def notify(
     for notice in told:
         click.echo(notice.text())
     if not told:
-        output.note("nothing is new")
+        log.note("nothing is new")

@@ -2,34 +2,61 @@
 
 import getpass
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from tidemark.airflow import shell
-from tidemark.cli import output
+from tidemark.cli import log
 from tidemark.connections import from_environment, in_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
-from tidemark.errors import ConfigurationError, Unavailable, about
+from tidemark.errors import ConfigurationError, NotFound, TidemarkError, Unavailable, about
+from tidemark.lifecycle import events
 from tidemark.lifecycle.context import Context, Renaming, open_context
+from tidemark.order import Order
 from tidemark.pipeline.loader import find
 from tidemark.pipeline.settings import Pipeline
+from tidemark.receipt import Receipt
+from tidemark.spark import engines
 
 
 @contextmanager
 def opened(environment: Environment, pipeline_name: str, *, renaming: Renaming | None = None) -> Iterator[Context]:
     """The context of a pipeline, acting as this user on the command line; ``renaming``: as ``open_context`` has it."""
-    pipeline = find(environment.pipelines, pipeline_name)
+    pipeline = _found(environment, pipeline_name)
     try:
         with about(pipeline=pipeline_name), connections_of(pipeline), database_of(environment) as database:
             context = open_context(pipeline, database, renaming=renaming)
             for warning in context.source.warnings():
-                output.note(f"warning: {warning}")
+                log.note(f"warning: {warning}")
             yield context
     except KeyboardInterrupt:
         finish = f"tidemark retry {pipeline_name} finishes what was begun"
-        output.note(f"interrupted; nothing is published half, and {finish}")
+        log.note(f"interrupted; nothing is published half, and {finish}")
         raise
+
+
+def _found(environment: Environment, pipeline_name: str) -> Pipeline:
+    """The pipeline of that name. ``NotFound`` says it of a pipeline that was planned: its file is gone, its name is
+    right."""
+    try:
+        return find(environment.pipelines, pipeline_name)
+    except NotFound as error:
+        if not _is_planned(environment, pipeline_name):
+            raise
+        raise NotFound(
+            f"pipeline {pipeline_name} was planned and has no file in {environment.pipelines}",
+            next_step=f"put its file back, or, when nobody needs it any more: tidemark retire {pipeline_name} "
+            "--why TEXT",
+            **error.context,
+        ) from None
+
+
+def _is_planned(environment: Environment, pipeline_name: str) -> bool:
+    """False also when the manifest database does not answer."""
+    with suppress(TidemarkError), database_of(environment) as database:
+        return pipeline_name in database.pipelines()
+    return False
 
 
 def connections_of(*pipelines: Pipeline) -> AbstractContextManager[None]:
@@ -43,7 +70,7 @@ def connections_of(*pipelines: Pipeline) -> AbstractContextManager[None]:
         return in_environment({})
     configured = shell.configuration()
     if configured is None:
-        output.note(
+        log.note(
             f"warning: connection {', '.join(lacking)} is not in the environment, and this shell is set up for no "
             f"Airflow: {shell.SET_UP}"
         )
@@ -52,13 +79,13 @@ def connections_of(*pipelines: Pipeline) -> AbstractContextManager[None]:
     try:
         stored = shell.connections(configured, lacking)
     except Unavailable as error:
-        output.note(f"warning: {error.what}; try: {error.next_step}")
+        log.note(f"warning: {error.what}; try: {error.next_step}")
     else:
         missing = ", ".join(conn_id for conn_id in lacking if conn_id not in stored)
         if stored:
-            output.note(f"connection {', '.join(sorted(stored))} from Airflow ({shell.named(configured)})")
+            log.note(f"connection {', '.join(sorted(stored))} from Airflow ({shell.named(configured)})")
         if missing:
-            output.note(
+            log.note(
                 f"warning: connection {missing} is not in the environment, and not in the Airflow of this shell "
                 f"({shell.named(configured)})"
             )
@@ -76,3 +103,15 @@ def _is_missing(conn_id: str) -> bool:
 def database_of(environment: Environment) -> ManifestDatabase:
     """A connection to the manifest database, acting as this user."""
     return ManifestDatabase(environment.database(), f"cli {getpass.getuser()}")
+
+
+class LoggedStage:
+    """Stages manifests as ``stage_in`` has it; the log says that an attempt begins, and how far Spark is."""
+
+    def __init__(self, environment: Environment, context: Context, master: str | None) -> None:
+        self._spark = engines.stage_in(context, environment, master, tell=log.note)
+        self.start, self.end_jobs = self._spark.start, self._spark.end_jobs
+
+    def __call__(self, order: Order) -> Receipt:
+        log.tell(events.attempt_begins(order))
+        return self._spark(order)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tidemark.cli.log_format import LogFormat, choose_format
 from tidemark.environment import Environment
 from tidemark.errors import TidemarkError
 
@@ -37,9 +38,29 @@ pipelines_option = click.option(
 )
 
 
+def _choose_format(command: click.Context, parameter: click.Parameter, log_format: str | None) -> None:
+    del command, parameter
+    if log_format:
+        choose_format(LogFormat(log_format))
+
+
+def log_format_option(**settings: Any) -> Callable[[Command], Command]:
+    """``--log-format``; only before the command it has a default, so that what stands behind wins."""
+    return click.option(
+        "--log-format",
+        type=click.Choice([log_format.value for log_format in LogFormat]),
+        expose_value=False,
+        is_eager=True,
+        callback=_choose_format,
+        help="What goes to standard error: text, or one JSON object per line (default: $TIDEMARK_LOG_FORMAT, or text).",
+        **settings,
+    )
+
+
 def common_options(command: Command) -> Command:
-    """``--json``, as ``as_json``, and ``--pipelines``, which may stand before or after the command."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(pipelines_option(command))
+    """``--json``, as ``as_json``; and ``--pipelines`` and ``--log-format``, which may stand before the command too."""
+    with_others = pipelines_option(log_format_option()(command))
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(with_others)
 
 
 def master_option(command: Command) -> Command:

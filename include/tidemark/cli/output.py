@@ -1,4 +1,4 @@
-"""What a person or a program is shown: tables and lines on standard output, notes and progress on standard error.
+"""What a person or a program is shown: tables and lines on standard output, and notes beside them.
 
 JSON is the views as they are (``tidemark.views``); a table is made from the same views.
 """
@@ -11,18 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tidemark.cli.log import error, note, open_console
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle.known_sinks import is_not_filled
 from tidemark.lifecycle.plan import up_to
-from tidemark.lifecycle.publish import Outcome
-from tidemark.lifecycle.work import Progress
 from tidemark.manifest import Archive, AttemptState, Decision, Manifest, ManifestState
 from tidemark.offsets import TopicPartition
-from tidemark.operations.history import Change
+from tidemark.operations.change import Change
 from tidemark.pipeline.settings import Pipeline
 from tidemark.views import (
     ArchiveView,
@@ -53,28 +51,6 @@ STATE_STYLES = {
 }
 
 
-def _console(stderr: bool = False) -> Console:
-    """Colour only on a terminal; elsewhere wide enough that no cell is cut."""
-    console = Console(stderr=stderr, highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = 200
-    return console
-
-
-def error(error: TidemarkError) -> None:
-    console = _console(stderr=True)
-    what, _, next_step = str(error).partition("\nnext: ")
-    console.print("[bold red]error:[/] ", end="")
-    console.print(what, markup=False)
-    if next_step:
-        console.print("[bold]next:[/]  ", end="")
-        console.print(next_step, markup=False)
-
-
-def note(text: str) -> None:
-    _console(stderr=True).print(text, style="dim", markup=False)
-
-
 def notes(run: RunView) -> None:
     for text in run.notes:
         note(text)
@@ -87,40 +63,12 @@ def _up_to(ends: Sequence[EndView]) -> str:
     return up_to([(TopicPartition(end.topic, end.topic_id, end.partition), end.offset) for end in ends])
 
 
-class Notes(Progress):
-    """Says on standard error what happens while manifests are worked on."""
-
-    def begins(self, manifest: Manifest, number: int, of: int) -> None:
-        offsets = sum(covered.span for covered in manifest.ranges)
-        note(f"[{number}/{of}] manifest {manifest.id}: {len(manifest.ranges)} ranges, {offsets:,} offsets ...")
-
-    def ended(self, outcome: Outcome) -> None:
-        counts = outcome.counts
-        note(
-            f"      manifest {outcome.manifest_id} attempt {outcome.attempt} {outcome.ending}: read {counts.read:,}, "
-            f"written {counts.written:,}, dead-lettered {counts.dead_lettered:,}"
-        )
-        if outcome.note:
-            note(f"      {outcome.note}")
-
-    def failed(self, error_of_one: TidemarkError) -> None:
-        error(error_of_one)
-
-    def left_out(self, manifest: Manifest) -> None:
-        note(left_out(manifest))
-
-
-def left_out(manifest: Manifest) -> str:
-    fence = f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id} --take-over"
-    return f"manifest {manifest.id} is left out: attempt {manifest.attempt} is at work; to fence it: {fence}"
-
-
 def as_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Rows of text, none of it taken for rich's markup; a path is folded on a terminal only."""
     table = Table(*columns, title=title)
     for row in rows:
         table.add_row(*map(Text, row))
-    console = _console()
+    console = open_console()
     if not console.is_terminal:
         console.width = 1_000
     console.print(table)
@@ -143,7 +91,7 @@ def planned(run: RunView, as_json: bool) -> None:
         _print_json(asdict(run))
         return
     notes(run)
-    console = _console()
+    console = open_console()
     if run.dry_run:
         console.print(f"would plan {len(run.slices)} manifests; nothing was stored")
     else:
@@ -179,23 +127,23 @@ def finished(views: Sequence[ManifestView], as_json: bool, *, nothing: str) -> N
             str(view.attempt), _ranges(view.ranges), *(f"{count:,}" for count in counts or ()),
             *([""] * (0 if counts else 3)), str(len(view.objects)),
         )  # fmt: skip
-    _console().print(table)
+    open_console().print(table)
     for view in views:
         if view.archived is not None:
             told = f"archived on {_time(view.archived.at)} UTC by {view.archived.by}: {view.archived.why}"
-            _console().print(f"manifest {view.id}: {told}; it cannot be replayed any more", markup=False)
+            open_console().print(f"manifest {view.id}: {told}; it cannot be replayed any more", markup=False)
         behind = [published.sink for published in view.publications if published.behind]
         if behind:
             what = f"manifest {view.id}: a replay has not reached {', '.join(behind)}"
-            _console().print(f"{what}; next: tidemark retry {view.pipeline}", markup=False)
+            open_console().print(f"{what}; next: tidemark retry {view.pipeline}", markup=False)
         if view.reason:
-            _console().print(f"manifest {view.id}: {view.reason}", markup=False)
+            open_console().print(f"manifest {view.id}: {view.reason}", markup=False)
     lacking: dict[tuple[str, str], list[int]] = {}
     for view in views:
         for sink in view.unfilled:
             lacking.setdefault((view.pipeline, sink), []).append(view.id)
     for (pipeline_name, sink), manifests in sorted(lacking.items()):
-        _console().print(is_not_filled(pipeline_name, sink, sorted(manifests)), markup=False)
+        open_console().print(is_not_filled(pipeline_name, sink, sorted(manifests)), markup=False)
 
 
 def _ranges(ranges: Sequence[RangeView]) -> str:
@@ -273,7 +221,7 @@ def shown(view: ManifestHistoryView, compared: Sequence[ComparedView] | None, as
     if as_json:
         _print_json(asdict(view) | ({} if compared is None else {"compared": [vars(each) for each in compared]}))
         return
-    console = _console()
+    console = open_console()
     errors = {attempt.error for attempt in view.attempts if attempt.error}  # each is told once, beside its attempt
     finished([replace(view, reason=None) if view.reason in errors else view], False, nothing="")
     table = Table("attempt", "state", "by", "started", "ended", "objects", "error", title="attempts")
@@ -319,7 +267,7 @@ def history(decisions: Sequence[DecisionView], as_json: bool) -> None:
         lines, more = decision.lines[:MOST_LINES], len(decision.lines) - MOST_LINES
         rest = [f"and {more} more (--json)"] if more > 0 else []
         table.add_row(_time(decision.at), decision.actor, decision.decision, decision.why, "\n".join([*lines, *rest]))
-    _console().print(table)
+    open_console().print(table)
 
 
 MOST_LINES = 10  # of one decision in a table
@@ -363,7 +311,7 @@ def hours(views: Sequence[HourView], as_json: bool) -> None:
             f"{view.start:%Y-%m-%d %H}", f"{view.rows:,}", f"{view.late:,}", f"{len(view.manifests)}",
             complete, str(view.revision),
         )  # fmt: skip
-    _console().print(table)
+    open_console().print(table)
 
 
 def objects(views: Sequence[ObjectView], as_json: bool) -> None:
@@ -397,11 +345,11 @@ def lag(views: Sequence[LagView], as_json: bool) -> None:
     for view in views:
         numbers = (view.log_start, view.planned, view.last_stable, view.log_end, view.lag, view.unpublished)
         table.add_row(view.topic, str(view.partition), *(f"{value:,}" for value in numbers))
-    _console().print(table)
+    open_console().print(table)
     for view in views:
         if view.open_transaction:
-            _console().print(view.open_transaction, markup=False)
-    _console().print(
+            open_console().print(view.open_transaction, markup=False)
+    open_console().print(
         f"lag {sum(view.lag for view in views):,} offsets, {sum(view.unpublished for view in views):,} unpublished"
     )
 

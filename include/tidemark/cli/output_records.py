@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from tidemark.cli.output import as_table, note
+from tidemark.cli.log import note
+from tidemark.cli.output import as_table
 from tidemark.operations.locate import ChainOffset
 from tidemark.operations.peek import Peeked
 from tidemark.sinks.located import Located
@@ -18,7 +19,7 @@ from tidemark.views import (
     DeadLetterView,
     LetterPlaceView,
     as_json_text,
-    chain_offset_view,
+    offset_views,
 )
 
 SHOWN = 100  # characters of a value; --json has all of it
@@ -26,7 +27,7 @@ SHOWN = 100  # characters of a value; --json has all of it
 
 def located(chains: Sequence[ChainOffset], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps([chain_offset_view(chain) for chain in chains], indent=2, default=as_json_text))
+        click.echo(json.dumps([asdict(view) for view in offset_views(chains)], indent=2, default=as_json_text))
         return
     for chain in chains:
         life = f", incarnation {chain.incarnation}, which has ended" if chain.retired else ""

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from tidemark.cli import output
+from tidemark.cli import log, output
 from tidemark.cli.opened import database_of
 from tidemark.cli.options import COMPLETE, common_options, master_option
 from tidemark.database.client import ManifestDatabase
@@ -19,8 +19,9 @@ from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.lifecycle.known_sinks import refuse_unlike
-from tidemark.operations.history import Change, forgotten
+from tidemark.operations.change import Change
 from tidemark.operations.history import against_history as changes_of
+from tidemark.operations.history import forgotten
 from tidemark.pipeline.circles import circle_warnings
 from tidemark.pipeline.folders import meetings, remedy, stream_folders, what_is_wrong
 from tidemark.pipeline.loader import InvalidPipelines, load_each, load_or_error
@@ -65,7 +66,7 @@ def _checked(
         with database_of(environment) as database:
             return [(file, _known(pipeline, database)) for file, pipeline in loaded]
     except TidemarkError as error:
-        output.note(f"not compared with the sinks that the manifest database knows: {error.what}")
+        log.note(f"not compared with the sinks that the manifest database knows: {error.what}")
         return list(loaded)
 
 
@@ -92,7 +93,7 @@ def _changes(
     with database_of(environment) as database:
         if all(isinstance(pipeline, Pipeline) for pipeline in everybody):
             for line in forgotten(database, names):
-                output.note(line)
+                log.note(line)
         return {
             file: changes_of(pipeline, database, names) for file, pipeline in checked if isinstance(pipeline, Pipeline)
         }
@@ -193,7 +194,7 @@ def spark_server(
     arguments, variables = server_command(environment, where, host, port, folder, properties)
     if as_json:
         click.echo(json.dumps({"remote": remote, "master": where}))
-    output.note(f"a Spark Connect server on {where}, in about 10 s; Ctrl-C stops it. For commands and Airflow's tasks:")
-    output.note(f"export TIDEMARK_SPARK_REMOTE={remote}")
+    log.note(f"a Spark Connect server on {where}, in about 10 s; Ctrl-C stops it. For commands and Airflow's tasks:")
+    log.note(f"export TIDEMARK_SPARK_REMOTE={remote}")
     sys.stdout.flush()
     os.execve(arguments[0], arguments, variables)  # noqa: S606 - no shell is meant

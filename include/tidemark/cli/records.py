@@ -1,16 +1,16 @@
 """Commands about single records: where they are, what a pipeline makes of them, and those that it could not read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 
 import click
 
-from tidemark.cli import output, output_records
-from tidemark.cli.opened import connections_of, database_of, opened
+from tidemark.api import sinks_of
+from tidemark.cli import log, output_records
+from tidemark.cli.opened import LoggedStage, connections_of, database_of, opened
 from tidemark.cli.options import common_options, master_option, pipeline_argument, pipeline_names
-from tidemark.connections import from_environment
 from tidemark.environment import Environment
-from tidemark.errors import TidemarkError
 from tidemark.operations.bring_back import bring_back
 from tidemark.operations.dead_letters import DeadLetterSelection
 from tidemark.operations.dead_letters import dead_letters as read_dead_letters
@@ -18,12 +18,9 @@ from tidemark.operations.locate import locate
 from tidemark.operations.peek import RecordSelection
 from tidemark.operations.peek import peek as decode_records
 from tidemark.pipeline.loader import find
-from tidemark.sinks.base import Sink
 from tidemark.sinks.dead_letters import ERROR_CLASSES
 from tidemark.sinks.located import Standing
-from tidemark.sinks.registry import open_sink
 from tidemark.sources.registry import open_source
-from tidemark.spark import engines
 from tidemark.suggestion import nearest
 from tidemark.views import brought_back_view, dead_letters_view
 
@@ -47,23 +44,14 @@ def where(
     """
     environment: Environment = command.obj
     with database_of(environment) as database, ExitStack() as connections:
-        chains = locate(database, topic, partition, offset, _sinks_of(environment, connections), pipeline_name)
+        sinks = partial(
+            sinks_of, environment, prepare=lambda pipeline: connections.enter_context(connections_of(pipeline))
+        )
+        chains = locate(database, topic, partition, offset, sinks, pipeline_name)
         if not chains:
-            output.note(_unknown(topic, partition, database.topics(pipeline_name), pipeline_name))
+            log.note(_unknown(topic, partition, database.topics(pipeline_name), pipeline_name))
     output_records.located(chains, as_json)
     command.exit(0 if any(chain.standing is Standing.HELD for chain in chains) else 1)
-
-
-def _sinks_of(environment: Environment, connections: ExitStack) -> Callable[[str], Sequence[Sink] | str]:
-    def opened(pipeline_name: str) -> Sequence[Sink] | str:
-        try:
-            pipeline = find(environment.pipelines, pipeline_name)
-            connections.enter_context(connections_of(pipeline))
-            return [open_sink(pipeline_name, sink, from_environment) for sink in pipeline.sinks]
-        except TidemarkError as error:
-            return error.what
-
-    return opened
 
 
 def _unknown(topic: str, partition: int, topics: Sequence[str], pipeline_name: str | None) -> str:
@@ -148,7 +136,9 @@ def dead_letters(
             letters = read_dead_letters(context, selection, limit=limit if show else 0)
             output_records.dead_letters(dead_letters_view(letters), as_json)
             return
-        stage = engines.stage_in(context, environment, master, tell=output.note)
-        result = bring_back(context, selection, str(why), stage, output.Notes(), dry_run=dry_run)
+        stage = LoggedStage(environment, context, master)
+        progress = log.LoggedProgress(pipeline_name)
+        result = bring_back(context, selection, str(why), stage, progress, dry_run=dry_run)
+        log.tell_failures(result.failed.values())
         output_records.brought_back(brought_back_view(result), as_json)
     command.exit(1 if result.failed or result.left else 0)

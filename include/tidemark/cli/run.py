@@ -4,10 +4,11 @@ from datetime import datetime
 
 import click
 
-from tidemark.cli import output
-from tidemark.cli.opened import opened
+from tidemark.cli import log, output
+from tidemark.cli.opened import LoggedStage, opened
 from tidemark.cli.options import TIMES, common_options, master_option, pipeline_argument
 from tidemark.environment import Environment
+from tidemark.lifecycle import events
 from tidemark.lifecycle.allowed import Allowed
 from tidemark.lifecycle.close import close
 from tidemark.lifecycle.context import Context
@@ -23,7 +24,6 @@ from tidemark.manifest import Manifest
 from tidemark.operations.append_again import note_append_again
 from tidemark.operations.damage import note_shrunken
 from tidemark.operations.fill import fill as fill_sink
-from tidemark.spark import engines
 from tidemark.views import ManifestView, closed_run_view, fill_view, manifest_views, run_view
 
 commands = click.Group()
@@ -51,6 +51,8 @@ def plan(
     """Record the next ranges of a pipeline as manifests."""
     with opened(environment, pipeline_name) as context:
         planned = plan_ranges(context, Tick.by_hand(until, run_key), dry_run=dry_run)
+        if not dry_run:
+            log.tell(events.planned(pipeline_name, planned))
         older = older_unfinished(context, planned.manifests)
         output.planned(run_view(planned, older, named(context, older)), as_json)
 
@@ -73,6 +75,7 @@ def run(
     """Plan, process and close one run without Airflow."""
     with opened(environment, pipeline_name) as context:
         planned = plan_ranges(context, Tick.by_hand(until, run_key))
+        log.tell(events.planned(pipeline_name, planned))
         older = older_unfinished(context, planned.manifests)
         taken = to_take_along(context, older)
         taken_ids = [manifest.id for manifest in taken]
@@ -80,6 +83,8 @@ def run(
         own = context.database.manifests(ids=planned.manifests)
         _work(environment, context, in_turn(context, own, taken), master)
         closing = close(context, planned.run_key, processed=taken_ids)
+        if closing.closed_hours:
+            log.tell(events.hours_complete(pipeline_name, closing.closed_hours))
         output.closed(closed_run_view(context.database, closing), as_json)
 
 
@@ -101,7 +106,7 @@ def retry(
         Publisher(context).sweep()
         todo = unfinished(context, manifest_id)
         for manifest in [] if manifest_id else at_work(context):
-            output.note(output.left_out(manifest))
+            log.left_out(manifest)
         left_out = _work(environment, context, todo, master)
         output.finished(_views(context, todo, left_out), as_json, nothing="nothing is unfinished")
 
@@ -139,11 +144,10 @@ def replay(
         follows = note_append_again(context, chosen, why) if why and append_again else {}
         if why and accept_shrunken:
             note_shrunken(context, chosen, why)
-        stage = engines.stage_in(context, environment, master, tell=output.note)
+        stage = LoggedStage(environment, context, master)
         allowed = Allowed(accept_shrunken, follows)
-        left_out = work_through(
-            context, chosen, stage, output.Notes(), replay=True, take_over=take_over, allowed=allowed
-        )
+        progress = log.LoggedProgress(pipeline_name)
+        left_out = work_through(context, chosen, stage, progress, replay=True, take_over=take_over, allowed=allowed)
         output.finished(_views(context, chosen, left_out), as_json, nothing="nothing to replay")
         refuse_left_out(context, left_out)
 
@@ -165,15 +169,16 @@ def fill(
     """
     environment: Environment = command.obj
     with opened(environment, pipeline_name) as context:
-        stage = engines.stage_in(context, environment, master, tell=output.note)
-        filled = fill_sink(context, sink, why, stage, output.Notes(), dry_run=dry_run)
+        stage = LoggedStage(environment, context, master)
+        filled = fill_sink(context, sink, why, stage, log.LoggedProgress(pipeline_name), dry_run=dry_run)
+        log.tell_failures(filled.not_filled.values())
         output.filled(fill_view(filled), as_json)
     command.exit(1 if filled.not_filled or filled.left else 0)
 
 
 def _work(environment: Environment, context: Context, manifests: list[Manifest], master: str | None) -> list[Manifest]:
-    stage = engines.stage_in(context, environment, master, tell=output.note)
-    return work_through(context, manifests, stage, output.Notes())
+    stage = LoggedStage(environment, context, master)
+    return work_through(context, manifests, stage, log.LoggedProgress(context.pipeline_name))
 
 
 def _views(context: Context, manifests: list[Manifest], left_out: list[Manifest]) -> list[ManifestView]:

@@ -7,9 +7,8 @@ from typing import Any, Self
 
 from psycopg.types.json import Jsonb
 
-from tidemark.database.connection import Connection, translated
 from tidemark.database.migrate import connect_to_tables
-from tidemark.database.named_sql import named_queries
+from tidemark.database.session import Session, translated
 from tidemark.errors import NotFound
 from tidemark.manifest import (
     Archive,
@@ -25,6 +24,7 @@ from tidemark.manifest import (
     RangeKind,
     RunKind,
 )
+from tidemark.named_sql import named_queries
 from tidemark.offsets import Range, TopicPartition, range_from
 from tidemark.partitions import LastRecord
 from tidemark.planner import Chain
@@ -37,7 +37,7 @@ QUERIES = named_queries("tidemark.database", "queries.sql")
 
 
 class ManifestDatabase:
-    """One connection to the manifest database; the history names the ``actor`` (a user, an Airflow task).
+    """One session to the manifest database; the history names the ``actor`` (a user, an Airflow task).
 
     Raises ``ConfigurationError`` for a database without Tidemark's tables or with tables of another version, and
     ``Unavailable`` when it does not answer. An attempt that is started here holds its session lock until ``close``: by
@@ -48,10 +48,10 @@ class ManifestDatabase:
         self.actor = actor
         self._dsn = dsn
         self._why = ""
-        self._connection: Connection = connect_to_tables(dsn)
+        self._session: Session = connect_to_tables(dsn)
 
     def reopened(self) -> "ManifestDatabase":
-        """The same database over a new connection, which holds none of this one's locks."""
+        """The same database over a new session, which holds none of this one's locks."""
         return ManifestDatabase(self._dsn, self.actor)
 
     def __enter__(self) -> Self:
@@ -61,12 +61,12 @@ class ManifestDatabase:
         self.close()
 
     def close(self) -> None:
-        self._connection.close()
+        self._session.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """One transaction (READ COMMITTED) with the actor set, which the history needs."""
-        with translated(), self._connection.transaction():
+        with translated(), self._session.transaction():
             self._rows("set_actor", actor=self.actor, why=self._why)
             yield
 
@@ -82,7 +82,7 @@ class ManifestDatabase:
 
     def _rows(self, name: str, **values: object) -> list[Row]:
         with translated(pipeline=values.get("pipeline"), manifest=values.get("manifest")):
-            cursor = self._connection.execute(QUERIES[name], values)
+            cursor = self._session.execute(QUERIES[name], values)
             return cursor.fetchall() if cursor.description else []
 
     def _changed(self, name: str, **values: object) -> Row | None:
@@ -95,14 +95,18 @@ class ManifestDatabase:
         return str(self._rows("database_id")[0]["id"])
 
     @property
-    def connection(self) -> Connection:
+    def session(self) -> Session:
         """For a sink whose target is this same database: its rows and the publication are one transaction."""
-        return self._connection
+        return self._session
 
     # planning
 
     def lock_planning(self, pipeline_name: str) -> None:
         self._rows("lock_planning", pipeline_name=pipeline_name)
+
+    def scheduled_cuts(self, pipeline_name: str) -> list[datetime]:
+        """The cuts of scheduled runs and backfills: the ten newest, the newest first, and at last the oldest one."""
+        return [row["cut_at"] for row in self._rows("scheduled_cuts", pipeline_name=pipeline_name)]
 
     def find_run(self, pipeline_name: str, run_key: str) -> Row | None:
         rows = self._rows("find_run", pipeline_name=pipeline_name, run_key=run_key)
@@ -495,7 +499,7 @@ class ManifestDatabase:
         return int(self._rows("attempt_lock", manifest_id=manifest_id, attempt=attempt)[0]["number"])
 
     def user(self) -> str:
-        """The PostgreSQL user of this connection."""
+        """The PostgreSQL user of this session."""
         return str(self._rows("current_user")[0]["name"])
 
     def unblock(self, manifest_id: int) -> bool:

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.database.connection import connect, describe, translated
+from tidemark.database.migrate import QUERIES as OF_TABLES
 from tidemark.database.migrate import check
-from tidemark.database.named_sql import named_queries
+from tidemark.database.session import connect, describe, translated
 from tidemark.errors import ConfigurationError
+from tidemark.named_sql import named_queries
 
 SETTINGS = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
 QUERIES = named_queries("tidemark.database", "health.sql")
@@ -35,12 +36,12 @@ class Health:
 
 def health(dsn: str) -> Health:
     """The health of the database of a DSN; ``Unavailable`` when it does not answer within 5 s."""
-    with connect(dsn) as connection, translated(database=describe(dsn)):
+    with connect(dsn) as session, translated(database=describe(dsn)):
         before = time.time()
-        row = connection.execute(QUERIES["health"]).fetchone()
+        row = session.execute(QUERIES["health"]).fetchone()
         after = time.time()
         assert row is not None
-        stored = connection.execute(QUERIES["tables"]).fetchone() if row["ours"] else None
+        stored = session.execute(OF_TABLES["tables"]).fetchone() if row["ours"] else None
     ours = stored["tables"] if stored else None
     return Health(
         place=describe(dsn),

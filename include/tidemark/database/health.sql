@@ -11,6 +11,3 @@ SELECT current_setting('server_version') AS server,
     current_setting('synchronous_standby_names') AS synchronous_standby_names,
     (SELECT count(*) FROM pg_stat_replication) AS standbys,
     extract(epoch FROM clock_timestamp())::float8 AS now;
-
--- name: tables
-SELECT to_jsonb(ours) AS tables FROM tidemark.database AS ours;

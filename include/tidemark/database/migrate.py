@@ -11,11 +11,13 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Final
 
-from tidemark.database.connection import Connection, connect, describe, translated
+from tidemark.database.session import Session, connect, describe, translated
 from tidemark.errors import ConfigurationError
 from tidemark.failpoints import failpoint
+from tidemark.named_sql import named_queries
 
 FOLDER: Final = files("tidemark.database")
+QUERIES: Final = named_queries("tidemark.database", "migrate.sql")
 
 
 @dataclass(frozen=True)
@@ -48,34 +50,32 @@ def migrate(dsn: str, folder: Traversable = FOLDER, *, dry_run: bool = False) ->
     Raises ``ConfigurationError`` for tables of no release or a newer one, and for Airflow's own database.
     """
     steps = migrations(folder)
-    with connect(dsn) as connection, translated(database=describe(dsn)):
+    with connect(dsn) as session, translated(database=describe(dsn)):
         if dry_run:
-            version = _version(connection, dsn, steps)
+            version = _version(session, dsn, steps)
             return tuple(step.version for step in steps if step.version > version)
-        return tuple(step.version for step in steps if _made(connection, dsn, step, steps))
+        return tuple(step.version for step in steps if _made(session, dsn, step, steps))
 
 
-def _made(connection: Connection, dsn: str, step: Migration, steps: Sequence[Migration]) -> bool:
-    with translated(database=describe(dsn), migration=step.name), connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(1414089812, 0)")
-        version = _version(connection, dsn, steps)
+def _made(session: Session, dsn: str, step: Migration, steps: Sequence[Migration]) -> bool:
+    with translated(database=describe(dsn), migration=step.name), session.transaction():
+        session.execute(QUERIES["lock"])
+        version = _version(session, dsn, steps)
         if version >= step.version:
             return False
-        connection.execute("SELECT set_config('tidemark.actor', 'tidemark migrate', true)")  # for rows with a history
-        connection.execute(step.sql)
+        session.execute(QUERIES["actor"])
+        session.execute(step.sql)
         if version == 0:
-            connection.execute("INSERT INTO tidemark.database (version, schema) VALUES (%s, %s)", [1, step.digest])
+            session.execute(QUERIES["created"], {"schema": step.digest})
         else:
-            connection.execute("UPDATE tidemark.database SET version = %s, schema = %s", [step.version, step.digest])
+            session.execute(QUERIES["upgraded"], {"version": step.version, "schema": step.digest})
         failpoint("migrate.before_commit")
     return True
 
 
-def _version(connection: Connection, dsn: str, steps: Sequence[Migration]) -> int:
+def _version(session: Session, dsn: str, steps: Sequence[Migration]) -> int:
     """The version of the tables; 0 when there are none."""
-    row = connection.execute(
-        "SELECT to_regclass('tidemark.database') AS ours, to_regclass('public.dag_run') AS airflow"
-    ).fetchone()
+    row = session.execute(QUERIES["databases"]).fetchone()
     assert row is not None
     if row["airflow"]:
         raise ConfigurationError(
@@ -83,24 +83,24 @@ def _version(connection: Connection, dsn: str, steps: Sequence[Migration]) -> in
             next_step="create a database for Tidemark (the same server will do) and name it in TIDEMARK_DB",
             database=describe(dsn),
         )
-    return _release(_stored(connection), steps, database=describe(dsn)) if row["ours"] else 0
+    return _release(_stored(session), steps, database=describe(dsn)) if row["ours"] else 0
 
 
-def connect_to_tables(dsn: str) -> Connection:
+def connect_to_tables(dsn: str) -> Session:
     """As ``connect``; ``ConfigurationError`` for a database without Tidemark's tables or with others."""
-    connection = connect(dsn)
+    session = connect(dsn)
     try:
         with translated(database=describe(dsn)):
-            check(_stored(connection), database=describe(dsn))
+            check(_stored(session), database=describe(dsn))
     except BaseException:
-        connection.close()
+        session.close()
         raise
-    return connection
+    return session
 
 
-def _stored(connection: Connection) -> Mapping[str, Any]:
-    """The row of the table ``database``, as JSON because older tables lack the column "schema"; empty without one."""
-    row = connection.execute("SELECT to_jsonb(ours) AS tables FROM tidemark.database AS ours").fetchone()
+def _stored(session: Session) -> Mapping[str, Any]:
+    """The row of the table ``database``; empty without one."""
+    row = session.execute(QUERIES["tables"]).fetchone()
     return row["tables"] if row else {}
 
 

@@ -303,6 +303,16 @@ FROM (SELECT id FROM run WHERE pipeline = %(pipeline_name)s AND kind = 'schedule
       ORDER BY cut_at DESC, id LIMIT 1) r
 JOIN run_end e ON e.run_id = r.id;
 
+-- name: scheduled_cuts
+-- The cuts of scheduled runs and backfills, of which Airflow goes on from the newest: the ten newest, and at last the
+-- oldest one.
+WITH cuts AS (
+    SELECT DISTINCT cut_at FROM run
+    WHERE pipeline = %(pipeline_name)s AND kind IN ('scheduled', 'backfill') AND cut_at IS NOT NULL)
+SELECT cut_at FROM (
+    (SELECT cut_at FROM cuts ORDER BY cut_at DESC LIMIT 10) UNION (SELECT min(cut_at) FROM cuts)) ends
+WHERE cut_at IS NOT NULL ORDER BY cut_at DESC;
+
 -- name: run_ends
 SELECT chain_id, end_offset FROM run_end WHERE run_id = %(run_id)s;
 

@@ -170,7 +170,7 @@ CREATE TABLE manifest_hour (
 );
 CREATE INDEX ON manifest_hour (pipeline, hour);
 
--- The event hours of a pipeline. Sums are taken anew from manifest_hour, never incremented.
+-- The event hours of a pipeline. Each sum is computed from all of manifest_hour, never incremented.
 CREATE TABLE hour (
     pipeline    text NOT NULL REFERENCES pipeline,
     hour        timestamptz NOT NULL CHECK (hour = date_trunc('hour', hour, 'UTC')),

@@ -1,10 +1,11 @@
-"""Where a source or a sink of a pipeline file finds Kafka: a connection, or an address."""
+"""Where Kafka is, as a pipeline file says it (a connection or an address) and as tools for lineage say it."""
 
 from dataclasses import dataclass
 
 from pydantic import ValidationInfo
 
 from tidemark.config.values import wrong
+from tidemark.dataset import Dataset
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class Address:
         if self.connection is not None:
             return self.connection == other.connection
         return bool(_servers(self.servers) & _servers(other.servers))
+
+
+def dataset_of_topic(servers: str, topic: str) -> Dataset:
+    """What tools for lineage call a topic, by the first of the cluster's servers (``host:port,host:port``)."""
+    return Dataset(f"kafka://{servers.split(',')[0].strip()}", topic)
 
 
 def _servers(text: str | None) -> set[str]:

@@ -58,7 +58,7 @@ def process(
     if manifest.retired:
         _refuse_done_before(manifest)
         replay = False
-    refuse_undecoded(context.pipeline, sorted({part.at.topic for part in manifest.ranges}), manifest=manifest_id)
+    refuse_undecoded(context.pipeline, sorted({part.at.topic for part in manifest.ranges}), manifest_id=manifest_id)
     context = replace(
         context, pipeline=pinned(context.pipeline, context.lookup, _schemas(context, manifest_id), register=True)
     )
@@ -149,15 +149,17 @@ def _refuse_done_before(manifest: Manifest) -> None:
 
 @contextmanager
 def reading_again(manifest: Manifest) -> Iterator[None]:
-    """What is published of a done manifest stays when its records are gone: the next step of ``DataLost`` says so."""
+    """What is published of a manifest stays when its records are gone: the next step of ``DataLost`` says so."""
     try:
         yield
     except DataLost as lost:
-        if manifest.state is ManifestState.DONE:
+        if manifest.publications:
             lost.next_step = (
                 "restore the topic; what is published stays, and what is damaged or missing in a sink is given up by: "
                 f"tidemark accept-damage {manifest.pipeline_name} --manifest {manifest.id} --why TEXT"
             )
+            if manifest.state is not ManifestState.DONE:
+                lost.next_step += f", then finish it with tidemark retry {manifest.pipeline_name}"
         raise
 
 

@@ -10,7 +10,7 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.hours import close_hours
 from tidemark.lifecycle.older import (
     NAMED,
-    Held,
+    HeldElsewhere,
     commands,
     described,
     held_by_nobody,
@@ -30,7 +30,8 @@ class Closing:
     """The result of a run, from the database: all manifests of the run, of ``covered_by`` and of ``taken_along`` are
     published.
 
-    ``hours`` maps an event hour (UTC) to ``[written, late]``.
+    ``hours`` maps an event hour (UTC) to ``[written, late]``. ``closed_hours`` have become complete with this run, also
+    such as others read.
     """
 
     run_key: str
@@ -40,22 +41,26 @@ class Closing:
     taken_along: tuple[int, ...]
     counts: Counts
     hours: dict[str, list[int]]
+    closed_hours: tuple[datetime, ...] = ()
 
 
-def close(context: Context, run_key: str, *, processed: Collection[int] = (), held: Held = held_by_nobody) -> Closing:
+def close(
+    context: Context, run_key: str, *, processed: Collection[int] = (), held: HeldElsewhere = held_by_nobody
+) -> Closing:
     """The result of a run that has ended, after closing the hours that are complete; raises as ``require_run_done``."""
     run, manifests = require_run_done(context, run_key, processed=processed, held=held)
     own = (*run["manifests"], *run["covered_by"])
     taken_along = tuple(manifest.id for manifest in manifests if manifest.id not in own)
     counts, hours = published_sums(context, manifests)
-    close_hours(context)
+    closed_hours = tuple(close_hours(context))
     return Closing(
-        run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), taken_along, counts, hours
-    )
+        run_key, run["reached"], tuple(run["manifests"]), tuple(run["covered_by"]), taken_along, counts, hours,
+        closed_hours,
+    )  # fmt: skip
 
 
 def require_run_done(
-    context: Context, run_key: str, *, processed: Collection[int] = (), held: Held = held_by_nobody
+    context: Context, run_key: str, *, processed: Collection[int] = (), held: HeldElsewhere = held_by_nobody
 ) -> tuple[Row, list[Manifest]]:
     """The run, and its manifests, those of ``covered_by`` and those that it ``processed``: all are published.
 

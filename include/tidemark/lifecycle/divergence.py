@@ -39,14 +39,14 @@ def _is_newer(record: Record, leader_epoch: int | None) -> bool:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CheckedLogs:
     """The states of the partitions, with ``diverged`` where the log differs; ``notes`` name what was not compared."""
 
     states: list[PartitionState]
     notes: tuple[str, ...] = ()
 
 
-def compared(context: Context, chains: Sequence[Chain], states: Sequence[PartitionState]) -> Comparison:
+def checked_logs(context: Context, chains: Sequence[Chain], states: Sequence[PartitionState]) -> CheckedLogs:
     """Compare the newest published record of each chain with the log.
 
     Where they differ, the first offset that may differ is looked for; raises ``Unavailable`` when the source does not
@@ -69,8 +69,8 @@ def compared(context: Context, chains: Sequence[Chain], states: Sequence[Partiti
         for at, offset in inside
         if (at, offset) not in answers
     ]
-    compared_states = [replace(state, diverged=first[state.at]) if state.at in first else state for state in states]
-    return Comparison(compared_states, tuple(notes))
+    checked = [replace(state, diverged=first[state.at]) if state.at in first else state for state in states]
+    return CheckedLogs(checked, tuple(notes))
 
 
 def first_difference_now(context: Context, chain: Chain) -> int | None:
@@ -84,8 +84,8 @@ def first_difference_now(context: Context, chain: Chain) -> int | None:
         return None
     log = context.source.bounds([chain.at])[chain.at]
     state = PartitionState(chain.at, log.log_start, log.last_stable, log.log_end, start_offset=log.log_start)
-    comparison = compared(context, [chain], [state])
-    if comparison.notes:
+    logs = checked_logs(context, [chain], [state])
+    if logs.notes:
         raise Unavailable(
             f"the last published record of {chain.at.name} could not be read, so where the log differs is not known",
             next_step="nothing was decided; decide again",
@@ -93,7 +93,7 @@ def first_difference_now(context: Context, chain: Chain) -> int | None:
             topic=chain.at.topic,
             partition=chain.at.partition,
         )
-    [state] = comparison.states
+    [state] = logs.states
     return state.diverged
 
 

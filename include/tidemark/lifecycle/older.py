@@ -10,7 +10,7 @@ from tidemark.pipeline.settings import Unfinished
 TAKEN_ALONG = 20  # manifests at most: the run is to be in time for its own
 NAMED = 10  # manifests that a log or a message names one by one
 
-Held = Callable[[Manifest], bool]
+HeldElsewhere = Callable[[Manifest], bool]
 
 
 def held_by_nobody(manifest: Manifest) -> bool:
@@ -19,7 +19,7 @@ def held_by_nobody(manifest: Manifest) -> bool:
     return False
 
 
-def older_unfinished(context: Context, own: Collection[int], held: Held = held_by_nobody) -> list[Manifest]:
+def older_unfinished(context: Context, own: Collection[int], held: HeldElsewhere = held_by_nobody) -> list[Manifest]:
     """The manifests of other runs that nobody finishes now: not done, or done in some sinks only by a replay.
 
     ``own`` are the ids of the run's own manifests. Left out are those with a live attempt and those that are ``held``:

@@ -18,6 +18,7 @@ from tidemark.lifecycle.own_output import refuse_own_output
 from tidemark.lifecycle.preflight import check_for_plan
 from tidemark.lifecycle.renamed import refuse_looks_renamed
 from tidemark.manifest import RangeKind, RunKind
+from tidemark.moments import with_zone
 from tidemark.offsets import Range, TopicPartition
 from tidemark.partitions import Bounds, OpenTransaction
 from tidemark.pipeline.decoded_topics import refuse_undecoded
@@ -49,7 +50,7 @@ class Tick:
     @classmethod
     def by_hand(cls, cut_at: datetime | None, run_key: str | None) -> "Tick":
         """What a person asks for; a cut without a zone is UTC, and without a key it is the key as well."""
-        cut = cut_at and (cut_at if cut_at.tzinfo else cut_at.replace(tzinfo=UTC)).astimezone(UTC)
+        cut = cut_at and with_zone(cut_at).astimezone(UTC)
         if cut is not None and run_key is None:
             return cls.at(cut, RunKind.MANUAL)
         return cls(run_key or f"manual__{datetime.now(UTC).isoformat()}", RunKind.MANUAL, cut)
@@ -94,9 +95,9 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     notes = [*check_for_plan(context, dry_run=dry_run), *not_in_file(pipeline, database)]
     before_asking = _chains(context)
     asked_at = datetime.now(UTC)
-    logs = divergence.Comparison(observe(context, tick, before_asking, first_plan=first_plan))
+    logs = divergence.CheckedLogs(observe(context, tick, before_asking, first_plan=first_plan))
     if not any(chain.blocked for chain in before_asking):  # else the plan is refused in any case
-        logs = divergence.compared(context, before_asking, logs.states)
+        logs = divergence.checked_logs(context, before_asking, logs.states)
     states = logs.states
     seen = {state.at for state in states}
     refuse_own_output(context, seen)

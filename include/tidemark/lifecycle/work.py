@@ -1,13 +1,25 @@
-"""Manifests one after the other in this process, as ``run``, ``retry`` and ``replay`` do them without Airflow."""
+"""The manifests of a run in this process, as ``run``, ``retry`` and ``replay`` do them without Airflow: one after the
+other, or several at once where the pipeline file says so (``spark.parallel_slices``).
 
-from collections.abc import Sequence
+Slices at once are threads. Each has a database session, a source and sinks of its own, so its attempts have what those
+of a process have: a session lock, a fence, receipts. Only Spark is shared.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from threading import Lock, Thread
+from typing import Protocol
 
 from tidemark.errors import NotDone, TidemarkError, Unavailable
 from tidemark.lifecycle.allowed import NOTHING, Allowed
-from tidemark.lifecycle.attempt import Stage, process
-from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.attempt import process
+from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.publish import Outcome
 from tidemark.manifest import Manifest
+from tidemark.order import Order
+from tidemark.receipt import Receipt
+
+END_AGAIN_S = 0.5  # a job may begin just after all that were there have been ended
 
 
 class Progress:
@@ -26,10 +38,22 @@ class Progress:
         """An attempt is at work on it, so nobody else begins."""
 
 
+class SharedStage(Protocol):
+    """A ``Stage`` that several threads may call at once."""
+
+    def __call__(self, order: Order) -> Receipt: ...
+
+    def start(self, records: int) -> None:
+        """Be ready for orders, which read so many records at most: what cannot be started from several threads at once."""
+
+    def end_jobs(self) -> None:
+        """End the jobs that are at work; the calls that wait for them then raise."""
+
+
 def work_through(
     context: Context,
     manifests: Sequence[Manifest],
-    stage: Stage,
+    stage: SharedStage,
     progress: Progress,
     *,
     replay: bool = False,
@@ -41,27 +65,128 @@ def work_through(
     When it is one sink of several that is down, the others still get all of it. Returns what it left out, since an
     attempt has begun at it after they were listed.
     """
-    errors: list[TidemarkError] = []
-    left_out: list[Manifest] = []
-    for number, manifest in enumerate(manifests, 1):
+    work = _Work(manifests, stage, progress, replay=replay, take_over=take_over, allowed=allowed)
+    at_once = min(context.pipeline.spark.parallel_slices, len(manifests))
+    if at_once > 1:
+        _at_once(context, at_once, work)
+    else:
+        work.through(context)
+    if work.errors:
+        raise work.errors[0] if len(manifests) == 1 else _several(context, work.errors, len(manifests))
+    return work.left_out
+
+
+class _Work:
+    """What is to be done, and what came of it. ``through`` may run in several threads, each with its own context."""
+
+    def __init__(
+        self,
+        manifests: Sequence[Manifest],
+        stage: SharedStage,
+        progress: Progress,
+        *,
+        replay: bool,
+        take_over: bool,
+        allowed: Allowed,
+    ) -> None:
+        self.stage = stage
+        self.errors: list[TidemarkError] = []
+        self.defects: list[BaseException] = []  # of threads: errors that are none of ours
+        self.left_out: list[Manifest] = []
+        self._of = len(manifests)
+        self._waiting = list(enumerate(manifests, 1))
+        self.span = sum(covered.span for manifest in manifests for covered in manifest.ranges)
+        self._progress = progress
+        self._replay, self._take_over, self._allowed = replay, take_over, allowed
+        self._lock = Lock()  # of what is waiting, and of the progress, which is told one thing at a time
+        self._interrupted = False
+
+    def interrupt(self) -> None:
+        """No further manifest begins, and an attempt whose job was ended counts as interrupted."""
+        self._interrupted = True
+        self._waiting.clear()
+
+    def in_thread(self, context: Context) -> None:
+        """``through`` in a thread; what it raises ends the work of all."""
         try:
-            now = context.database.manifest(manifest.id)
-            if now.alive and not take_over:
-                progress.left_out(now)
-                left_out.append(now)
-                continue
-            progress.begins(manifest, number, len(manifests))
-            progress.ended(process(context, manifest.id, stage, replay=replay, allowed=allowed))
-        except TidemarkError as error:
-            if len(manifests) > 1:
-                progress.failed(error)
-            errors.append(error)
-            of_one_sink = len(context.sinks) > 1 and "sink" in error.context
+            self.through(context)
+        except BaseException as defect:
+            self.defects.append(defect)
+            self._waiting.clear()
+
+    def through(self, context: Context) -> None:
+        """Process what is waiting, one after the other, until nothing is."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    return
+                number, manifest = self._waiting.pop(0)
+            try:
+                self._process(context, manifest, number)
+            except TidemarkError as error:
+                self._failed(error, of_one_sink=len(context.sinks) > 1 and "sink" in error.context)
+
+    def _process(self, context: Context, manifest: Manifest, number: int) -> None:
+        now = context.database.manifest(manifest.id)
+        if now.alive and not self._take_over:
+            with self._lock:
+                self._progress.left_out(now)
+                self.left_out.append(now)
+            return
+        with self._lock:
+            self._progress.begins(manifest, number, self._of)
+        outcome = process(context, manifest.id, self._staged, replay=self._replay, allowed=self._allowed)
+        with self._lock:
+            self._progress.ended(outcome)
+
+    def _failed(self, error: TidemarkError, *, of_one_sink: bool) -> None:
+        with self._lock:
+            if self._of > 1:
+                self._progress.failed(error)
+            self.errors.append(error)
             if isinstance(error, Unavailable) and not of_one_sink:
-                break
-    if errors:
-        raise errors[0] if len(manifests) == 1 else _several(context, errors, len(manifests))
-    return left_out
+                self._waiting.clear()
+
+    def _staged(self, order: Order) -> Receipt:
+        try:
+            if self._interrupted:
+                raise KeyboardInterrupt
+            return self.stage(order)
+        except TidemarkError as error:
+            if self._interrupted:
+                raise KeyboardInterrupt from error
+            raise
+
+
+def _at_once(context: Context, number: int, work: _Work) -> None:
+    """Work in so many threads. Ctrl-C ends their jobs, waits until their attempts have ended, and is then raised; what
+    is being published meanwhile is published. A second Ctrl-C is raised at once."""
+    with ExitStack() as opened:
+        contexts = [
+            open_context(context.pipeline, opened.enter_context(context.database.reopened()), context.lookup)
+            for _ in range(number)
+        ]
+        work.stage.start(work.span)
+        threads = [Thread(target=work.in_thread, args=[own], name="slice", daemon=True) for own in contexts]
+        for thread in threads:
+            thread.start()
+        try:
+            _join(threads)
+        except KeyboardInterrupt:
+            work.interrupt()
+            _join(threads, work.stage.end_jobs)
+            raise
+    if work.defects:
+        raise work.defects[0]
+
+
+def _join(threads: Sequence[Thread], every: Callable[[], None] | None = None) -> None:
+    """Wait for the end of all; ``every`` is called until then, at once and each ``END_AGAIN_S``."""
+    for thread in threads:
+        while thread.is_alive():
+            if every is not None:
+                every()
+            thread.join(END_AGAIN_S)
 
 
 def _several(context: Context, errors: list[TidemarkError], of: int) -> TidemarkError:

@@ -73,7 +73,8 @@ def _give_up(context: Context, judged: Judgement, *, dry_run: bool) -> Iterator[
     manifest, sink = judged.manifest, judged.sink
     published = manifest.published(sink.name)
     if judged.verdict is not Verdict.DAMAGED:
-        yield f"sink {sink.name} stays without attempt {manifest.attempt} at the manifest"
+        how = f"with attempt {published.attempt} of" if published else "without"
+        yield f"sink {sink.name} stays {how} {_ranges(manifest)}"
         if not dry_run:
             context.database.accept_damage(manifest.id, sink.name, manifest.attempt, [""])
         return
@@ -93,6 +94,10 @@ def _give_up(context: Context, judged: Judgement, *, dry_run: bool) -> Iterator[
     if sink.way.takes_back:
         accepted = context.database.accepted_damage(manifest.id, sink.name, published.attempt)
         sink.write_record(stored.receipt, manifest.ranges, context.database.id(), accepted)
+
+
+def _ranges(manifest: Manifest) -> str:
+    return ", ".join(f"{covered.at.name} [{covered.start}, {covered.end})" for covered in manifest.ranges)
 
 
 def _line(sink_name: str, part: PublishedObject) -> str:

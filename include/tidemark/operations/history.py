@@ -1,23 +1,16 @@
 """What a pipeline file does to what exists, when it has changed since its last run."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.lifecycle.known_sinks import is_not_filled, not_in_file
 from tidemark.lifecycle.renamed import looks_renamed_from
 from tidemark.manifest import listed
+from tidemark.operations.change import Change
+from tidemark.operations.next_runs import changes_of_runs
 from tidemark.pipeline.folders import stream_folders
 from tidemark.pipeline.settings import Pipeline
-
-
-@dataclass(frozen=True)
-class Change:
-    """One difference between a pipeline file and what the manifest database knows; ``next_step`` says how to go on
-    safely, and is None where nothing needs to be done."""
-
-    what: str
-    next_step: str | None = None
 
 
 def against_history(pipeline: Pipeline, database: ManifestDatabase, names: Collection[str]) -> list[Change]:
@@ -27,7 +20,12 @@ def against_history(pipeline: Pipeline, database: ManifestDatabase, names: Colle
     """
     if not database.is_planned(pipeline.name):
         return _never_planned(pipeline, database, names)
-    return [*_topics(pipeline, database), *_sinks(pipeline, database), *_rows(pipeline, database)]
+    return [
+        *_topics(pipeline, database),
+        *_sinks(pipeline, database),
+        *_rows(pipeline, database),
+        *changes_of_runs(pipeline, database.scheduled_cuts(pipeline.name), datetime.now(UTC)),
+    ]
 
 
 def forgotten(database: ManifestDatabase, names: Collection[str]) -> list[str]:

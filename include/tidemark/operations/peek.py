@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from tidemark.connections import from_environment
 from tidemark.errors import ConfigurationError, NotFound, UndecodableRecord
-from tidemark.json_text import json_lines
 from tidemark.offsets import Range, TopicPartition
 from tidemark.order import OnError, OnInvalid, Order, SourceOrder
 from tidemark.partitions import Bounds, Record
@@ -25,6 +24,7 @@ from tidemark.pipeline.event_time import EventTimeSettings
 from tidemark.pipeline.pinned import pinned
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import INPUT, BatchProcessor
+from tidemark.sinks.encoding.json_text import json_lines
 from tidemark.sinks.writer import StagedPart
 from tidemark.sources.base import Source
 from tidemark.suggestion import nearest

@@ -25,9 +25,10 @@ class AirflowTasks(Section):
         default=None, description="Queue of the tasks that process manifests; null: the executor's own."
     )
     max_retry_delay: Duration | None = Field(
-        default=None,
-        description="The pause before each further try is twice the one before, and at most this; null: always "
-        "retry_delay.",
+        default=timedelta(minutes=10),
+        description="Each pause before a further try is about twice the one before, and at most this, though never "
+        "less than retry_delay; null: always retry_delay.",
+        json_schema_extra={"default": "10m"},
     )
     deadline: Duration | None = Field(
         default=None,
@@ -43,7 +44,7 @@ class AirflowTasks(Section):
         pauses = {"retries": number, "retry_delay": delay}
         if self.max_retry_delay is None:
             return pauses
-        return {**pauses, "retry_exponential_backoff": 2, "max_retry_delay": self.max_retry_delay}
+        return {**pauses, "retry_exponential_backoff": 2, "max_retry_delay": max(self.max_retry_delay, delay)}
 
     def of_process(self) -> dict[str, object]:
         """Airflow's arguments of the tasks that process manifests; those that are as Airflow has them are left out."""

@@ -6,12 +6,12 @@ from tidemark.errors import ConfigurationError
 from tidemark.pipeline.settings import Pipeline
 
 
-def refuse_undecoded(pipeline: Pipeline, topics: Iterable[str], *, manifest: int | None = None) -> None:
+def refuse_undecoded(pipeline: Pipeline, topics: Iterable[str], *, manifest_id: int | None = None) -> None:
     """Raise ``ConfigurationError`` for the first topic whose records cannot be decoded."""
     for topic in topics:
         if why := pipeline.decode.why_not_topic(topic):
             raise ConfigurationError(
-                f"topic {topic} {why}", next_step=next_step(pipeline), pipeline=pipeline.name, manifest=manifest,
+                f"topic {topic} {why}", next_step=next_step(pipeline), pipeline=pipeline.name, manifest=manifest_id,
                 topic=topic,
             )  # fmt: skip
 

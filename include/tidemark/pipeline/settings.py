@@ -124,6 +124,13 @@ class Spark(Section):
         description="An application for each manifest, or a Spark Connect server that stays up. Without it: connect "
         "where TIDEMARK_SPARK_REMOTE names a server, else submit.",
     )
+    parallel_slices: StrictInt = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Slices that a command works on at once, in one session of Spark. Airflow has a task for each "
+        "slice instead.",
+    )
     conf: dict[
         Annotated[str, AfterValidator(_conf_key)],
         Annotated[str, BeforeValidator(_conf_value), WithJsonSchema({"type": ["string", "number", "boolean"]})],
@@ -285,6 +292,18 @@ class Pipeline(Section):
             for index, sink in enumerate(sinks):
                 if message := sink.why_not(rows):
                     raise wrong_at(index, message)
+        return sinks
+
+    @field_validator("sinks")
+    @classmethod
+    def _slices_that_may_be_put_at_once(
+        cls, sinks: tuple[SinkEntry, ...], info: ValidationInfo
+    ) -> tuple[SinkEntry, ...]:
+        if "spark" in info.data and info.data["spark"].parallel_slices > 1:
+            for index, sink in enumerate(sinks):
+                if sink.in_order:
+                    raise wrong_at(index, "keeps the order of records, so slices are put there one after the other: "
+                        "leave out spark.parallel_slices, or give this sink a pipeline of its own")  # fmt: skip
         return sinks
 
     @property

@@ -32,7 +32,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.dead_letters import DeadLetterLimit, ReasonCount, reasons_together, template, too_many_dead_letters
 from tidemark.decoders.base import HEADERS, BadRecord, ErrorClass, schemas_of
 from tidemark.decoders.registry import open_decoder
 from tidemark.digest import record_digest
@@ -42,6 +41,7 @@ from tidemark.order import OnError, OnInvalid, Order
 from tidemark.processing.nul import rows_with_nul
 from tidemark.processing.rows import Rows
 from tidemark.processing.spool import Spool
+from tidemark.reasons import DeadLetterLimit, ReasonCount, reasons_together, template, too_many_dead_letters
 from tidemark.sinks.writer import SinkWriter
 from tidemark.sinks.writers import open_writer
 from tidemark.transforms.base import Memory

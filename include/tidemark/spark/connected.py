@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from threading import Lock
+from typing import Any, ClassVar, cast
 from uuid import UUID, uuid5
 
 from grpc import RpcError  # type: ignore[import-untyped]
@@ -31,6 +32,7 @@ from tidemark.spark.job import failure, staged
 from tidemark.spark.progress import EVERY_S, tasks_text
 from tidemark.spark.remote import Remote
 from tidemark.spark.shipped import package_hash, package_zip
+from tidemark.spark.tags import tag_of
 
 OLDER = 5  # attempts before this one whose jobs are ended; each is one request
 PACKAGE = "spark.tidemark.package"  # property of a server or a session whose Python workers have this package: its hash
@@ -39,6 +41,7 @@ RETRIES = DefaultPolicy(max_retries=5)  # 17 s in all; Spark's own default is te
 WHERE = "the log of the Spark Connect server says more"
 ERRORS = (PySparkException, RpcError)
 _running: dict[str, SparkSession] = {}  # the sessions of this process's jobs, by their tags
+_sending = Lock()  # one of the slices that work at once sends the package, and the others find it there
 
 
 def stage_on(
@@ -64,17 +67,13 @@ def stage_on(
         with _session(remote, database_id, {**arrow_batches(order.record_bytes), **conf}) as session:
             send_package(session, home)
             for attempt in range(max(1, order.attempt - OLDER), order.attempt):
-                session.client.interrupt_tag(_tag(order.manifest_id, attempt))
+                session.client.interrupt_tag(tag_of(order.manifest_id, attempt))
             session.client.register_progress_handler(_Progress(remote, tell))
-            with _tagged(session, _tag(order.manifest_id, order.attempt)), in_memory(connections) as file:
+            with _tagged(session, tag_of(order.manifest_id, order.attempt)), in_memory(connections) as file:
                 return staged(cast("Any", session), order, reader, file if remote.is_here else None)
     except ERRORS as error:
         remote.check()
         raise failure(order, error, reader, WHERE) from error
-
-
-def _tag(manifest_id: int, attempt: int) -> str:
-    return f"tidemark manifest {manifest_id} attempt {attempt}"
 
 
 @contextmanager
@@ -147,25 +146,31 @@ def _configure(session: SparkSession, conf: Mapping[str, str]) -> None:
 
 def send_package(session: SparkSession, home: Path) -> None:
     """Send the zip of our package, unless the server's Python workers have it."""
-    if session.conf.get(PACKAGE, None) != package_hash():
-        session.addArtifact(str(package_zip(home)), pyfile=True)
-        session.conf.set(PACKAGE, package_hash())
+    with _sending:
+        if session.conf.get(PACKAGE, None) != package_hash():
+            session.addArtifact(str(package_zip(home)), pyfile=True)
+            session.conf.set(PACKAGE, package_hash())
 
 
 class _Progress(ProgressHandler):
-    """Is called every few seconds while a job runs; an error that it raises ends the job."""
+    """Is called every few seconds while a job runs; an error that it raises ends the job.
+
+    A job may wait for the cores that another slice of this process has: that is no reason to end it.
+    """
+
+    last_work: ClassVar[float] = 0.0  # when a job of this process was last seen with a task at work
 
     def __init__(self, remote: Remote, tell: Callable[[str], object] | None) -> None:
         self._remote = remote
         self._tell = tell
-        self._began = self._told = self._worked = time.monotonic()
+        self._began = self._told = time.monotonic()
 
     def __call__(self, stages: Any, inflight_tasks: int, operation_id: Any, done: bool) -> None:
         del operation_id
         now = time.monotonic()
         if inflight_tasks or done:
-            self._worked = now
-        if now - self._worked > PATIENCE_S:
+            _Progress.last_work = now
+        if now - max(self._began, _Progress.last_work) > PATIENCE_S:
             raise Unavailable(
                 f"Spark had no task at work for {PATIENCE_S:.0f} s",
                 next_step="look at the server: other jobs may hold all cores, or it has no executor. Nothing is "

@@ -17,7 +17,7 @@ from tidemark.environment import Environment
 from tidemark.findings import Finding, failed, ok, warning
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark.engines import engine_of
-from tidemark.spark.executor_answers import compared, nonce_files, questions_of, roots_of
+from tidemark.spark.executor_answers import findings_of, nonce_files, questions_of, roots_of
 from tidemark.spark.executors import count
 from tidemark.spark.job import cause_of
 from tidemark.spark.probe import REST_S, Questions, look
@@ -100,7 +100,7 @@ def executors(
         yield failed("executors", f"a small job failed: {answers}", "the logs of the executors say more")
         return
     for answer in answers:
-        yield from compared(answer)
+        yield from findings_of(answer)
     yield ok("executors", f"{len(answers)} of {registered} answered within {seconds:.0f} s")
     for root in roots_of(pipelines):
         if not Path(root).is_dir():

@@ -3,16 +3,21 @@
 Airflow submits a job instead of the session; which of the two it is, ``engine_of`` says for both.
 """
 
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 from tidemark.environment import Environment
-from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.work import SharedStage
 from tidemark.order import Order
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.receipt import Receipt
 from tidemark.spark.remote import remote_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Tell = Callable[[str], object]
 
@@ -22,7 +27,7 @@ def engine_of(pipeline: Pipeline, environment: Environment) -> Engine:
     return pipeline.spark.engine or (Engine.CONNECT if environment.spark_remote else Engine.SUBMIT)
 
 
-def stage_in(context: Context, environment: Environment, master: str | None, tell: Tell | None = None) -> Stage:
+def stage_in(context: Context, environment: Environment, master: str | None, tell: Tell | None = None) -> SharedStage:
     """Stages on a Spark Connect server, or in a session of this process that opens when the first order comes.
 
     ``master``: where such a session works; when it is not None, the session does the work in any case. ``tell``: gets a
@@ -32,42 +37,94 @@ def stage_in(context: Context, environment: Environment, master: str | None, tel
     """
     if master is None and engine_of(context.pipeline, environment) is Engine.CONNECT:
         return on_server(context, environment, tell)
-    return _in_session(context, environment, master or environment.spark_master, tell)
+    return _InSession(context, environment, master or environment.spark_master, tell)
 
 
-def on_server(context: Context, environment: Environment, tell: Tell | None) -> Stage:
+def on_server(context: Context, environment: Environment, tell: Tell | None) -> SharedStage:
     """Stages on the server that the environment names, or the connection ``spark_connect``."""
-    remote = remote_of(environment, context.lookup)
+    return _OnServer(context, environment, tell)
 
-    def stage(order: Order) -> Receipt:
+
+class _OnServer:
+    def __init__(self, context: Context, environment: Environment, tell: Tell | None) -> None:
+        self._context, self._environment = context, environment
+        self._remote = remote_of(environment, context.lookup)
+        self._tell = _told_of(context, tell)
+
+    def start(self, records: int) -> None:
+        """The server is there already."""
+
+    def end_jobs(self) -> None:
+        connected = sys.modules.get("tidemark.spark.connected")
+        if connected is not None:  # else there is no job
+            connected.end_jobs()
+
+    def __call__(self, order: Order) -> Receipt:
         from tidemark.spark.connected import stage_on  # takes 0.5 s to import
 
+        context, environment = self._context, self._environment
         entries = {conn_id: context.lookup(conn_id) for conn_id in context.pipeline.connections()}
         return stage_on(
-            remote,
+            self._remote,
             order,
             database_id=context.database.id(),
             home=environment.home,
             conf=context.pipeline.spark.conf,
             connections={conn_id: entry for conn_id, entry in entries.items() if entry is not None},
-            tell=tell,
+            tell=self._tell and self._tell(order),
         )
 
-    return stage
 
+class _InSession:
+    def __init__(self, context: Context, environment: Environment, master: str, tell: Tell | None) -> None:
+        self._context, self._environment = context, environment
+        self._master = master
+        self._log = environment.home / "_logs" / "spark.log"
+        self._tell = _told_of(context, tell)
+        self._session: SparkSession | None = None
+        self._tags: set[str] = set()  # of the jobs at work
 
-def _in_session(context: Context, environment: Environment, master: str, tell: Tell | None) -> Stage:
-    def stage(order: Order) -> Receipt:
-        from tidemark.spark.job import stage as stage_order  # Spark takes 1 s to import and 8 s to start
+    def start(self, records: int) -> None:
+        """Opens the session: while it opens, standard error is the log's, and Ctrl-C is kept until it is open."""
+        from tidemark.spark.session import open_session  # Spark takes 1 s to import and 8 s to start
+
+        environment, conf = self._environment, self._context.pipeline.spark.conf
+        self._session = open_session(
+            self._master, environment.spark_jars, self._log, home=environment.home, conf=conf, records=records
+        )
+
+    def end_jobs(self) -> None:
+        from tidemark.spark.tags import end_job
+
+        for tag in list(self._tags):
+            if self._session is not None:
+                end_job(self._session, tag)
+
+    def __call__(self, order: Order) -> Receipt:
+        if self._session is None:
+            self.start(order.span)
+        assert self._session is not None
+        from tidemark.spark.job import stage
         from tidemark.spark.progress import told
-        from tidemark.spark.session import open_session
+        from tidemark.spark.session import with_own_properties
+        from tidemark.spark.tags import tag_of
 
-        log = environment.home / "_logs" / "spark.log"
-        conf = context.pipeline.spark.conf
-        session = open_session(
-            master, environment.spark_jars, log, home=environment.home, conf=conf, records=order.span
-        )
-        with told(session, tell) if tell else nullcontext():
-            return stage_order(session, order, log)
+        tag = tag_of(order.manifest_id, order.attempt)
+        session = self._session
+        if self._context.pipeline.spark.parallel_slices > 1:
+            session = with_own_properties(session)
+        self._tags.add(tag)
+        try:
+            with told(session, tag, self._tell(order)) if self._tell else nullcontext():
+                return stage(session, order, self._log)
+        finally:
+            self._tags.discard(tag)
 
-    return stage
+
+def _told_of(context: Context, tell: Tell | None) -> Callable[[Order], Tell] | None:
+    """By order what to call with a line about its job; where several slices work at once, it names the manifest."""
+    if tell is None:
+        return None
+    if context.pipeline.spark.parallel_slices == 1:
+        return lambda _: tell
+    return lambda order: lambda line: tell(f"manifest {order.manifest_id}, {line}")

@@ -40,7 +40,7 @@ def nonce_files(pipelines: Sequence[Pipeline]) -> Iterator[list[Path]]:
                 file.unlink()
 
 
-def compared(answer: dict[str, Any]) -> Iterator[Finding]:
+def findings_of(answer: dict[str, Any]) -> Iterator[Finding]:
     """Compare an executor with the driver; ``answer`` has the keys of ``probe.look``, and ``ahead`` in seconds."""
     where = f"executor {answer['host']} {answer['folder']}"
     ours = {name: version(name) for name in ("pyspark", "pyarrow")}

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.errors import Unavailable
 from tidemark.spark.shipped import is_local
+from tidemark.spark.tags import end_job
 
 PATIENCE_S = 300.0  # a worker starts an executor within seconds; on a busy cluster it may take minutes
 POLL_S = 1.0
@@ -25,13 +26,14 @@ def count(session: SparkSession) -> int:
 
 
 @contextmanager
-def expected(session: SparkSession) -> Iterator[None]:
-    """Cancel the jobs of the block and raise ``Unavailable`` after ``PATIENCE_S`` without an executor."""
+def expected(session: SparkSession, tag: str) -> Iterator[None]:
+    """Cancel the jobs with the tag, those of the block, and raise ``Unavailable`` after ``PATIENCE_S`` without an
+    executor."""
     if is_local(str(session.sparkContext.master)):
         yield
         return
     ended, given_up = threading.Event(), threading.Event()
-    watcher = threading.Thread(target=_watch, args=(session, ended, given_up), name="executors", daemon=True)
+    watcher = threading.Thread(target=_watch, args=(session, tag, ended, given_up), name="executors", daemon=True)
     watcher.start()
     try:
         yield
@@ -49,7 +51,7 @@ def expected(session: SparkSession) -> Iterator[None]:
         watcher.join()
 
 
-def _watch(session: SparkSession, ended: threading.Event, given_up: threading.Event) -> None:
+def _watch(session: SparkSession, tag: str, ended: threading.Event, given_up: threading.Event) -> None:
     since = time.monotonic()
     with suppress(Py4JError, ConnectionError):  # the JVM is gone: the job fails with its own error
         while not ended.wait(POLL_S):
@@ -57,4 +59,4 @@ def _watch(session: SparkSession, ended: threading.Event, given_up: threading.Ev
                 since = time.monotonic()
             elif time.monotonic() - since > PATIENCE_S:
                 given_up.set()
-                session.sparkContext.cancelAllJobs()  # every time: the job may start after the first cancellation
+                end_job(session, tag)  # every time: the job may start after the first cancellation

@@ -30,6 +30,7 @@ from tidemark.sources.spark import SparkReader, open_reader
 from tidemark.spark import ended, executors
 from tidemark.spark.batches import arrow_batches
 from tidemark.spark.session import keeping_interrupts
+from tidemark.spark.tags import tag_of, tagged
 
 ABOVE = "Spark says more above in this log"
 JVM_ENDS_S = 5.0  # its sockets close a moment before the process is gone
@@ -43,8 +44,9 @@ def stage(session: SparkSession, order: Order, log: Path | None = None) -> Recei
     reader = open_reader(order)
     for name, value in arrow_batches(order.record_bytes).items():
         session.conf.set(name, value)
+    tag = tag_of(order.manifest_id, order.attempt)
     try:
-        with keeping_interrupts(), executors.expected(session):
+        with keeping_interrupts(), tagged(session, tag), executors.expected(session, tag):
             return staged(session, order, reader)
     except (PySparkException, Py4JError, ConnectionError) as error:  # the last two: lost offsets, a JVM that died
         where = ABOVE if log is None else f"Spark says more: tail -n 50 {log}"

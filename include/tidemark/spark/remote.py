@@ -1,7 +1,5 @@
 """The address of a Spark Connect server: from TIDEMARK_SPARK_REMOTE, else from the connection ``spark_connect``."""
 
-import socket
-from contextlib import closing
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 from uuid import UUID
@@ -9,11 +7,11 @@ from uuid import UUID
 from tidemark.connections import Lookup, Secret, variable_of
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, Unavailable
+from tidemark.spark.reach import why_unreachable
 
 CONN_ID = "spark_connect"
 VARIABLE = "TIDEMARK_SPARK_REMOTE"
 DEFAULT_PORT = 15002
-REACH_S = 5.0  # Spark's client itself tries for minutes
 USER = "tidemark"  # sessions belong to a user; every process of ours shares them
 
 
@@ -46,16 +44,14 @@ class Remote:
 
     def check(self) -> None:
         """Raise ``Unavailable`` when nothing accepts a connection there."""
-        try:
-            with closing(socket.create_connection((self.host.strip("[]"), self.port), timeout=REACH_S)):
-                return
-        except OSError as error:
+        why = why_unreachable(self.host, self.port)
+        if why is not None:
             raise Unavailable(
-                f"the Spark Connect server cannot be reached ({error.strerror or error})",
+                f"the Spark Connect server cannot be reached ({why})",
                 next_step="check that it runs and that this machine may connect to it; nothing was read. Without it: "
                 "spark: {engine: submit} in the pipeline file",
                 server=self.address,
-            ) from None
+            )
 
 
 def remote_of(environment: Environment, lookup: Lookup) -> Remote:

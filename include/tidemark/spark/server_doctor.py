@@ -14,7 +14,7 @@ from pyspark.sql.connect.session import SparkSession
 from tidemark.findings import Finding, failed, ok, warning
 from tidemark.pipeline.settings import Pipeline
 from tidemark.spark.connected import ERRORS, RETRIES, send_package
-from tidemark.spark.executor_answers import compared, nonce_files, questions_of
+from tidemark.spark.executor_answers import findings_of, nonce_files, questions_of
 from tidemark.spark.job import cause_of
 from tidemark.spark.probe import Questions, look
 from tidemark.spark.remote import Remote
@@ -64,7 +64,7 @@ def _python(session: SparkSession, asked: Questions) -> Iterator[Finding]:
     rows = session.range(0, TASKS, 1, TASKS).mapInArrow(partial(_look, asked), "answer string").collect()
     answers = {(answer["host"], answer["folder"]): answer for answer in (json.loads(row.answer) for row in rows)}
     for answer in answers.values():
-        yield from compared({**answer, "ahead": 0.0})
+        yield from findings_of({**answer, "ahead": 0.0})
     yield ok(NAME, f"its Python answered, on {len(answers)} of its executors")
 
 

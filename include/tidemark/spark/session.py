@@ -9,12 +9,11 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,11 +24,11 @@ from pyspark.sql import SparkSession
 from tidemark.errors import ConfigurationError, Unavailable, WorkFailed
 from tidemark.spark.batches import arrow_batches
 from tidemark.spark.java import java_options
+from tidemark.spark.reach import why_unreachable
 from tidemark.spark.shipped import is_local, package_zip
 
 # Spark's default words and those of Kafka's keys: Spark shows such options as stars in plans and debug logs.
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|private key"
-MASTER_TIMEOUT_S = 5.0  # Spark itself tries for a minute to reach a master
 DEFAULT_MASTER_PORT = 7077
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOOPBACK = "127.0.0.1"  # no other machine has a part in the work of a local master
@@ -108,6 +107,11 @@ def open_session(
         return session
 
 
+def with_own_properties(session: SparkSession) -> SparkSession:
+    """The same Spark, and the properties of now: what is set later in one of the two does not hold in the other."""
+    return SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
+
+
 def check_master(master: str) -> None:
     """Raise ``Unavailable`` when no address of a ``spark://`` master accepts a connection. Other masters pass."""
     if not master.startswith("spark://"):
@@ -115,15 +119,14 @@ def check_master(master: str) -> None:
     refused = []
     for address in master.removeprefix("spark://").split(","):
         host, _, port = address.rpartition(":") if ":" in address else (address, ":", str(DEFAULT_MASTER_PORT))
-        try:
-            with closing(socket.create_connection((host.strip("[]"), int(port)), timeout=MASTER_TIMEOUT_S)):
-                return
-        except ValueError:
+        if not port.isdecimal():
             raise ConfigurationError(
                 f"{master} is no Spark master", next_step="write it as spark://host:port", master=master
-            ) from None
-        except OSError as error:
-            refused.append(f"{address}: {error.strerror or error}")
+            )
+        why = why_unreachable(host, int(port))
+        if why is None:
+            return
+        refused.append(f"{address}: {why}")
     raise Unavailable(
         f"the Spark master cannot be reached ({'; '.join(refused)})",
         next_step="check that it runs and that this machine may connect to it; nothing was read",

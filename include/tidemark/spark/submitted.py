@@ -16,6 +16,7 @@ from tidemark.receipt import Receipt
 from tidemark.spark import ended
 from tidemark.spark.job import ABOVE, failure_from, failure_of, stage
 from tidemark.spark.progress import told
+from tidemark.spark.tags import tag_of
 from tidemark.storage.local import LocalStore
 
 ORDER, RECEIPT, FAILURE = "order.json", "receipt.json", "failure.json"
@@ -76,7 +77,7 @@ def main(arguments: list[str]) -> int:
     folder = LocalStore(str(file.parent))
     session = SparkSession.builder.getOrCreate()
     try:
-        with told(session, partial(print, flush=True)):
+        with told(session, tag_of(order.manifest_id, order.attempt), partial(print, flush=True)):
             receipt = stage(session, order)
     except TidemarkError as error:
         folder.put(FAILURE, json.dumps(failure_of(error)).encode())

@@ -23,12 +23,12 @@ with DAG(dag_id="mapping", schedule=None, params={"list": [1, 2]}) as mapping:
     def numbers() -> list[int]:
         return list(get_current_context()["params"]["list"])
 
-    @task(map_index_template="number {{ task.op_kwargs['one'] }}", retries=2)
-    def each(one: int) -> None:
-        print(one)
+    @task(map_index_template="number {{ task.op_kwargs['number'] }}", retries=2)
+    def each(number: int) -> None:
+        print(number)
 
     @task(trigger_rule="none_failed")
     def after() -> None:
         print("after")
 
-    each.expand(one=numbers()) >> after()
+    each.expand(number=numbers()) >> after()

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tidemark.event_time import INSTANT
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
-from tidemark.sinks.grouping import BESIDE, digest_of, grouped
+from tidemark.sinks.staging.grouping import BESIDE, digest_of, grouped
 from tidemark.sinks.writer import StagedPart
 
 Place = tuple[ObjectKind, str, int]  # kind, topic, partition

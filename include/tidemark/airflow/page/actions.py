@@ -14,11 +14,12 @@ from airflow.models.dagrun import DagRun
 from airflow.utils.session import create_session
 from airflow.utils.types import DagRunTriggeredByType
 from sqlalchemy import select, tuple_
+from sqlalchemy.exc import SQLAlchemyError
 
 from tidemark.airflow import addresses, asked
 from tidemark.airflow.left_by_plan import note_of
 from tidemark.database.client import ManifestDatabase
-from tidemark.errors import ConfigurationError, NotDone
+from tidemark.errors import ConfigurationError, NotDone, Unavailable
 from tidemark.lifecycle.context import Context
 from tidemark.manifest import Decision, Manifest, ManifestState
 
@@ -119,7 +120,12 @@ def new_run_id(action: Action) -> str:
 
 
 def start(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, user: User, run_id: str) -> None:
-    """Start the run unless it was started; its note and the pipeline's history have the reason."""
+    """Start the run unless it was started; its note and the pipeline's history have the reason.
+
+    The history is told first: a run that nobody has asked for cannot be. A run that was asked for and is not there is
+    told too, when this process lives to tell it; sending the form again then starts it, and is told once.
+    """
+    _note_asked(database, dag_id, wish, why, user, run_id)
     try:
         with create_session(scoped=False) as session:  # the scoped one is closed by what is called here
             run = trigger_dag(
@@ -136,12 +142,27 @@ def start(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, user: U
     except DagRunAlreadyExists:
         return
     except (AirflowException, ValueError) as error:
+        with database.because(why):
+            line = f"DAG run {run_id} was not started: {error}"
+            database.note_decision(dag_id, wish.action, Decision((line,), wish.manifests))
         raise NotDone(
             f"Airflow does not start a run of {dag_id}: {error}", next_step="look at the DAG in Airflow"
         ) from None
-    lines = f"DAG run {run_id}, asked for on the page by {user.name}"
+    except SQLAlchemyError:
+        raise Unavailable(
+            f"Airflow's database has not said whether DAG run {run_id} was started",
+            next_step="send the form again: the run is started once",
+            pipeline=dag_id,
+        ) from None
+
+
+def _note_asked(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, user: User, run_id: str) -> None:
+    """Note who asked for the run and why, once however often the form is sent, also twice at a time."""
+    line = f"DAG run {run_id}, asked for on the page by {user.name}"
     with database.because(why):
-        database.note_decision(dag_id, wish.action, Decision((lines,), wish.manifests))
+        database.lock_planning(dag_id)
+        if not any(line in made["lines"] for made in database.decisions(dag_id)):
+            database.note_decision(dag_id, wish.action, Decision((line,), wish.manifests))
 
 
 def dag_states(dag_ids: Sequence[str]) -> dict[str, DagState]:

@@ -13,6 +13,7 @@ from tidemark.environment import Environment
 from tidemark.errors import NotFound, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.manifest import Manifest
+from tidemark.moments import with_zone
 from tidemark.operations.audit import compared
 from tidemark.operations.dead_letters import DeadLetterSelection, dead_letters
 from tidemark.operations.hours import hours
@@ -101,17 +102,14 @@ def hours_of(
     before: datetime | None = None,
 ) -> list[HourView]:
     """At most ``limit`` hours, oldest first; ``before`` is UTC when it has no zone."""
-    lateness, before = settings_of(name).event_time.allowed_lateness, _aware(before)
+    lateness = settings_of(name).event_time.allowed_lateness
+    before = before and with_zone(before)
     return hour_views(hours(database, name, lateness, incomplete=incomplete, newest=newest, before=before, limit=limit))
 
 
 def timeline_of(database: ManifestDatabase, name: str, step: Step | None, until: datetime | None) -> TimelineView:
     """``until`` is UTC when it has no zone."""
-    return timeline_view(timeline(database, name, datetime.now(UTC), step=step, until=_aware(until)))
-
-
-def _aware(moment: datetime | None) -> datetime | None:
-    return moment.replace(tzinfo=UTC) if moment and moment.tzinfo is None else moment
+    return timeline_view(timeline(database, name, datetime.now(UTC), step=step, until=until and with_zone(until)))
 
 
 def letters_of(database: ManifestDatabase, name: str, manifest_id: int | None, limit: int) -> DeadLettersView:

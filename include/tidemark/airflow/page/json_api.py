@@ -12,7 +12,7 @@ from tidemark.airflow.page import content
 from tidemark.airflow.page.access import LOGGED_IN, MAY_READ, Database, OwnManifest, PipelineName, ReadablePipelines
 from tidemark.manifest import ManifestState
 from tidemark.operations.timeline import Step
-from tidemark.views import as_json_text, chain_offset_view, lane_views, manifest_history_view, manifest_views
+from tidemark.views import as_json_text, lane_views, manifest_history_view, manifest_views, offset_views
 
 router = APIRouter(prefix="/api")
 PAGE = 50  # manifests
@@ -121,7 +121,7 @@ def dead_letters(
 def where(database: Database, readable: ReadablePipelines, topic: str, partition: int, offset: int) -> Response:
     """The manifest that covers an offset, and the files that may hold the record, of pipelines that you may read."""
     chains = content.chain_offsets(database, readable, topic, partition, offset)
-    return answer([chain_offset_view(chain) for chain in chains])
+    return answer(offset_views(chains))
 
 
 @router.get("/metrics", dependencies=[LOGGED_IN])

@@ -24,7 +24,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Column:
+class DrawnPeriod:
     """A period: ``name`` in UTC, its ``worst`` state, and what there is in ``words``."""
 
     name: str
@@ -40,7 +40,7 @@ class Drawing:
     newer one."""
 
     by: Step
-    columns: tuple[Column, ...]
+    columns: tuple[DrawnPeriod, ...]
     labels: tuple[str, ...]
     older: datetime
     newer: datetime | None
@@ -52,7 +52,7 @@ class Drawing:
         return COLUMN * len(self.columns)
 
     @property
-    def undone(self) -> list[Column]:
+    def undone(self) -> list[DrawnPeriod]:
         """The columns with manifests that are not done, newest first."""
         return [column for column in reversed(self.columns) if column.period.first_undone is not None]
 
@@ -83,14 +83,14 @@ def drawn(view: TimelineView, now: datetime) -> Drawing:
     )
 
 
-def _column(number: int, period: PeriodView, by: Step) -> Column:
+def _column(number: int, period: PeriodView, by: Step) -> DrawnPeriod:
     there = [state for state in UPWARDS if period.manifests.get(state)]
     worst = there[-1] if there else "nothing new" if period.runs else "no run"
     what = [f"{period.manifests[state]:,} {state}" for state in there] or [worst]
     more = [f"{period.read:,} records"] if period.read else []
     name = _name(period.start, by)
     blocks = tuple(_stack(number * COLUMN, period, there)) if there else _foot(number * COLUMN, worst)
-    return Column(name, period, worst, f"{name}: {', '.join(what + more)}", blocks)
+    return DrawnPeriod(name, period, worst, f"{name}: {', '.join(what + more)}", blocks)
 
 
 def _stack(x: int, period: PeriodView, states: list[str]) -> list[Block]:

@@ -58,10 +58,10 @@ class FramedMessageDecoder(FramedDecoder):
     def _why_not(self, writer: str, path: tuple[int, ...]) -> str:
         """Why the message at a path of a writer's schema is not the one to read; empty when it is."""
         if (writer, path) not in self._reasons:
-            self._reasons[writer, path] = self._compared(writer, path)
+            self._reasons[writer, path] = self._looked_up(writer, path)
         return self._reasons[writer, path]
 
-    def _compared(self, writer: str, path: tuple[int, ...]) -> str:
+    def _looked_up(self, writer: str, path: tuple[int, ...]) -> str:
         registered = self._schemas.writer_of(writer, "PROTOBUF")
         if isinstance(registered, str):
             return registered

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, Publication
+from tidemark.sinks.audit.left_in_staging import left_in_staging
+from tidemark.sinks.audit.unknown_manifests import unknown_manifests
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.dynamodb.items import KeyGroup, combined
 from tidemark.sinks.dynamodb.markers import Marker, Markers
 from tidemark.sinks.dynamodb.tables import Tables
 from tidemark.sinks.dynamodb.totals import Totals
-from tidemark.sinks.left import left_in_staging
-from tidemark.sinks.unknown import unknown_manifests
 
 _BY_HAND = "no attempt of Tidemark's left them there: delete those items by hand"
 
 
 @dataclass
-class _Held:
+class _Contributed:
     """What the items of a manifest come to, and a key of them."""
 
     keys: int = 0
@@ -66,11 +66,11 @@ def _contents(
     before: Mapping[int, Marker],
     published: Sequence[tuple[Manifest, Publication]],
 ) -> Iterator[Difference]:
-    held: dict[int, _Held] = {}
+    contributed: dict[int, _Contributed] = {}
     expected: dict[str, KeyGroup | None] = {}
     contributor: dict[str, int] = {}
     for manifest_id, group in totals.all_contributions():
-        of_manifest = held.setdefault(manifest_id, _Held())
+        of_manifest = contributed.setdefault(manifest_id, _Contributed())
         of_manifest.keys += 1
         of_manifest.rows += group.rows
         of_manifest.checksum = (of_manifest.checksum + group.checksum()) % 2**64
@@ -82,20 +82,26 @@ def _contents(
     for manifest, publication in published:
         if manifest.id in still:
             yield from _manifest(
-                sink, manifest.id, publication.counts.written, after[manifest.id], held.get(manifest.id, _Held())
+                sink,
+                manifest.id,
+                publication.counts.written,
+                after[manifest.id],
+                contributed.get(manifest.id, _Contributed()),
             )
-    for stray in sorted(held.keys() - after.keys()):
-        number = f"{held[stray].keys:,} contributions of manifest {stray}"
+    for stray in sorted(contributed.keys() - after.keys()):
+        number = f"{contributed[stray].keys:,} contributions of manifest {stray}"
         yield Difference(None, f"{sink.target} has {number}, which has contributed nothing", _BY_HAND)
     yield from _totals(sink, totals, expected, contributor)
 
 
-def _manifest(sink: Sink, manifest_id: int, written: int, marker: Marker, held: _Held) -> Iterator[Difference]:
+def _manifest(
+    sink: Sink, manifest_id: int, written: int, marker: Marker, contributed: _Contributed
+) -> Iterator[Difference]:
     replay = f"tidemark replay {sink.pipeline_name} --manifest {manifest_id}"
-    if held.rows != written:
-        what = f"the contributions of it count {held.rows:,} records where {written:,} were written"
+    if contributed.rows != written:
+        what = f"the contributions of it count {contributed.rows:,} records where {written:,} were written"
         yield Difference(manifest_id, what, replay)
-    elif str(held.checksum) != marker.checksum:
+    elif str(contributed.checksum) != marker.checksum:
         yield Difference(manifest_id, "its contributions were changed by hand", replay)
 
 

@@ -14,7 +14,7 @@ from decimal import Context, Decimal
 from hashlib import blake2b, sha256
 from typing import Any, assert_never
 
-from tidemark.sinks.value_columns import ROWS, WINDOW, Function, ValueColumn
+from tidemark.sinks.aggregates.value_columns import ROWS, WINDOW, Function, ValueColumn
 
 KEY, MANIFEST, ATTEMPT, TOKEN, REVISION = "_key", "_manifest_id", "_attempt", "_token", "_revision"
 LONGEST_KEY = 2_048  # bytes of a partition key

@@ -10,9 +10,9 @@ from tidemark.config import values
 from tidemark.config.base import Name, Surroundings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
-from tidemark.sinks.aggregate import CONTRIBUTIONS, Aggregate
+from tidemark.sinks.aggregates.aggregate import CONTRIBUTIONS, Aggregate
+from tidemark.sinks.aggregates.value_columns import Function
 from tidemark.sinks.settings import SinkSettings
-from tidemark.sinks.value_columns import Function
 from tidemark.storage.base import is_s3
 
 TABLE_PATTERN = "^[a-zA-Z0-9_.-]{3,241}$"  # DynamoDB has 255 characters, and the second table a suffix

@@ -30,8 +30,8 @@ from tidemark.offsets import Range, TopicPartition
 from tidemark.order import TransformOrder
 from tidemark.paths import RecordName, staging_folder
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
+from tidemark.sinks.aggregates.groups import combined
 from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink, Way
-from tidemark.sinks.dead_letter_files import dead_letters_in, file_with_offset
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.dynamodb.audit import differences_of_dynamodb
@@ -41,10 +41,10 @@ from tidemark.sinks.dynamodb.markers import Markers
 from tidemark.sinks.dynamodb.settings import Settings
 from tidemark.sinks.dynamodb.tables import Tables
 from tidemark.sinks.dynamodb.totals import KEYS_OF_A_CALL, Putting, TooManyDigits, Totals
-from tidemark.sinks.groups import combined
 from tidemark.sinks.located import Located, Standing
-from tidemark.sinks.renamed_folder import rename_folder
-from tidemark.sinks.staging import staged_attempts, staged_manifests
+from tidemark.sinks.stored.dead_letter_files import dead_letters_in, file_with_offset
+from tidemark.sinks.stored.renamed_folder import rename_folder
+from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
 from tidemark.storage.base import Move
 from tidemark.storage.open import open_store
 from tidemark.storage.s3_client import access

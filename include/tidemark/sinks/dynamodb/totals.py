@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from tidemark.errors import Unavailable
+from tidemark.sinks.aggregates.value_columns import ROWS, Function
 from tidemark.sinks.dynamodb.client import Action, Dynamo
 from tidemark.sinks.dynamodb.items import (
     ATTEMPT,
@@ -27,7 +28,6 @@ from tidemark.sinks.dynamodb.items import (
     of_both,
 )
 from tidemark.sinks.dynamodb.settings import Settings
-from tidemark.sinks.value_columns import ROWS, Function
 
 KEYS_OF_A_CALL = 49  # DynamoDB takes 100 actions: two for each key, and the check of the marker
 LOOKS = 20  # at a total that changes while it is compared

@@ -11,11 +11,11 @@ import pyarrow as pa
 from tidemark.errors import TidemarkError
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
-from tidemark.sinks.grouping import BESIDE, grouped
-from tidemark.sinks.groups import groups_of
-from tidemark.sinks.measures import Measures
-from tidemark.sinks.staged_file import has_complete_file, staging_of
-from tidemark.sinks.staged_parquet import StagedParquet
+from tidemark.sinks.aggregates.groups import groups_of
+from tidemark.sinks.staging.grouping import BESIDE, grouped
+from tidemark.sinks.staging.measures import Measures
+from tidemark.sinks.staging.staged_file import has_complete_file, staging_of
+from tidemark.sinks.staging.staged_parquet import StagedParquet
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store

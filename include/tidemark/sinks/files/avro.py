@@ -9,7 +9,7 @@ import fastavro
 import pyarrow as pa
 
 from tidemark.digest import Digest, row_digest
-from tidemark.sinks.avro_types import avro_schema, avro_values
+from tidemark.sinks.encoding.avro_types import avro_schema, avro_values
 from tidemark.sinks.files.formats import PLACES, Format, FormatWriter, unreadable
 
 BLOCK_BYTES = 256 * 1024  # before compression; fastavro's own 16,000 compress worse

@@ -5,8 +5,8 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from tidemark.sinks.files.formats import Format
-from tidemark.sinks.grouping import BESIDE, digest_of
-from tidemark.sinks.staged_file import StagedFile
+from tidemark.sinks.staging.grouping import BESIDE, digest_of
+from tidemark.sinks.staging.staged_file import StagedFile
 from tidemark.storage.base import ObjectStore
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.digest import Digest, digest_of_texts
-from tidemark.json_text import json_lines, refuse_unwritable
+from tidemark.sinks.encoding.json_text import json_lines, refuse_unwritable
 from tidemark.sinks.files.formats import PLACES, Format, FormatWriter, Unreadable, unreadable
 
 CHUNK_ROWS = 16_384

@@ -33,8 +33,8 @@ from tidemark.sinks.files.settings import Settings
 from tidemark.sinks.files.success import show_complete
 from tidemark.sinks.files.writer import too_many_objects
 from tidemark.sinks.located import Located
-from tidemark.sinks.record_files import record_in, rename_records
-from tidemark.sinks.staging import staged_attempts, staged_manifests
+from tidemark.sinks.stored.record_files import record_in, rename_records
+from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore, is_s3
 from tidemark.storage.open import open_store
 

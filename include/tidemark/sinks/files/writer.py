@@ -21,9 +21,9 @@ from tidemark.receipt import ObjectKind
 from tidemark.sinks.files.formats import open_format
 from tidemark.sinks.files.formatted_file import FormattedFile
 from tidemark.sinks.files.repetition import SAMPLE_ROWS
-from tidemark.sinks.grouping import BESIDE, grouped
-from tidemark.sinks.held_rows import HeldRows
-from tidemark.sinks.staged_file import has_complete_file, staging_of
+from tidemark.sinks.staging.grouping import BESIDE, grouped
+from tidemark.sinks.staging.held_rows import HeldRows
+from tidemark.sinks.staging.staged_file import has_complete_file, staging_of
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store

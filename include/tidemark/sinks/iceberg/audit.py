@@ -8,13 +8,13 @@ import pyarrow.compute as pc
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, Publication
 from tidemark.receipt import Receipt
+from tidemark.sinks.audit.left_in_staging import left_in_staging
+from tidemark.sinks.audit.unknown_manifests import unknown_manifests
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.iceberg.columns import NUMBER, TOPIC_PARTITION
 from tidemark.sinks.iceberg.files import manifests_in, rows_of_manifest
 from tidemark.sinks.iceberg.table import IcebergTarget
-from tidemark.sinks.left import left_in_staging
-from tidemark.sinks.unknown import unknown_manifests
 
 PLACES = ("_topic", TOPIC_PARTITION, "_offset")
 

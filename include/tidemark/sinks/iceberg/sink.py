@@ -25,7 +25,6 @@ from tidemark.order import TransformOrder
 from tidemark.paths import STAGING, RecordName, staging_folder
 from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import Fence, Mark, NamedFile, Owner, Position, Sink, Way
-from tidemark.sinks.dead_letter_files import dead_letters_in, file_with_offset
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.iceberg.audit import differences_of_iceberg
@@ -36,8 +35,9 @@ from tidemark.sinks.iceberg.settings import Settings
 from tidemark.sinks.iceberg.staged import data_folder, root_of
 from tidemark.sinks.iceberg.table import IcebergTarget
 from tidemark.sinks.located import Located, Standing
-from tidemark.sinks.record_files import record_in, rename_records
-from tidemark.sinks.staging import staged_attempts, staged_manifests
+from tidemark.sinks.stored.dead_letter_files import dead_letters_in, file_with_offset
+from tidemark.sinks.stored.record_files import record_in, rename_records
+from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
 from tidemark.storage.base import Move, ObjectStore
 from tidemark.storage.open import open_store
 

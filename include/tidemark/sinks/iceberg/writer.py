@@ -21,13 +21,13 @@ from pyiceberg.schema import Schema
 from tidemark.errors import SinkRefused, TidemarkError
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
-from tidemark.sinks.grouping import BESIDE, grouped
-from tidemark.sinks.held_rows import HeldRows
 from tidemark.sinks.iceberg.columns import stored_names
 from tidemark.sinks.iceberg.partitioning import EVENT_TIME
 from tidemark.sinks.iceberg.staged import PARTITION, SPEC, data_folder
-from tidemark.sinks.staged_file import has_complete_file, staging_of
-from tidemark.sinks.staged_parquet import StagedParquet
+from tidemark.sinks.staging.grouping import BESIDE, grouped
+from tidemark.sinks.staging.held_rows import HeldRows
+from tidemark.sinks.staging.staged_file import has_complete_file, staging_of
+from tidemark.sinks.staging.staged_parquet import StagedParquet
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store

@@ -10,11 +10,11 @@ from typing import Any
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, Publication
+from tidemark.sinks.audit.left_in_staging import left_in_staging
+from tidemark.sinks.audit.unknown_manifests import unknown_manifests
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
-from tidemark.sinks.left import left_in_staging
 from tidemark.sinks.postgres.target import PostgresTarget
-from tidemark.sinks.unknown import unknown_manifests
 
 _BY_HAND = "no replay takes rows away, so first delete those that were put there by hand"
 

@@ -16,8 +16,8 @@ from psycopg.types.json import Jsonb
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
-from tidemark.database.connection import Connection
 from tidemark.database.postgres_errors import CANCELLED
+from tidemark.database.session import Session
 from tidemark.dataset import Dataset
 from tidemark.errors import Fenced, Unavailable, WorkFailed
 from tidemark.failpoints import failpoint
@@ -27,7 +27,7 @@ from tidemark.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
 from tidemark.sinks.postgres.columns import headers_of
-from tidemark.sinks.postgres.connection import translated
+from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.table_settings import TableSettings
 from tidemark.sinks.postgres.target import QUERIES, PostgresTarget, execute
 
@@ -48,7 +48,7 @@ class MarkedSink(Sink):
         self._shared: ManifestDatabase | None = None  # when the table lies in the manifest database itself
 
     @abstractmethod
-    def _apply(self, connection: Connection, receipt: Receipt) -> None:
+    def _apply(self, session: Session, receipt: Receipt) -> None:
         """Step 3: apply the staged rows and dead letters, in the open transaction."""
 
     def _named(self, name: str, *, pipeline_name: str | None = None) -> PostgresTarget:
@@ -138,41 +138,41 @@ class MarkedSink(Sink):
             mark()
 
     def _put(self, receipt: Receipt, ranges: Sequence[Range], database_id: str, fence: Fence, mark: Mark) -> None:
-        with self._transaction(receipt) as connection:
-            execute(connection, "lock_manifest", None, {**self._table.names, "manifest": receipt.manifest_id})
-            if self._take_marker(connection, receipt, ranges, database_id):
+        with self._transaction(receipt) as session:
+            execute(session, "lock_manifest", None, {**self._table.names, "manifest": receipt.manifest_id})
+            if self._take_marker(session, receipt, ranges, database_id):
                 failpoint("publish.mid")
-                self._apply(connection, receipt)
-                execute(connection, "advance", None, self._table.names)
+                self._apply(session, receipt)
+                execute(session, "advance", None, self._table.names)
                 fence()  # the merge may take long, and a newer attempt may have started since
             failpoint("publish.before_record")
             if self._shared is not None:
                 failpoint("publish.before_mark")
                 mark()
 
-    def _merging_connection(self) -> Connection:
-        return self._shared.connection if self._shared else self._table.connected()
+    def _merging_session(self) -> Session:
+        return self._shared.session if self._shared else self._table.connected()
 
     @contextmanager
-    def _transaction(self, receipt: Receipt) -> Iterator[Connection]:
+    def _transaction(self, receipt: Receipt) -> Iterator[Session]:
         context = self._table.context(manifest=receipt.manifest_id, attempt=receipt.attempt)
-        connection = self._merging_connection()
-        transaction = self._shared.transaction() if self._shared else connection.transaction()
+        session = self._merging_session()
+        transaction = self._shared.transaction() if self._shared else session.transaction()
         with translated(**context), transaction:
             try:
                 limit = {"name": "idle_in_transaction_session_timeout", "value": f"{IDLE_TIMEOUT_S}s"}
-                execute(connection, "set_local", None, limit)
-                yield connection
+                execute(session, "set_local", None, limit)
+                yield session
             except CANCELLED as error:
                 raise _Cancelled(context) from error
 
-    def _take_marker(self, connection: Connection, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> bool:
+    def _take_marker(self, session: Session, receipt: Receipt, ranges: Sequence[Range], database_id: str) -> bool:
         """Step 2, the fence: False when this attempt has the marker already; ``Fenced`` when a higher one has it."""
         content = self.content_of_record(receipt, ranges, database_id)
         values = {**self._table.names, "manifest": receipt.manifest_id, "attempt": receipt.attempt}
-        if execute(connection, "fence", None, {**values, "record": Jsonb(content)}):
+        if execute(session, "fence", None, {**values, "record": Jsonb(content)}):
             return True
-        marker = execute(connection, "marker", None, values)[0]
+        marker = execute(session, "marker", None, values)[0]
         if marker["attempt"] == receipt.attempt and marker["record"]["digest"] == content["digest"]:
             return False
         raise Fenced(
@@ -181,14 +181,14 @@ class MarkedSink(Sink):
             **self._table.context(manifest=receipt.manifest_id),
         )
 
-    def _bury(self, connection: Connection, receipt: Receipt) -> int:
+    def _bury(self, session: Session, receipt: Receipt) -> int:
         """Put the dead letters in the place of those of earlier attempts; returns their number."""
         values = {**self._table.names, "manifest": receipt.manifest_id}
-        execute(connection, "forget_dead_letters", None, values)
+        execute(session, "forget_dead_letters", None, values)
         parts = self._table.staging_parts(receipt.manifest_id, receipt.attempt)
         statement = sql.SQL(QUERIES["bury"]).format(**parts)
         dead = self._staged(receipt, ObjectKind.DEAD_LETTER)
-        return connection.execute(statement, {**values, "tasks": tasks_of(dead)}).rowcount
+        return session.execute(statement, {**values, "tasks": tasks_of(dead)}).rowcount
 
     def _refuse_lost(self, receipt: Receipt, rows: int, buried: int) -> None:
         """Raise ``WorkFailed`` unless staging held as many rows and dead letters as the receipt says."""
@@ -206,8 +206,8 @@ class MarkedSink(Sink):
         return [part for part in receipt.objects_of(self.name) if part.kind is kind]
 
     def _was_committed(self, receipt: Receipt) -> bool:
-        """Look for the marker on a new connection: without an answer it is not known whether COMMIT was done."""
-        self._table.forget_connection()
+        """Look for the marker on a new session: without an answer it is not known whether COMMIT was done."""
+        self._table.forget_session()
         with suppress(Unavailable):
             return self.has_record(receipt)
         return False

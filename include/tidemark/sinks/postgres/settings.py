@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 from tidemark.config.base import Name
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
-from tidemark.sinks.aggregate import NULLABLE
+from tidemark.sinks.aggregates.aggregate import NULLABLE
 from tidemark.sinks.postgres.table_settings import LONGEST_COLUMN, TableSettings
 from tidemark.suggestion import with_nearest
 

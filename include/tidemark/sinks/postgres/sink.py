@@ -13,7 +13,7 @@ from psycopg import sql
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
-from tidemark.database.connection import Connection
+from tidemark.database.session import Session
 from tidemark.findings import Finding, ok
 from tidemark.manifest import Counts, Manifest, Publication
 from tidemark.offsets import Range, TopicPartition
@@ -24,8 +24,8 @@ from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
 from tidemark.sinks.postgres.audit import differences_of_table
 from tidemark.sinks.postgres.columns import columns_for, names, staged_columns, type_of
-from tidemark.sinks.postgres.connection import translated
 from tidemark.sinks.postgres.marked import MarkedSink, row_count, tasks_of
+from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.settings import Settings
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
 from tidemark.sinks.postgres.target import Parts, TableSpec, execute
@@ -47,7 +47,7 @@ class PostgresSink(MarkedSink):
         counts = super().counts(receipt, ranges)
         values = {**self._table.names, "manifest": receipt.manifest_id}
         with translated(**self._table.context(manifest=receipt.manifest_id)):
-            [marker] = execute(self._merging_connection(), "marker", None, values)
+            [marker] = execute(self._merging_session(), "marker", None, values)
         return replace(counts, superseded=marker["superseded"], stale=marker["stale"])
 
     def has_objects(self, receipt: Receipt) -> bool:
@@ -84,16 +84,16 @@ class PostgresSink(MarkedSink):
         emptied = tuple(field.name for field in data if tombstones and field.name not in tombstones)
         return TableSpec(self.config.table, tuple(columns_for(data, self.config.key)), self.config.key, emptied)
 
-    def _apply(self, connection: Connection, receipt: Receipt) -> None:
+    def _apply(self, session: Session, receipt: Receipt) -> None:
         """Merge the rows and insert the dead letters; their numbers must be those of the receipt."""
         values = {
             **self._table.names, **self._lives_as_arrays(), "manifest": receipt.manifest_id, "attempt": receipt.attempt,
         }  # fmt: skip
         tasks = tasks_of(self._staged(receipt, ObjectKind.DATA))
-        [merged] = execute(connection, "merge", self._parts(receipt), {**values, "tasks": tasks})
-        self._refuse_lost(receipt, merged["staged"], self._bury(connection, receipt))
+        [merged] = execute(session, "merge", self._parts(receipt), {**values, "tasks": tasks})
+        self._refuse_lost(receipt, merged["staged"], self._bury(session, receipt))
         superseded, stale = merged["staged"] - merged["newest"], merged["newest"] - merged["merged"]
-        execute(connection, "note_merge", None, {**values, "superseded": superseded, "stale": stale})
+        execute(session, "note_merge", None, {**values, "superseded": superseded, "stale": stale})
 
     def _lives_as_arrays(self) -> dict[str, Any]:
         topics, partitions, incarnations = zip(*self._lives, strict=True) if self._lives else ((), (), ())

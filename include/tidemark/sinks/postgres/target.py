@@ -10,12 +10,12 @@ from typing import Any
 from psycopg import sql
 
 from tidemark.connections import Lookup
-from tidemark.database.connection import Connection
-from tidemark.database.named_sql import named_queries
+from tidemark.database.session import Session
 from tidemark.errors import AccessDenied, SinkRefused
+from tidemark.named_sql import named_queries
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, columns_of
 from tidemark.sinks.postgres.columns import Column, ddl_add, ddl_create, ddl_index, names, refuse_misfits
-from tidemark.sinks.postgres.connection import Locked, connect, conninfo, translated
+from tidemark.sinks.postgres.session import Locked, connect, conninfo, translated
 from tidemark.sinks.postgres.table_settings import TableSettings
 from tidemark.sinks.postgres.writer import DEAD, SCHEMA
 
@@ -47,17 +47,17 @@ class TableSpec:
         return sql.Identifier(*self.table.split("."))
 
 
-def execute(connection: Connection, query: str, parts: Parts | None, values: dict[str, Any]) -> list[dict[str, Any]]:
+def execute(session: Session, query: str, parts: Parts | None, values: dict[str, Any]) -> list[dict[str, Any]]:
     """Run a named statement with its identifiers and values; returns its rows."""
     statement = sql.SQL(QUERIES[query]).format(**parts) if parts else QUERIES[query]
-    cursor = connection.execute(statement, values)
+    cursor = session.execute(statement, values)
     return cursor.fetchall() if cursor.description else []
 
 
 class PostgresTarget:
     """The table of one sink of one pipeline; only the names of its own staging tables contain ``tag``.
 
-    The connection is opened when it is needed, and again when it was lost.
+    The session is opened when it is needed, and again when it was lost.
     """
 
     def __init__(self, pipeline_name: str, config: TableSettings, tag: str, lookup: Lookup) -> None:
@@ -67,23 +67,23 @@ class PostgresTarget:
         self.names = {"target": config.table, "pipeline": pipeline_name, "sink": config.name}
         self._tag = tag
         self._lookup = lookup
-        self._connection: Connection | None = None
+        self._session: Session | None = None
 
     def context(self, **more: object) -> dict[str, Any]:
         """The context of every error about this table."""
         return {"pipeline": self.names["pipeline"], "sink": self.config.name, "table": self.table, **more}
 
-    def connected(self) -> Connection:
-        if self._connection is None or self._connection.closed:
+    def connected(self) -> Session:
+        if self._session is None or self._session.closed:
             secret = conninfo(self.config.connection, self._lookup)
-            self._connection = connect(secret, self.config.connection, **self.context())
-            weakref.finalize(self, self._connection.close)
-        return self._connection
+            self._session = connect(secret, self.config.connection, **self.context())
+            weakref.finalize(self, self._session.close)
+        return self._session
 
-    def forget_connection(self) -> None:
-        """The next statement opens a new connection."""
-        if self._connection is not None:
-            self._connection.close()
+    def forget_session(self) -> None:
+        """The next statement opens a new session."""
+        if self._session is not None:
+            self._session.close()
 
     @contextmanager
     def undone(self) -> Iterator[None]:
@@ -205,11 +205,11 @@ class PostgresTarget:
         parts: Parts = {"columns": names(columns_of(values=values))}
         statement = sql.SQL(QUERIES["each_dead_letter"]).format(**parts)
         given = {**self.names, "manifest": manifest_id}
-        connection = self.connected()
+        session = self.connected()
         with (
             translated(**self.context(manifest=manifest_id)),
-            connection.transaction(),
-            connection.cursor("dead_letters") as cursor,
+            session.transaction(),
+            session.cursor("dead_letters") as cursor,
         ):
             cursor.itersize = PAGE_OF_VALUES if values else PAGE
             yield from cursor.execute(statement, given)

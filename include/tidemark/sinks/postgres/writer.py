@@ -20,9 +20,9 @@ from tidemark.errors import WorkFailed
 from tidemark.event_time import INSTANT
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
-from tidemark.sinks.grouping import BESIDE, grouped
-from tidemark.sinks.measures import Measures
-from tidemark.sinks.postgres.connection import connect, conninfo, translated
+from tidemark.sinks.postgres.session import connect, conninfo, translated
+from tidemark.sinks.staging.grouping import BESIDE, grouped
+from tidemark.sinks.staging.measures import Measures
 from tidemark.sinks.writer import StagedPart
 
 SCHEMA = "tidemark_target"
@@ -77,12 +77,12 @@ class Copy:
         self._task = task
         self._context = context
         self._sent = 0
-        self._connection = connect(conninfo(conn_id, from_environment), conn_id, **context)
+        self._session = connect(conninfo(conn_id, from_environment), conn_id, **context)
         listed = sql.SQL(", ").join(map(sql.Identifier, ["_task", *columns]))
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(sql.Identifier(SCHEMA, table), listed)
         with translated(**context):
-            self._connection.autocommit = False
-            self._cursor = self._connection.cursor()
+            self._session.autocommit = False
+            self._cursor = self._session.cursor()
             self._copying = self._cursor.copy(statement)
             self._copy = self._copying.__enter__()
 
@@ -99,8 +99,8 @@ class Copy:
         with translated(**self._context):
             self._copying.__exit__(None, None, None)
             copied = self._cursor.rowcount
-            self._connection.commit()
-            self._connection.close()
+            self._session.commit()
+            self._session.close()
         if self._sent != copied:
             raise WorkFailed(
                 f"PostgreSQL copied {copied:,} rows of {self._sent:,}",
@@ -109,11 +109,11 @@ class Copy:
             )
 
     def abort(self) -> None:
-        """Closes the connection, which rolls back the COPY."""
+        """Closes the session, which rolls back the COPY."""
         aborted = WorkFailed("the task was aborted")
         with suppress(Exception):
             self._copying.__exit__(WorkFailed, aborted, None)
-        self._connection.close()
+        self._session.close()
 
 
 def open_writer(order: Order, sink: SinkOrder, task: str) -> PostgresWriter:
@@ -129,9 +129,9 @@ def has_staged(order: Order, sink: SinkOrder) -> bool:
     del order
     conn_id = sink.options["connection"]
     statement = sql.SQL("SELECT 1 FROM {} LIMIT 1").format(sql.Identifier(SCHEMA, sink.options["staging"]))
-    with connect(conninfo(conn_id, from_environment), conn_id) as connection:
+    with connect(conninfo(conn_id, from_environment), conn_id) as session:
         try:
-            return connection.execute(statement).fetchone() is not None
+            return session.execute(statement).fetchone() is not None
         except NO_TABLE:
             return False
 

@@ -13,15 +13,15 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.digest import Digest, row_digest
 from tidemark.manifest import Manifest
 from tidemark.partitions import Record
+from tidemark.sinks.audit.left_in_staging import left_in_staging
+from tidemark.sinks.audit.unknown_manifests import unknown_manifests
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
-from tidemark.sinks.left import left_in_staging
 from tidemark.sinks.topic.appended import Appended, appended_of
 from tidemark.sinks.topic.headers import From, reason_of, source_of
 from tidemark.sinks.topic.markers import Marker
 from tidemark.sinks.topic.messages import SinkTopics, messages_between
 from tidemark.sinks.topic.staged import MESSAGES
-from tidemark.sinks.unknown import unknown_manifests
 
 CHUNK = 5_000  # messages in memory
 Sent = tuple[int, int]  # the manifest and the attempt of a message, by its headers

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.schema_registry.registered_schema import RegisteredSchema
-from tidemark.sinks.avro_types import avro_schema, avro_values
+from tidemark.sinks.encoding.avro_types import avro_schema, avro_values
 
 KIND = "AVRO"
 _FAST = {"boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(),

@@ -237,7 +237,7 @@ class Settings(SinkSettings):
 
     def why_not(self, rows: RowSettings) -> str:
         # Imported late: it needs pyarrow, which checking the other settings does without.
-        from tidemark.json_text import refuse_unwritable
+        from tidemark.sinks.encoding.json_text import refuse_unwritable
 
         columns = rows.arrow_schema()
         for key, names in (("key", self.key), ("value", (self.value,) if self.value else ())):

@@ -15,6 +15,7 @@ from tidemark.dataset import Dataset
 from tidemark.errors import Fenced, LakeConflict, SinkRefused, Unavailable
 from tidemark.failpoints import failpoint
 from tidemark.findings import Finding, ok
+from tidemark.kafka.address import dataset_of_topic
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.connection import KafkaConnection, named_connection
 from tidemark.kafka.transaction import BATCH_BYTES, TRIES, Interrupted, Transaction, uninterrupted
@@ -27,7 +28,7 @@ from tidemark.sinks.base import Fence, Mark, Owner, Position, Sink, Way
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
-from tidemark.sinks.staging import staged_attempts, staged_manifests
+from tidemark.sinks.stored.staging_folders import staged_attempts, staged_manifests
 from tidemark.sinks.topic.append import append
 from tidemark.sinks.topic.appended import earlier_of
 from tidemark.sinks.topic.audit import differences_of_topic
@@ -64,7 +65,7 @@ class TopicSink(Sink):
         return {"pipeline": self.pipeline_name, "sink": self.name, "target_topic": self.settings.topic}
 
     def dataset(self) -> Dataset:
-        return Dataset.of_topic(self.cluster.bootstrap_servers, self.settings.topic)
+        return dataset_of_topic(self.cluster.bootstrap_servers, self.settings.topic)
 
     def claim(self, database_id: str) -> None:
         self._refuse_missing()

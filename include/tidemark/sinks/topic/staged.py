@@ -9,8 +9,8 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from tidemark.errors import WorkFailed
-from tidemark.sinks.grouping import BESIDE, digest_of
-from tidemark.sinks.staged_file import StagedFile
+from tidemark.sinks.staging.grouping import BESIDE, digest_of
+from tidemark.sinks.staging.staged_file import StagedFile
 from tidemark.storage.base import ObjectStore
 
 # ``row`` is the number of a row among those of its record, where a record may have several; ``about`` is JSON, of dead

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.event_time import INSTANT
-from tidemark.json_text import json_object, json_texts
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
-from tidemark.sinks.grouping import grouped
-from tidemark.sinks.staged_file import has_complete_file, staging_of
+from tidemark.sinks.encoding.json_text import json_object, json_texts
+from tidemark.sinks.staging.grouping import grouped
+from tidemark.sinks.staging.staged_file import has_complete_file, staging_of
 from tidemark.sinks.topic.staged import MESSAGES, SUFFIX, MessagesFile
 from tidemark.sinks.writer import StagedPart
 from tidemark.storage.base import ObjectStore

@@ -6,6 +6,7 @@ from typing import Any
 
 from tidemark.connections import Lookup, from_environment
 from tidemark.dataset import Dataset
+from tidemark.kafka.address import dataset_of_topic
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.connection import KafkaConnection, named_connection
 from tidemark.offsets import Range, TopicPartition
@@ -28,7 +29,7 @@ class KafkaSource(Source):
         self._connection = connection
 
     def dataset(self, topic: str) -> Dataset:
-        return Dataset.of_topic(self.address, topic)
+        return dataset_of_topic(self.address, topic)
 
     def topics(self) -> list[str]:
         return self.cluster.topics()

@@ -15,29 +15,13 @@ import pyarrow.compute as pc
 
 from tidemark.digest import row_hashes
 from tidemark.errors import ConfigurationError, WorkFailed
+from tidemark.named_sql import named_queries
 from tidemark.positions import positions
 from tidemark.suggestion import with_nearest
 from tidemark.transforms.base import NO_ROWS, Memory, Transformed, data_columns, others
 from tidemark.transforms.statement import MEMORY, connect
 
-_FIRST: Final = """
-    SELECT min(ordinal) AS ordinal FROM keys WHERE NOT EXISTS (
-        SELECT 1 FROM seen WHERE seen.a = keys.a AND seen.b = keys.b)
-    GROUP BY a, b"""
-# A stamp is the time of a row: a key counts again when it has not come for so long.
-_WITHIN: Final = """
-    SELECT ordinal FROM (
-        SELECT ordinal, stamp, greatest(before, max(stamp) OVER (
-            PARTITION BY a, b ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS last
-        FROM keys LEFT JOIN (
-            SELECT a, b, max(stamp) AS before FROM seen SEMI JOIN keys USING (a, b) GROUP BY a, b) USING (a, b))
-    WHERE last IS NULL OR last < stamp - {within}"""
-# A stamp is the offset of a row; all rows of the partition were remembered before.
-_LAST: Final = """
-    SELECT max(ordinal) AS ordinal FROM keys JOIN (
-        SELECT a, b, max(stamp) AS last FROM seen SEMI JOIN keys USING (a, b) GROUP BY a, b) USING (a, b)
-    WHERE stamp = last GROUP BY a, b"""
-_REMEMBER: Final = "INSERT INTO seen SELECT a, b, max(stamp) FROM keys GROUP BY a, b"
+QUERIES: Final = named_queries("tidemark.transforms.dedupe", "queries.sql")
 
 
 class Dedupe:
@@ -48,7 +32,7 @@ class Dedupe:
         self._last = last
         self._within = within_us
         self._connection = connect()
-        self._connection.execute("CREATE TABLE seen (a UBIGINT, b UBIGINT, stamp BIGINT)")
+        self._connection.execute(QUERIES["create"])
 
     @property
     def memory(self) -> Memory | None:
@@ -67,23 +51,25 @@ class Dedupe:
 
     def remember(self, rows: pa.RecordBatch) -> None:
         with self._keys_of(rows, self._keyed(rows)):
-            self._connection.execute(_REMEMBER)
+            self._connection.execute(QUERIES["remember"])
 
     def apply(self, rows: pa.RecordBatch) -> Transformed:
         with_key = self._keyed(rows)
         with self._keys_of(rows, with_key):
-            chosen = self._connection.sql(self._question()).to_arrow_table().column(0)
+            chosen = self._question().to_arrow_table().column(0)
             if not self._last:
-                self._connection.execute(_REMEMBER)
+                self._connection.execute(QUERIES["remember"])
         keyless = others(rows.num_rows, with_key)
         gone = others(rows.num_rows, pa.concat_arrays([keyless, *chosen.chunks]))
         kept = others(rows.num_rows, gone)
         return Transformed(data_columns(rows).take(kept), kept, NO_ROWS, gone)
 
-    def _question(self) -> str:
+    def _question(self) -> duckdb.DuckDBPyRelation:
         if self._last:
-            return _LAST
-        return _FIRST if self._within is None else _WITHIN.format(within=self._within)
+            return self._connection.sql(QUERIES["last"])
+        if self._within is None:
+            return self._connection.sql(QUERIES["first"])
+        return self._connection.sql(QUERIES["within"], params={"within": self._within})
 
     def _keyed(self, rows: pa.RecordBatch) -> pa.Array:
         """The indices of the rows that have a key."""

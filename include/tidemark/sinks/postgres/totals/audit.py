@@ -5,11 +5,11 @@ from typing import Any
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.manifest import Manifest, Publication
+from tidemark.sinks.audit.left_in_staging import left_in_staging
+from tidemark.sinks.audit.unknown_manifests import unknown_manifests
 from tidemark.sinks.base import Sink
 from tidemark.sinks.difference import Difference
-from tidemark.sinks.left import left_in_staging
 from tidemark.sinks.postgres.totals.tables import Totals
-from tidemark.sinks.unknown import unknown_manifests
 
 _BY_HAND = "no attempt of Tidemark's left them there: delete those rows by hand"
 

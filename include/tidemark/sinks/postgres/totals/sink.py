@@ -13,7 +13,7 @@ from typing import Any
 
 from tidemark.connections import Lookup
 from tidemark.database.client import ManifestDatabase
-from tidemark.database.connection import Connection
+from tidemark.database.session import Session
 from tidemark.errors import SinkRefused
 from tidemark.findings import Finding, ok
 from tidemark.manifest import Manifest, Publication
@@ -23,8 +23,8 @@ from tidemark.receipt import ObjectKind, Receipt
 from tidemark.sinks.base import Way
 from tidemark.sinks.difference import Difference
 from tidemark.sinks.located import Located, Standing
-from tidemark.sinks.postgres.connection import translated
 from tidemark.sinks.postgres.marked import MarkedSink, tasks_of
+from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
 from tidemark.sinks.postgres.totals.audit import differences_of_totals
 from tidemark.sinks.postgres.totals.settings import Settings
@@ -104,7 +104,7 @@ class TotalsSink(MarkedSink):
             self._table.create_staging(0, 0, staged_columns(self.settings, data))
         yield ok(self.name, "tables, keys and rights are what an attempt needs (tried, and rolled back)")
 
-    def _apply(self, connection: Connection, receipt: Receipt) -> None:
+    def _apply(self, session: Session, receipt: Receipt) -> None:
         statements, manifest = self._totals.statements(), receipt.manifest_id
         values = {
             "manifest": manifest,
@@ -112,9 +112,9 @@ class TotalsSink(MarkedSink):
             "tasks": tasks_of(self._staged(receipt, ObjectKind.DATA)),
         }
         staging = self._table.staging_parts(receipt.manifest_id, receipt.attempt)
-        emptied = statements.first(connection, "empty_contributions", values)["contributions"]
-        made = statements.first(connection, "contribute", values, staging)
-        self._refuse_lost(receipt, made["rows"], self._bury(connection, receipt))
+        emptied = statements.first(session, "empty_contributions", values)["contributions"]
+        made = statements.first(session, "contribute", values, staging)
+        self._refuse_lost(receipt, made["rows"], self._bury(session, receipt))
         if made["keys"] > self.settings.max_keys:
             raise SinkRefused(
                 f"the manifest contributes to {made['keys']:,} keys, and max_keys is {self.settings.max_keys:,}",
@@ -124,10 +124,10 @@ class TotalsSink(MarkedSink):
             )
         if emptied:
             for query in ("lock_totals", "combine", "drop_empty_totals", "drop_empty_contributions"):
-                statements.rows(connection, query, values)
+                statements.rows(session, query, values)
         else:
-            statements.rows(connection, "add", values)
-        statements.rows(connection, "note_checksum", {**self._table.names, "manifest": manifest})
+            statements.rows(session, "add", values)
+        statements.rows(session, "note_checksum", {**self._table.names, "manifest": manifest})
 
     def alike(self, before: Receipt, now: Receipt) -> bool:
         """Whether the contributions are those that the marker tells of, and the totals of their keys agree."""

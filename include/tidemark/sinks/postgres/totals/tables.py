@@ -6,13 +6,13 @@ from typing import Any, LiteralString, assert_never
 import pyarrow as pa
 from psycopg import sql
 
-from tidemark.database.connection import Connection
-from tidemark.database.named_sql import named_queries
+from tidemark.database.session import Session
+from tidemark.named_sql import named_queries
+from tidemark.sinks.aggregates.value_columns import ROWS, WINDOW, Function, ValueColumn
 from tidemark.sinks.postgres.columns import Column, names, type_of
-from tidemark.sinks.postgres.connection import translated
+from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.target import RIGHTS, Parts, PostgresTarget, TableSpec
 from tidemark.sinks.postgres.totals.settings import Settings
-from tidemark.sinks.value_columns import ROWS, WINDOW, Function, ValueColumn
 
 QUERIES = named_queries("tidemark.sinks.postgres.totals", "queries.sql")
 MANIFEST, ATTEMPT = "_manifest_id", "_attempt"
@@ -79,17 +79,17 @@ class Statements:
         self._identifiers = self._all_identifiers()
 
     def first(
-        self, connection: Connection, query: str, values: Mapping[str, Any], staging: Parts | None = None
+        self, session: Session, query: str, values: Mapping[str, Any], staging: Parts | None = None
     ) -> dict[str, Any]:
         """Run a statement that returns one row."""
-        [row] = self.rows(connection, query, values, staging)
+        [row] = self.rows(session, query, values, staging)
         return row
 
     def rows(
-        self, connection: Connection, query: str, values: Mapping[str, Any], staging: Parts | None = None
+        self, session: Session, query: str, values: Mapping[str, Any], staging: Parts | None = None
     ) -> list[dict[str, Any]]:
         """Run a statement; returns its rows."""
-        cursor = connection.execute(sql.SQL(QUERIES[query]).format(**self._identifiers, **(staging or {})), values)
+        cursor = session.execute(sql.SQL(QUERIES[query]).format(**self._identifiers, **(staging or {})), values)
         return cursor.fetchall() if cursor.description else []
 
     def _all_identifiers(self) -> Parts:

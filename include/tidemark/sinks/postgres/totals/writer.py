@@ -4,9 +4,9 @@ import pyarrow as pa
 
 from tidemark.order import Order, SinkOrder
 from tidemark.receipt import ObjectKind
-from tidemark.sinks.groups import groups_of
-from tidemark.sinks.measures import Measures
+from tidemark.sinks.aggregates.groups import groups_of
 from tidemark.sinks.postgres.writer import Copy, PostgresWriter, has_staged, try_connection
+from tidemark.sinks.staging.measures import Measures
 from tidemark.sinks.writer import StagedPart
 
 __all__ = ["has_staged", "open_writer", "try_connection"]

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from tidemark.digest import Digest
 from tidemark.receipt import ObjectKind
-from tidemark.sinks.grouping import digest_of
+from tidemark.sinks.staging.grouping import digest_of
 from tidemark.sinks.writer import StagedPart
 
 

@@ -15,7 +15,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 @dataclass
-class _Held:
+class _Waiting:
     pieces: list[pa.Table] = field(default_factory=list)
     rows: int = 0
     bytes: int = 0
@@ -28,12 +28,12 @@ class HeldRows(Generic[T]):
     def __init__(self, *, file_rows: int = GROUP_ROWS, file_bytes: int) -> None:
         self.group_rows = min(GROUP_ROWS, file_rows)
         self._group_bytes = min(GROUP_BYTES, file_bytes)
-        self._held: dict[T, _Held] = {}
+        self._held: dict[T, _Waiting] = {}
         self._bytes = 0
 
     def add(self, target: T, piece: pa.Table) -> Iterator[tuple[T, pa.Table]]:
         """Keep a piece; yields the targets with their rows that must go to their files now, and forgets these."""
-        held = self._held.setdefault(target, _Held())
+        held = self._held.setdefault(target, _Waiting())
         size = piece.nbytes + piece.num_columns * _PIECE_OVERHEAD
         held.pieces.append(piece)
         held.rows += piece.num_rows

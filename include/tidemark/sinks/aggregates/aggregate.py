@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, mod
 from tidemark.config.base import Duration, Section, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
-from tidemark.sinks.value_columns import WINDOW, WORDS, Function, ValueColumn, value_columns
+from tidemark.sinks.aggregates.value_columns import WINDOW, WORDS, Function, ValueColumn, value_columns
 from tidemark.suggestion import with_nearest
 
 PLACES = ("_topic", "_partition")  # of a record in its source, never null

@@ -5,9 +5,22 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.worlds.world import World
+from tidemark.failpoints import FAILPOINTS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "guarantees.md"
+# Every cell of the table of a table or of totals, which are in the manifest database (``same``) or in one of their own;
+# those next to the COMMIT always, the others in `make test-faults`.
+AT_EACH_POINT_IN_EITHER_DATABASE = pytest.mark.parametrize(
+    ("point", "same"),
+    [
+        pytest.param(point, same, marks=() if point.startswith("publish.before") else pytest.mark.exhaustive)
+        for point in FAILPOINTS
+        for same in (False, True)
+    ],
+)
 
 
 def table(heading: str) -> dict[str, tuple[str, ...]]:
@@ -29,8 +42,6 @@ def killed_and_done_again(
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     content = seen()
     assert content in ({}, whole())
-    world.ok("retry", "demo")
-    world.ok("run", "demo", "--run-key", "one")
-    world.assert_complete()
+    world.finish()
     [manifest] = world.json("manifests", "demo")
     return "whole" if content else "nothing", manifest["published_attempt"]

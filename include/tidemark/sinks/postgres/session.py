@@ -13,9 +13,9 @@ from psycopg.rows import dict_row
 
 from tidemark.connections import Lookup, Secret, variable_of
 from tidemark.database import postgres_errors
-from tidemark.database.connection import Connection
 from tidemark.database.poolers import REFUSED, REMEDY, shares_sessions
 from tidemark.database.postgres_errors import Cause, PostgresError, message_of
+from tidemark.database.session import Session
 from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
 
 LOCK_TIMEOUT_S = 30
@@ -57,29 +57,29 @@ def describe(secret: Secret) -> str:
     return f"postgresql://{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
 
 
-def connect(secret: Secret, conn_id: str, **context: object) -> Connection:
-    """A connection with autocommit, a timeout of 5 s to connect and of 30 s for locks; raises ``Unavailable``.
+def connect(secret: Secret, conn_id: str, **context: object) -> Session:
+    """A session with autocommit, a timeout of 5 s to connect and of 30 s for locks; raises ``Unavailable``.
 
     Raises ``SinkRefused`` for a pooler that gives sessions out by transaction.
     """
-    connection = _open(secret, conn_id, context)
+    session = _open(secret, conn_id, context)
     try:
         with translated(**context):
-            if shares_sessions(connection, lambda: _open(secret, conn_id, context)):
+            if shares_sessions(session, lambda: _open(secret, conn_id, context)):
                 raise SinkRefused(
                     f"the database of connection {conn_id} cannot be used: {REFUSED}",
                     next_step=f"change the connection: {REMEDY}. Then: tidemark retry {{pipeline}}",
                     database=describe(secret),
                     **context,
                 )
-            connection.execute("SELECT set_config('lock_timeout', %s, false)", [f"{LOCK_TIMEOUT_S}s"])
+            session.execute("SELECT set_config('lock_timeout', %s, false)", [f"{LOCK_TIMEOUT_S}s"])
     except BaseException:
-        connection.close()
+        session.close()
         raise
-    return connection
+    return session
 
 
-def _open(secret: Secret, conn_id: str, context: Mapping[str, object]) -> Connection:
+def _open(secret: Secret, conn_id: str, context: Mapping[str, object]) -> Session:
     try:
         dsn = secret.reveal()
         timeout = {} if "connect_timeout" in psycopg.conninfo.conninfo_to_dict(dsn) else {"connect_timeout": "5"}

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.sinks.grouping import grouped
-from tidemark.sinks.value_columns import ROWS, WINDOW, Function, ValueColumn, value_columns_from
+from tidemark.sinks.aggregates.value_columns import ROWS, WINDOW, Function, ValueColumn, value_columns_from
+from tidemark.sinks.staging.grouping import grouped
 
 MOST_GROUPS = 200_000  # that wait in memory
 DIGITS = 76  # of a sum: 10^38 values of the widest decimal have room

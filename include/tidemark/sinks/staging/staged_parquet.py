@@ -5,9 +5,9 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidemark.sinks.grouping import digest_of
-from tidemark.sinks.held_rows import GROUP_ROWS
-from tidemark.sinks.staged_file import StagedFile
+from tidemark.sinks.staging.grouping import digest_of
+from tidemark.sinks.staging.held_rows import GROUP_ROWS
+from tidemark.sinks.staging.staged_file import StagedFile
 from tidemark.storage.base import ObjectStore
 
 

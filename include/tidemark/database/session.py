@@ -12,8 +12,10 @@ from tidemark.database import postgres_errors
 from tidemark.database.poolers import REFUSED, REMEDY, shares_sessions
 from tidemark.database.postgres_errors import Cause, PostgresError, message_of
 from tidemark.errors import AccessDenied, ConfigurationError, IllegalTransition, PlanRefused, TidemarkError, Unavailable
+from tidemark.named_sql import named_queries
 
-Connection = psycopg.Connection[dict[str, Any]]
+Session = psycopg.Connection[dict[str, Any]]
+QUERIES: Final = named_queries("tidemark.database", "session.sql")
 
 # A host that dies does not close its connection: with keepalives the server releases its locks after 2 minutes instead
 # of 2 hours. A process that is stopped inside a transaction still answers keepalives, so such a transaction has its own
@@ -27,32 +29,29 @@ SETTINGS = {"search_path": "tidemark", "lock_timeout": "60s", **DEAD_CLIENTS}
 _OF_ANOTHER_PLANNER: Final = ("range_", "run_pipeline_run_key", "chain_pipeline_topic")  # constraints of schema.sql
 
 
-def connect(dsn: str) -> Connection:
-    """An autocommitting connection to the manifest database that answers within 5 s, or ``Unavailable``.
+def connect(dsn: str) -> Session:
+    """An autocommitting session to the manifest database that answers within 5 s, or ``Unavailable``.
 
     Raises ``ConfigurationError`` for a pooler that gives sessions out by transaction. So settings are not part of the
     handshake, which poolers refuse or ignore, and are made when it is known that they stay with this session.
     """
-    connection = _open(dsn)
+    session = _open(dsn)
     try:
         with translated(database=describe(dsn)):
-            if shares_sessions(connection, lambda: _open(dsn)):
+            if shares_sessions(session, lambda: _open(dsn)):
                 raise ConfigurationError(
                     f"the manifest database cannot be used: {REFUSED}",
                     next_step=f"set TIDEMARK_DB to another address: {REMEDY}; nothing was changed",
                     database=describe(dsn),
                 )
-            connection.execute(
-                "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS setting (name, value)",
-                [list(SETTINGS), list(SETTINGS.values())],
-            )
+            session.execute(QUERIES["settings"], {"names": list(SETTINGS), "values": list(SETTINGS.values())})
     except BaseException:
-        connection.close()
+        session.close()
         raise
-    return connection
+    return session
 
 
-def _open(dsn: str) -> Connection:
+def _open(dsn: str) -> Session:
     try:
         return psycopg.connect(
             dsn, autocommit=True, row_factory=dict_row, connect_timeout=5, application_name="tidemark",

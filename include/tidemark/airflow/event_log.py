@@ -1,0 +1,12 @@
+"""Writes the structured lines of ``lifecycle/events.py`` into Airflow's task logs.
+
+Airflow writes its logs as JSON by structlog; the word is the key ``event``. People read the lines of ``log_lines``.
+"""
+
+import structlog  # Airflow's tasks log through it
+
+from tidemark.lifecycle.events import LogLine
+
+
+def tell(line: LogLine) -> None:
+    structlog.get_logger("tidemark").info(line.event.value, **line.values)

@@ -1,0 +1,110 @@
+"""The log of a command, on standard error: what happens, in words for people, or as one JSON object per line."""
+
+import json
+import logging
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import click
+from rich.console import Console
+
+from tidemark.cli.log_format import LogFormat, chosen_format
+from tidemark.errors import TidemarkError
+from tidemark.lifecycle import events
+from tidemark.lifecycle.events import Event, LogLine
+from tidemark.lifecycle.publish import Outcome
+from tidemark.lifecycle.work import Progress
+from tidemark.manifest import Manifest
+
+
+def open_console(stderr: bool = False) -> Console:
+    """Colour only on a terminal; elsewhere wide enough that no cell is cut."""
+    console = Console(stderr=stderr, highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = 200
+    return console
+
+
+def tell(line: LogLine) -> None:
+    """Write a line for programs; a log for people has none."""
+    if chosen_format() is LogFormat.JSON:
+        level = "error" if line.event is Event.FAILED else "info"
+        entry = {"timestamp": datetime.now(UTC).isoformat(), "level": level, "event": line.event, **line.values}
+        click.echo(json.dumps(entry, ensure_ascii=False), err=True)
+
+
+class _Warnings(logging.Handler):
+    """Notes of what our modules and libraries log as a warning or worse, when nobody has set up logging."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(self.format(record))
+
+
+def show_warnings() -> None:
+    """Python itself would print them to standard error as they are."""
+    logging.lastResort = _Warnings(logging.WARNING)
+
+
+def note(text: str) -> None:
+    if chosen_format() is LogFormat.JSON:
+        tell(events.note(text))
+    else:
+        open_console(stderr=True).print(text, style="dim", markup=False)
+
+
+def error(error: TidemarkError) -> None:
+    if chosen_format() is LogFormat.JSON:
+        tell(events.failed(error))
+        return
+    console = open_console(stderr=True)
+    what, _, next_step = str(error).partition("\nnext: ")
+    console.print("[bold red]error:[/] ", end="")
+    console.print(what, markup=False)
+    if next_step:
+        console.print("[bold]next:[/]  ", end="")
+        console.print(next_step, markup=False)
+
+
+def tell_failures(errors: Iterable[TidemarkError]) -> None:
+    """For programs; people read them in the result of the command."""
+    for each in errors:
+        tell(events.failed(each))
+
+
+def left_out(manifest: Manifest) -> None:
+    """Say that nobody begins with a manifest, since an attempt is at work on it."""
+    if chosen_format() is LogFormat.JSON:
+        tell(events.left_out(manifest))
+        return
+    fence = f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id} --take-over"
+    note(f"manifest {manifest.id} is left out: attempt {manifest.attempt} is at work; to fence it: {fence}")
+
+
+class LoggedProgress(Progress):
+    """Says what happens while manifests of a pipeline are worked on. That an attempt begins, its stage says."""
+
+    def __init__(self, pipeline_name: str) -> None:
+        self.pipeline_name = pipeline_name
+
+    def begins(self, manifest: Manifest, number: int, of: int) -> None:
+        if chosen_format() is LogFormat.TEXT:
+            offsets = sum(covered.span for covered in manifest.ranges)
+            note(f"[{number}/{of}] manifest {manifest.id}: {len(manifest.ranges)} ranges, {offsets:,} offsets ...")
+
+    def ended(self, outcome: Outcome) -> None:
+        tell(events.attempt_ends(self.pipeline_name, outcome))
+        indent = ""
+        if chosen_format() is LogFormat.TEXT:
+            counts, indent = outcome.counts, "      "
+            note(
+                f"{indent}manifest {outcome.manifest_id} attempt {outcome.attempt} {outcome.ending}: read "
+                f"{counts.read:,}, written {counts.written:,}, dead-lettered {counts.dead_lettered:,}"
+            )
+        if outcome.note:
+            note(f"{indent}{outcome.note}")
+
+    def failed(self, error_of_one: TidemarkError) -> None:
+        error(error_of_one)
+
+    def left_out(self, manifest: Manifest) -> None:
+        left_out(manifest)

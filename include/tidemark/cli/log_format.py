@@ -1,0 +1,19 @@
+"""Whether the log of a command is for people or for programs; chosen before a command is imported."""
+
+from enum import StrEnum
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"  # one object per line, with the keys of docs/operations.md
+
+
+_chosen = [LogFormat.TEXT]  # of this process, for its threads too: a context of click belongs to one thread
+
+
+def choose_format(log_format: LogFormat) -> None:
+    _chosen[:] = [log_format]
+
+
+def chosen_format() -> LogFormat:
+    return _chosen[0]

@@ -1,0 +1,22 @@
+-- What making and upgrading the tables asks and stores beside schema.sql and migrations/.
+
+-- name: lock
+-- One process at a time; until the end of the transaction.
+SELECT pg_advisory_xact_lock(1414089812, 0);
+
+-- name: actor
+-- Who stands in the history of the rows that a migration changes.
+SELECT set_config('tidemark.actor', 'tidemark migrate', true);
+
+-- name: databases
+SELECT to_regclass('tidemark.database') AS ours, to_regclass('public.dag_run') AS airflow;
+
+-- name: tables
+-- As JSON, because older tables lack the column "schema".
+SELECT to_jsonb(ours) AS tables FROM tidemark.database AS ours;
+
+-- name: created
+INSERT INTO tidemark.database (version, schema) VALUES (1, %(schema)s);
+
+-- name: upgraded
+UPDATE tidemark.database SET version = %(version)s, schema = %(schema)s;

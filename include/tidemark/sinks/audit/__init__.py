@@ -1,0 +1,1 @@
+"""What several sinks look for when they are audited. No kind."""

@@ -1,0 +1,14 @@
+"""Whether something listens at an address. Spark's own clients try for minutes, and say less."""
+
+import socket
+
+REACH_S = 5.0
+
+
+def why_unreachable(host: str, port: int) -> str | None:
+    """Why nothing accepts a connection there within 5 s; None when something does. IPv6 may be in brackets."""
+    try:
+        socket.create_connection((host.strip("[]"), port), timeout=REACH_S).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None

@@ -1,0 +1,109 @@
+"""Several slices at once in one process (``spark.parallel_slices``): `kill -9` in the middle of two, then `retry`."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from sandbox.services.processes import wait_until
+from tests.worlds.dynamo_world import DynamoWorld
+from tests.worlds.table_world import TableWorld
+from tests.worlds.totals_world import TotalsWorld
+from tests.worlds.world import World, wait_stopped
+from tidemark.failpoints import FAILPOINTS
+
+AT_ONCE = {"spark": {"parallel_slices": 2}}
+SINKS = ("lake", "lake and table", "table in the manifest database", "iceberg", "lake and totals", "dynamodb")
+OF_ATTEMPTS = [point for point in FAILPOINTS if not point.startswith("plan.")]
+QUICK = (
+    *((point, "lake and table") for point in ("attempt.started", "stage.mid", "publish.mid", "publish.before_mark")),
+    ("publish.before_record", "iceberg"),
+    ("publish.before_record", "lake and totals"),
+)
+CASES = [
+    pytest.param(point, sink, marks=[] if (point, sink) in QUICK else pytest.mark.exhaustive, id=f"{point}-{sink}")
+    for point in OF_ATTEMPTS
+    for sink in SINKS
+]
+
+
+@pytest.fixture
+def world(
+    request: pytest.FixtureRequest,
+    make_world: Callable[..., World],
+    make_table_world: Callable[..., TableWorld],
+    make_iceberg_world: Callable[..., World],
+    make_totals_world: Callable[..., TotalsWorld],
+    make_dynamo_world: Callable[..., DynamoWorld],
+) -> World:
+    match request.param:
+        case "lake":
+            return make_world(settings=AT_ONCE)
+        case "table in the manifest database":
+            return make_table_world(same=True, settings=AT_ONCE)
+        case "iceberg":
+            return make_iceberg_world(settings=AT_ONCE)
+        case "lake and totals":
+            return make_totals_world(has_lake=True, settings=AT_ONCE)
+        case "dynamodb":
+            return make_dynamo_world(settings=AT_ONCE)
+        case _:
+            return make_table_world(has_lake=True, settings=AT_ONCE)
+
+
+@pytest.mark.parametrize(("point", "world"), CASES, indirect=["world"])
+def test_killed_in_the_middle_of_two_slices_nothing_is_missing_and_nothing_twice(world: World, point: str) -> None:
+    world.produce(160, bad_every=9)
+    killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:kill9@2")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    world.assert_whole()
+    done = world.tidemark("retry", "demo")
+    assert done.returncode == 0, done.stderr
+    world.ok("run", "demo", "--run-key", "one")
+    world.assert_complete()
+    world.produce(80)
+    done = world.tidemark("run", "demo", "--run-key", "two")
+    assert done.returncode == 0, done.stderr
+    world.assert_complete()
+
+
+def alive(world: World) -> int:
+    return sum(each["alive"] for each in world.manifests())
+
+
+def test_two_attempts_are_alive_at_once_and_both_are_taken_for_dead_when_their_process_is(
+    make_world: Callable[..., World],
+) -> None:
+    world = make_world(settings=AT_ONCE)
+    world.produce(160)
+    stopped = world.start("run", "demo", failpoint="read.before:stop@2")
+    wait_stopped(stopped)
+    running = [each for each in world.manifests() if each["state"] == "running"]
+    assert [each["alive"] for each in running] == [True, True]
+    assert {each["id"] for each in running} == {each["id"] for each in world.manifests()[:2]}
+    stopped.kill()
+    stopped.communicate(timeout=60)
+    assert alive(world) == 0
+    world.ok("retry", "demo")
+    world.assert_complete()
+
+
+def test_a_paused_process_with_two_slices_changes_nothing_when_it_wakes_after_both_were_taken_over(
+    make_world: Callable[..., World],
+) -> None:
+    world = make_world(settings=AT_ONCE)
+    world.produce(160)
+    paused = world.start("run", "demo", "--run-key", "one", failpoint="stage.done:hang:8@always")
+    wait_until(lambda: alive(world) == 2, "two attempts", timeout=60)
+    time.sleep(3)  # then both are at the failpoint, and none is inside a transaction whose locks others wait for
+    os.kill(paused.pid, signal.SIGSTOP)
+    world.ok("replay", "demo", "--run-key", "one", "--take-over")
+    world.assert_readers_complete()
+    published = [each["publications"] for each in world.manifests()]
+    paused.send_signal(signal.SIGCONT)
+    said = paused.communicate(timeout=120)[1]
+    assert "Traceback" not in said
+    assert [each["publications"] for each in world.manifests()] == published
+    world.assert_complete()
