@@ -44,7 +44,7 @@ class SharedStage(Protocol):
     def __call__(self, order: Order) -> Receipt: ...
 
     def start(self, records: int) -> None:
-        """Be ready for orders, which read so many records at most: what cannot be started from several threads at once."""
+        """Be ready for orders of so many records at most: what cannot be started from several threads at once."""
 
     def end_jobs(self) -> None:
         """End the jobs that are at work; the calls that wait for them then raise."""
