@@ -7,6 +7,8 @@ made up: that is not the page's work.
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -31,9 +33,8 @@ MANIFESTS, PARTITIONS = 10_000, 100
 REPEATS = 5
 PIPELINE = f"/pipelines/{NAME}"
 
-# Each manifest has a run of its own, one an hour up to now, and an hour of event time, all complete; the 20 newest
-# manifests have failed.
-MORE = """
+# Each manifest has a run of its own, one an hour up to now, and an hour of event time, all complete.
+RUNS = """
 SET session_replication_role = replica;
 INSERT INTO run (pipeline, run_key, kind, cut_at, planned_up_to, planned_at, reached, manifests, covered_by, notes)
 SELECT pipeline, 'hour ' || slice, 'scheduled', hour, hour, hour, true, ARRAY[id], '{}', '{}'
@@ -46,6 +47,10 @@ INSERT INTO manifest_hour (manifest_id, pipeline, hour, rows, late)
 SELECT id, pipeline, '2024-01-01Z'::timestamptz + slice * interval '1 hour', 1000, 1 FROM manifest WHERE state = 'done';
 INSERT INTO hour (pipeline, hour, revision, rows, late, complete_at)
 SELECT pipeline, hour, 1, sum(rows), sum(late), now() FROM manifest_hour GROUP BY pipeline, hour;
+SET session_replication_role = DEFAULT;
+"""
+FAILED = """
+SET session_replication_role = replica;
 DELETE FROM publication WHERE manifest_id > (SELECT max(id) - 20 FROM manifest);
 UPDATE attempt SET state = 'failed', error = 'the disk is full'
 WHERE manifest_id > (SELECT max(id) - 20 FROM manifest);
@@ -95,11 +100,12 @@ def _fill(dsn: str, folder: Path, manifests: int, partitions: int) -> int:
     with ManifestDatabase(dsn, "bench") as database:
         sinks = tuple(open_sink(NAME, settings, from_environment) for settings in pipeline.sinks)
         plan(Context(pipeline, database, source, sinks), Tick("first", RunKind.MANUAL, None))
-    planning.fill(dsn, folder / "lake", partitions, manifests)
+    planning.write_records(folder / "lake", planning.fill(dsn, partitions, manifests))
     (folder / "pipelines").mkdir()
     (folder / "pipelines" / "bench.yaml").write_text(yaml.safe_dump(planning.file(str(folder / "lake"))))
     with psycopg.connect(dsn, autocommit=True, options="-c search_path=tidemark") as connection:
-        connection.execute(MORE.encode())
+        connection.execute(RUNS.encode())
+        connection.execute(FAILED.encode())  # the 20 newest manifests
         connection.execute("VACUUM ANALYZE")
         row = connection.execute("SELECT max(id) FROM manifest").fetchone()
         assert row is not None
@@ -107,6 +113,23 @@ def _fill(dsn: str, folder: Path, manifests: int, partitions: int) -> int:
 
 
 def _measured(manifests: int, partitions: int, newest: int) -> list[dict[str, Any]]:
+    figures = []
+    with client(manifests * planning.RANGE_RECORDS, partitions) as asking:
+        for name, address in views(newest, manifests).items():
+            seconds = []
+            for _ in range(REPEATS):
+                began = time.monotonic()
+                answer = asking.get(address)
+                seconds.append(time.monotonic() - began)
+                assert answer.status_code == 200, (address, answer.text)
+            median = statistics.median(seconds)
+            figures.append({"view": name, "seconds": median, "all_seconds": seconds, "bytes": len(answer.content)})
+    return figures
+
+
+@contextmanager
+def client(end: int, partitions: int) -> Iterator[Any]:
+    """Asks the page's app in this process; ``end``: that of each partition in Kafka."""
     # Airflow takes seconds to import, and writes its configuration into its home: a folder of this measurement.
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from airflow.api_fastapi.core_api.security import get_user
@@ -117,7 +140,6 @@ def _measured(manifests: int, partitions: int, newest: int) -> list[dict[str, An
     from tidemark.airflow.page.app import build_app
     from tidemark.airflow.page.lag import Lags
 
-    end = manifests * planning.RANGE_RECORDS
     lag = tuple(LagView(NAME, number, 0, end, end, end, 0, None, 0) for number in range(partitions))
     app = build_app()
     app.dependency_overrides |= {
@@ -126,19 +148,8 @@ def _measured(manifests: int, partitions: int, newest: int) -> list[dict[str, An
         access.MAY_READ.dependency: lambda: None,
         access.MAY_START_RUNS.dependency: lambda: None,
     }
-    client = TestClient(app)
-    figures = []
     with (
         mock.patch.object(content, "lags", Lags(lambda _: lag)),
         mock.patch.object(pages, "dag_states", return_value={NAME: DagState(paused=False, next_run=None)}),
     ):
-        for name, address in views(newest, manifests).items():
-            seconds = []
-            for _ in range(REPEATS):
-                began = time.monotonic()
-                answer = client.get(address)
-                seconds.append(time.monotonic() - began)
-                assert answer.status_code == 200, (address, answer.text)
-            median = statistics.median(seconds)
-            figures.append({"view": name, "seconds": median, "all_seconds": seconds, "bytes": len(answer.content)})
-    return figures
+        yield TestClient(app)

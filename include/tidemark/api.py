@@ -217,7 +217,7 @@ def show(manifest_id: int, *, dsn: str | None = None) -> ManifestHistoryView:
 def compare(manifest_id: int, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[ComparedView]:
     """What each sink shows of a manifest, against what is published; changes nothing.
 
-    A sink that does not answer is told in its place. Needs the pipeline file and the sinks.
+    A sink that does not answer has its error in its place. Needs the pipeline file and the sinks.
     """
     environment = _environment(dsn, pipelines)
     with _database(environment) as database:

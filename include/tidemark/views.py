@@ -243,7 +243,7 @@ class ArchiveView:
 
 @dataclass(frozen=True)
 class LetterPlaceView:
-    """Where a dead letter was read; ``timestamp`` is its Kafka timestamp."""
+    """Where a dead letter was read; ``timestamp`` is that of the record in the source."""
 
     manifest_id: int
     topic: str
@@ -488,7 +488,7 @@ class PartView:
 class LaneView:
     """The chain of one partition, offsets ``[start, end)``: done, except its ``parts``.
 
-    ``last_record_at`` is Kafka's timestamp of the newest record that is published, None without one.
+    ``last_record_at`` is the timestamp of the newest published record in the source, None without one.
     Offsets below ``archived`` are archived (None: none are). ``retired``: its life has ended. ``blocked`` says why
     nothing more is planned, until a person decides; ``cut`` is true when that is since its log was truncated, else the
     topic is another one or gone.
@@ -891,7 +891,7 @@ def lane_views(database: ManifestDatabase, pipeline_name: str) -> list[LaneView]
 
 
 def _stamp(published: PublishedRange | None) -> datetime | None:
-    """When the last record of a range was written, by Kafka; None also for a record without a timestamp."""
+    """When the last record of a range was written, by its timestamp; None also for a record without a timestamp."""
     if published is None or published.last.timestamp_ms < 0:
         return None
     return datetime.fromtimestamp(published.last.timestamp_ms / 1000, UTC)

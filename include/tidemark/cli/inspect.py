@@ -221,8 +221,8 @@ def history(environment: Environment, pipeline_name: str, as_json: bool) -> None
     """Show what people decided about a pipeline: who, when, why.
 
     Losses, topics and truncations accepted, chains extended back, lakes adopted and repaired, sinks renamed, retired
-    and filled, retries and replays from the page, the pipeline itself retired and taken up again. What happened to one
-    manifest says tidemark show.
+    and filled, retries and replays from the page, the pipeline itself retired and brought back. For what happened to
+    one manifest: tidemark show.
     """
     with database_of(environment) as database:
         check_pipeline(environment, database, pipeline_name)

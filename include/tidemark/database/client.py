@@ -792,7 +792,7 @@ class ManifestDatabase:
         return [(row["manifest_id"], row["root"], object_from(row["object"])) for row in rows]
 
     def evidence_apart(self, sink: str, evidence: Mapping[int, int]) -> list[int]:
-        """The manifests whose ``evidence``, attempts by manifest id, is not that of the published attempt."""
+        """The manifests where ``evidence`` (attempts by manifest id) is not the published attempt."""
         return [row["manifest_id"] for row in self._rows("evidence_apart", sink=sink, **_held(evidence))]
 
     def is_of_retired_sink(self, manifest_id: int, attempt: int) -> bool:

@@ -560,11 +560,13 @@ RETURNING id;
 SELECT archive(%(archive_id)s, %(manifests)s);
 
 -- name: page_of_manifests
--- Newest first. The ids come from an index, (pipeline, id) or the primary key, so a page costs the same at any depth.
+-- Newest first. The ids come from an index, (pipeline, id) or the primary key, so a page costs the same at any depth;
+-- those of a state that is not done from an index that has only what is not done.
 SELECT v.* FROM (
     SELECT id FROM manifest
     WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
       AND (%(state)s::text IS NULL OR state = %(state)s::manifest_state)
+      AND (%(state)s::text IS NULL OR %(state)s::text = 'done' OR state <> 'done')   -- by the index of those
       AND (%(after)s::bigint IS NULL OR id < %(after)s)
     ORDER BY id DESC LIMIT %(limit)s) page
 JOIN manifest_view v ON v.id = page.id
@@ -573,7 +575,8 @@ ORDER BY v.id DESC;
 -- name: count_manifests
 SELECT count(*) AS matching, count(*) FILTER (WHERE id < %(after)s) AS older FROM manifest
 WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
-  AND (%(state)s::text IS NULL OR state = %(state)s::manifest_state);
+  AND (%(state)s::text IS NULL OR state = %(state)s::manifest_state)
+  AND (%(state)s::text IS NULL OR %(state)s::text = 'done' OR state <> 'done');
 
 -- name: undone
 SELECT id FROM manifest WHERE pipeline = %(pipeline_name)s AND state <> 'done' ORDER BY id;
@@ -986,6 +989,11 @@ FROM (
       AND (%(newest)s::int IS NULL OR complete_at IS NULL OR hour >= (
           SELECT min(hour) FROM (SELECT hour FROM hour WHERE pipeline = %(pipeline_name)s
                                  ORDER BY hour DESC LIMIT %(newest)s) newest))
+      -- What is older than these and than all that are open is not even read.
+      AND (%(newest)s::int IS NULL OR hour >= least(
+          (SELECT min(hour) FROM hour WHERE pipeline = %(pipeline_name)s AND complete_at IS NULL),
+          (SELECT min(hour) FROM (SELECT hour FROM hour WHERE pipeline = %(pipeline_name)s
+                                  ORDER BY hour DESC LIMIT %(newest)s) newest)))
       AND (%(before)s::timestamptz IS NULL OR hour < %(before)s)
     ORDER BY hour DESC LIMIT %(limit)s::int) h
 ORDER BY h.hour;
@@ -1053,7 +1061,7 @@ JOIN (SELECT manifest_id, attempt, receipt FROM attempt
     ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
 CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
 WHERE (%(pipeline_name)s::text IS NULL OR p.pipeline = %(pipeline_name)s) AND o.object ->> 'sink' = p.sink
-  AND (%(ids)s::bigint[] IS NULL OR p.manifest_id = ANY (%(ids)s))
+  AND (%(ids)s::bigint[] IS NULL OR p.manifest_id = ANY (%(ids)s) AND a.manifest_id = ANY (%(ids)s))
   AND o.object ->> 'path' <> ''   -- rows of a table are no objects
   AND (starts_with(p.target, '/') OR starts_with(p.target, 's3://'))   -- and what lies beside a table is read through it
   AND NOT EXISTS (SELECT FROM accepted_damage d WHERE d.manifest_id = p.manifest_id AND d.sink = p.sink
@@ -1118,9 +1126,14 @@ SELECT path FROM accepted_damage
 WHERE manifest_id = %(manifest_id)s AND sink = %(sink)s AND attempt = %(attempt)s;
 
 -- name: behind
--- Manifests that are not at work and show a newer attempt in one sink than in another that it was to write to.
+-- Manifests that are not at work and show a newer attempt in one sink than in another that it was to write to. Every run
+-- asks this, so what was published once is not read: an index has the later ones, and of these only the uneven matter.
+WITH uneven AS MATERIALIZED (
+    SELECT manifest_id FROM publication WHERE settled > 1 GROUP BY manifest_id
+    HAVING count(DISTINCT settled) > 1 OR NOT array_agg(sink) @> %(sinks)s::text[])
 SELECT DISTINCT p.manifest_id AS id
-FROM standing_publication p
+FROM uneven
+JOIN standing_publication p ON p.manifest_id = uneven.manifest_id
 JOIN manifest m ON m.id = p.manifest_id AND m.pipeline = %(pipeline_name)s AND m.state = 'done'
 JOIN standing_publication other ON other.manifest_id = p.manifest_id AND other.settled > p.settled
 JOIN attempt a ON a.manifest_id = other.manifest_id AND a.attempt = other.settled AND p.sink = ANY (a.sinks)

@@ -85,13 +85,13 @@ def open_session(
     *,
     home: Path = Path(),
     conf: Mapping[str, str] = NOTHING,
-    records: int = 0,
+    records: int | None = 0,
 ) -> SparkSession:
     """A session in this process; its JVM ends with the process, even when the process is killed.
 
     ``log``: the file for the JVM's standard error; None: it goes to ours. ``home``: the folder for the zip of our
     package that executors get. ``conf``: properties of the pipeline file. ``records``: how many its first job reads at
-    most.
+    most; None: it stays up for many jobs.
 
     Raises ``Unavailable`` when no master answers.
     """
@@ -121,7 +121,7 @@ def check_master(master: str) -> None:
         host, _, port = address.rpartition(":") if ":" in address else (address, ":", str(DEFAULT_MASTER_PORT))
         if not port.isdecimal():
             raise ConfigurationError(
-                f"{master} is no Spark master", next_step="write it as spark://host:port", master=master
+                f"{master} is not a Spark master", next_step="write it as spark://host:port", master=master
             )
         why = why_unreachable(host, int(port))
         if why is None:
