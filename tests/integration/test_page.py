@@ -734,7 +734,7 @@ def test_what_the_last_audit_found_is_named_with_its_manifest_and_the_next_step(
     published = json.loads(printed(world, "objects", "demo", "--json"))
     for each in published:
         Path(each["path"]).unlink()
-    found = json.loads(printed(world, "audit", "demo", "--json"))
+    differences = json.loads(printed(world, "audit", "demo", "--json"))
     page = ask().get("/pipelines/demo").text
     assert '<a href="#audit-1">named below</a>' in page
     named = page.partition('id="audit-1"')[2].partition("</details>")[0]
@@ -742,8 +742,8 @@ def test_what_the_last_audit_found_is_named_with_its_manifest_and_the_next_step(
     assert all(each["path"].rpartition("/")[2] in named for each in published)
     assert "next: tidemark replay demo --manifest 1" in named
     [audit] = ask().get("/api/pipelines/demo").json()["audits"]
-    assert audit["differences"] == len(found) >= len(published)
-    assert audit["first_differences"] == found
+    assert audit["differences"] == len(differences) >= len(published)
+    assert audit["first_differences"] == differences
 
 
 def test_dead_letters_are_in_the_lanes_in_words_and_on_the_drawing(ask: Callable[..., TestClient]) -> None:
