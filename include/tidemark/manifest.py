@@ -47,6 +47,24 @@ class RunKind(StrEnum):
     MANUAL = "manual"
 
 
+@dataclass(frozen=True)
+class ManifestSelection:
+    """Which manifests a list has: those that all of this is true of; None leaves nothing out.
+
+    ``since`` and ``until`` (UTC when they have no zone): of the runs that read up to a time in ``(since, until]``, as a
+    period of the timeline has them. ``topic`` and ``partition``: with offsets of them. ``lacks``: done, and not in the
+    sink of this name, which ``fill`` would change.
+    """
+
+    state: ManifestState | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    topic: str | None = None
+    partition: int | None = None
+    lacks: str | None = None
+
+
+ALL_MANIFESTS = ManifestSelection()
 LISTED = 10  # ids of manifests in a line
 
 

@@ -103,7 +103,7 @@ def test_a_paused_process_with_two_slices_changes_nothing_when_it_wakes_after_bo
     world.assert_readers_complete()
     published = [each["publications"] for each in world.manifests()]
     paused.send_signal(signal.SIGCONT)
-    said = paused.communicate(timeout=120)[1]
-    assert "Traceback" not in said
+    printed = paused.communicate(timeout=120)[1]
+    assert "Traceback" not in printed
     assert [each["publications"] for each in world.manifests()] == published
     world.assert_complete()

@@ -81,7 +81,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("no topics at all", "    topics: [flights]\n", "",
      "3: source.kafka.topics_regex: is missing, and so is topics: one of them, or both, say what is read"),
     ("a pattern that is none", "topics: [flights]", "topics_regex: '['",
-     "5: source.kafka.topics_regex: is no regular expression: unterminated character set at position 0"),
+     "5: source.kafka.topics_regex: is not a regular expression: unterminated character set at position 0"),
     ("one topic as text", "[flights]", "flights",
      '5: source.kafka.topics: must be a list (it is "flights")'),
     ("a topic twice", "[flights]", "[flights, flights]",
@@ -264,7 +264,7 @@ WHOLE_FILES: list[tuple[str, str | bytes, str]] = [
     ("depth", "[" * 20_000,
      "p.yaml:1: is nested too deeply"),
     ("too large", b"#" * (2**20 + 1),
-     "p.yaml: is larger than 1,048,576 bytes; that is no pipeline file"),
+     "p.yaml: is larger than 1,048,576 bytes; that is not a pipeline file"),
 ]
 VARIABLES = [
     ("${BUCKET}", "needs the environment variable BUCKET, which is not set; set it, or write ${BUCKET:-default}"),

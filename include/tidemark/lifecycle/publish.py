@@ -162,7 +162,7 @@ class Publisher:
             self.database.remember_target(sink.target, position.identity, position.number)
 
     def _receipt_of(self, sink: Sink, manifest_id: int, attempt: int | None) -> Receipt:
-        """The receipt of an attempt whose output a sink shows; raises when this database has none for the sink."""
+        """The receipt of the attempt that a sink shows; raises when this database has none for the sink."""
         receipt = self.database.receipt(manifest_id, attempt or 0)
         if receipt is None or sink.name not in receipt.sinks:
             raise not_known(sink, manifest_id, attempt)
@@ -243,7 +243,7 @@ class Publisher:
                 sink.clear_staging(manifest_id, number)
 
     def sweep(self, *, above: int = 0, dry_run: bool = False) -> list[int]:
-        """Clean up done manifests whose attempt died, and mend what needs no source.
+        """Clean up done manifests after an attempt that died, and mend what needs no source.
 
         Returns the ids of those with staged output, in a dry run too.
 

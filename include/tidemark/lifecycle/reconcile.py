@@ -88,7 +88,7 @@ def _is_of_retired_sink(database: ManifestDatabase, manifest_id: int, attempt: i
 
 
 def step_without_evidence(database: ManifestDatabase, manifest_id: int, sink: Sink) -> str:
-    """The command for a published manifest whose objects may be there, without its evidence."""
+    """The command for a published manifest without its evidence; its objects may be there."""
     manifest = database.manifest(manifest_id)
     known, _ = known_of(database, manifest, sink)
     verdict = judge(known, Shown(published_whole=True), takes_back=sink.way.takes_back)

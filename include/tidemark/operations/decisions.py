@@ -1,6 +1,6 @@
 """What a person decides: lost offsets, another topic under an old name, a truncated log, records before the anchor.
 
-Every decision has a dry run, and is made in one transaction whose history says who decided and why.
+Every decision has a dry run, and is made in one transaction. Its history says who decided and why.
 """
 
 from collections.abc import Iterator, Sequence

@@ -92,7 +92,7 @@ def _strays(
 def _is_seen(key: str, own_names: Collection[str]) -> bool:
     """Whether a reader would see it: records, files, and also hidden files of rows, since DuckDB reads those.
 
-    Of records those of this pipeline, also by a name of before, which a paused attempt may have written."""
+    Of records those of this pipeline, also under an old name, which a paused attempt may have written."""
     if key == OWNER or key.startswith(f"{STAGING}/"):
         return False
     path = PurePosixPath(key)
