@@ -224,3 +224,9 @@ class Manifest:
     def published_attempt(self) -> int | None:
         """The attempt that readers see, with several sinks the lowest of them; None before the first publication."""
         return min((publication.attempt for publication in self.publications), default=None)
+
+    @property
+    def retry(self) -> str:
+        """The command that finishes it: a blocked one is left out of all others, and is released by its id."""
+        by_id = f" --manifest {self.id}" if self.state is ManifestState.BLOCKED else ""
+        return f"tidemark retry {self.pipeline_name}{by_id}"

@@ -88,7 +88,9 @@ def test_damage_is_one_line_that_names_the_manifest_and_a_replay_mends_it(world:
     lines = [line for line in report.stdout.splitlines() if message in line]
     assert len(lines) == 1, report.stdout
     assert lines[0].startswith(f"manifest {manifest}: ")
-    advice = "tidemark retry demo" if "record" in damage else f"tidemark replay demo --manifest {manifest}"
+    verb = "retry" if "record" in damage else "replay"
+    by_id = "" if damage == "its record deleted" else f" --manifest {manifest}"
+    advice = f"tidemark {verb} demo{by_id}"
     assert lines[0].endswith(f"next: {advice}")
     world.ok("replay", "demo", "--manifest", str(manifest))
     for line in world.here("audit", "demo").stdout.splitlines():  # what was moved is a stray now

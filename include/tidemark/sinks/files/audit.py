@@ -201,9 +201,7 @@ def _stray(sink: Sink, key: str, manifest: Manifest | None) -> Difference:
             next_step = f"{repair}, if the database was restored from an older copy; else {next_step}"
         return Difference(None, f"{key} belongs to no manifest", next_step)
     if manifest.state is not ManifestState.DONE:
-        return Difference(
-            manifest.id, f"{key} was left by an attempt that is not published", f"tidemark retry {sink.pipeline_name}"
-        )
+        return Difference(manifest.id, f"{key} was left by an attempt that is not published", manifest.retry)
     return Difference(
         manifest.id, f"{key} is not part of what was published", f"tidemark repair {sink.pipeline_name} --why TEXT"
     )
