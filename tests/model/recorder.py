@@ -33,6 +33,7 @@ UNKNOWN = object()  # an answer that the recorder cannot put in words of the mod
 CHANGES = frozenset({"start", "store_receipt", "take_back", "publish", "finish", "fail", "release"})
 COMMIT = "table COMMIT"
 STORE = ("lake move", "lake put ", "lake delete", COMMIT)  # what a process does to its target
+REMOVES = ("take_back", "delete_record", "delete_parts", "gone", "unanswered", "cut", "dies", "ends")
 LATE_S = 20.0  # for which a COMMIT waits; less than the server's own limit for a lock
 GATE = 4_711  # the advisory lock that a late COMMIT waits for
 COMMITS = "SELECT FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active'"
@@ -194,10 +195,13 @@ class Recorder:
         self.late: Callable[[], object] | None = None  # what the change does that is done later
         self.no_commit: Callable[[], object] | None = None  # the same, of the COMMIT of a merge
         self.merges = False  # whether the target is a table
+        self.looked = False  # whether a repair has looked for it: what it reads after that is for its messages
         self.hushed = False  # a repair that has nothing more to change: what it asks then is for its messages
 
     def note(self, what: str, *about: Any, answer: object = Answer.OK, lost: bool = False) -> None:
         if self.actor is None or (self.hushed and what not in ("dies", "ends")):
+            return
+        if self.looked and what not in REMOVES:
             return
         self.in_transaction = len(self.world.events) if self.database.in_transaction else None
         self.world.events.append(Event(self.actor, what, about, answer, lost))
@@ -366,7 +370,7 @@ class Recorder:
             try:
                 return leftovers(database)
             finally:
-                self.strays = False
+                self.strays, self.looked = False, True
 
         return left
 
